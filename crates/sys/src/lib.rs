@@ -1,0 +1,32 @@
+//! The CUDA driver's binary interface as plain data, for the crates of `cuguard`.
+//!
+//! Nothing here calls, loads or links anything. There are
+//!
+//! - [`NAMES`] and [`with_names!`]: all 353 functions that `cust_raw` 0.11.3 declares;
+//! - [`with_functions!`]: the signatures of those that this project calls or simulates;
+//! - [`CUresult`]: the result codes with their names and the driver's words for them;
+//! - the C types and constants that those signatures need.
+//!
+//! It differs from `cust_raw` in one thing that matters: what the driver answers is a number
+//! here, not a Rust enumeration, so that a code from a newer driver is a code without a name
+//! instead of undefined behaviour.
+
+#![allow(
+    non_camel_case_types,
+    reason = "types keep the driver's names, so that its documentation applies"
+)]
+#![forbid(unsafe_code)]
+
+mod constants;
+mod functions;
+mod names;
+mod result;
+mod types;
+
+pub use constants::*;
+pub use names::NAMES;
+pub use result::CUresult;
+pub use types::*;
+
+#[doc(no_inline)]
+pub use std::ffi::{c_char, c_void};
