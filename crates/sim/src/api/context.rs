@@ -1,0 +1,226 @@
+//! Contexts, the stack of current ones, and what is set per context.
+
+use cuguard_sys::{CUcontext, CUdevice, CUresult, limit};
+
+use super::primary::CONTEXT_FLAGS;
+use super::{check, put, put_if_asked, valid};
+use crate::current;
+use crate::handle::{self, Kind};
+use crate::machine::{Answer, Machine, lock};
+use crate::queue::synchronize_context;
+
+const GREATEST_PRIORITY: i32 = -5;
+
+/// Pulls a wished priority into what there is.
+pub(super) fn clamp_priority(priority: i32) -> i32 {
+    priority.clamp(GREATEST_PRIORITY, 0)
+}
+
+/// The context behind a handle, alive or not.
+fn known(machine: &Machine, ctx: CUcontext) -> Option<u32> {
+    handle::decode(Kind::Context, ctx.0).filter(|id| machine.contexts.contains_key(id))
+}
+
+fn as_handle(id: u32) -> CUcontext {
+    CUcontext(handle::encode(Kind::Context, id))
+}
+
+/// The version of the interface by which a context was made; it has been this one for long.
+const API_VERSION: u32 = 3020;
+
+pub(crate) unsafe fn cuCtxCreate_v2(out: *mut CUcontext, flags: u32, dev: CUdevice) -> Answer {
+    valid(!out.is_null() && flags & !CONTEXT_FLAGS == 0)?;
+    let mut machine = lock();
+    let device = machine.device(dev)?;
+    let id = machine.new_id();
+    machine.open_context(id, device, flags)?;
+    if !current::push(id) {
+        machine.close_context(id);
+        return Err(CUresult::OUT_OF_MEMORY);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { put(out, as_handle(id)) }
+}
+
+pub(crate) unsafe fn cuCtxDestroy_v2(ctx: CUcontext) -> Answer {
+    valid(!ctx.is_null())?;
+    let machine = lock();
+    let Some(id) = known(&machine, ctx) else {
+        return Err(machine.dead_handle(Kind::Context, ctx.0, CUresult::INVALID_CONTEXT));
+    };
+    check(!machine.contexts[&id].is_primary, CUresult::INVALID_CONTEXT)?;
+    machine.check_alive(id)?;
+    let mut machine = synchronize_context(machine, id);
+    machine.check_alive(id)?;
+    machine.close_context(id);
+    // It leaves the top of this thread's stack; where it lies deeper, or on another thread's
+    // stack, it stays and answers that it is destroyed.
+    if current::top() == Some(id) {
+        current::pop();
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxPushCurrent_v2(ctx: CUcontext) -> Answer {
+    valid(!ctx.is_null())?;
+    let machine = lock();
+    let Some(id) = known(&machine, ctx) else {
+        return Err(machine.dead_handle(Kind::Context, ctx.0, CUresult::INVALID_CONTEXT));
+    };
+    check(current::push(id), CUresult::OUT_OF_MEMORY)
+}
+
+pub(crate) unsafe fn cuCtxPopCurrent_v2(out: *mut CUcontext) -> Answer {
+    let id = current::pop().ok_or(CUresult::INVALID_CONTEXT)?;
+    // SAFETY: as the caller promises.
+    unsafe { put_if_asked(out, as_handle(id)) };
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxSetCurrent(ctx: CUcontext) -> Answer {
+    if ctx.is_null() {
+        current::replace(None);
+        return Ok(());
+    }
+    let machine = lock();
+    let Some(id) = known(&machine, ctx) else {
+        return Err(machine.dead_handle(Kind::Context, ctx.0, CUresult::INVALID_CONTEXT));
+    };
+    current::replace(Some(id));
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxGetCurrent(out: *mut CUcontext) -> Answer {
+    let handle = current::top().map_or(CUcontext::NULL, as_handle);
+    // SAFETY: as the caller promises.
+    unsafe { put(out, handle) }
+}
+
+/// Answers for a destroyed context too.
+pub(crate) unsafe fn cuCtxGetDevice(device: *mut CUdevice) -> Answer {
+    let id = current::top().ok_or(CUresult::INVALID_CONTEXT)?;
+    let of = lock().device_of(id);
+    // SAFETY: as the caller promises.
+    unsafe { put(device, of as i32) }
+}
+
+pub(crate) unsafe fn cuCtxGetFlags(flags: *mut u32) -> Answer {
+    /// Always set on a system with unified addressing.
+    const MAP_HOST: u32 = 8;
+    let machine = lock();
+    let of = machine.contexts[&machine.current()?].flags | MAP_HOST;
+    // SAFETY: as the caller promises.
+    unsafe { put(flags, of) }
+}
+
+pub(crate) unsafe fn cuCtxSynchronize() -> Answer {
+    let machine = lock();
+    let id = machine.current()?;
+    drop(synchronize_context(machine, id));
+    Ok(())
+}
+
+/// What a limit is where it was not set, and the least it can be. `Err` for what is no limit, or
+/// none that the device has.
+fn limit_of(which: u32) -> Result<(usize, usize), CUresult> {
+    match which {
+        limit::STACK_SIZE => Ok((1024, 0)),
+        limit::PRINTF_FIFO_SIZE => Ok((8_650_752, 512 << 10)),
+        limit::MALLOC_HEAP_SIZE => Ok((8 << 20, 4 << 20)),
+        // The depth of device-side synchronisation left the interface.
+        3 => Err(CUresult::UNSUPPORTED_LIMIT),
+        4 => Ok((2048, 0)),
+        5 => Ok((64, 0)),
+        6 => Ok((11_796_480, 0)),
+        7 => Ok((232_448, 0)),
+        8 => Ok((0, 0)),
+        9 => Err(CUresult::UNSUPPORTED_LIMIT),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+pub(crate) unsafe fn cuCtxSetLimit(which: u32, value: usize) -> Answer {
+    let mut machine = lock();
+    let id = machine.current()?;
+    let (_, least) = limit_of(which)?;
+    if let Some(context) = machine.contexts.get_mut(&id) {
+        context.limits.insert(which, value.max(least));
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxGetLimit(value: *mut usize, which: u32) -> Answer {
+    let machine = lock();
+    let context = &machine.contexts[&machine.current()?];
+    let (default, _) = limit_of(which)?;
+    let limit = context.limits.get(&which).copied().unwrap_or(default);
+    // SAFETY: as the caller promises.
+    unsafe { put(value, limit) }
+}
+
+pub(crate) unsafe fn cuCtxGetCacheConfig(config: *mut u32) -> Answer {
+    let machine = lock();
+    let set = machine.contexts[&machine.current()?].cache_config;
+    // SAFETY: as the caller promises.
+    unsafe { put(config, set) }
+}
+
+pub(crate) unsafe fn cuCtxSetCacheConfig(config: u32) -> Answer {
+    let mut machine = lock();
+    let id = machine.current()?;
+    valid(config <= 3)?;
+    if let Some(context) = machine.contexts.get_mut(&id) {
+        context.cache_config = config;
+    }
+    Ok(())
+}
+
+/// Banks of four bytes, always: a wish for others is taken and has no effect.
+pub(crate) unsafe fn cuCtxGetSharedMemConfig(config: *mut u32) -> Answer {
+    lock().current()?;
+    // SAFETY: as the caller promises.
+    unsafe { put(config, 1) }
+}
+
+pub(crate) unsafe fn cuCtxSetSharedMemConfig(config: u32) -> Answer {
+    lock().current()?;
+    valid(config <= 2)
+}
+
+pub(crate) unsafe fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut u32) -> Answer {
+    let machine = lock();
+    if ctx.is_null() {
+        machine.current()?;
+    } else {
+        let alive = known(&machine, ctx).filter(|id| machine.check_alive(*id).is_ok());
+        check(alive.is_some(), CUresult::INVALID_CONTEXT)?;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { put(version, API_VERSION) }
+}
+
+pub(crate) unsafe fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> Answer {
+    lock().current()?;
+    // SAFETY: as the caller promises.
+    unsafe {
+        put_if_asked(least, 0);
+        put_if_asked(greatest, GREATEST_PRIORITY);
+    }
+    Ok(())
+}
+
+pub(crate) unsafe fn cuCtxResetPersistingL2Cache() -> Answer {
+    lock().current()?;
+    Ok(())
+}
+
+/// Profilers see nothing here, as with a real driver when none is attached.
+pub(crate) unsafe fn cuProfilerStart() -> Answer {
+    lock().current()?;
+    Ok(())
+}
+
+pub(crate) unsafe fn cuProfilerStop() -> Answer {
+    lock().current()?;
+    Ok(())
+}

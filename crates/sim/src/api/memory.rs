@@ -1,0 +1,143 @@
+//! Device memory: `cuMemAlloc`, `cuMemFree` and what is asked about them.
+
+use cuguard_sys::{CUdeviceptr, CUresult};
+
+use super::{put, put_if_asked, valid};
+use crate::address_map::{Origin, Range};
+use crate::fault;
+use crate::machine::{Answer, Guard, lock};
+use crate::memory_block::MemoryBlock;
+use crate::queue::synchronize_context;
+
+/// How the host memory behind device memory is aligned. (Device addresses are numbers of their
+/// own, at multiples of 512.)
+pub(super) const ALIGNMENT: usize = 16;
+/// Rows of `cuMemAllocPitch` begin at multiples of this.
+const PITCH: usize = 512;
+
+pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Answer {
+    let machine = lock();
+    let memory = &machine.on(machine.device_of(machine.current()?)).memory;
+    // SAFETY: as the caller promises.
+    unsafe {
+        put_if_asked(free, memory.free() as usize);
+        put_if_asked(total, memory.total as usize);
+    }
+    Ok(())
+}
+
+fn allocate(bytes: usize) -> Result<CUdeviceptr, CUresult> {
+    let mut machine = lock();
+    let context = machine.current()?;
+    valid(bytes > 0)?;
+    fault::on_allocation(bytes as u64)?;
+    let base = machine.take_device_memory(context, bytes as u64)?;
+    let device = machine.device_of(context);
+    let range = |block| Range {
+        base,
+        size: bytes as u64,
+        origin: Origin::Device,
+        context: Some(context),
+        device,
+        flags: 0,
+        id: 0,
+        block,
+    };
+    match MemoryBlock::fresh(bytes, ALIGNMENT) {
+        Some(block) => machine.add_range(range(block)),
+        None => {
+            // The host cannot back what the device would have had.
+            machine.release_range(&range(MemoryBlock::empty()));
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+    }
+    Ok(base)
+}
+
+pub(crate) unsafe fn cuMemAlloc_v2(ptr: *mut CUdeviceptr, bytes: usize) -> Answer {
+    valid(!ptr.is_null())?;
+    let base = allocate(bytes)?;
+    // SAFETY: as the caller promises.
+    unsafe { put(ptr, base) }
+}
+
+pub(crate) unsafe fn cuMemAllocPitch_v2(
+    ptr: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Answer {
+    valid(!ptr.is_null() && !pitch.is_null() && width > 0 && height > 0)?;
+    valid(matches!(element, 4 | 8 | 16))?;
+    let row = width
+        .checked_next_multiple_of(PITCH)
+        .ok_or(CUresult::OUT_OF_MEMORY)?;
+    let bytes = row.checked_mul(height).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let base = allocate(bytes)?;
+    // SAFETY: as the caller promises.
+    unsafe {
+        put(ptr, base)?;
+        put(pitch, row)
+    }
+}
+
+/// Takes the range that begins at `base` out of the map, after all work of its context is done.
+/// `None` if there is none, or somebody else was faster.
+pub(super) fn remove_when_idle(mut machine: Guard, base: u64) -> (Guard, Option<Range>) {
+    let Some(found) = machine.map.at(base) else {
+        return (machine, None);
+    };
+    let id = found.id;
+    if let Some(context) = found.context {
+        machine = synchronize_context(machine, context);
+    }
+    let same = machine.map.at(base).is_some_and(|range| range.id == id);
+    let range = if same { machine.map.remove(base) } else { None };
+    (machine, range)
+}
+
+/// Works on every thread, whatever context is current there. Waits for all work of the memory's
+/// context, except for stream-ordered memory, which is freed at once.
+pub(crate) unsafe fn cuMemFree_v2(ptr: CUdeviceptr) -> Answer {
+    let mut machine = lock();
+    machine.check_current_if_any()?;
+    if ptr == 0 {
+        return Ok(());
+    }
+    let origin = machine.map.at(ptr).map(|range| range.origin);
+    let range = match origin {
+        Some(Origin::Pool(_)) => machine.map.remove(ptr),
+        Some(Origin::Device | Origin::Managed) => {
+            let removed;
+            (machine, removed) = remove_when_idle(machine, ptr);
+            removed
+        }
+        _ => None,
+    };
+    let range = range.ok_or(CUresult::INVALID_VALUE)?;
+    machine.release_range(&range);
+    Ok(())
+}
+
+pub(crate) unsafe fn cuMemGetAddressRange_v2(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    ptr: CUdeviceptr,
+) -> Answer {
+    let machine = lock();
+    machine.current()?;
+    let range = machine.map.find(ptr).ok_or(CUresult::NOT_FOUND)?;
+    if let Origin::Mapping {
+        accessible: false, ..
+    } = range.origin
+    {
+        return Err(CUresult::NOT_FOUND);
+    }
+    // SAFETY: as the caller promises.
+    unsafe {
+        put_if_asked(base, range.base);
+        put_if_asked(size, range.size as usize);
+    }
+    Ok(())
+}

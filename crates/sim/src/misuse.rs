@@ -1,0 +1,55 @@
+//! What the simulation does when a program does what a real driver leaves undefined: use a
+//! destroyed stream, give a length that wraps around the address space, ... A real driver may
+//! crash then, or corrupt memory, or seem to work. The simulation always notices.
+
+use std::sync::Mutex;
+
+use cuguard_sys::CUresult;
+
+/// What happens on misuse.
+///
+/// ```
+/// use cuguard_sim::{Config, Misuse};
+///
+/// let config = Config::new().misuse(Misuse::Error);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Misuse {
+    /// One line on standard error says what was done, then the process aborts. The default: a
+    /// real driver would crash here too, but not always, and without words.
+    #[default]
+    Abort,
+    /// The line is kept for [`misuses`], and the call answers an error.
+    Error,
+}
+
+static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What misuse was seen so far, in order. Only [`Misuse::Error`] leaves anything here.
+///
+/// ```
+/// assert!(cuguard_sim::misuses().is_empty());
+/// ```
+#[must_use]
+pub fn misuses() -> Vec<String> {
+    SEEN.lock().unwrap_or_else(|e| e.into_inner()).clone()
+}
+
+pub(crate) fn count() -> usize {
+    SEEN.lock().unwrap_or_else(|e| e.into_inner()).len()
+}
+
+/// Called where a program does the undefined. Returns what to answer, if it returns at all.
+pub(crate) fn undefined(policy: Misuse, answer: CUresult, what: String) -> CUresult {
+    match policy {
+        Misuse::Abort => {
+            eprintln!("cuguard-sim: misuse: {what}");
+            std::process::abort();
+        }
+        Misuse::Error => {
+            SEEN.lock().unwrap_or_else(|e| e.into_inner()).push(what);
+            answer
+        }
+    }
+}

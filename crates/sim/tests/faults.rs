@@ -1,0 +1,105 @@
+//! Faults: the right call fails, with the right code, as often as was asked.
+
+mod common;
+
+use common::*;
+use cuguard_sim::{Fault, clear_faults, counters, inject};
+use cuguard_sys::*;
+
+fn try_alloc(bytes: usize) -> CUresult {
+    let mut ptr = 0;
+    let result = cu::cuMemAlloc_v2(&mut ptr, bytes);
+    if result.is_success() {
+        ok(cu::cuMemFree_v2(ptr));
+    }
+    result
+}
+
+#[test]
+fn the_nth_call_overall_fails_once() {
+    let _turn = turn();
+    context();
+    let fault = inject(Fault::nth_call(3).answering(CUresult::LAUNCH_FAILED)).unwrap();
+    ok(cu::cuCtxSynchronize());
+    // What only tells about the driver is not counted.
+    let mut version = 0;
+    ok(cu::cuDriverGetVersion(&mut version));
+    ok(cu::cuCtxSynchronize());
+    assert_eq!(cu::cuCtxSynchronize(), CUresult::LAUNCH_FAILED);
+    assert_eq!(fault.fired(), 1);
+    ok(cu::cuCtxSynchronize());
+    release();
+}
+
+#[test]
+fn the_nth_call_of_one_function_fails_and_nothing_happened() {
+    let _turn = turn();
+    context();
+    let before = counters();
+    let fault = inject(Fault::nth_call_of("cuMemAlloc_v2", 2).answering(CUresult::OUT_OF_MEMORY));
+    let fault = fault.unwrap();
+    ok(try_alloc(16));
+    ok(cu::cuCtxSynchronize());
+    assert_eq!(try_alloc(16), CUresult::OUT_OF_MEMORY);
+    ok(try_alloc(16));
+    assert_eq!(fault.fired(), 1);
+    assert_eq!(counters().device, before.device);
+    release();
+}
+
+#[test]
+fn a_sticky_fault_stays_until_it_is_cleared() {
+    let _turn = turn();
+    context();
+    let fault = inject(Fault::nth_call_of("cuMemAlloc_v2", 2).sticky()).unwrap();
+    ok(try_alloc(16));
+    for _ in 0..3 {
+        assert_eq!(try_alloc(16), CUresult::UNKNOWN);
+    }
+    ok(cu::cuCtxSynchronize());
+    clear_faults();
+    ok(try_alloc(16));
+    assert_eq!(fault.fired(), 3);
+    release();
+}
+
+#[test]
+fn memory_runs_out_after_so_many_bytes_of_any_kind() {
+    let _turn = turn();
+    context();
+    inject(Fault::after_bytes(3 * MIB as u64).sticky()).unwrap();
+    ok(try_alloc(MIB));
+    let mut host = std::ptr::null_mut();
+    ok(cu::cuMemHostAlloc(&mut host, MIB, 0));
+    let mut pooled = 0;
+    ok(cu::cuMemAllocAsync(&mut pooled, MIB, CUstream::NULL));
+    assert_eq!(try_alloc(1), CUresult::OUT_OF_MEMORY);
+    let mut managed = 0;
+    assert_eq!(
+        cu::cuMemAllocManaged(&mut managed, 1, 1),
+        CUresult::OUT_OF_MEMORY
+    );
+    clear_faults();
+    ok(cu::cuMemFreeHost(host));
+    ok(cu::cuMemFreeAsync(pooled, CUstream::NULL));
+    release();
+}
+
+#[test]
+fn once_out_of_memory_by_bytes_is_once() {
+    let _turn = turn();
+    context();
+    inject(Fault::after_bytes(10)).unwrap();
+    assert_eq!(try_alloc(11), CUresult::OUT_OF_MEMORY);
+    ok(try_alloc(11));
+    release();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_words() {
+    let _turn = turn();
+    let refused = |fault| inject(fault).unwrap_err().to_string();
+    assert!(refused(Fault::nth_call(0)).contains("from 1"));
+    assert!(refused(Fault::nth_call_of("cuMemAlloc", 1)).contains("`cuMemAlloc`"));
+    assert!(refused(Fault::nth_call(1).answering(CUresult::SUCCESS)).contains("CUDA_SUCCESS"));
+}

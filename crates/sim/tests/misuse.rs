@@ -1,0 +1,98 @@
+//! What a real driver leaves undefined ends the process here, with a line that says why, or is
+//! answered and kept, as configured.
+
+mod common;
+
+use common::*;
+use cuguard_sim::{Config, Misuse, configure, misuses};
+use cuguard_sys::*;
+
+/// Runs the test of this name in a child and returns what it wrote, if it was aborted.
+fn aborted(name: &str) -> String {
+    let output = child(name);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "the child lived: {text}");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("cuguard-sim: misuse: "));
+    line.unwrap_or_else(|| panic!("no misuse was named: {text}"))
+        .to_owned()
+}
+
+#[test]
+fn a_destroyed_stream() {
+    if is_child() {
+        context();
+        let stream = stream();
+        ok(cu::cuStreamDestroy_v2(stream));
+        let _ = cu::cuStreamSynchronize(stream);
+        return;
+    }
+    let line = aborted("a_destroyed_stream");
+    assert!(
+        line.contains("stream") && line.contains("was destroyed"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_destroyed_event() {
+    if is_child() {
+        context();
+        let mut event = CUevent::NULL;
+        ok(cu::cuEventCreate(&mut event, 0));
+        ok(cu::cuEventDestroy_v2(event));
+        let _ = cu::cuEventQuery(event);
+        return;
+    }
+    let line = aborted("a_destroyed_event");
+    assert!(
+        line.contains("event") && line.contains("was destroyed"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_handle_of_nothing() {
+    if is_child() {
+        context();
+        let _ = cu::cuStreamQuery(CUstream(0xdead_beef));
+        return;
+    }
+    assert!(aborted("a_handle_of_nothing").contains("0xdeadbeef"));
+}
+
+#[test]
+fn a_length_that_wraps() {
+    if is_child() {
+        context();
+        let _ = cu::cuMemsetD8_v2(alloc(16), 1, usize::MAX);
+        return;
+    }
+    assert!(aborted("a_length_that_wraps").contains("wrap"));
+}
+
+#[test]
+fn with_misuse_as_an_error_the_process_goes_on() {
+    if is_child() {
+        configure(Config::new().misuse(Misuse::Error)).unwrap();
+        context();
+        let stream = stream();
+        ok(cu::cuStreamDestroy_v2(stream));
+        assert_eq!(cu::cuStreamDestroy_v2(stream), CUresult::INVALID_HANDLE);
+        assert_eq!(
+            cu::cuMemsetD8_v2(alloc(16), 1, usize::MAX),
+            CUresult::INVALID_VALUE
+        );
+        assert_eq!(misuses().len(), 2);
+        assert_eq!(cuguard_sim::counters().misuses, 2);
+        return;
+    }
+    let output = child("with_misuse_as_an_error_the_process_goes_on");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("misuse:"));
+}
