@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Checks that a program or shared library built on cust and cuguard has no trace of libcuda in it:
+# nothing that the system's loader must find at start, no driver function offered to or wanted from
+# others. In every combination of
+#
+#   linker     the compiler's default (lld from Rust 1.90 on), and bfd
+#   profile    debug, release
+#   libcuda    none in the linker's path; one that defines everything, found through cust_raw's
+#              build script (CUDA_LIBRARY_PATH); the same, put before all other folders (-L)
+#   artefact   the example plain_cust; the same with all its symbols exported; a program and a
+#              cdylib that do no more than mention cuguard
+#
+# At the end the same program without cuguard must show a libcuda, or the checks see nothing.
+#
+# Usage: scripts/check-linking.sh            needs cargo, cc, readelf; a few minutes
+set -euo pipefail
+cd "$(dirname "$0")/.."
+repository=$PWD
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+target=${CARGO_TARGET_DIR:-$repository/target}/linking
+failures=0
+checks=0
+
+fail() {
+    echo "FAILED  $*"
+    failures=$((failures + 1))
+}
+
+# A libcuda.so that the linker would like: the driver's soname and all 353 functions.
+make_libcuda() {
+    mkdir -p "$scratch/cuda/lib64" "$scratch/no-cuda/lib64"
+    sed -n 's/^ \{12\}\(cu[A-Za-z0-9_]*\)$/int \1(void) { return 34; }/p' \
+        crates/sys/src/names.rs >"$scratch/libcuda.c"
+    [ "$(wc -l <"$scratch/libcuda.c")" = 353 ] || {
+        echo "the names could not be read from crates/sys/src/names.rs" >&2
+        exit 2
+    }
+    cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$scratch/cuda/lib64/libcuda.so" \
+        "$scratch/libcuda.c"
+}
+
+# A shared library and a program that use cust.
+make_project() {
+    mkdir -p "$scratch/project/src"
+    cp Cargo.lock "$scratch/project/"
+    cat >"$scratch/project/Cargo.toml" <<TOML
+[package]
+name = "linked"
+version = "0.0.0"
+edition = "2024"
+
+[lib]
+crate-type = ["cdylib"]
+
+[[bin]]
+name = "program"
+path = "src/lib.rs"
+
+[dependencies]
+cuguard = { path = "$repository" }
+cust = "0.3.2"
+
+[workspace]
+TOML
+    cat >"$scratch/project/src/lib.rs" <<'RUST'
+use cuguard as _;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn linked_devices() -> i32 {
+    match cust::init(cust::CudaFlags::empty()).and_then(|()| cust::device::Device::num_devices()) {
+        Ok(devices) => devices as i32,
+        Err(_) => -1,
+    }
+}
+
+#[allow(dead_code)]
+fn main() {
+    std::process::exit(linked_devices().abs());
+}
+RUST
+}
+
+build_project() {
+    (cd "$scratch/project" && CARGO_TARGET_DIR=$target/project cargo rustc -q "$@")
+}
+
+# check NAME FILE: nothing of libcuda in the file's dynamic section and dynamic symbols.
+check() {
+    local name=$1 file=$2 found
+    checks=$((checks + 1))
+    if found=$(readelf -dW "$file" | grep -E 'NEEDED.*libcuda'); then
+        fail "$name: $found"
+        return
+    fi
+    if found=$(readelf --dyn-syms -W "$file" | grep -E ' cu[A-Z][A-Za-z0-9_]*(@|$)'); then
+        fail "$name: driver functions among the dynamic symbols: $(wc -l <<<"$found")"
+        return
+    fi
+    echo "ok      $name"
+}
+
+# starts NAME FILE: the program starts without a driver, says why it ends, and does not crash.
+starts() {
+    local name=$1 file=$2 output code=0
+    output=$(CUGUARD_DRIVER=/nonexistent/libcuda.so.1 "$file" 2>&1) || code=$?
+    case $code,$output in
+        1,*"cannot open the driver library /nonexistent/libcuda.so.1"*) ;;
+        *) fail "$name: exit code $code, output: $output" ;;
+    esac
+}
+
+make_libcuda
+make_project
+
+for profile in debug release; do
+    flag=()
+    [ $profile = debug ] || flag=(--release)
+    for linker in default bfd; do
+        link=()
+        [ $linker = default ] || link=(-C "link-arg=-fuse-ld=$linker")
+        for libcuda in none build-script first; do
+            export CUDA_LIBRARY_PATH=$scratch/cuda
+            search=()
+            case $libcuda in
+                none) CUDA_LIBRARY_PATH=$scratch/no-cuda ;;
+                first) search=(-L "native=$scratch/cuda/lib64") ;;
+            esac
+            name="$profile, linker $linker, libcuda $libcuda"
+            arguments=("${link[@]}" "${search[@]}")
+
+            CARGO_TARGET_DIR=$target cargo rustc -q "${flag[@]}" --example plain_cust -- \
+                "${arguments[@]}"
+            file=$target/$profile/examples/plain_cust
+            check "$name: program" "$file"
+            starts "$name: program" "$file"
+
+            CARGO_TARGET_DIR=$target cargo rustc -q "${flag[@]}" --example plain_cust -- \
+                "${arguments[@]}" -C link-arg=-rdynamic
+            check "$name: program that exports its symbols" "$file"
+            starts "$name: program that exports its symbols" "$file"
+
+            build_project "${flag[@]}" --lib -- "${arguments[@]}"
+            check "$name: cdylib" "$target/project/$profile/liblinked.so"
+            build_project "${flag[@]}" --bin program -- "${arguments[@]}"
+            check "$name: program that mentions cuguard" "$target/project/$profile/program"
+        done
+        echo "        linked by: $(readelf -p .comment "$file" | grep -oE 'Linker: .*' || echo "GNU ld")"
+    done
+done
+
+# Without the door the linker takes the libcuda that lies in its path.
+sed -i '/^use cuguard/d' "$scratch/project/src/lib.rs"
+build_project --bin program -- -L "native=$scratch/cuda/lib64"
+if readelf -dW "$target/project/debug/program" | grep -qE 'NEEDED.*libcuda'; then
+    echo "ok      the same program without cuguard needs libcuda"
+else
+    fail "a program without cuguard shows no libcuda: the checks above see nothing"
+fi
+
+echo "$checks checked, $failures failed"
+[ $failures = 0 ]
