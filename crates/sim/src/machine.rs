@@ -348,10 +348,11 @@ impl Machine {
             if pages > self.on(device).memory.total || !self.take_pages(device, pages) {
                 return Err(CUresult::OUT_OF_MEMORY);
             }
-            return self
-                .addresses
-                .take(pages, crate::PAGE)
-                .ok_or(CUresult::OUT_OF_MEMORY);
+            let base = self.addresses.take(pages, crate::PAGE);
+            if base.is_none() {
+                self.on_mut(device).memory.give(pages);
+            }
+            return base.ok_or(CUresult::OUT_OF_MEMORY);
         }
         for squeezed in [false, true] {
             if squeezed {

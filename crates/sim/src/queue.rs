@@ -368,6 +368,23 @@ pub(crate) fn synchronize_context(guard: Guard, context: u32) -> Guard {
     wait_for_all(guard, pending)
 }
 
+/// Waits until a context has nothing to do any more, also of what other threads give it while
+/// this waits: what must hold before a context can end.
+pub(crate) fn wait_until_idle(guard: Guard, context: u32) -> Guard {
+    let mut guard = wait_until(guard, |machine| {
+        machine
+            .streams
+            .values()
+            .all(|stream| stream.context != context || stream.is_idle())
+    });
+    let own = guard.streams.iter().filter(|(_, s)| s.context == context);
+    let done: Vec<_> = own.map(|(id, s)| (*id, s.completed)).collect();
+    for (stream, number) in done {
+        guard.observe(stream, number);
+    }
+    guard
+}
+
 fn wait_for_all(guard: Guard, pending: Vec<(u32, u64)>) -> Guard {
     let mut guard = wait_until(guard, |machine| {
         pending

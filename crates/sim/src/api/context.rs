@@ -7,7 +7,7 @@ use super::{check, put, put_if_asked, valid};
 use crate::current;
 use crate::handle::{self, Kind};
 use crate::machine::{Answer, Machine, lock};
-use crate::queue::synchronize_context;
+use crate::queue::{synchronize_context, wait_until_idle};
 
 const GREATEST_PRIORITY: i32 = -5;
 
@@ -50,7 +50,7 @@ pub(crate) unsafe fn cuCtxDestroy_v2(ctx: CUcontext) -> Answer {
     };
     check(!machine.contexts[&id].is_primary, CUresult::INVALID_CONTEXT)?;
     machine.check_alive(id)?;
-    let mut machine = synchronize_context(machine, id);
+    let mut machine = wait_until_idle(machine, id);
     machine.check_alive(id)?;
     machine.close_context(id);
     // It leaves the top of this thread's stack; where it lies deeper, or on another thread's

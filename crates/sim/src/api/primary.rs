@@ -5,7 +5,7 @@ use cuguard_sys::{CUcontext, CUdevice, CUresult};
 use super::{put, put_if_asked, valid};
 use crate::handle::{self, Kind};
 use crate::machine::{Answer, Device, Guard, lock};
-use crate::queue::synchronize_context;
+use crate::queue::wait_until_idle;
 
 /// The flags that a context takes: scheduling, mapped host memory, local memory, core dumps,
 /// synchronous memory operations.
@@ -57,7 +57,7 @@ fn end_primary(machine: Guard, device: u32, still: impl FnOnce(&Device) -> bool)
     if machine.check_alive(id).is_err() {
         return;
     }
-    let mut machine = synchronize_context(machine, id);
+    let mut machine = wait_until_idle(machine, id);
     if machine.check_alive(id).is_ok() && still(machine.on(device)) {
         machine.close_context(id);
     }
