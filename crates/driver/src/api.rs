@@ -1,4 +1,44 @@
-//! The driver's functions as Rust sees them: declarations of the symbols that this crate defines.
+//! The driver's functions as Rust sees them: declarations, with types from [`cuguard_sys`], of the
+//! symbols that this crate defines.
+//!
+//! These are the same symbols that `cust_raw` declares, so calls from here and calls from `cust`
+//! go through the same table to the same driver. The difference lies in the types: what a function
+//! answers is a [`CUresult`] here, a number that may be any; `cust_raw` has an enumeration, and a
+//! code that it does not list is undefined behaviour.
+//!
+//! # Safety
+//!
+//! Every function is `unsafe`. The contract is the one in NVIDIA's documentation of the driver
+//! API, under the function's name without `_v2` or `_v3`: above all, that pointers are valid for
+//! what the function reads and writes, for as long as it does so (an asynchronous copy goes on
+//! after the call came back), and that handles are alive.
+//!
+//! Before `cuInit` was called, every function but `cuInit`, `cuDriverGetVersion`,
+//! `cuGetProcAddress`, `cuGetErrorName` and `cuGetErrorString` answers
+//! `CUDA_ERROR_NOT_INITIALIZED`. A function that the loaded driver lacks answers
+//! `CUDA_ERROR_NOT_SUPPORTED`.
+//!
+//! # Example
+//!
+//! Needs a GPU, or the feature `sim` and `CUGUARD_DRIVER=sim`.
+//!
+#![cfg_attr(feature = "sim", doc = "```")]
+#![cfg_attr(not(feature = "sim"), doc = "```no_run")]
+//! use cuguard_driver::{Choice, api, select};
+//! # if cfg!(feature = "sim") {
+//! # select(Choice::Sim)?;
+//! # }
+//!
+//! let mut devices = 0;
+//! // SAFETY: the functions are called in the order that the driver asks for, and the number can
+//! // be written to.
+//! unsafe {
+//!     api::cuInit(0).ok()?;
+//!     api::cuDeviceGetCount(&mut devices).ok()?;
+//! }
+//! assert!(devices > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![allow(
     missing_docs,

@@ -1,2 +1,87 @@
-//! placeholder
+//! The door to the CUDA driver: late binding for programs that are built on `cust`.
+//!
+//! `cust_raw`, which `cust` is built on, declares 353 functions of the CUDA driver and asks the
+//! linker for `libcuda`. A program made that way needs a CUDA installation to be built, and a
+//! driver to be started at all. This crate defines those 353 symbols itself. Each is one jump
+//! through a slot of a table, and the slots are filled when the program runs: from the driver's
+//! library, or from a simulated GPU. So one binary is built anywhere, runs on a machine with a
+//! driver, and gives a readable error on one without.
+//!
+//! # Using it
+//!
+//! Depend on this crate (or on `cuguard`, which does) next to `cust`, and mention it somewhere:
+//! what no line of the program mentions is left out by the Rust compiler, and then the linker
+//! stops with "undefined symbol: cuInit".
+//!
+//! ```
+//! use cuguard_driver as _;
+//! ```
+//!
+//! That is all: `cust::init` and everything after it work as before. `cust_raw`'s build script
+//! still wants to see a CUDA installation; a folder with an empty folder `lib64` in it, named in
+//! the environment variable `CUDA_LIBRARY_PATH`, is enough for it.
+//!
+//! # Which driver
+//!
+//! The environment variable `CUGUARD_DRIVER` chooses, or the program does with [`select`] before
+//! its first CUDA call; the program wins.
+//!
+//! | `CUGUARD_DRIVER` | driver |
+//! |---|---|
+//! | `real`, empty or unset | the installed one: `libcuda.so.1` as the system's loader finds it, or else in the places where drivers are known to lie |
+//! | `sim` | the simulated GPU; needs the feature `sim` |
+//! | `auto` | the installed one if it starts and has a device, else the simulated GPU |
+//! | a path, with a `/` in it | that library |
+//!
+//! The simulated GPU is compiled in only with the feature `sim`, runs only when asked for, and
+//! then says so in one line on stderr.
+//!
+//! # When it is loaded
+//!
+//! By the first call of [`load`], `cuInit`, `cuDriverGetVersion` or `cuGetProcAddress`. Before
+//! that every other function answers `CUDA_ERROR_NOT_INITIALIZED`, as a driver does before
+//! `cuInit`; `cuGetErrorName` and `cuGetErrorString` answer from a table of their own. A loaded
+//! driver stays for the life of the process.
+//!
+//! # When there is none
+//!
+//! [`load`] answers a [`LoadError`] that lists what was tried and what to do. The three functions
+//! that load answer `CUDA_ERROR_NO_DEVICE`, and `cuGetErrorString` gives that code the error's one
+//! line, so that a plain `cust` program which prints its error prints the reason. A function that
+//! the loaded driver lacks answers `CUDA_ERROR_NOT_SUPPORTED`; [`Driver::missing`] lists them.
+//!
+//! # Limits
+//!
+//! - x86-64 Linux with glibc (`x86_64-unknown-linux-gnu`). Any other target does not compile.
+//! - The symbols are hidden: they serve the program or shared library that this crate is linked
+//!   into and nobody else. `cust` and this crate must therefore be linked into the same one, which
+//!   is what happens unless `-C prefer-dynamic` is in use.
+//! - `CUGUARD_DRIVER` names code that the process will run, like `LD_LIBRARY_PATH` does. A program
+//!   that runs with more rights than its user must call [`select`].
+
+// The C library is part of it: the driver's library is made for glibc, and a program that is linked
+// statically, as with musl, can load none.
+#[cfg(not(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    target_env = "gnu"
+)))]
+compile_error!("cuguard-driver works on x86_64-unknown-linux-gnu and on no other target");
+
 pub mod api;
+mod choice;
+mod driver;
+mod error;
+mod fallback;
+mod library;
+mod load;
+mod table;
+
+pub use choice::{Choice, UnknownChoice};
+pub use driver::{Driver, DriverKind};
+pub use error::{Attempt, LoadError, SelectError};
+pub use load::{load, loaded, select};
+
+/// The driver's types, constants and result codes.
+pub use cuguard_sys as sys;

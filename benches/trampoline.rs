@@ -1,0 +1,166 @@
+//! What the door costs: a driver function called by its name, through the trampoline, against the
+//! same function called through a function pointer.
+//!
+//!     cargo bench --bench trampoline
+//!     cargo bench --bench trampoline -- --limit 3
+//!
+//! What to see: nanoseconds per call both ways, best and median of many rounds, and the
+//! difference, which is the price of one jump through memory. First with a function that does
+//! nothing, where the processor has no other work to hide the jump behind; then with a function of
+//! the driver in use.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use cuguard::driver::sys::CUresult;
+use cuguard::driver::{api, load};
+
+const HELP: &str = "\
+Measures what a call costs through the door's trampoline over a call through a function pointer:
+with a function that does nothing, and with cuDriverGetVersion of the driver in use.
+
+    --limit NS   exit with code 1 if a difference of medians is more than NS nanoseconds
+    --test       a short run that only shows that it works
+    --help       this text";
+
+/// Rounds and calls of a run that only shows that it works.
+const SHORT: (usize, u32) = (3, 1_000);
+
+type Function = unsafe extern "C" fn(*mut i32) -> CUresult;
+
+struct Options {
+    rounds: usize,
+    calls: u32,
+    limit: Option<f64>,
+}
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(word) => {
+            eprintln!("trampoline: cannot use the argument {word}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(&options) {
+        Ok(difference) => match options.limit {
+            Some(limit) if difference > limit => {
+                eprintln!("trampoline: {difference:.2} ns is more than the limit of {limit} ns");
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        },
+        Err(error) => {
+            eprintln!("trampoline: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `None`: asked for help. An error names the argument.
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+    // Without optimisation the figures mean nothing, so they need not be exact.
+    let (rounds, calls) = if cfg!(debug_assertions) {
+        SHORT
+    } else {
+        (301, 100_000)
+    };
+    let mut options = Options {
+        rounds,
+        calls,
+        limit: None,
+    };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
+            // Cargo adds this one.
+            "--bench" => {}
+            "--test" => (options.rounds, options.calls) = SHORT,
+            "--limit" => {
+                let value = arguments.next().ok_or("--limit without a number")?;
+                options.limit = Some(value.parse().map_err(|_| format!("--limit {value}"))?);
+            }
+            _ => return Err(argument),
+        }
+    }
+    Ok(Some(options))
+}
+
+/// Prints the figures and answers the larger difference of medians in nanoseconds.
+fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
+    println!("{:<40} {:>6} {:>7}", "ns per call", "best", "median");
+
+    // As long as no driver is loaded, this function of the door's is where most slots lead.
+    extern "C" fn nothing() -> CUresult {
+        CUresult::NOT_INITIALIZED
+    }
+    let empty = compare(
+        "empty function",
+        options,
+        // SAFETY: no driver is loaded, so this only answers that.
+        || unsafe { api::cuProfilerStop() },
+        || black_box(nothing as extern "C" fn() -> CUresult)(),
+    );
+
+    let driver = load()?;
+    // SAFETY: no conditions.
+    unsafe { api::cuInit(0) }.ok()?;
+    let target = driver
+        .symbol("cuDriverGetVersion")
+        .ok_or("the driver lacks cuDriverGetVersion")?;
+    // SAFETY: this is the signature of `cuDriverGetVersion`.
+    let target: Function = unsafe { std::mem::transmute(target) };
+    println!("in use: {driver}");
+    let real = compare(
+        "cuDriverGetVersion",
+        options,
+        // SAFETY: the number can be written to.
+        || unsafe { api::cuDriverGetVersion(black_box(&mut 0)) },
+        // The pointer is not known to the compiler, as in a program that has loaded it.
+        // SAFETY: the number can be written to.
+        || unsafe { black_box(target)(black_box(&mut 0)) },
+    );
+    Ok(empty.max(real))
+}
+
+/// Prints the figures of two ways to call the same thing, and answers the difference of medians.
+fn compare(
+    what: &str,
+    options: &Options,
+    mut trampoline: impl FnMut() -> CUresult,
+    mut pointer: impl FnMut() -> CUresult,
+) -> f64 {
+    let (mut direct, mut through) = (Vec::new(), Vec::new());
+    // One after the other in each round, so that a slow moment of the machine hits both.
+    for _ in 0..options.rounds {
+        direct.push(round(options.calls, &mut pointer));
+        through.push(round(options.calls, &mut trampoline));
+    }
+    let direct = line(what, "by pointer", direct);
+    let through = line(what, "by trampoline", through);
+    let (best, median) = (through.0 - direct.0, through.1 - direct.1);
+    println!("{what:<24}{:<16} {best:>6.2} {median:>7.2}", "difference");
+    median
+}
+
+/// Nanoseconds per call.
+fn round(calls: u32, call: &mut impl FnMut() -> CUresult) -> f64 {
+    let start = Instant::now();
+    for _ in 0..calls {
+        let _ = black_box(call());
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(calls)
+}
+
+/// Prints and answers the best and the median.
+fn line(what: &str, how: &str, mut times: Vec<f64>) -> (f64, f64) {
+    times.sort_by(f64::total_cmp);
+    let (best, median) = (times[0], times[times.len() / 2]);
+    println!("{what:<24}{how:<16} {best:>6.2} {median:>7.2}");
+    (best, median)
+}

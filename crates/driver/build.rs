@@ -1,0 +1,19 @@
+//! Writes an empty `libcuda.a` where the linker finds it.
+//!
+//! `cust_raw` asks the linker for `-lcuda`. This crate defines every function that `cust_raw`
+//! declares, so nothing is needed from that library; but the linker stops if there is none.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// An archive without members.
+const EMPTY_ARCHIVE: &[u8] = b"!<arch>\n";
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let archive = folder.join("libcuda.a");
+    fs::write(&archive, EMPTY_ARCHIVE)
+        .unwrap_or_else(|error| panic!("cannot write {}: {error}", archive.display()));
+    println!("cargo:rustc-link-search=native={}", folder.display());
+}

@@ -1,0 +1,260 @@
+//! What the children do. Each function prints what its test looks for.
+
+use std::error::Error;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::ptr::{self, null_mut};
+use std::sync::Barrier;
+use std::thread;
+
+use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
+use cuguard_driver::{Choice, DriverKind, LoadError, SelectError, api, load, loaded, select};
+use cust::memory::{CopyDestination, DeviceBuffer};
+
+use crate::support::{ARGUMENT, ROLE};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Where a child begins. To the test harness this is a test; without a role it has nothing to do.
+#[test]
+#[ignore = "the tests in this file start it as a child process"]
+fn run() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let outcome = match role.as_str() {
+        "load" => load_once(),
+        "from_env" => from_env(),
+        "before_init" => before_init(),
+        "select_wins" => select_wins(),
+        "select_again" => select_again(),
+        "select_late" => select_late(),
+        "select_sim" => select_sim(),
+        "only_init" => only_init(),
+        "arguments" => arguments(),
+        "race" => race(),
+        "version" => version(),
+        "proc_address" => proc_address(),
+        "driver_version" => driver_version(),
+        "stub" => stub(),
+        "cust" => cust_program(),
+        other => panic!("there is no role {other}"),
+    };
+    let code = match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("error: {error}");
+            1
+        }
+    };
+    // Past the test harness, which has exit codes of its own.
+    std::process::exit(code);
+}
+
+/// Says that nothing went wrong: a child that ends early without a word shall not pass.
+fn done() -> Outcome {
+    println!("all as it should be");
+    Ok(())
+}
+
+fn load_once() -> Outcome {
+    println!("loaded: {}", load()?);
+    // Asked again, it answers the same one and says nothing more.
+    assert!(ptr::eq(load()?, loaded().expect("it was loaded")));
+    Ok(())
+}
+
+fn from_env() -> Outcome {
+    println!("choice: {}", Choice::from_env()?);
+    Ok(())
+}
+
+fn before_init() -> Outcome {
+    // SAFETY: no driver is loaded, so nothing reads or writes through these arguments.
+    let codes = unsafe {
+        [
+            api::cuDeviceGetCount(null_mut()),
+            api::cuMemAlloc_v2(null_mut(), 4),
+            api::cuCtxSynchronize(),
+            api::cuStreamQuery(CUstream::NULL),
+        ]
+    };
+    assert_eq!(codes, [CUresult::NOT_INITIALIZED; 4]);
+    assert!(loaded().is_none(), "these functions load no driver");
+
+    let mut text = ptr::null();
+    // SAFETY: `text` can be written to.
+    let code = unsafe { api::cuGetErrorName(CUresult::NO_DEVICE, &mut text) };
+    assert_eq!(code, CUresult::SUCCESS);
+    // SAFETY: a name is a C string that lives as long as the process.
+    let name = unsafe { std::ffi::CStr::from_ptr(text) };
+    assert_eq!(name, c"CUDA_ERROR_NO_DEVICE");
+
+    // With a driver that cannot be had, the functions that load one fail in the same way, and
+    // the others answer as before.
+    let mut number = 0;
+    let mut address = null_mut();
+    // SAFETY: the arguments can be written to, the name is a C string.
+    let codes = unsafe {
+        [
+            api::cuInit(0),
+            api::cuDriverGetVersion(&mut number),
+            api::cuGetProcAddress(c"cuInit".as_ptr(), &mut address, 11000, 0),
+        ]
+    };
+    assert_eq!(codes, [CUresult::NO_DEVICE; 3]);
+    // SAFETY: as at the beginning.
+    let code = unsafe { api::cuMemAlloc_v2(null_mut(), 4) };
+    assert_eq!(code, CUresult::NOT_INITIALIZED);
+    done()
+}
+
+fn select_wins() -> Outcome {
+    select(Choice::Path("/nonexistent/chosen.so".into()))?;
+    match load() {
+        Err(error @ LoadError::CannotOpen { .. }) => println!("{error}"),
+        other => panic!("{other:?}"),
+    }
+    Ok(())
+}
+
+fn select_again() -> Outcome {
+    println!("{}", load().expect_err("the first choice does not exist"));
+    let second = std::env::var_os(ARGUMENT).map(PathBuf::from);
+    select(Choice::Path(second.expect("a second choice is given")))?;
+    println!("loaded: {}", load()?);
+    // SAFETY: no conditions.
+    unsafe { api::cuInit(0) }.ok()?;
+    Ok(())
+}
+
+fn select_late() -> Outcome {
+    // SAFETY: no conditions.
+    unsafe { api::cuInit(0) }.ok()?;
+    match select(Choice::Real) {
+        Err(error @ SelectError::AlreadyLoaded { driver, .. }) => {
+            assert!(ptr::eq(driver, loaded().expect("cuInit has loaded it")));
+            println!("{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    Ok(())
+}
+
+fn select_sim() -> Outcome {
+    select(Choice::Sim)?;
+    assert_eq!(load()?.kind(), DriverKind::Simulated);
+    Ok(())
+}
+
+fn only_init() -> Outcome {
+    // SAFETY: no conditions; the driver of this test lacks all other functions.
+    let codes = unsafe { [api::cuInit(0), api::cuInit(1)] };
+    assert_eq!(codes, [CUresult::SUCCESS, CUresult::INVALID_VALUE]);
+    // SAFETY: as above.
+    let codes = unsafe {
+        [
+            api::cuCtxSynchronize(),
+            api::cuMemAlloc_v2(null_mut(), 4),
+            api::cuDriverGetVersion(null_mut()),
+            api::cuGetProcAddress(ptr::null(), null_mut(), 0, 0),
+        ]
+    };
+    assert_eq!(codes, [CUresult::NOT_SUPPORTED; 4]);
+
+    let driver = loaded().expect("cuInit has loaded it");
+    assert_eq!(driver.missing().len(), NAMES.len() - 1);
+    assert!(!driver.missing().contains(&"cuInit"));
+    assert_eq!(driver.kind(), DriverKind::Real);
+    assert_eq!(driver.version(), None);
+    done()
+}
+
+fn arguments() -> Outcome {
+    // SAFETY: the driver of this test compares these arguments and uses none of them.
+    let code = unsafe {
+        api::cuInit(0).ok()?;
+        let (parameters, extra) = (
+            ptr::without_provenance_mut::<*mut c_void>(10),
+            ptr::without_provenance_mut::<*mut c_void>(11),
+        );
+        let (function, stream) = (CUfunction(1), CUstream(9));
+        api::cuLaunchKernel(function, 2, 3, 4, 5, 6, 7, 8, stream, parameters, extra)
+    };
+    assert_eq!(code, CUresult::LAUNCH_FAILED);
+    assert_eq!(cust::memory::mem_get_info()?, (5, 7));
+    done()
+}
+
+fn race() -> Outcome {
+    const THREADS: usize = 16;
+    let barrier = Barrier::new(THREADS);
+    let answers: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    if number % 2 == 0 {
+                        load().expect("the driver is there");
+                    }
+                    // SAFETY: no conditions.
+                    let init = unsafe { api::cuInit(0) };
+                    // The last slot of the table: filled by now, whoever filled it.
+                    // SAFETY: no conditions.
+                    let last = unsafe { api::cuProfilerStop() };
+                    (
+                        init,
+                        last,
+                        ptr::from_ref(loaded().expect("loaded by now")).addr(),
+                    )
+                })
+            })
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
+        threads.into_iter().map(join).collect()
+    });
+    let (_, _, driver) = answers[0];
+    for answer in answers {
+        assert_eq!(answer, (CUresult::SUCCESS, CUresult::SUCCESS, driver));
+    }
+    done()
+}
+
+fn version() -> Outcome {
+    let version = cust::CudaApiVersion::get()?;
+    assert_eq!((version.major(), version.minor()), (12, 4));
+    assert!(loaded().is_some());
+    done()
+}
+
+fn proc_address() -> Outcome {
+    let mut address = null_mut();
+    // SAFETY: the name is a C string, and the address can be written to.
+    unsafe { api::cuGetProcAddress(c"cuInit".as_ptr(), &mut address, 11030, 3) }.ok()?;
+    let driver = loaded().expect("cuGetProcAddress loads the driver");
+    assert_eq!(Some(address.cast_const()), driver.symbol("cuInit"));
+    done()
+}
+
+fn driver_version() -> Outcome {
+    assert_eq!(load()?.version(), Some((12, 4)));
+    done()
+}
+
+fn stub() -> Outcome {
+    // SAFETY: no conditions.
+    assert_eq!(unsafe { api::cuInit(0) }, CUresult::STUB_LIBRARY);
+    done()
+}
+
+/// Knows nothing of this crate.
+fn cust_program() -> Outcome {
+    let _context = cust::quick_init()?;
+    let buffer = DeviceBuffer::from_slice(&[1_u32, 2, 3])?;
+    let mut back = [0; 3];
+    buffer.copy_to(&mut back)?;
+    let _address: CUdeviceptr = buffer.as_device_ptr().as_raw();
+    println!("copied back: {back:?}");
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! How a driver is chosen and loaded, in real child processes: there is one driver in a process,
+//! and it stays.
+//!
+//! A child is this same test program, told by an environment variable which of the functions in
+//! `child/mod.rs` to run. Libraries that pretend to be drivers are made with the C compiler, which
+//! Rust needs anyway.
+
+mod child;
+mod support;
+
+use std::io::Write;
+
+use support::{Child, compile, installed_driver};
+
+#[test]
+fn a_missing_file_is_named() {
+    let child = Child::new("load").driver("/nonexistent/libcuda.so.1").run();
+    child.failed_with("cannot open the driver library /nonexistent/libcuda.so.1: No such file");
+}
+
+#[test]
+fn a_folder_is_named() {
+    let child = Child::new("load").driver("/usr/").run();
+    child.failed_with("cannot open the driver library /usr/: Is a directory");
+}
+
+#[test]
+fn a_library_that_is_no_driver_is_named() {
+    let library = compile("not_a_driver", "int answer(void) { return 42; }");
+    let child = Child::new("load").driver(&library).run();
+    child.failed_with(&format!(
+        "{} is not a CUDA driver: it has no function cuInit",
+        library.display()
+    ));
+}
+
+#[test]
+fn an_unknown_word_is_named_with_the_words_that_are_known() {
+    let child = Child::new("load").driver("cuda").run();
+    child.failed_with(
+        "CUGUARD_DRIVER: `cuda` names no driver; use real, sim, auto, or the path of a library",
+    );
+}
+
+#[test]
+fn what_is_not_utf8_is_no_panic() {
+    use std::os::unix::ffi::OsStrExt;
+    let word = std::ffi::OsStr::from_bytes(b"s\xffm");
+    let child = Child::new("load").driver(word).run();
+    child.failed_with("CUGUARD_DRIVER: `s\u{fffd}m` names no driver");
+    let path = std::ffi::OsStr::from_bytes(b"/nonexistent/\xff.so");
+    let child = Child::new("load").driver(path).run();
+    child.failed_with("cannot open the driver library /nonexistent/\u{fffd}.so: No such file");
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    let empty = Child::new("from_env").driver("").run();
+    empty.succeeded_with("choice: real");
+    let unset = Child::new("from_env").run();
+    unset.succeeded_with("choice: real");
+}
+
+#[test]
+fn before_a_driver_is_loaded_functions_answer_not_initialized() {
+    let child = Child::new("before_init").driver("/nonexistent/x.so").run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
+fn the_program_wins_over_the_environment() {
+    let child = Child::new("select_wins").driver("cuda").run();
+    child.succeeded_with("cannot open the driver library /nonexistent/chosen.so");
+}
+
+#[test]
+fn after_a_failed_load_another_driver_can_be_chosen() {
+    let library = compile("second_choice", "int cuInit(unsigned f) { return 0; }");
+    let child = Child::new("select_again")
+        .driver("/nonexistent/first.so")
+        .argument(&library)
+        .run();
+    child.succeeded_with("cannot open the driver library /nonexistent/first.so");
+    child.succeeded_with(&format!("loaded: CUDA driver at {}", library.display()));
+}
+
+#[test]
+fn choosing_after_a_driver_was_loaded_is_an_error_that_names_it() {
+    let library = compile("loaded_first", "int cuInit(unsigned f) { return 0; }");
+    let child = Child::new("select_late").driver(&library).run();
+    child.succeeded_with(&format!(
+        "a driver is loaded already: CUDA driver at {}",
+        library.display()
+    ));
+}
+
+#[test]
+fn a_function_that_the_driver_lacks_answers_not_supported() {
+    let library = compile("only_init", "int cuInit(unsigned f) { return f ? 1 : 0; }");
+    let child = Child::new("only_init").driver(&library).run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
+fn arguments_reach_the_driver_and_its_answer_comes_back() {
+    let source = "
+        typedef unsigned long u64;
+        typedef unsigned u32;
+        int cuInit(u32 f) { return 0; }
+        /* Eleven arguments, some of them on the stack; answers a code made from all. */
+        int cuLaunchKernel(u64 f, u32 a, u32 b, u32 c, u32 d, u32 e, u32 g, u32 h, u64 s,
+                           void **p, void **x) {
+            return f == 1 && a == 2 && b == 3 && c == 4 && d == 5 && e == 6 && g == 7 && h == 8
+                && s == 9 && p == (void **)10 && x == (void **)11 ? 719 : 1;
+        }
+        int cuMemGetInfo_v2(u64 *free, u64 *total) { *free = 5; *total = 7; return 0; }";
+    let library = compile("arguments", source);
+    let child = Child::new("arguments").driver(&library).run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
+fn threads_that_race_to_load_get_one_driver_and_never_a_half_filled_table() {
+    // A driver that takes its time to open, so that the others arrive while it is loading.
+    let source = "
+        #include <unistd.h>
+        static int opened;
+        __attribute__((constructor)) static void open_(void) { opened++; usleep(100000); }
+        int cuInit(unsigned f) { return opened == 1 ? 0 : 999; }
+        int cuProfilerStop(void) { return 0; }";
+    let library = compile("slow", source);
+    let child = Child::new("race").driver(&library).run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
+fn the_version_is_told_before_cu_init() {
+    let source = "
+        int cuInit(unsigned f) { return 0; }
+        int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+        int cuGetProcAddress(const char *n, void **o, int v, unsigned long f) {
+            *o = (void *)cuInit; return f == 3 && v == 11030 ? 0 : 1;
+        }";
+    let library = compile("version", source);
+    for child in ["version", "proc_address", "driver_version"] {
+        let child = Child::new(child).driver(&library).run();
+        child.succeeded_with("all as it should be");
+    }
+}
+
+#[test]
+fn the_drivers_own_words_are_used_once_it_is_loaded() {
+    let source = r#"
+        int cuInit(unsigned f) { return 100; }
+        int cuGetErrorString(int c, const char **t) { *t = "words of its own"; return 0; }"#;
+    let library = compile("words", source);
+    let child = Child::new("cust").driver(&library).run();
+    child.failed_with("error: \"words of its own\"");
+}
+
+#[test]
+fn a_cust_program_prints_the_reason() {
+    let child = Child::new("cust").driver("/nonexistent/libcuda.so.1").run();
+    child.failed_with(
+        "error: \"cannot open the driver library /nonexistent/libcuda.so.1: No such file or \
+         directory\"",
+    );
+    let child = Child::new("cust").driver("cuda").run();
+    child.failed_with("error: \"CUGUARD_DRIVER: `cuda` names no driver");
+}
+
+#[test]
+fn a_driver_that_lacks_the_words_leaves_a_cust_program_with_ours() {
+    let library = compile("wordless", "int cuInit(unsigned f) { return 100; }");
+    let child = Child::new("cust").driver(&library).run();
+    child.failed_with("error: \"no CUDA-capable device is detected\"");
+}
+
+#[test]
+fn a_stub_library_is_a_driver_and_answers_for_itself() {
+    let library = compile("stub", "int cuInit(unsigned f) { return 34; }");
+    let child = Child::new("stub").driver(&library).run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
+fn a_library_that_simulates_is_told_apart() {
+    let source = "char cuguard_simulated_gpu = 1; int cuInit(unsigned f) { return 0; }";
+    let library = compile("simulating", source);
+    let child = Child::new("load").driver(&library).run();
+    child.succeeded_with(&format!("loaded: simulated GPU at {}", library.display()));
+}
+
+#[test]
+fn without_a_driver_the_error_lists_what_was_tried() {
+    if let Some(driver) = installed_driver() {
+        // Past the test harness, which keeps back what a passing test prints.
+        let test = "without_a_driver_the_error_lists_what_was_tried";
+        let _ = writeln!(
+            std::io::stderr(),
+            "{test}: NOT RUN, there is a driver on this machine: {driver}"
+        );
+        return;
+    }
+    for child in [Child::new("load"), Child::new("load").driver("real")] {
+        let child = child.run();
+        child.failed_with("no CUDA driver was found; tried\n    libcuda.so.1: cannot open");
+        child.failed_with("\n    /usr/lib/wsl/lib/libcuda.so.1: no such file\n");
+        child.failed_with("what to do:\n    install the NVIDIA driver");
+    }
+    let child = Child::new("cust").driver("real").run();
+    child.failed_with("error: \"no CUDA driver was found: libcuda.so.1: cannot open");
+}
+
+/// `LD_LIBRARY_PATH` comes before the installed driver, so these run on any machine.
+#[test]
+fn the_installed_driver_is_found_by_its_name() {
+    let library = compile("found/libcuda.so.1", "int cuInit(unsigned f) { return 0; }");
+    let child = Child::new("load").driver("real").search(&library).run();
+    child.succeeded_with(&format!("loaded: CUDA driver at {}", library.display()));
+}
+
+#[test]
+fn auto_takes_a_driver_that_has_a_device() {
+    let source = "
+        int cuInit(unsigned f) { return 0; }
+        int cuDeviceGetCount(int *n) { *n = 2; return 0; }";
+    let library = compile("auto_good/libcuda.so.1", source);
+    let child = Child::new("load").driver("auto").search(&library).run();
+    child.succeeded_with(&format!("loaded: CUDA driver at {}", library.display()));
+}
+
+#[test]
+fn auto_falls_back_when_the_driver_cannot_be_used() {
+    let source = "int cuInit(unsigned f) { return 0; }";
+    let count = |answer: &str| format!("{source} int cuDeviceGetCount(int *n) {{ {answer} }}");
+    for (name, source, reason) in [
+        (
+            "fails",
+            "int cuDeviceGetCount(int *n) { return 0; } int cuInit(unsigned f) { return 803; }"
+                .to_owned(),
+            "cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+        ),
+        ("none", count("*n = 0; return 0;"), "it has no device"),
+        (
+            "refuses",
+            count("return 999;"),
+            "cuDeviceGetCount answered CUDA_ERROR_UNKNOWN (999)",
+        ),
+        ("lacks", source.to_owned(), "it lacks cuDeviceGetCount"),
+    ] {
+        let library = compile(&format!("auto_{name}/libcuda.so.1"), &source);
+        let child = Child::new("load").driver("auto").search(&library).run();
+        let found = format!("CUDA driver at {}", library.display());
+        if cfg!(feature = "sim") {
+            child.succeeded_with("loaded: simulated GPU\n");
+            child.announced(&format!(
+                "CUGUARD_DRIVER=auto: no usable driver: {found}: {reason}"
+            ));
+        } else {
+            child.failed_with(&format!(
+                "{found} cannot be used: {reason}; this program was built"
+            ));
+        }
+    }
+}
+
+#[test]
+fn the_simulated_gpu_announces_itself_once_or_says_that_it_is_not_there() {
+    let by_environment = Child::new("load").driver("sim").run();
+    let by_program = Child::new("select_sim").driver("real").run();
+    if cfg!(feature = "sim") {
+        by_environment.succeeded_with("loaded: simulated GPU\n");
+        by_environment.announced("CUGUARD_DRIVER=sim");
+        by_program.announced("the program chose sim");
+    } else {
+        by_environment.failed_with("this program was built without it");
+        by_environment.failed_with("cargo add cuguard --features sim");
+        by_program.failed_with("this program was built without it");
+    }
+}
+
+#[cfg(feature = "sim")]
+#[test]
+fn a_cust_program_runs_on_the_simulated_gpu() {
+    let child = Child::new("cust").driver("sim").run();
+    child.succeeded_with("copied back: [1, 2, 3]");
+}

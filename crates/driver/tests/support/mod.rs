@@ -1,0 +1,147 @@
+//! Child processes and libraries made for a test.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The variable that tells a child what to run.
+pub(crate) const ROLE: &str = "CUGUARD_TEST_ROLE";
+/// The variable that gives it an argument.
+pub(crate) const ARGUMENT: &str = "CUGUARD_TEST_ARGUMENT";
+
+/// A child process to be.
+pub(crate) struct Child {
+    command: Command,
+}
+
+impl Child {
+    /// A child that runs the function `role`, with no driver chosen by the environment.
+    pub(crate) fn new(role: &str) -> Self {
+        let program = std::env::current_exe().expect("this program has a file");
+        let mut command = Command::new(program);
+        command
+            .args(["--exact", "child::run", "--ignored", "--nocapture"])
+            .env(ROLE, role)
+            .env_remove("CUGUARD_DRIVER")
+            .stdin(Stdio::null());
+        Self { command }
+    }
+
+    /// Sets `CUGUARD_DRIVER`.
+    pub(crate) fn driver(mut self, value: impl AsRef<OsStr>) -> Self {
+        self.command.env("CUGUARD_DRIVER", value);
+        self
+    }
+
+    /// Gives the child an argument.
+    pub(crate) fn argument(mut self, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(ARGUMENT, value);
+        self
+    }
+
+    /// Lets the system's loader look where `library` lies before it looks elsewhere.
+    pub(crate) fn search(mut self, library: &Path) -> Self {
+        let mut folders = OsString::from(library.parent().expect("a file lies in a folder"));
+        if let Some(others) = std::env::var_os("LD_LIBRARY_PATH") {
+            folders.push(":");
+            folders.push(others);
+        }
+        self.command.env("LD_LIBRARY_PATH", folders);
+        self
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(mut self) -> Finished {
+        let output = self.command.output().expect("a child can be started");
+        Finished {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// What became of a child.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    /// It ended with code 0 and printed `text`.
+    #[track_caller]
+    pub(crate) fn succeeded_with(&self, text: &str) {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        assert!(self.stdout.contains(text), "{text:?} is not in {self:#?}");
+    }
+
+    /// It ended with the code of an error that was handled (a panic has another one, and a crash
+    /// has none), and printed `text` on stderr.
+    #[track_caller]
+    pub(crate) fn failed_with(&self, text: &str) {
+        assert_eq!(self.code, Some(1), "{self:#?}");
+        assert!(self.stderr.contains(text), "{text:?} is not in {self:#?}");
+    }
+
+    /// It ended with code 0 and said on stderr, in one line, that the GPU is simulated, and why.
+    #[track_caller]
+    pub(crate) fn announced(&self, why: &str) {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        let line = format!("cuguard: using the simulated GPU ({why}");
+        let announcements = self
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("cuguard:"));
+        let announcements: Vec<_> = announcements.collect();
+        assert_eq!(announcements.len(), 1, "{self:#?}");
+        assert!(
+            announcements[0].starts_with(&line),
+            "{line:?} is not in {self:#?}"
+        );
+    }
+}
+
+/// A folder for files that tests make: cargo's, or the system's if this program was taken to a
+/// machine on which it was not built.
+fn scratch() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if folder.is_dir() {
+        folder.to_path_buf()
+    } else {
+        std::env::temp_dir().join("cuguard-driver-tests")
+    }
+}
+
+/// Makes a shared library from C source, in a file of this name.
+pub(crate) fn compile(name: &str, source: &str) -> PathBuf {
+    let mut library = scratch().join(name);
+    if library.extension().is_none() {
+        library.set_extension("so");
+    }
+    let folder = library.parent().expect("a file lies in a folder");
+    std::fs::create_dir_all(folder).expect("the folder can be made");
+    let code = library.with_extension("c");
+    std::fs::write(&code, source).expect("the source can be written");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = Command::new(&compiler)
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .args([&library, &code])
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", compiler.display()));
+    assert!(
+        output.status.success(),
+        "cannot compile {name}:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    library
+}
+
+/// The driver that is installed on this machine, if there is one.
+pub(crate) fn installed_driver() -> Option<String> {
+    let child = Child::new("load").driver("real").run();
+    // The test harness may have begun the line with words of its own.
+    let (_, found) = child.stdout.split_once("loaded: ")?;
+    found.lines().next().map(str::to_owned)
+}

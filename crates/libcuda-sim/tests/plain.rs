@@ -1,0 +1,140 @@
+//! The library is a `libcuda.so.1`: a C program links against it and runs on it, and so does a
+//! Rust program that names it as its driver.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use cuguard_driver::sys::CUcontext;
+use cuguard_driver::{DriverKind, api, load};
+
+const ANNOUNCEMENT: &str =
+    "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)";
+
+/// The library that cargo built for this test: next to the test program, or one folder up.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().expect("this program has a file");
+    let folders = program.ancestors().skip(1).take(2);
+    let candidates: Vec<_> = folders
+        .map(|folder| folder.join("libcuda_sim.so"))
+        .collect();
+    match candidates.iter().find(|file| file.is_file()) {
+        Some(file) => file.clone(),
+        None => panic!("the library was not built; looked for {candidates:?}"),
+    }
+}
+
+/// A folder with the library under the name that programs look for.
+fn folder_with_libcuda(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    std::os::unix::fs::symlink(library(), folder.join("libcuda.so.1")).expect("a link can be made");
+    folder
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn assert_success(output: &Output) {
+    assert!(
+        output.status.success(),
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+#[track_caller]
+fn assert_announced_once(output: &Output) {
+    let stderr = text(&output.stderr);
+    let lines = stderr.lines().filter(|line| line.contains("simulated GPU"));
+    assert_eq!(lines.collect::<Vec<_>>(), [ANNOUNCEMENT], "{stderr}");
+}
+
+#[test]
+fn a_c_program_links_against_it_and_runs() {
+    let folder = folder_with_libcuda("linked");
+    let program = folder.join("plain");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plain.c");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let output = Command::new(&compiler)
+        .args(["-std=c99", "-Wall", "-Werror", "-o"])
+        .args([&program, &source])
+        .arg("-L")
+        .arg(&folder)
+        .arg("-l:libcuda.so.1")
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", compiler.display()));
+    assert_success(&output);
+
+    // The program asks for the library by its soname: with another one it would not start.
+    let output = Command::new(&program)
+        .env("LD_LIBRARY_PATH", &folder)
+        .output()
+        .expect("the program can be started");
+    assert_success(&output);
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.contains("1000 numbers came back as they were sent"),
+        "{stdout}"
+    );
+    assert_announced_once(&output);
+}
+
+/// Runs itself again as a child, which alone may load the driver: by path, and under the name of
+/// an installed driver.
+#[test]
+fn a_rust_program_loads_it_through_the_door() {
+    const CHILD: &str = "CUGUARD_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        use_through_the_door();
+        return;
+    }
+    let folder = folder_with_libcuda("door");
+    let program = std::env::current_exe().expect("this program has a file");
+    for driver in [library(), PathBuf::from("real"), PathBuf::from("auto")] {
+        let output = Command::new(&program)
+            .args(["--exact", "a_rust_program_loads_it_through_the_door"])
+            .arg("--nocapture")
+            .env(CHILD, "1")
+            .env("CUGUARD_DRIVER", driver)
+            .env("LD_LIBRARY_PATH", &folder)
+            .output()
+            .expect("a child can be started");
+        assert_success(&output);
+        let stdout = text(&output.stdout);
+        assert!(stdout.contains("came back: [3, 1, 4, 1, 5]"), "{stdout}");
+        assert_announced_once(&output);
+    }
+}
+
+fn use_through_the_door() {
+    let driver = load().expect("the library loads");
+    assert_eq!(driver.kind(), DriverKind::Simulated);
+    assert_eq!(driver.missing(), [""; 0], "it has all functions");
+
+    let sent = [3_u32, 1, 4, 1, 5];
+    let mut received = [0_u32; 5];
+    let bytes = size_of_val(&sent);
+    let (mut context, mut memory) = (CUcontext::NULL, 0);
+    // SAFETY: the calls come in the order that the driver asks for; what they write to can be
+    // written to, and the copies stay within it.
+    let codes = unsafe {
+        [
+            api::cuInit(0),
+            api::cuCtxCreate_v2(&mut context, 0, 0),
+            api::cuMemAlloc_v2(&mut memory, bytes),
+            api::cuMemcpyHtoD_v2(memory, sent.as_ptr().cast(), bytes),
+            api::cuMemcpyDtoH_v2(received.as_mut_ptr().cast(), memory, bytes),
+            api::cuMemFree_v2(memory),
+            api::cuCtxDestroy_v2(context),
+        ]
+    };
+    for code in codes {
+        assert!(code.is_success(), "{codes:?}");
+    }
+    println!("came back: {received:?}");
+}

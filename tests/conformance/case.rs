@@ -1,0 +1,227 @@
+//! A case: what it is called, and how it records and checks what it observes.
+//!
+//! A case reports to its parent process line by line on standard output; the first character
+//! tells the kind of the line. A line is written before the next driver call is made, because
+//! that call may end the process.
+
+use std::fmt::{Debug, Display};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::driver::CUresult;
+
+/// An observation that is as expected.
+pub(crate) const HELD: char = '+';
+/// An observation that is not as expected, and after a tab what was expected.
+pub(crate) const FAILED: char = '-';
+/// The next call must not succeed, and may end the process.
+pub(crate) const DEADLY: char = '?';
+/// The case cannot go on.
+pub(crate) const STOPPED: char = '!';
+/// The case came to its end.
+pub(crate) const END: char = '=';
+/// How a call that must not succeed is recorded when it did not.
+pub(crate) const REFUSED: &str = "never success";
+
+/// What a case runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// The simulated GPU inside this program.
+    Simulation,
+    /// A simulated GPU inside a loaded library, out of reach of this program's settings.
+    SimulationLibrary,
+    /// A real GPU.
+    Real,
+}
+
+impl On {
+    /// The word for it on the command line of a child.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            On::Simulation => "simulation",
+            On::SimulationLibrary => "simulation-library",
+            On::Real => "real",
+        }
+    }
+
+    /// The reverse of [`word`](Self::word).
+    pub(crate) fn from_word(word: &str) -> Result<On, String> {
+        [On::Simulation, On::SimulationLibrary, On::Real]
+            .into_iter()
+            .find(|on| on.word() == word)
+            .ok_or_else(|| format!("--on: unknown word {word:?}"))
+    }
+
+    /// Whether the GPU is simulated.
+    pub(crate) fn simulated(self) -> bool {
+        self != On::Real
+    }
+}
+
+/// A case as the list of cases holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// `topic::name`.
+    pub(crate) name: &'static str,
+    /// The case itself.
+    pub(crate) run: fn(&Case),
+    /// Why the simulated GPU behaves differently here, for the few cases where it is meant to.
+    pub(crate) differs_on_simulation: Option<&'static str>,
+    /// Needs [`cuguard::sim::corrupt`] on a simulated GPU, so it cannot run on a library's.
+    pub(crate) corrupts: bool,
+    /// How long it may take.
+    pub(crate) seconds: u64,
+}
+
+impl Entry {
+    /// A case that behaves the same on every driver.
+    pub(crate) const fn new(name: &'static str, run: fn(&Case)) -> Entry {
+        Entry {
+            name,
+            run,
+            differs_on_simulation: None,
+            corrupts: false,
+            seconds: 120,
+        }
+    }
+
+    /// Declares that the simulated GPU differs, and why.
+    pub(crate) const fn differs_on_simulation(mut self, reason: &'static str) -> Entry {
+        self.differs_on_simulation = Some(reason);
+        self
+    }
+
+    /// Declares that the case breaks its context as a faulty kernel would.
+    pub(crate) const fn corrupts(mut self) -> Entry {
+        self.corrupts = true;
+        self
+    }
+
+    /// Allows more time than the usual two minutes.
+    pub(crate) const fn seconds(mut self, seconds: u64) -> Entry {
+        self.seconds = seconds;
+        self
+    }
+}
+
+/// The recorder of a running case. All expectations of a case are evaluated, whether or not
+/// earlier ones held; only [`require`](Case::require) stops.
+#[derive(Debug)]
+pub(crate) struct Case {
+    on: On,
+    ends_at_exit: AtomicBool,
+}
+
+impl Case {
+    /// A recorder for a case on this kind of driver.
+    pub(crate) fn new(on: On) -> Case {
+        Case {
+            on,
+            ends_at_exit: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the GPU is simulated. Only for what declares that it differs, and for how a context
+    /// is broken on purpose.
+    pub(crate) fn on_simulation(&self) -> bool {
+        self.on.simulated()
+    }
+
+    /// Expects the result `want` from a driver call.
+    pub(crate) fn expect(&self, what: impl Display, got: CUresult, want: CUresult) {
+        self.check(what, &code(got), &code(want));
+    }
+
+    /// Expects success.
+    pub(crate) fn ok(&self, what: impl Display, got: CUresult) {
+        self.expect(what, got, CUresult::SUCCESS);
+    }
+
+    /// Expects `CUDA_ERROR_INVALID_VALUE`, the driver's most frequent refusal.
+    pub(crate) fn invalid(&self, what: impl Display, got: CUresult) {
+        self.expect(what, got, CUresult::INVALID_VALUE);
+    }
+
+    /// Expects the value `want`.
+    pub(crate) fn same<T: PartialEq + Debug>(&self, what: impl Display, got: T, want: T) {
+        self.check(what, &format!("{got:?}"), &format!("{want:?}"));
+    }
+
+    /// Expects that the statement `what` is true.
+    pub(crate) fn yes(&self, what: impl Display, got: bool) {
+        self.check(what, word(got), word(true));
+    }
+
+    /// Expects that the statement `what` is false.
+    pub(crate) fn no(&self, what: impl Display, got: bool) {
+        self.check(what, word(got), word(false));
+    }
+
+    /// Expects that `call` does not succeed. It may answer any error; it may also end the process,
+    /// so this is the last thing that a case does.
+    pub(crate) fn never_success(&self, what: impl Display, call: impl FnOnce() -> CUresult) {
+        let what = what.to_string();
+        line(DEADLY, &what);
+        let got = call();
+        if got.is_success() {
+            self.check(&what, &code(got), REFUSED);
+        } else {
+            self.check(&what, REFUSED, REFUSED);
+        }
+    }
+
+    /// Part of the set-up: without success the case stops here.
+    pub(crate) fn require(&self, what: impl Display, got: CUresult) {
+        if !got.is_success() {
+            self.stop(format_args!("{what}: {}", code(got)));
+        }
+    }
+
+    /// Gives the case up.
+    pub(crate) fn stop(&self, why: impl Display) -> ! {
+        line(STOPPED, &why.to_string());
+        std::process::exit(1);
+    }
+
+    /// The case goes on in a function that runs at the exit of the process, and ends there with
+    /// [`end`](Case::end).
+    pub(crate) fn ends_at_exit(&self) {
+        self.ends_at_exit.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells the parent process that the case came to its end.
+    pub(crate) fn end(&self) {
+        if !self.ends_at_exit.load(Ordering::Relaxed) {
+            line(END, "end");
+        }
+    }
+
+    fn check(&self, what: impl Display, got: &str, want: &str) {
+        if got == want {
+            line(HELD, &format!("{what}: {got}"));
+        } else {
+            line(FAILED, &format!("{what}: {got}\texpected {want}"));
+        }
+    }
+}
+
+/// A result code by its name, or by its number if it has none.
+fn code(result: CUresult) -> String {
+    match result.name() {
+        Some(name) => name.to_owned(),
+        None => format!("code {}", result.0),
+    }
+}
+
+fn word(truth: bool) -> &'static str {
+    if truth { "yes" } else { "no" }
+}
+
+/// Writes one line to the parent process, at once.
+fn line(kind: char, text: &str) {
+    let text = format!("{kind} {}\n", text.replace('\n', " "));
+    let mut out = std::io::stdout().lock();
+    // The parent has gone if this fails, and nobody is left to tell.
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}

@@ -1,0 +1,81 @@
+//! The cases, by topic. Each case is a function whose comment states the law that it checks.
+//!
+//! A case knows nothing of the driver it runs on, except where it declares that the simulated GPU
+//! differs, and where it breaks a context on purpose.
+
+use crate::case::Entry;
+
+/// Lists a file's cases, in the order in which they run. A case may be followed by modifiers of
+/// [`Entry`].
+macro_rules! cases {
+    ($topic:literal: $($name:ident $(. $modifier:ident($($argument:expr),*))*),* $(,)?) => {
+        pub(crate) const CASES: &[crate::case::Entry] = &[$(
+            crate::case::Entry::new(concat!($topic, "::", stringify!($name)), $name)
+                $(.$modifier($($argument),*))*
+        ),*];
+    };
+}
+
+mod accounting;
+mod arrays;
+mod contexts;
+mod copies;
+mod copies2d;
+mod dead_handles;
+mod destroyed_contexts;
+mod errors;
+mod events;
+mod fills;
+mod fragmentation;
+mod host_memory;
+mod kernels;
+mod limits;
+mod managed;
+mod memory;
+mod no_context;
+mod order;
+mod pointers;
+mod pool_release;
+mod pools;
+mod primary;
+mod process;
+mod start;
+mod sticky;
+mod streams;
+mod virtual_memory;
+mod waits;
+
+/// All cases, in the order in which they run.
+pub(crate) fn all() -> Vec<Entry> {
+    [
+        start::CASES,
+        errors::CASES,
+        limits::CASES,
+        contexts::CASES,
+        destroyed_contexts::CASES,
+        primary::CASES,
+        memory::CASES,
+        host_memory::CASES,
+        managed::CASES,
+        pointers::CASES,
+        copies::CASES,
+        copies2d::CASES,
+        arrays::CASES,
+        fills::CASES,
+        no_context::CASES,
+        pools::CASES,
+        pool_release::CASES,
+        streams::CASES,
+        order::CASES,
+        events::CASES,
+        waits::CASES,
+        virtual_memory::CASES,
+        accounting::CASES,
+        fragmentation::CASES,
+        sticky::CASES,
+        process::CASES,
+        dead_handles::CASES,
+        kernels::CASES,
+    ]
+    .concat()
+}

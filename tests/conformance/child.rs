@@ -1,0 +1,78 @@
+//! What this program does as the child of itself: run one case, or tell which driver it has.
+
+use std::process::ExitCode;
+
+use crate::case::{Case, On};
+use crate::cases;
+use crate::driver::*;
+
+/// Runs one case in this process.
+pub(crate) fn run(name: &str, on: On) -> ExitCode {
+    let Some(entry) = cases::all().into_iter().find(|entry| entry.name == name) else {
+        eprintln!("conformance: no case {name}");
+        return ExitCode::from(2);
+    };
+    let case = Case::new(on);
+    (entry.run)(&case);
+    case.end();
+    ExitCode::SUCCESS
+}
+
+/// Loads the driver that the environment selects and tells on standard output what it is: the
+/// word for [`On`], and a description. Without a driver, or without a device, tells why on
+/// standard output and fails.
+pub(crate) fn describe() -> ExitCode {
+    match description() {
+        Ok((on, text)) => {
+            println!("{}\n{text}", on.word());
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            println!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn description() -> Result<(On, String), String> {
+    let loaded = cuguard::driver::load().map_err(|error| error.one_line())?;
+    let started = cuInit(0);
+    if !started.is_success() {
+        return Err(format!("cuInit answered {started}"));
+    }
+    let (mut device, mut name) = (0, [0 as c_char; 256]);
+    for result in [
+        cuDeviceGet(&mut device, 0),
+        cuDeviceGetName(name.as_mut_ptr(), 256, device),
+    ] {
+        if !result.is_success() {
+            return Err(format!("the first device answered {result}"));
+        }
+    }
+    if loaded.kind() == cuguard::driver::DriverKind::Simulated {
+        return Ok(match loaded.path() {
+            None => (On::Simulation, "simulated GPU".to_owned()),
+            Some(path) => {
+                let text = format!("simulated GPU in {}", path.display());
+                (On::SimulationLibrary, text)
+            }
+        });
+    }
+    let name = text(name.as_ptr()).unwrap_or_default();
+    let (major, minor) = loaded.version().unwrap_or_default();
+    // The driver's functions tell the CUDA version alone; the kernel module tells its own.
+    let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let release = module
+        .split_whitespace()
+        .find(|word| word.split('.').count() > 1 && word.split('.').all(is_number))
+        .map(|release| format!(" {release}"))
+        .unwrap_or_default();
+    Ok((
+        On::Real,
+        format!("NVIDIA driver{release} (CUDA {major}.{minor}), {name}"),
+    ))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -1,0 +1,130 @@
+//! Host functions that streams call, and what else runs outside the case's own thread.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::driver::*;
+
+/// How long [`sleeper`] sleeps.
+pub(crate) const SLEEP: Duration = Duration::from_millis(300);
+
+/// Holds a stream up until it is opened, or dropped.
+#[derive(Debug)]
+pub(crate) struct Gate(&'static AtomicBool);
+
+impl Gate {
+    /// Makes `stream` wait at this place until the gate opens.
+    pub(crate) fn close(stream: CUstream) -> (Gate, CUresult) {
+        let open: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let data = std::ptr::from_ref(open).cast_mut().cast();
+        let result = cuLaunchHostFunc(stream, Some(wait_for_gate), data);
+        (Gate(open), result)
+    }
+
+    /// Lets the stream go on.
+    pub(crate) fn open(self) {}
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+extern "C" fn wait_for_gate(data: *mut c_void) {
+    // SAFETY: `Gate::close` passes a flag that lives as long as the process.
+    let open = unsafe { &*data.cast_const().cast::<AtomicBool>() };
+    // A case that went wrong must not hang for ever.
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !open.load(Ordering::Acquire) && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A host function that takes [`SLEEP`].
+pub(crate) extern "C" fn sleeper(_: *mut c_void) {
+    std::thread::sleep(SLEEP);
+}
+
+static MARKS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A host function that notes the number passed as its data.
+pub(crate) extern "C" fn mark(data: *mut c_void) {
+    MARKS
+        .lock()
+        .expect("no host function panics")
+        .push(data.addr());
+}
+
+/// The number that [`mark`] takes, as data for a host function.
+pub(crate) fn number(number: usize) -> *mut c_void {
+    std::ptr::without_provenance_mut(number)
+}
+
+/// What [`mark`] noted so far, in order.
+pub(crate) fn marks() -> Vec<usize> {
+    MARKS.lock().expect("no host function panics").clone()
+}
+
+/// The number of results that [`call_driver`] leaves in [`ANSWERS`].
+pub(crate) const CALLS: usize = 5;
+
+/// What the driver answered inside [`call_driver`]. The start value is no result code.
+pub(crate) static ANSWERS: [AtomicU32; CALLS] = [const { AtomicU32::new(u32::MAX) }; CALLS];
+
+/// A host function that calls the driver: allocate, current context, query, free, version.
+pub(crate) extern "C" fn call_driver(_: *mut c_void) {
+    let (mut ptr, mut context, mut version) = (0, CUcontext::NULL, 0);
+    let answers = [
+        cuMemAlloc_v2(&mut ptr, 16),
+        cuCtxGetCurrent(&mut context),
+        cuStreamQuery(CUstream::NULL),
+        cuMemFree_v2(0),
+        cuDriverGetVersion(&mut version),
+    ];
+    for (slot, answer) in ANSWERS.iter().zip(answers) {
+        slot.store(answer.0, Ordering::Release);
+    }
+}
+
+/// What [`callback`] was told: the result code, after a start value that is none.
+pub(crate) static STATUS: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// A stream callback that keeps the status it gets.
+pub(crate) extern "C" fn callback(_: CUstream, status: CUresult, _: *mut c_void) {
+    STATUS.store(status.0, Ordering::Release);
+}
+
+/// Whether `call` took as long as the 300 ms host function that it may have waited for.
+pub(crate) fn waited<T>(call: impl FnOnce() -> T) -> (T, &'static str) {
+    let start = Instant::now();
+    let result = call();
+    let time = start.elapsed();
+    let verdict = if time >= Duration::from_millis(200) {
+        "waits"
+    } else if time < Duration::from_millis(150) {
+        "does not wait"
+    } else {
+        "unclear"
+    };
+    (result, verdict)
+}
+
+/// Runs `body` on a thread of its own and hands its result over.
+pub(crate) fn on_another_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(body).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+unsafe extern "C" {
+    fn atexit(handler: extern "C" fn()) -> i32;
+}
+
+/// Has `handler` called when the process exits.
+pub(crate) fn at_exit(handler: extern "C" fn()) -> bool {
+    // SAFETY: `atexit` takes any function that follows the C convention and takes nothing.
+    unsafe { atexit(handler) == 0 }
+}
