@@ -1,5 +1,6 @@
 //! Host functions that streams call, and what else runs outside the case's own thread.
 
+use std::io::{Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -121,6 +122,40 @@ pub(crate) fn on_another_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 
 unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> i32;
+    fn fork() -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+/// Runs `body` in a forked child and hands over the result codes, if the child came so far.
+pub(crate) fn in_forked_child<const N: usize>(
+    body: impl FnOnce() -> [CUresult; N],
+) -> Option<[CUresult; N]> {
+    let (mut reader, mut writer) = std::io::pipe().ok()?;
+    // SAFETY: the child only calls `body`, writes to a pipe and ends without running destructors.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let bytes: Vec<u8> = body()
+            .iter()
+            .flat_map(|code| code.0.to_ne_bytes())
+            .collect();
+        let status = i32::from(writer.write_all(&bytes).is_err());
+        // SAFETY: ends the child at once, as it must not run the parent's exit handlers.
+        unsafe { _exit(status) }
+    }
+    drop(writer);
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).ok()?;
+    // SAFETY: waits for our own child; no status is asked for.
+    unsafe { waitpid(child, std::ptr::null_mut(), 0) };
+    let mut codes = bytes
+        .chunks_exact(4)
+        .map(|code| u32::from_ne_bytes([code[0], code[1], code[2], code[3]]));
+    let codes = std::array::from_fn(|_| codes.next().map(CUresult));
+    codes
+        .iter()
+        .all(Option::is_some)
+        .then(|| codes.map(Option::unwrap_or_default))
 }
 
 /// Has `handler` called when the process exits.

@@ -1,8 +1,8 @@
 //! What the slots hold while there is no driver function to jump to.
 //!
 //! All of these are called by C's rules with the arguments of the driver function that they stand
-//! for. Those that stand for many functions take no arguments: in this calling convention the
-//! caller puts the arguments away and takes them back.
+//! for. Those that stand for many functions take no arguments: in the calling conventions of the
+//! targets that the door works on, the caller puts the arguments away and takes them back.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::transmute;

@@ -52,7 +52,10 @@
 //!
 //! # Limits
 //!
-//! - x86-64 Linux with glibc (`x86_64-unknown-linux-gnu`). Any other target does not compile.
+//! - x86_64 and aarch64 Linux with glibc (`x86_64-unknown-linux-gnu`,
+//!   `aarch64-unknown-linux-gnu`). Any other target does not compile. aarch64 is checked under
+//!   emulation, with the simulated GPU and with libraries that pretend to be drivers; it has not
+//!   yet run with a GPU.
 //! - The symbols are hidden: they serve the program or shared library that this crate is linked
 //!   into and nobody else. `cust` and this crate must therefore be linked into the same one, which
 //!   is what happens unless `-C prefer-dynamic` is in use.
@@ -63,11 +66,16 @@
 // statically, as with musl, can load none.
 #[cfg(not(all(
     target_os = "linux",
-    target_arch = "x86_64",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    // The byte order of the driver's library; aarch64 exists in the other one too.
+    target_endian = "little",
     target_pointer_width = "64",
     target_env = "gnu"
 )))]
-compile_error!("cuguard-driver works on x86_64-unknown-linux-gnu and on no other target");
+compile_error!(
+    "cuguard-driver works on x86_64-unknown-linux-gnu and aarch64-unknown-linux-gnu and on no \
+     other target"
+);
 
 pub mod api;
 mod choice;

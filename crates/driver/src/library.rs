@@ -19,7 +19,7 @@ const SONAME: &str = "libcuda.so.1";
 
 /// Where drivers are found that the system's loader does not find. The toolkit's `stubs` folder is
 /// not among them: what lies there is for linkers and can only answer that it is a stub.
-const PLACES: [&str; 5] = [
+const PLACES: &[&str] = &[
     // Windows Subsystem for Linux.
     "/usr/lib/wsl/lib/libcuda.so.1",
     // Containers that get the driver mounted in: some cluster services; the container toolkit's
@@ -28,7 +28,10 @@ const PLACES: [&str; 5] = [
     // NixOS.
     "/run/opengl-driver/lib/libcuda.so.1",
     // The usual folders of Debian and Fedora, for a program whose loader has other defaults.
+    #[cfg(target_arch = "x86_64")]
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    #[cfg(target_arch = "aarch64")]
+    "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
     "/usr/lib64/libcuda.so.1",
 ];
 

@@ -16,6 +16,18 @@ use std::sync::Once;
 
 use cuguard_sys::CUresult;
 
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_endian = "little",
+    target_pointer_width = "64",
+    target_env = "gnu"
+)))]
+compile_error!(
+    "cuguard-libcuda-sim works on x86_64-unknown-linux-gnu and aarch64-unknown-linux-gnu and on no \
+     other target"
+);
+
 /// Tells a loader that looks for it (`cuguard-driver` does) that this library is a simulation.
 #[unsafe(no_mangle)]
 #[allow(
@@ -24,8 +36,27 @@ use cuguard_sys::CUresult;
 )]
 pub static cuguard_simulated_gpu: u8 = 1;
 
-/// One exported function. A jump leaves all arguments where they are, so the signature does not
-/// matter here.
+/// The code of an exported function: a jump, which leaves all arguments where they are.
+// Not `target_arch = "x86_64"`: a target that is neither stops above, with that message alone.
+#[cfg(not(target_arch = "aarch64"))]
+macro_rules! jump {
+    () => {
+        "jmp {function}"
+    };
+}
+
+/// The code of an exported function: a jump, which leaves all arguments where they are.
+///
+/// `hint #34` is `bti c`, by the number that older processors and assemblers know as "do nothing":
+/// in a program with branch protection, a call from another library must land on it.
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "hint #34\nb {function}"
+    };
+}
+
+/// One exported function. The signature does not matter to a jump.
 macro_rules! export {
     // Written out below.
     (cuInit) => {};
@@ -34,7 +65,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            naked_asm!("jmp {function}", function = sym cuguard_sim::entry::$name)
+            naked_asm!(jump!(), function = sym cuguard_sim::entry::$name)
         }
     };
 }

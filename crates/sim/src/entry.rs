@@ -81,6 +81,20 @@ impl Function {
         )
     }
 
+    /// Leaves null behind where it fails, so it looks for corruption by itself, after that.
+    fn hands_out_memory(self) -> bool {
+        matches!(
+            self,
+            Self::cuMemAlloc_v2
+                | Self::cuMemAllocPitch_v2
+                | Self::cuMemAllocAsync
+                | Self::cuMemAllocFromPoolAsync
+                | Self::cuMemAllocHost_v2
+                | Self::cuMemHostAlloc
+                | Self::cuMemAllocManaged
+        )
+    }
+
     fn makes_context(self) -> bool {
         matches!(self, Self::cuDevicePrimaryCtxRetain | Self::cuCtxCreate_v2)
     }
@@ -114,7 +128,7 @@ impl Function {
                 | Self::cuMemPoolGetAttribute
                 | Self::cuMemPoolTrimTo
                 | Self::cuPointerGetAttribute
-        )
+        ) || self.hands_out_memory()
     }
 }
 
@@ -136,10 +150,10 @@ fn admit(function: Function) -> Answer {
         return Err(CUresult::NOT_PERMITTED);
     }
     fault::on_call(index)?;
-    if function == Function::cuInit {
+    if function == Function::cuInit && !machine::is_forked() {
         return Ok(());
     }
-    if !machine::is_running() {
+    if !machine::is_running() || machine::is_forked() {
         return Err(CUresult::NOT_INITIALIZED);
     }
     if !function.survives_corruption()

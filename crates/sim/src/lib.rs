@@ -16,8 +16,8 @@
 //! - **Counters** of what is alive: see [`counters`].
 //!
 //! What it does not do: it runs no kernels (`cuModuleLoadData` and all that belongs to kernels,
-//! graphs, textures, graphics and inter-process sharing answers `CUDA_ERROR_NOT_SUPPORTED`), it has
-//! no notion of bandwidth, and managed memory takes no device memory.
+//! graphs, textures, graphics and inter-process sharing answers `CUDA_ERROR_NOT_SUPPORTED`), and it
+//! has no notion of bandwidth.
 //!
 //! # Setting it up
 //!

@@ -115,8 +115,10 @@ pub(crate) struct Machine {
     pub(crate) physical: HashMap<u32, Physical>,
     pub(crate) arrays: HashMap<u32, Array>,
     pub(crate) map: AddressMap,
-    /// Free device addresses.
+    /// Free device addresses for whole pages, and those for pages of packed blocks: the address of
+    /// a large block that is gone does not come back as that of a small one.
     pub(crate) addresses: Gaps,
+    pub(crate) packed_addresses: Gaps,
     /// `cuMemAddressReserve`: base → size.
     pub(crate) reservations: BTreeMap<u64, u64>,
     last_id: u32,
@@ -131,6 +133,27 @@ static RUNNING: AtomicBool = AtomicBool::new(false);
 static CORRUPTED: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) type Guard = MutexGuard<'static, Machine>;
+
+/// Whether this process is the child of one in which the machine ran. Its threads are not here,
+/// and its lock may be held by one of them; a real driver answers that it is not initialised.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    /// From the C library: what to call around `fork`.
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> i32;
+}
+
+extern "C" fn in_forked_child() {
+    FORKED.store(true, Ordering::Release);
+}
+
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Acquire)
+}
 
 pub(crate) fn is_running() -> bool {
     RUNNING.load(Ordering::Acquire)
@@ -162,6 +185,9 @@ pub(crate) fn start() -> Answer {
         if config.devices == 0 {
             return Err(CUresult::NO_DEVICE);
         }
+        // SAFETY: the handler only stores a flag, which is allowed in a forked child. Without it
+        // (no memory left) a forked child would wait for ever, as with any lock.
+        unsafe { pthread_atfork(None, None, Some(in_forked_child)) };
         *machine = Machine::new(config);
         RUNNING.store(true, Ordering::Release);
         Ok(())
@@ -175,7 +201,8 @@ pub(crate) fn start() -> Answer {
 impl Machine {
     fn new(config: Config) -> Self {
         let mut machine = Self {
-            addresses: Gaps::new(DEVICE_BASE, DEVICE_SPAN),
+            packed_addresses: Gaps::new(DEVICE_BASE, DEVICE_SPAN / 2),
+            addresses: Gaps::new(DEVICE_BASE + DEVICE_SPAN / 2, DEVICE_SPAN / 2),
             config,
             ..Self::default()
         };
@@ -245,6 +272,22 @@ impl Machine {
         let context = current::top().ok_or(CUresult::INVALID_CONTEXT)?;
         self.check_alive(context)?;
         Ok(context)
+    }
+
+    /// The same for what hands out memory: refused as well when a stray access has made all
+    /// contexts unusable.
+    pub(crate) fn usable_current(&self) -> Result<u32, CUresult> {
+        let context = self.current()?;
+        corrupted()?;
+        Ok(context)
+    }
+
+    /// The bytes of managed memory that a device has used.
+    pub(crate) fn resident_managed(&self, device: u32) -> u64 {
+        let managed = self.map.iter().filter(|range| {
+            range.origin == Origin::Managed && range.device == device && range.block.was_used()
+        });
+        managed.filter_map(|range| to_pages(range.size)).sum()
     }
 
     pub(crate) fn check_alive(&self, context: u32) -> Answer {
@@ -363,7 +406,10 @@ impl Machine {
                 .contexts
                 .get_mut(&context)
                 .ok_or(CUresult::INVALID_CONTEXT)?;
-            if let Some(at) = context.packed.take(bytes, memory, &mut self.addresses) {
+            if let Some(at) = context
+                .packed
+                .take(bytes, memory, &mut self.packed_addresses)
+            {
                 return Ok(at);
             }
         }
@@ -389,7 +435,7 @@ impl Machine {
             Origin::Device => {
                 let context = range.context.and_then(|id| self.contexts.get_mut(&id));
                 if let Some(context) = context {
-                    let addresses = &mut self.addresses;
+                    let addresses = &mut self.packed_addresses;
                     context
                         .packed
                         .give(range.base, range.size, memory, addresses);

@@ -4,6 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What fresh memory is filled with, so that a program that reads what it never wrote sees
 /// something that stands out.
@@ -43,6 +44,8 @@ pub(crate) struct MemoryBlock {
     /// What to give back to the heap. `None`: the memory belongs to the program, as with
     /// `cuMemHostRegister`.
     owned: Option<(Address, Layout)>,
+    /// Whether device work has used it, which moves managed memory to the device.
+    used: AtomicBool,
 }
 
 impl MemoryBlock {
@@ -66,6 +69,7 @@ impl MemoryBlock {
             start,
             len,
             owned: Some((heap, layout)),
+            used: AtomicBool::new(false),
         }))
     }
 
@@ -75,6 +79,7 @@ impl MemoryBlock {
             start,
             len,
             owned: None,
+            used: AtomicBool::new(false),
         })
     }
 
@@ -89,6 +94,10 @@ impl MemoryBlock {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 }
 
@@ -123,6 +132,7 @@ impl Span {
             "a span of {len} bytes from {offset} is not within a block of {}",
             block.len()
         );
+        block.used.store(true, Ordering::Relaxed);
         // SAFETY: `offset` is within the block, so the sum stays within one allocation.
         let start = unsafe { NonNull::new_unchecked(block.start().as_ptr().add(offset)) };
         Self {

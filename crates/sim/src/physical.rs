@@ -1,16 +1,16 @@
 //! Physical memory: how many pages a device has, and how small blocks share them.
 //!
-//! Measured on a real GPU: memory is taken and given back in pages of 2 MiB. A block of up to
-//! 1 MiB is packed with others of its context into one page, at multiples of 512 bytes; a larger
-//! one takes whole pages for itself. A page goes back only when every block in it is free.
+//! Measured on a real GPU: memory is taken and given back in pages of 2 MiB. A block that is
+//! smaller than a page is packed with others of its context into one, at multiples of 512 bytes; a
+//! larger one takes whole pages for itself. A page goes back only when every block in it is free.
 
 use crate::config::PAGE;
 use crate::gaps::Gaps;
 
-/// The largest block that shares a page with others.
-pub(crate) const PACKED_MAX: u64 = PAGE / 2;
 /// Blocks begin at multiples of this.
 pub(crate) const UNIT: u64 = 512;
+/// The largest block that shares a page with others.
+pub(crate) const PACKED_MAX: u64 = PAGE - UNIT;
 
 /// The memory of one device, in bytes.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::fmt;
 /// assert_eq!(CUresult(54321).to_string(), "CUDA error 54321");
 /// ```
 #[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use = "a driver call that failed says so only here"]
 pub struct CUresult(pub u32);
 

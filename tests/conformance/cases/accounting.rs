@@ -94,17 +94,19 @@ fn release_returns_everything(c: &Case) {
     }
 }
 
-/// What `cuMemGetInfo` calls free can be had in one block.
+/// What `cuMemGetInfo` calls free can be had in one block, but for a small rest that a real driver
+/// may need for itself.
 fn all_free_memory_in_one_block(c: &Case) {
     primary(c);
     alloc(c, 16);
     let free = free_bytes(c);
+    let most = free - 64 * MIB;
     let (mut ptr, mut other) = (0, 0);
-    c.ok("allocate all that is free", cuMemAlloc_v2(&mut ptr, free));
+    c.ok("allocate all but 64 MiB", cuMemAlloc_v2(&mut ptr, most));
     let left = free_bytes(c);
-    c.yes("next to nothing is left", left < 64 * MIB);
-    let result = cuMemAlloc_v2(&mut other, free - 64 * MIB);
-    c.expect("allocate most of it again", result, Code::OUT_OF_MEMORY);
+    c.yes("next to nothing is left", left <= 64 * MIB);
+    let result = cuMemAlloc_v2(&mut other, most);
+    c.expect("allocate as much again", result, Code::OUT_OF_MEMORY);
     c.ok("free it", cuMemFree_v2(ptr));
     c.yes("all of it came back", free_bytes(c) == free);
 }
@@ -275,13 +277,13 @@ fn what_costs_nothing(c: &Case) {
 fn managed_memory_costs_when_used(c: &Case) {
     primary(c);
     alloc(c, 16);
-    let before = free_bytes(c);
     let ptr = managed(c, 64 * MIB);
     let taken = taken_kib(c, |c| {
         c.ok("fill", cuMemsetD8_v2(ptr, 1, 64 * MIB));
         synchronize(c);
     });
     c.yes("it takes at least its size", taken >= 64 * 1024);
-    c.ok("free", cuMemFree_v2(ptr));
-    c.yes("all of it came back", free_bytes(c) == before);
+    // How much a real driver takes and keeps for its own books is its affair.
+    let back = -taken_kib(c, |c| c.ok("free", cuMemFree_v2(ptr)));
+    c.yes("at least its size comes back", back >= 64 * 1024);
 }

@@ -12,6 +12,7 @@ cases! {"copies2d":
     unified_addresses,
     nothing_to_copy,
     wrong_pitch,
+    no_pitch,
     too_large,
     wrong_arguments,
     on_a_stream,
@@ -165,6 +166,18 @@ fn wrong_pitch(c: &Case) {
     });
     c.invalid("the target's pitch below the width", result);
     c.yes("nothing was copied", read(c, ptr, 640) == vec![1; 640]);
+}
+
+/// A pitch of 0 stands for rows without a gap.
+fn no_pitch(c: &Case) {
+    let (ptr, rows, copy) = set_up(c);
+    let copy = CUDA_MEMCPY2D {
+        srcPitch: 0,
+        dstPitch: 0,
+        ..copy
+    };
+    c.ok("copy", cuMemcpy2D_v2(&copy));
+    c.yes("the rows lie side by side", read(c, ptr, 320) == rows);
 }
 
 /// Rows beyond the end of the block are refused.

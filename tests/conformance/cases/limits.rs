@@ -67,6 +67,19 @@ fn set(c: &Case) {
         "it is raised",
         limit_value(c, limit::PRINTF_FIFO_SIZE) > 100,
     );
+    c.ok(
+        "heap of 9 MiB and 5 bytes",
+        cuCtxSetLimit(limit::MALLOC_HEAP_SIZE, 9 * MIB + 5),
+    );
+    c.same(
+        "it is rounded up to 64 KiB",
+        limit_value(c, limit::MALLOC_HEAP_SIZE),
+        9 * MIB + 64 * KIB,
+    );
+    c.invalid(
+        "stack of 1 GiB",
+        cuCtxSetLimit(limit::STACK_SIZE, 1024 * MIB),
+    );
 }
 
 /// A limit that does not exist is INVALID_VALUE; one that this kind of card lacks UNSUPPORTED_LIMIT.

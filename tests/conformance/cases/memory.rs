@@ -9,6 +9,8 @@ cases! {"memory":
     zero_size,
     over_size,
     null_out_pointer,
+    failure_leaves_null,
+    zero_bytes_of_other_kinds,
     free_null,
     double_free,
     foreign_free,
@@ -60,6 +62,39 @@ fn null_out_pointer(c: &Case) {
         "allocate into null",
         cuMemAlloc_v2(std::ptr::null_mut(), 16),
     );
+}
+
+/// An allocation that fails writes null.
+fn failure_leaves_null(c: &Case) {
+    const TOO_MUCH: usize = 1 << 50;
+    primary(c);
+    let mut ptr = 77;
+    c.invalid("no bytes", cuMemAlloc_v2(&mut ptr, 0));
+    c.same("the address then", ptr, 0);
+    let want = Code::OUT_OF_MEMORY;
+    ptr = 77;
+    c.expect("too much", cuMemAlloc_v2(&mut ptr, TOO_MUCH), want);
+    c.same("the address then", ptr, 0);
+    ptr = 77;
+    let result = cuMemAllocAsync(&mut ptr, TOO_MUCH, CUstream::NULL);
+    c.expect("too much on a stream", result, want);
+    c.same("the address then", ptr, 0);
+    let mut host = std::ptr::without_provenance_mut(77);
+    let result = cuMemHostAlloc(&mut host, TOO_MUCH, 0);
+    c.expect("too much pinned memory", result, want);
+    c.yes("the pointer is null then", host.is_null());
+}
+
+/// No bytes of stream-ordered or pinned memory are null, and no error.
+fn zero_bytes_of_other_kinds(c: &Case) {
+    primary(c);
+    let mut ptr = 77;
+    let result = cuMemAllocAsync(&mut ptr, 0, CUstream::NULL);
+    c.ok("no bytes on a stream", result);
+    c.same("the address", ptr, 0);
+    let mut host = std::ptr::without_provenance_mut(77);
+    c.ok("no bytes of pinned memory", cuMemHostAlloc(&mut host, 0, 0));
+    c.yes("the pointer is null", host.is_null());
 }
 
 /// To free null does nothing.

@@ -29,6 +29,7 @@ mod fills;
 mod fragmentation;
 mod host_memory;
 mod kernels;
+mod lasting;
 mod limits;
 mod managed;
 mod memory;
@@ -73,6 +74,7 @@ pub(crate) fn all() -> Vec<Entry> {
         accounting::CASES,
         fragmentation::CASES,
         sticky::CASES,
+        lasting::CASES,
         process::CASES,
         dead_handles::CASES,
         kernels::CASES,

@@ -4,13 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::case::{Case, On};
+use crate::driver::CUresult as Code;
 use crate::driver::*;
-use crate::host::at_exit;
+use crate::host::{at_exit, in_forked_child};
 use crate::tools::*;
 
 cases! {"process":
     unwinding_frees,
     exit_handler,
+    forked_child,
     end_with_everything_alive,
     end_with_work_in_flight,
 }
@@ -63,6 +65,37 @@ extern "C" fn at_the_end() {
     c.ok("cuMemFree of that", cuMemFree_v2(ptr));
     c.ok("cuCtxSynchronize at exit", cuCtxSynchronize());
     c.end();
+}
+
+/// In a forked child the driver is not initialised, and cannot be.
+fn forked_child(c: &Case) {
+    primary(c);
+    let ptr = alloc(c, 4096);
+    let answers = in_forked_child(|| {
+        let (mut context, mut new, mut count) = (CUcontext::NULL, ptr, 0);
+        [
+            cuCtxGetCurrent(&mut context),
+            cuMemAlloc_v2(&mut new, 16),
+            cuMemFree_v2(ptr),
+            cuInit(0),
+            cuDeviceGetCount(&mut count),
+            cuCtxSynchronize(),
+        ]
+    });
+    let Some(answers) = answers else {
+        c.stop("the child did not answer")
+    };
+    let calls = [
+        "cuCtxGetCurrent",
+        "cuMemAlloc",
+        "cuMemFree",
+        "cuInit",
+        "cuDeviceGetCount",
+    ];
+    for (call, answer) in calls.iter().chain(&["cuCtxSynchronize"]).zip(answers) {
+        c.expect(call, answer, Code::NOT_INITIALIZED);
+    }
+    c.ok("the parent goes on", cuMemFree_v2(ptr));
 }
 
 /// A process may end with everything still allocated, and end well.

@@ -120,20 +120,39 @@ pub(crate) unsafe fn cuCtxSynchronize() -> Answer {
     Ok(())
 }
 
-/// What a limit is where it was not set, and the least it can be. `Err` for what is no limit, or
-/// none that the device has.
-fn limit_of(which: u32) -> Result<(usize, usize), CUresult> {
+/// A limit, as measured on an H200.
+struct Limit {
+    /// What it is where it was not set.
+    default: usize,
+    /// The least and the most it can be, and what it is rounded up to.
+    least: usize,
+    most: usize,
+    step: usize,
+}
+
+/// `Err` for what is no limit, or none that the device has.
+fn limit_of(which: u32) -> Result<Limit, CUresult> {
+    let limit = |default, least, step| Limit {
+        default,
+        least,
+        most: usize::MAX,
+        step,
+    };
     match which {
-        limit::STACK_SIZE => Ok((1024, 0)),
-        limit::PRINTF_FIFO_SIZE => Ok((8_650_752, 512 << 10)),
-        limit::MALLOC_HEAP_SIZE => Ok((8 << 20, 4 << 20)),
+        // Local memory of a thread has an end.
+        limit::STACK_SIZE => Ok(Limit {
+            most: 512 << 10,
+            ..limit(1024, 0, 1)
+        }),
+        limit::PRINTF_FIFO_SIZE => Ok(limit(8_650_752, 512 << 10, 256)),
+        limit::MALLOC_HEAP_SIZE => Ok(limit(8 << 20, 4 << 20, 64 << 10)),
         // The depth of device-side synchronisation left the interface.
         3 => Err(CUresult::UNSUPPORTED_LIMIT),
-        4 => Ok((2048, 0)),
-        5 => Ok((64, 0)),
-        6 => Ok((11_796_480, 0)),
-        7 => Ok((232_448, 0)),
-        8 => Ok((0, 0)),
+        4 => Ok(limit(2048, 0, 1)),
+        5 => Ok(limit(64, 0, 1)),
+        6 => Ok(limit(11_796_480, 0, 1)),
+        7 => Ok(limit(232_448, 0, 1)),
+        8 => Ok(limit(0, 0, 1)),
         9 => Err(CUresult::UNSUPPORTED_LIMIT),
         _ => Err(CUresult::INVALID_VALUE),
     }
@@ -142,9 +161,12 @@ fn limit_of(which: u32) -> Result<(usize, usize), CUresult> {
 pub(crate) unsafe fn cuCtxSetLimit(which: u32, value: usize) -> Answer {
     let mut machine = lock();
     let id = machine.current()?;
-    let (_, least) = limit_of(which)?;
+    let limit = limit_of(which)?;
+    valid(value <= limit.most)?;
+    let value = value.max(limit.least);
+    let value = value.checked_next_multiple_of(limit.step).unwrap_or(value);
     if let Some(context) = machine.contexts.get_mut(&id) {
-        context.limits.insert(which, value.max(least));
+        context.limits.insert(which, value);
     }
     Ok(())
 }
@@ -152,7 +174,7 @@ pub(crate) unsafe fn cuCtxSetLimit(which: u32, value: usize) -> Answer {
 pub(crate) unsafe fn cuCtxGetLimit(value: *mut usize, which: u32) -> Answer {
     let machine = lock();
     let context = &machine.contexts[&machine.current()?];
-    let (default, _) = limit_of(which)?;
+    let default = limit_of(which)?.default;
     let limit = context.limits.get(&which).copied().unwrap_or(default);
     // SAFETY: as the caller promises.
     unsafe { put(value, limit) }

@@ -22,7 +22,7 @@ unsafe extern "C" {
 /// Host memory of the driver's own, known to it under the address that the host uses.
 fn allocate(bytes: usize, origin: Origin, flags: u32) -> Result<Address, CUresult> {
     let mut machine = lock();
-    let context = machine.current()?;
+    let context = machine.usable_current()?;
     fault::on_allocation(bytes as u64)?;
     let block = MemoryBlock::fresh(bytes, HOST_PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
     let start = block.start();
@@ -44,11 +44,11 @@ pub(crate) unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: 
     const KNOWN: u32 = flags::MEMHOSTALLOC_PORTABLE
         | flags::MEMHOSTALLOC_DEVICEMAP
         | flags::MEMHOSTALLOC_WRITECOMBINED;
-    valid(!out.is_null() && flags & !KNOWN == 0)?;
+    // SAFETY: as the caller promises. A failed allocation leaves null behind.
+    unsafe { put(out, std::ptr::null_mut()) }?;
+    valid(flags & !KNOWN == 0)?;
     if bytes == 0 {
-        lock().current()?;
-        // SAFETY: as the caller promises.
-        return unsafe { put(out, std::ptr::null_mut()) };
+        return lock().usable_current().map(|_| ());
     }
     // With unified addressing all pinned memory is mapped.
     let start = allocate(bytes, Origin::Pinned, flags | flags::MEMHOSTALLOC_DEVICEMAP)?;
@@ -76,7 +76,9 @@ pub(crate) unsafe fn cuMemFreeHost(ptr: *mut c_void) -> Answer {
 }
 
 pub(crate) unsafe fn cuMemAllocManaged(ptr: *mut CUdeviceptr, bytes: usize, flags: u32) -> Answer {
-    valid(!ptr.is_null() && bytes > 0)?;
+    // SAFETY: as the caller promises. A failed allocation leaves null behind.
+    unsafe { put(ptr, 0) }?;
+    valid(bytes > 0)?;
     valid(matches!(
         flags,
         flags::MEM_ATTACH_GLOBAL | flags::MEM_ATTACH_HOST

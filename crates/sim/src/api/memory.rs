@@ -17,10 +17,16 @@ const PITCH: usize = 512;
 
 pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Answer {
     let machine = lock();
-    let memory = &machine.on(machine.device_of(machine.current()?)).memory;
+    let device = machine.device_of(machine.current()?);
+    let memory = &machine.on(device).memory;
+    // Managed memory lies on the device once that has used it, as far as there is room: it yields
+    // to everything else.
+    let free_now = memory
+        .free()
+        .saturating_sub(machine.resident_managed(device));
     // SAFETY: as the caller promises.
     unsafe {
-        put_if_asked(free, memory.free() as usize);
+        put_if_asked(free, free_now as usize);
         put_if_asked(total, memory.total as usize);
     }
     Ok(())
@@ -28,7 +34,7 @@ pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Ans
 
 fn allocate(bytes: usize) -> Result<CUdeviceptr, CUresult> {
     let mut machine = lock();
-    let context = machine.current()?;
+    let context = machine.usable_current()?;
     valid(bytes > 0)?;
     fault::on_allocation(bytes as u64)?;
     let base = machine.take_device_memory(context, bytes as u64)?;
@@ -55,7 +61,8 @@ fn allocate(bytes: usize) -> Result<CUdeviceptr, CUresult> {
 }
 
 pub(crate) unsafe fn cuMemAlloc_v2(ptr: *mut CUdeviceptr, bytes: usize) -> Answer {
-    valid(!ptr.is_null())?;
+    // SAFETY: as the caller promises. A failed allocation leaves null behind.
+    unsafe { put(ptr, 0) }?;
     let base = allocate(bytes)?;
     // SAFETY: as the caller promises.
     unsafe { put(ptr, base) }

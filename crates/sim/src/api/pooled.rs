@@ -12,7 +12,7 @@ use super::{get, put, valid};
 use crate::address_map::{Origin, Range};
 use crate::fault;
 use crate::handle::{self, Kind};
-use crate::machine::{Answer, Machine, lock};
+use crate::machine::{self, Answer, Machine, lock};
 use crate::memory_block::MemoryBlock;
 use crate::pool::{POOL_SPAN, Pool};
 
@@ -88,9 +88,11 @@ pub(crate) unsafe fn cuMemAllocAsync(
     bytes: usize,
     stream: CUstream,
 ) -> Answer {
-    valid(!ptr.is_null())?;
+    // SAFETY: as the caller promises. A failed allocation leaves null behind.
+    unsafe { put(ptr, 0) }?;
     let mut machine = lock();
     let stream = machine.stream(stream)?;
+    machine::corrupted()?;
     let context = machine.streams[&stream].context;
     let pool = machine.on(machine.device_of(context)).pool;
     let base = allocate(&mut machine, pool, bytes, stream)?;
@@ -104,9 +106,11 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Answer {
-    valid(!ptr.is_null())?;
+    // SAFETY: as the caller promises. A failed allocation leaves null behind.
+    unsafe { put(ptr, 0) }?;
     let mut machine = lock();
     let stream = machine.stream(stream)?;
+    machine::corrupted()?;
     let pool = known(&machine, pool)?;
     let base = allocate(&mut machine, pool, bytes, stream)?;
     // SAFETY: as the caller promises.

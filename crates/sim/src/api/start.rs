@@ -34,11 +34,30 @@ pub(crate) unsafe fn cuGetErrorString(error: CUresult, text: *mut *const c_char)
     valid(!words.is_null())
 }
 
+/// The version of CUDA that a function came with, as far as it matters to programs that ask:
+/// stream-ordered memory and virtual memory are what they look for and do without.
+fn introduced_in(symbol: &str) -> i32 {
+    match symbol {
+        "cuMemAllocAsync" | "cuMemFreeAsync" | "cuMemAllocFromPoolAsync" => 11020,
+        _ if symbol.starts_with("cuMemPool") || symbol.ends_with("MemPool") => 11020,
+        "cuMemAddressReserve"
+        | "cuMemAddressFree"
+        | "cuMemCreate"
+        | "cuMemRelease"
+        | "cuMemMap"
+        | "cuMemUnmap"
+        | "cuMemSetAccess"
+        | "cuMemGetAccess" => 10020,
+        _ if symbol.starts_with("cuGraph") || symbol == "cuLaunchHostFunc" => 10000,
+        _ => 0,
+    }
+}
+
 /// Names come without their version here: `cuMemAlloc` is `cuMemAlloc_v2`.
 pub(crate) unsafe fn cuGetProcAddress(
     symbol: *const c_char,
     out: *mut *mut c_void,
-    _cuda_version: i32,
+    cuda_version: i32,
     _flags: u64,
 ) -> Answer {
     valid(!symbol.is_null())?;
@@ -51,6 +70,7 @@ pub(crate) unsafe fn cuGetProcAddress(
         None if symbol.ends_with("_v2") || symbol.ends_with("_v3") => None,
         None => crate::lookup(&symbol),
     };
+    let found = found.filter(|_| cuda_version >= introduced_in(&symbol));
     // SAFETY: as the caller promises.
     unsafe {
         put(

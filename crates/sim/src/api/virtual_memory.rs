@@ -177,9 +177,23 @@ fn whole_mappings(machine: &Machine, ptr: u64, size: u64) -> Result<Vec<u64>, CU
     Ok(bases)
 }
 
+/// What is reserved and not mapped may lie in the range too; a mapping must lie in it whole.
 pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> Answer {
     let mut machine = lock();
-    for base in whole_mappings(&machine, ptr, size as u64)? {
+    let end = ptr
+        .checked_add(size as u64)
+        .ok_or(CUresult::INVALID_VALUE)?;
+    let reserved = machine.reservations.range(..=ptr).next_back();
+    valid(size > 0 && reserved.is_some_and(|(base, len)| end <= base + len))?;
+    let touched = machine
+        .map
+        .iter()
+        .filter(|r| r.base < end && ptr < r.base + r.size);
+    let whole = |range: &Range| ptr <= range.base && range.base + range.size <= end;
+    let bases: Vec<u64> = touched
+        .map(|range| valid(whole(range)).map(|()| range.base))
+        .collect::<Result<_, _>>()?;
+    for base in bases {
         if let Some(range) = machine.map.remove(base) {
             machine.release_range(&range);
         }
