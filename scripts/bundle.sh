@@ -20,47 +20,55 @@ case "${1:-}" in
     ;;
 esac
 
+for tool in cargo python3 objcopy; do
+    command -v "$tool" >/dev/null || {
+        echo "scripts/bundle.sh: needs $tool on the PATH" >&2
+        exit 1
+    }
+done
+
 limit_mib=60
 out=bundle
 rm -rf "$out"
 mkdir -p "$out/tests" "$out/examples" "$out/benches"
 
-# One line `kind name file` for each program that cargo built, from its messages.
-programs() {
-    cargo "$@" --message-format=json | python3 -c '
-import json, sys
+# One line `folder name file what-stays` for each program that cargo built, and for each shared
+# library that a test looks for beside itself. The main package's programs print backtraces, so
+# they keep their line tables; the others keep their names alone.
+built() {
+    cargo "$@" --workspace --no-run --message-format=json | python3 -c '
+import json, os, sys
+folders = {"example": "examples", "test": "tests", "bench": "benches"}
 for line in sys.stdin:
     message = json.loads(line)
-    if message.get("reason") != "compiler-artifact" or not message.get("executable"):
+    if message.get("reason") != "compiler-artifact":
         continue
     target = message["target"]
-    kind = target["kind"][0]
-    package = message["package_id"].split("#")[0].rsplit("/", 1)[-1]
-    package = "" if package.startswith("cuguard") or kind != "lib" else package
-    print(kind, target["name"], message["executable"], message["manifest_path"])
+    kind, name = target["kind"][0], target["name"]
+    main = os.path.dirname(message["manifest_path"]) == os.getcwd()
+    if message.get("executable"):
+        if kind not in folders:
+            name = "unit-" + name
+        print(folders.get(kind, "tests"), name, message["executable"], "lines" if main else "names")
+    for file in message["filenames"]:
+        if kind == "cdylib" and file.endswith(".so"):
+            print("tests", os.path.basename(file), file, "names")
 '
 }
 
-# Symbols stay, for backtraces; debug information is packed.
-pack() {
-    objcopy --compress-debug-sections=zlib "$1" "$2" 2>/dev/null || cp "$1" "$2"
-}
-
-while read -r kind name file manifest; do
-    package=$(basename "$(dirname "$manifest")")
-    case "$kind" in
-    example) pack "$file" "$out/examples/$name" ;;
-    test) pack "$file" "$out/tests/$name" ;;
-    lib | bin) pack "$file" "$out/tests/unit-$package-$name" ;;
+while read -r folder name file what; do
+    # A crate without unit tests still has a test program.
+    if [[ $name == unit-* ]] && "$file" --list 2>/dev/null | grep -q '^0 tests'; then continue; fi
+    case "$what" in
+    lines) how=--compress-debug-sections=zlib ;;
+    names) how=--strip-debug ;;
     esac
-done < <(programs test --workspace --no-run)
+    objcopy "$how" "$file" "$out/$folder/$name"
+done < <(
+    built test --profile bundle
+    built bench
+)
 
-while read -r kind name file _; do
-    [ "$kind" = bench ] && pack "$file" "$out/benches/$name"
-done < <(programs bench --workspace --no-run)
-
-# What tests look for beside themselves.
-find target/debug -maxdepth 1 -name 'libcuda_sim.so' -exec cp {} "$out/tests/" \;
 cp scripts/bundle-run "$out/run"
 chmod +x "$out/run"
 git describe --always --dirty >"$out/VERSION" 2>/dev/null || echo unknown >"$out/VERSION"

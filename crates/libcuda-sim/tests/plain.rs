@@ -1,7 +1,7 @@
 //! The library is a `libcuda.so.1`: a C program links against it and runs on it, and so does a
 //! Rust program that names it as its driver.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use cuguard_driver::sys::CUcontext;
@@ -25,7 +25,9 @@ fn library() -> PathBuf {
 
 /// A folder with the library under the name that programs look for.
 fn folder_with_libcuda(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Not cargo's own folder for such things: this program may be taken to another machine.
+    let own = format!("cuguard-libcuda-sim-{}-{name}", std::process::id());
+    let folder = std::env::temp_dir().join(own);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder can be made");
     std::os::unix::fs::symlink(library(), folder.join("libcuda.so.1")).expect("a link can be made");
@@ -58,7 +60,8 @@ fn assert_announced_once(output: &Output) {
 fn a_c_program_links_against_it_and_runs() {
     let folder = folder_with_libcuda("linked");
     let program = folder.join("plain");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plain.c");
+    let source = folder.join("plain.c");
+    std::fs::write(&source, include_str!("plain.c")).expect("a file can be written");
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let output = Command::new(&compiler)
         .args(["-std=c99", "-Wall", "-Werror", "-o"])
@@ -82,6 +85,7 @@ fn a_c_program_links_against_it_and_runs() {
         "{stdout}"
     );
     assert_announced_once(&output);
+    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// Runs itself again as a child, which alone may load the driver: by path, and under the name of
@@ -109,6 +113,7 @@ fn a_rust_program_loads_it_through_the_door() {
         assert!(stdout.contains("came back: [3, 1, 4, 1, 5]"), "{stdout}");
         assert_announced_once(&output);
     }
+    let _ = std::fs::remove_dir_all(&folder);
 }
 
 fn use_through_the_door() {
