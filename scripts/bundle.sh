@@ -36,7 +36,7 @@ mkdir -p "$out/tests" "$out/examples" "$out/benches"
 # library that a test looks for beside itself. The main package's programs print backtraces, so
 # they keep their line tables; the others keep their names alone.
 built() {
-    cargo "$@" --workspace --no-run --message-format=json | python3 -c '
+    cargo "$@" --no-run --message-format=json | python3 -c '
 import json, os, sys
 folders = {"example": "examples", "test": "tests", "bench": "benches"}
 for line in sys.stdin:
@@ -56,6 +56,12 @@ for line in sys.stdin:
 '
 }
 
+# Into a file first, so that a build that fails stops this script.
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+built test --profile bundle --workspace >"$list"
+built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
+
 while read -r folder name file what; do
     # A crate without unit tests still has a test program.
     if [[ $name == unit-* ]] && "$file" --list 2>/dev/null | grep -q '^0 tests'; then continue; fi
@@ -64,10 +70,7 @@ while read -r folder name file what; do
     names) how=--strip-debug ;;
     esac
     objcopy "$how" "$file" "$out/$folder/$name"
-done < <(
-    built test --profile bundle
-    built bench
-)
+done <"$list"
 
 cp scripts/bundle-run "$out/run"
 chmod +x "$out/run"

@@ -53,3 +53,37 @@ pub use cuguard_driver as driver;
 
 #[cfg(feature = "sim")]
 pub use cuguard_sim as sim;
+
+mod bound;
+mod claim;
+mod context;
+mod custody;
+mod error;
+mod event;
+mod exit;
+mod launch;
+mod memory;
+mod module;
+mod raw;
+mod registry;
+mod report;
+mod scope;
+mod scope_end;
+mod size;
+mod stream;
+
+pub use context::{Bound, Context, ContextBuilder, Memory};
+pub use error::{DriverError, Error, Result};
+pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
+pub use registry::{
+    About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
+    MAX_DEPTH, Occasion, Origin, Site, Snapshot, Totals, Trend, UnknownLevel, in_label,
+};
+pub use report::{Checkpoint, Colour, PatternError, Problem, ReportSettings};
+
+pub use bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
+pub use event::Event;
+pub use launch::KernelArgument;
+pub use module::{Function, Global, Module};
+pub use scope::Scope;
+pub use stream::{Stream, StreamBuilder};

@@ -55,7 +55,7 @@
 //! - x86_64 and aarch64 Linux with glibc (`x86_64-unknown-linux-gnu`,
 //!   `aarch64-unknown-linux-gnu`). Any other target does not compile. aarch64 is checked under
 //!   emulation, with the simulated GPU and with libraries that pretend to be drivers; it has not
-//!   yet run with a GPU.
+//!   yet run on aarch64 hardware, nor with a GPU there.
 //! - The symbols are hidden: they serve the program or shared library that this crate is linked
 //!   into and nobody else. `cust` and this crate must therefore be linked into the same one, which
 //!   is what happens unless `-C prefer-dynamic` is in use.

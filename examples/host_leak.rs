@@ -1,0 +1,25 @@
+//! A pinned buffer that is forgotten: host memory that the driver keeps locked.
+//!
+//!     cargo run --example host_leak
+//!     LEAK_REPORT=1 cargo run --example host_leak
+//!
+//! What to see: the forgotten buffer is named at teardown as pinned memory; the driver lets go of
+//! it, and the slice that was made of it stays readable all the same.
+
+use cuguard::{Context, Kind, PinnedBuffer, Result};
+
+fn leaky_frame_buffer(context: &Context) -> Result<&'static [u8]> {
+    let frame = PinnedBuffer::from_slice(context, &vec![7u8; 8 << 20])?.named("frame");
+    Ok(&Box::leak(Box::new(frame))[..])
+}
+
+fn main() -> Result<()> {
+    let context = Context::new(0)?;
+    let frame = leaky_frame_buffer(&context)?;
+    let pinned = context.totals(Kind::Pinned);
+    println!("pinned: {} buffer, {} bytes", pinned.count, pinned.bytes);
+    context.close()?;
+    // Only the driver's hold on it is gone: it is ordinary memory.
+    println!("still readable: {:?}...", &frame[..4]);
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! What can go wrong, with the words that help.
+
+use std::fmt;
+
+use cuguard_driver::LoadError;
+use cuguard_driver::sys::CUresult;
+
+use crate::size::Size;
+
+/// What every function of this crate answers.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. It names the operation, and for what the driver refused the driver's function,
+/// its code by number and name, the size and the device.
+///
+/// ```
+/// use cuguard::{Context, Error};
+///
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// let error = Context::new(99).unwrap_err();
+/// assert_eq!(error.to_string(), "Context::new: there is no device 99; there is 1 device");
+/// assert!(matches!(error, Error::NoSuchDevice { ordinal: 99, .. }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The driver refused a call.
+    #[error(transparent)]
+    Driver(DriverError),
+
+    /// No driver could be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+
+    /// The context that this belongs to was closed or dropped.
+    #[error("{operation}: its context was closed")]
+    ContextClosed {
+        /// What was asked for.
+        operation: &'static str,
+    },
+
+    /// The two belong to different contexts.
+    #[error("{operation}: the two belong to different contexts")]
+    WrongContext {
+        /// What was asked for.
+        operation: &'static str,
+    },
+
+    /// A device that does not exist.
+    #[error("{operation}: there is no device {ordinal}; {}", devices(*.count))]
+    NoSuchDevice {
+        /// What was asked for.
+        operation: &'static str,
+        /// The device that was asked for.
+        ordinal: u32,
+        /// How many there are.
+        count: u32,
+    },
+
+    /// More bytes than there are addresses.
+    #[error(
+        "{operation}: {count} elements of {size} bytes each are more than memory has addresses"
+    )]
+    SizeOverflow {
+        /// What was asked for.
+        operation: &'static str,
+        /// The number of elements.
+        count: usize,
+        /// The size of one.
+        size: usize,
+    },
+
+    /// Two lengths that must be equal are not.
+    #[error("{operation}: {actual} elements given, {expected} expected")]
+    LengthMismatch {
+        /// What was asked for.
+        operation: &'static str,
+        /// The length that is needed.
+        expected: usize,
+        /// The length that was given.
+        actual: usize,
+    },
+
+    /// A name that the module does not have.
+    #[error("{operation}: the module has nothing called {name:?}")]
+    NoSuchSymbol {
+        /// What was asked for.
+        operation: &'static str,
+        /// The name.
+        name: String,
+    },
+
+    /// The driver could not make a module of the code; its compiler says why.
+    #[error("{error}\n{log}")]
+    Compile {
+        /// What the driver answered.
+        error: DriverError,
+        /// What its compiler said.
+        log: String,
+    },
+
+    /// The simulated GPU runs no kernels.
+    #[error("{operation}: the simulated GPU runs no kernels")]
+    NoKernels {
+        /// What was asked for.
+        operation: &'static str,
+    },
+
+    /// A name or text for the driver with a NUL character in it.
+    #[error("{operation}: {text:?} has a NUL character in it")]
+    InteriorNul {
+        /// What was asked for.
+        operation: &'static str,
+        /// The text.
+        text: String,
+    },
+}
+
+fn devices(count: u32) -> String {
+    match count {
+        0 => "there are no devices".to_owned(),
+        1 => "there is 1 device".to_owned(),
+        _ => format!("there are {count} devices"),
+    }
+}
+
+impl Error {
+    /// The driver's code, where the driver refused a call.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer};
+    /// use cuguard::driver::sys::CUresult;
+    ///
+    /// let context = Context::new(0)?;
+    /// let error = DeviceBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
+    /// assert_eq!(error.code(), Some(CUresult::OUT_OF_MEMORY));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn code(&self) -> Option<CUresult> {
+        match self {
+            Error::Driver(error) | Error::Compile { error, .. } => Some(error.code),
+            _ => None,
+        }
+    }
+}
+
+/// A call that the driver refused.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer};
+///
+/// let context = Context::new(0)?;
+/// let error = DeviceBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "DeviceBuffer::zeroed of 1024 TiB on device 0: \
+///      cuMemAlloc answered CUDA_ERROR_OUT_OF_MEMORY (2): out of memory",
+/// );
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverError {
+    /// What was asked of this crate, such as `DeviceBuffer::zeroed`.
+    pub operation: &'static str,
+    /// The driver's function, by its name without version.
+    pub function: &'static str,
+    /// What it answered.
+    pub code: CUresult,
+    /// The bytes in question, if any.
+    pub bytes: Option<u64>,
+    /// The device, where it is known.
+    pub device: Option<u32>,
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        if let Some(bytes) = self.bytes {
+            write!(f, " of {}", Size(bytes))?;
+        }
+        if let Some(device) = self.device {
+            write!(f, " on device {device}")?;
+        }
+        write!(f, ": {} answered {}", self.function, self.code)?;
+        if let Some(text) = self.code.text() {
+            write!(f, ": {text}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// The code of an error by `cust`, for programs that use both.
+impl From<cust::error::CudaError> for Error {
+    fn from(error: cust::error::CudaError) -> Self {
+        Error::Driver(DriverError {
+            operation: "a call through cust",
+            function: "the driver",
+            code: CUresult(error as u32),
+            bytes: None,
+            device: None,
+        })
+    }
+}

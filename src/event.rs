@@ -1,0 +1,243 @@
+//! Events: marks in the work of a stream, which can be waited for and timed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUevent, CUresult, flags};
+
+use crate::claim::Claim;
+use crate::context::Context;
+use crate::custody::{Custody, key};
+use crate::error::{Error, Result};
+use crate::registry::{Entry, Kind};
+use crate::stream::{Stream, StreamCore};
+
+/// A mark in the work of a stream: it happens when the stream gets there.
+///
+/// Others wait for it ([`Stream::wait_for`], [`synchronize`](Self::synchronize)), and the time
+/// between two of them is the device's own ([`elapsed_since`](Self::elapsed_since)).
+///
+/// It can be used and dropped on any thread, also while streams wait for it: they go on waiting.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, Event, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let (begin, end) = (Event::new(&context)?, Event::new(&context)?);
+/// begin.record(&stream)?;
+/// // ... work ...
+/// end.record(&stream)?;
+/// end.synchronize()?;
+/// println!("the device took {:?}", end.elapsed_since(&begin)?);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Event {
+    claim: Claim,
+    timed: bool,
+}
+
+impl Event {
+    /// An event that can be waited for and timed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    #[track_caller]
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::with("Event::new", context, true)
+    }
+
+    /// An event that can be waited for. It costs the device less than one that is timed.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let event = cuguard::Event::without_timing(&context)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    #[track_caller]
+    pub fn without_timing(context: &Context) -> Result<Self> {
+        Self::with("Event::without_timing", context, false)
+    }
+
+    #[track_caller]
+    fn with(operation: &'static str, context: &Context, timed: bool) -> Result<Self> {
+        let custody = context.custody();
+        let entered = custody.enter(operation)?;
+        let flags = if timed {
+            0
+        } else {
+            flags::EVENT_DISABLE_TIMING
+        };
+        let mut event = CUevent::NULL;
+        // SAFETY: the variable can be written to, and the context is current.
+        let code = unsafe { api::cuEventCreate(&mut event, flags) };
+        entered.check("cuEventCreate", code)?;
+        let entry = Entry {
+            bytes: 0,
+            type_name: "",
+            stream: 0,
+        };
+        let claim = Claim::new(custody, key(Kind::Event, event.0 as u64), entry, None);
+        Ok(Self { claim, timed })
+    }
+
+    pub(crate) fn custody(&self) -> &Arc<Custody> {
+        self.claim.custody()
+    }
+
+    /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
+    /// the context goes.
+    #[must_use]
+    pub fn as_raw(&self) -> CUevent {
+        CUevent(self.claim.address() as usize)
+    }
+
+    /// Gives the event a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let event = cuguard::Event::new(&context)?.named("batch done");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the event is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        self.claim.name(label);
+        self
+    }
+
+    /// Puts the mark behind all that the stream was given so far. An event can be recorded again;
+    /// the last time counts.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let event = cuguard::Event::new(&context)?;
+    /// event.record(&stream)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        self.record_on("Event::record", stream.core())
+    }
+
+    pub(crate) fn record_on(&self, operation: &'static str, stream: &StreamCore) -> Result<()> {
+        stream.check_custody(operation, self.custody())?;
+        let entered = self.custody().enter(operation)?;
+        // SAFETY: both are alive and of the current context.
+        entered.check("cuEventRecord", unsafe {
+            api::cuEventRecord(self.as_raw(), stream.handle())
+        })
+    }
+
+    /// Waits until the event has happened. One that was never recorded has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        let entered = self.custody().enter("Event::synchronize")?;
+        // SAFETY: the event is alive.
+        entered.check("cuEventSynchronize", unsafe {
+            api::cuEventSynchronize(self.as_raw())
+        })
+    }
+
+    /// Whether the event has happened. One that was never recorded has. Does not wait.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let event = cuguard::Event::new(&context)?;
+    /// event.record(&stream)?;
+    /// stream.synchronize()?;
+    /// assert!(event.has_happened()?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    pub fn has_happened(&self) -> Result<bool> {
+        let entered = self.custody().enter("Event::has_happened")?;
+        // SAFETY: the event is alive.
+        match unsafe { api::cuEventQuery(self.as_raw()) } {
+            CUresult::NOT_READY => Ok(false),
+            code => entered.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// The time from `earlier` to this event, by the device's clock, which ticks about every half
+    /// microsecond. Zero where `earlier` came later, as with
+    /// [`Instant`](std::time::Instant::duration_since).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::Event;
+    ///
+    /// let (begin, end) = (Event::new(&context)?, Event::new(&context)?);
+    /// let error = end.elapsed_since(&begin).unwrap_err();
+    /// assert!(error.to_string().contains("was never recorded"), "{error}");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] and [`Error::ContextClosed`]; what the driver says, with the reason,
+    /// where one of the two was made without timing, was never recorded, or has not happened yet.
+    pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
+        const OPERATION: &str = "Event::elapsed_since";
+        if !Arc::ptr_eq(self.custody(), earlier.custody()) {
+            return Err(Error::WrongContext {
+                operation: OPERATION,
+            });
+        }
+        let entered = self.custody().enter(OPERATION)?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are alive, and the variable can be written to.
+        let code =
+            unsafe { api::cuEventElapsedTime(&mut milliseconds, earlier.as_raw(), self.as_raw()) };
+        drop(entered);
+        // The driver has one code for several reasons.
+        let operation = match code {
+            CUresult::NOT_READY => "Event::elapsed_since (one of the events has not happened yet)",
+            CUresult::INVALID_HANDLE if !(self.timed && earlier.timed) => {
+                "Event::elapsed_since (one of the events was made without timing)"
+            }
+            CUresult::INVALID_HANDLE => {
+                "Event::elapsed_since (one of the events was never recorded)"
+            }
+            _ => OPERATION,
+        };
+        self.custody()
+            .check(operation, "cuEventElapsedTime", code, None)?;
+        let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
+        Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+
+    /// Destroys the event and tells whether the driver took it. Drop does the same and files what
+    /// the driver refused for the report.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
+    /// says.
+    pub fn close(self) -> Result<()> {
+        self.claim.close("Event::close")
+    }
+}

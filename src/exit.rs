@@ -1,0 +1,63 @@
+//! The end of the process: contexts that were never closed are reported from the registry, and
+//! nothing calls the driver any more.
+//!
+//! A driver library may crash when it is called late in an exit, after its own clean-up. So from
+//! the first exit handler on, guards that still go do nothing (law 7).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+
+use crate::custody::Custody;
+
+static EXITING: AtomicBool = AtomicBool::new(false);
+static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
+
+/// Whether the process is ending.
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Ordering::Acquire)
+}
+
+/// Remembers a context until it is closed.
+pub(crate) fn remember(custody: &Arc<Custody>) {
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(|| {
+        // Registered after the driver was loaded, so it runs before the driver's own handlers.
+        // SAFETY: the function takes nothing, returns nothing and does not unwind.
+        let refused = unsafe { libc::atexit(at_exit) };
+        if refused != 0 {
+            log::warn!("cuguard: no exit handler could be registered; contexts that are never closed go unreported");
+        }
+    });
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|custody| custody.strong_count() > 0);
+    open.push(Arc::downgrade(custody));
+}
+
+/// Forgets a context that is being closed.
+pub(crate) fn forget(custody: &Custody) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|known| !std::ptr::eq(known.as_ptr(), custody));
+}
+
+extern "C" fn at_exit() {
+    // A panic must not unwind into the C library; what it would say has been printed then.
+    let reported = std::panic::catch_unwind(|| {
+        EXITING.store(true, Ordering::Release);
+        // A thread that is killed by this exit may hold the lock: then there is nothing to read.
+        if let Ok(open) = OPEN.try_lock() {
+            open.iter()
+                .filter_map(Weak::upgrade)
+                .for_each(|custody| custody.report_never_closed());
+        }
+    });
+    if reported.is_ok()
+        && let Some(code) = crate::report::exit_code()
+    {
+        // SAFETY: flushing all C streams and ending at once are allowed in an exit handler. What
+        // other handlers would have done is given up for the exit code that was asked for.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(code);
+        }
+    }
+}

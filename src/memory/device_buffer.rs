@@ -1,0 +1,448 @@
+//! A run of values in device memory.
+
+use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUdeviceptr, CUstream};
+use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
+
+use crate::claim::Claim;
+use crate::context::Context;
+use crate::custody::{Custody, Entered, key};
+use crate::error::{Error, Result};
+use crate::registry::{Entry, Kind};
+use crate::stream::StreamCore;
+
+/// The bytes of so many `T`.
+pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize> {
+    let size = mem::size_of::<T>();
+    // A slice has at most isize::MAX bytes.
+    count
+        .checked_mul(size)
+        .filter(|bytes| isize::try_from(*bytes).is_ok())
+        .ok_or(Error::SizeOverflow {
+            operation,
+            count,
+            size,
+        })
+}
+
+/// Values of type `T` in device memory, freed when this goes.
+///
+/// It works on any thread. No values and values without size take no memory.
+///
+/// It derefs to [`cust`'s `DeviceSlice`](DeviceSlice), so that `cust`'s traits and its launch macro
+/// go on working. A `DeviceSlice` that is copied out of the buffer does not keep it alive: that is
+/// `cust`'s to answer for, and what [`Stream::scope`](crate::Stream::scope) is better at.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer};
+///
+/// let context = Context::new(0)?;
+/// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.named("numbers");
+/// buffer.copy_from_slice(&[4, 5, 6])?;
+/// assert_eq!(buffer.to_vec()?, [4, 5, 6]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceBuffer<T: DeviceCopy> {
+    /// What `cust` sees. Safe code can overwrite it through `DerefMut`, so nothing here relies on
+    /// it: what is freed, and how long it is, stands in the claim and in `len`.
+    slice: DeviceSlice<T>,
+    len: usize,
+    custody: Arc<Custody>,
+    /// `None` where no memory is needed.
+    claim: Option<Claim>,
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// Memory for `len` values, with whatever is in it.
+    #[track_caller]
+    fn allocate(operation: &'static str, custody: &Arc<Custody>, len: usize) -> Result<Self> {
+        let bytes = bytes_of::<T>(operation, len)?;
+        let mut address = 0;
+        let entered = custody.enter(operation)?;
+        let claim = if bytes == 0 {
+            None
+        } else {
+            // SAFETY: the variable can be written to, and the context is current.
+            let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
+            entered.check_bytes("cuMemAlloc", code, bytes)?;
+            let entry = Entry {
+                bytes: bytes as u64,
+                type_name: std::any::type_name::<T>(),
+                stream: 0,
+            };
+            Some(Claim::new(custody, key(Kind::Device, address), entry, None))
+        };
+        drop(entered);
+        Ok(Self::assemble(custody, address, len, claim))
+    }
+
+    pub(super) fn assemble(
+        custody: &Arc<Custody>,
+        address: CUdeviceptr,
+        len: usize,
+        claim: Option<Claim>,
+    ) -> Self {
+        // SAFETY: the slice is as long as the memory that was allocated for it.
+        let slice = unsafe { DeviceSlice::from_raw_parts(DevicePointer::from_raw(address), len) };
+        Self {
+            slice,
+            len,
+            custody: custody.clone(),
+            claim,
+        }
+    }
+
+    /// A copy of `values` on the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1.5, 2.5])?;
+    /// assert_eq!(buffer.to_vec()?, [1.5, 2.5]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; nothing stays allocated then.
+    #[track_caller]
+    pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
+        const OPERATION: &str = "DeviceBuffer::from_slice";
+        let mut buffer = Self::allocate(OPERATION, context.custody(), values.len())?;
+        buffer.write(OPERATION, values)?;
+        Ok(buffer)
+    }
+
+    /// `len` values of which every byte is zero.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::<u16>::zeroed(&context, 4)?;
+    /// assert_eq!(buffer.to_vec()?, [0; 4]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SizeOverflow`], or what the driver says; nothing stays allocated then.
+    #[track_caller]
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        const OPERATION: &str = "DeviceBuffer::zeroed";
+        let mut buffer = Self::allocate(OPERATION, context.custody(), len)?;
+        buffer.clear(OPERATION)?;
+        Ok(buffer)
+    }
+
+    /// `len` values of whatever the memory holds.
+    ///
+    /// # Safety
+    ///
+    /// Every value must be written, by a copy or a kernel, before it is read.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// // SAFETY: written before it is read.
+    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized(&context, 2)? };
+    /// buffer.copy_from_slice(&[7, 8])?;
+    /// assert_eq!(buffer.to_vec()?, [7, 8]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed).
+    #[track_caller]
+    pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
+        Self::allocate("DeviceBuffer::uninitialized", context.custody(), len)
+    }
+
+    /// Gives the buffer a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let weights = cuguard::DeviceBuffer::<f32>::zeroed(&context, 1000)?.named("weights");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the buffer is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        if let Some(claim) = &self.claim {
+            claim.name(label);
+        }
+        self
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size_in_bytes(&self) -> usize {
+        // Did not overflow when it was allocated.
+        self.len * mem::size_of::<T>()
+    }
+
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.claim.as_ref().map_or(0, Claim::address)
+    }
+
+    pub(crate) fn custody(&self) -> &Arc<Custody> {
+        &self.custody
+    }
+
+    pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
+        self.claim.as_ref().and_then(Claim::home)
+    }
+
+    fn check_len(&self, operation: &'static str, actual: usize) -> Result<()> {
+        if actual == self.len {
+            return Ok(());
+        }
+        Err(Error::LengthMismatch {
+            operation,
+            expected: self.len,
+            actual,
+        })
+    }
+
+    /// Waits until what was written is there for every stream. A synchronous copy from ordinary
+    /// memory, and a fill, may return while the device still works on it, and streams that do not
+    /// block would not wait for it.
+    fn settle(&self, entered: &Entered<'_>) -> Result<()> {
+        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
+        // SAFETY: the stream lives as long as this buffer.
+        entered.check("cuStreamSynchronize", unsafe {
+            api::cuStreamSynchronize(stream)
+        })
+    }
+
+    fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
+        self.check_len(operation, values.len())?;
+        let entered = self.custody.enter(operation)?;
+        let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
+        if bytes == 0 {
+            return Ok(());
+        }
+        match self.home() {
+            None => {
+                // SAFETY: both sides have this many bytes; the source is read when this returns.
+                let code = unsafe { api::cuMemcpyHtoD_v2(self.address(), from, bytes) };
+                entered.check_bytes("cuMemcpyHtoD", code, bytes)?;
+                self.settle(&entered)
+            }
+            Some(home) => {
+                // In the order of the home stream, where the memory is valid. SAFETY: both sides
+                // have this many bytes, and stay until `settle` has waited.
+                let code = unsafe {
+                    api::cuMemcpyHtoDAsync_v2(self.address(), from, bytes, home.handle())
+                };
+                let submitted = entered.check_bytes("cuMemcpyHtoDAsync", code, bytes);
+                self.settle(&entered).and(submitted)
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self, operation: &'static str) -> Result<()> {
+        let bytes = self.size_in_bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let entered = self.custody.enter(operation)?;
+        // SAFETY: the memory has this many bytes; on a stream, it is valid in its order.
+        let (function, code) = unsafe {
+            match self.home() {
+                None => ("cuMemsetD8", api::cuMemsetD8_v2(self.address(), 0, bytes)),
+                Some(home) => (
+                    "cuMemsetD8Async",
+                    api::cuMemsetD8Async(self.address(), 0, bytes, home.handle()),
+                ),
+            }
+        };
+        entered.check_bytes(function, code, bytes)?;
+        match self.home() {
+            // Others come to a stream-ordered buffer through its stream.
+            Some(_) => Ok(()),
+            None => self.settle(&entered),
+        }
+    }
+
+    /// Copies `values` to the device. There must be as many as the buffer holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    pub fn copy_from_slice(&mut self, values: &[T]) -> Result<()> {
+        self.write("DeviceBuffer::copy_from_slice", values)
+    }
+
+    /// Copies the values from the device. There must be room for as many as the buffer holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
+        const OPERATION: &str = "DeviceBuffer::copy_to_slice";
+        self.check_len(OPERATION, values.len())?;
+        // SAFETY: as many values as there is room for.
+        unsafe { self.read(OPERATION, values.as_mut_ptr()) }
+    }
+
+    /// # Safety
+    ///
+    /// `to` has room for all values.
+    unsafe fn read(&self, operation: &'static str, to: *mut T) -> Result<()> {
+        let entered = self.custody.enter(operation)?;
+        let bytes = self.size_in_bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        match self.home() {
+            None => {
+                // SAFETY: both sides have this many bytes; the call returns when it is done.
+                let code = unsafe { api::cuMemcpyDtoH_v2(to.cast(), self.address(), bytes) };
+                entered.check_bytes("cuMemcpyDtoH", code, bytes)
+            }
+            Some(home) => {
+                // SAFETY: both sides have this many bytes, and stay until `settle` has waited.
+                let code = unsafe {
+                    api::cuMemcpyDtoHAsync_v2(to.cast(), self.address(), bytes, home.handle())
+                };
+                let submitted = entered.check_bytes("cuMemcpyDtoHAsync", code, bytes);
+                self.settle(&entered).and(submitted)
+            }
+        }
+    }
+
+    /// The values, copied to the host.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut values: Vec<MaybeUninit<T>> = Vec::with_capacity(self.len);
+        // SAFETY: there is room for all values.
+        unsafe { self.read("DeviceBuffer::to_vec", values.as_mut_ptr().cast())? };
+        let mut values = ManuallyDrop::new(values);
+        // SAFETY: `len` values were written; they are valid, as every safe constructor wrote valid
+        // ones and `uninitialized` asks the program to. The allocation is the same.
+        Ok(unsafe { Vec::from_raw_parts(values.as_mut_ptr().cast(), self.len, values.capacity()) })
+    }
+
+    /// The first value, of a buffer that has one.
+    pub(crate) fn first(&self, operation: &'static str) -> Result<T> {
+        debug_assert_eq!(self.len, 1);
+        let mut value = MaybeUninit::uninit();
+        // SAFETY: there is room for the one value.
+        unsafe { self.read(operation, value.as_mut_ptr())? };
+        // SAFETY: written above, or without size; valid as in `to_vec`.
+        Ok(unsafe { value.assume_init() })
+    }
+
+    /// Frees the memory and tells whether the driver took it. Drop does the same and files what
+    /// the driver refused for the report.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// cuguard::DeviceBuffer::<u8>::zeroed(&context, 16)?.close()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
+    /// says.
+    pub fn close(mut self) -> Result<()> {
+        self.claim
+            .take()
+            .map_or(Ok(()), |claim| claim.close("DeviceBuffer::close"))
+    }
+
+    /// Gives the memory away: its device address, 0 where there is none. The registry remembers it
+    /// as escaped, teardown leaves it alone, and whoever has the address must free it, or hand it
+    /// to [`from_raw`](Self::from_raw).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::DeviceBuffer;
+    ///
+    /// let address = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.into_raw();
+    /// // SAFETY: the address and the length of a buffer of this context, given away above.
+    /// let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, 3) };
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the memory is lost without its address"]
+    pub fn into_raw(mut self) -> CUdeviceptr {
+        self.claim.take().map_or(0, Claim::give_away)
+    }
+
+    #[track_caller]
+    pub(super) fn adopt(
+        custody: &Arc<Custody>,
+        kind: Kind,
+        address: CUdeviceptr,
+        len: usize,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Self {
+        let bytes = len.saturating_mul(mem::size_of::<T>());
+        let claim = (bytes != 0).then(|| {
+            let entry = Entry {
+                bytes: bytes as u64,
+                type_name: std::any::type_name::<T>(),
+                stream: home.map_or(0, |home| home.handle().0 as u64),
+            };
+            Claim::take_back(custody, key(kind, address), entry, home.cloned())
+        });
+        Self::assemble(custody, address, len, claim)
+    }
+
+    /// Takes custody of device memory: of what [`into_raw`](Self::into_raw) gave away, with the
+    /// record it had, or of what other code allocated.
+    ///
+    /// # Safety
+    ///
+    /// The address was given out by `cuMemAlloc` in this context (for stream-ordered memory there is
+    /// [`from_raw_on`](Self::from_raw_on)), has `len` valid values of `T`, and nobody else frees it. An address of
+    /// 0 goes with a `len` that needs no memory.
+    #[track_caller]
+    pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
+        Self::adopt(context.custody(), Kind::Device, address, len, None)
+    }
+}
+
+impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
+    type Target = DeviceSlice<T>;
+
+    fn deref(&self) -> &DeviceSlice<T> {
+        &self.slice
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
+    fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
+        &mut self.slice
+    }
+}

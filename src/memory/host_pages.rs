@@ -1,0 +1,75 @@
+//! Host memory that begins on a page, for registration with the driver.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use crate::error::Result;
+use crate::memory::device_buffer::bytes_of;
+
+const PAGE: usize = 4096;
+
+/// Zeroed memory for `len` values. It does not drop values: they are plain data.
+#[derive(Debug)]
+pub(crate) struct HostPages<T> {
+    start: NonNull<T>,
+    len: usize,
+    /// `None` where no memory is needed.
+    layout: Option<Layout>,
+}
+
+// SAFETY: owns its memory like a boxed slice.
+unsafe impl<T: Send> Send for HostPages<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for HostPages<T> {}
+
+impl<T> HostPages<T> {
+    pub(crate) fn zeroed(operation: &'static str, len: usize) -> Result<Self> {
+        let bytes = bytes_of::<T>(operation, len)?;
+        let none = Self {
+            start: NonNull::dangling(),
+            len,
+            layout: None,
+        };
+        if bytes == 0 {
+            return Ok(none);
+        }
+        let overflow = crate::Error::SizeOverflow {
+            operation,
+            count: len,
+            size: size_of::<T>(),
+        };
+        let layout =
+            Layout::from_size_align(bytes, PAGE.max(align_of::<T>())).map_err(|_| overflow)?;
+        // SAFETY: the layout has at least one byte.
+        let start = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(start.cast()) {
+            Some(start) => Ok(Self {
+                start,
+                layout: Some(layout),
+                ..none
+            }),
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.start.as_ptr()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.map_or(0, |layout| layout.size())
+    }
+}
+
+impl<T> Drop for HostPages<T> {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: allocated in `zeroed` with this layout.
+            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
+        }
+    }
+}

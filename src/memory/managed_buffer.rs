@@ -1,0 +1,218 @@
+//! Memory that host and device both reach.
+
+use std::mem;
+
+use bytemuck::Zeroable;
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUdeviceptr, CUresult, device_attribute, flags};
+use cust::memory::{DeviceCopy, DevicePointer};
+
+use crate::claim::Claim;
+use crate::context::Context;
+use crate::custody::key;
+use crate::error::{Error, Result};
+use crate::memory::device_buffer::bytes_of;
+use crate::registry::{Entry, Kind};
+
+/// Values of type `T` in managed memory, which moves between host and device by itself.
+///
+/// The memory goes with its context. So the host reaches it only with a borrow of the context in
+/// hand: as long as there is a slice, the context cannot be closed or dropped.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, ManagedBuffer};
+///
+/// let context = Context::new(0)?;
+/// let mut buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+/// buffer.as_mut_slice(&context)?[0] = 10;
+/// assert_eq!(buffer.as_slice(&context)?, [10, 2, 3]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// The context cannot go while it is looked at:
+///
+/// ```compile_fail,E0505
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, ManagedBuffer};
+/// let context = Context::new(0).unwrap();
+/// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3]).unwrap();
+/// let slice = buffer.as_slice(&context).unwrap();
+/// drop(context);
+/// println!("{slice:?}");
+/// ```
+#[derive(Debug)]
+pub struct ManagedBuffer<T: DeviceCopy> {
+    len: usize,
+    claim: Option<Claim>,
+    values: std::marker::PhantomData<T>,
+}
+
+impl<T: DeviceCopy> ManagedBuffer<T> {
+    #[track_caller]
+    fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
+        let bytes = bytes_of::<T>(operation, len)?;
+        let custody = context.custody();
+        let entered = custody.enter(operation)?;
+        let mut claim = None;
+        if bytes != 0 {
+            let mut concurrent = 0;
+            let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
+            // SAFETY: the variable can be written to; the device exists.
+            let code = unsafe {
+                api::cuDeviceGetAttribute(&mut concurrent, attribute, custody.device as i32)
+            };
+            entered.check("cuDeviceGetAttribute", code)?;
+            if concurrent == 0 {
+                // There the host must not touch it while any kernel runs, which nobody can see to.
+                let code = CUresult::NOT_SUPPORTED;
+                return entered
+                    .check_bytes("concurrent managed access", code, bytes)
+                    .map(|()| unreachable!("the code is an error"));
+            }
+            let mut address = 0;
+            // SAFETY: the variable can be written to, and the context is current.
+            let code =
+                unsafe { api::cuMemAllocManaged(&mut address, bytes, flags::MEM_ATTACH_GLOBAL) };
+            entered.check_bytes("cuMemAllocManaged", code, bytes)?;
+            let entry = Entry {
+                bytes: bytes as u64,
+                type_name: std::any::type_name::<T>(),
+                stream: 0,
+            };
+            claim = Some(Claim::new(
+                custody,
+                key(Kind::Managed, address),
+                entry,
+                None,
+            ));
+        }
+        drop(entered);
+        Ok(Self {
+            len,
+            claim,
+            values: std::marker::PhantomData,
+        })
+    }
+
+    /// A copy of `values`.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; nothing stays allocated then. `CUDA_ERROR_NOT_SUPPORTED` for a device
+    /// on which the host must not touch managed memory while the device works.
+    #[track_caller]
+    pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
+        let buffer = Self::allocate("ManagedBuffer::from_slice", context, values.len())?;
+        // SAFETY: as many values as there is room for, in memory that nobody else knows.
+        unsafe {
+            buffer
+                .start()
+                .copy_from_nonoverlapping(values.as_ptr(), values.len());
+        }
+        Ok(buffer)
+    }
+
+    /// `len` values of which every byte is zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_slice`](Self::from_slice).
+    #[track_caller]
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        let buffer = Self::allocate("ManagedBuffer::zeroed", context, len)?;
+        // SAFETY: as many values as there is room for, in memory that nobody else knows.
+        unsafe { buffer.start().write_bytes(0, len) };
+        Ok(buffer)
+    }
+
+    fn start(&self) -> *mut T {
+        match &self.claim {
+            Some(claim) => std::ptr::with_exposed_provenance_mut(claim.address() as usize),
+            None => std::ptr::dangling_mut(),
+        }
+    }
+
+    /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
+    fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
+        match &self.claim {
+            Some(claim) if !std::sync::Arc::ptr_eq(claim.custody(), context.custody()) => {
+                Err(Error::WrongContext { operation })
+            }
+            _ => context.custody().enter(operation).map(|_| ()),
+        }
+    }
+
+    /// The values, for the host.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if `context` is not the one that the buffer was made in.
+    pub fn as_slice<'a>(&'a self, context: &'a Context) -> Result<&'a [T]> {
+        self.check("ManagedBuffer::as_slice", context)?;
+        // SAFETY: the memory has this many values, all of them written. It goes with its context,
+        // which is borrowed for as long as the slice lives; work that writes to it borrows the
+        // buffer exclusively.
+        Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len) })
+    }
+
+    /// The values, for the host to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`as_slice`](Self::as_slice).
+    pub fn as_mut_slice<'a>(&'a mut self, context: &'a Context) -> Result<&'a mut [T]> {
+        self.check("ManagedBuffer::as_mut_slice", context)?;
+        // SAFETY: as in `as_slice`, and this borrow is exclusive.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) })
+    }
+
+    /// The address, for kernels.
+    #[must_use]
+    pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        let address: CUdeviceptr = self.claim.as_ref().map_or(0, Claim::address);
+        DevicePointer::from_raw(address)
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size_in_bytes(&self) -> usize {
+        self.len * mem::size_of::<T>()
+    }
+
+    /// Gives the buffer a name that reports show.
+    #[must_use = "the buffer is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        if let Some(claim) = &self.claim {
+            claim.name(label);
+        }
+        self
+    }
+
+    /// Frees the memory and tells whether the driver took it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
+    /// says.
+    pub fn close(mut self) -> Result<()> {
+        self.claim
+            .take()
+            .map_or(Ok(()), |claim| claim.close("ManagedBuffer::close"))
+    }
+}

@@ -1,0 +1,157 @@
+//! A memory pool of the driver's, for stream-ordered memory.
+
+use cuguard_driver::api;
+use cuguard_driver::sys::{
+    CUmemLocation, CUmemPoolProps, CUmemoryPool, pool_attribute, virtual_memory,
+};
+
+use crate::claim::Claim;
+use crate::context::Context;
+use crate::custody::key;
+use crate::error::Result;
+use crate::registry::{Entry, Kind};
+
+/// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
+/// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in). Buffers that are still in use when
+/// the pool goes stay valid.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, MemoryPool, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let pool = MemoryPool::new(&context)?;
+/// pool.set_release_threshold(1 << 30)?; // keep up to 1 GiB for later
+/// let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+/// assert_eq!(pool.used_bytes()?, 1000);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MemoryPool {
+    claim: Claim,
+}
+
+impl MemoryPool {
+    /// An empty pool on the context's device.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    #[track_caller]
+    pub fn new(context: &Context) -> Result<Self> {
+        let custody = context.custody();
+        let entered = custody.enter("MemoryPool::new")?;
+        let properties = CUmemPoolProps {
+            allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation {
+                type_: virtual_memory::LOCATION_TYPE_DEVICE,
+                id: custody.device as i32,
+            },
+            ..CUmemPoolProps::default()
+        };
+        let mut pool = CUmemoryPool::NULL;
+        // SAFETY: the variable can be written to, the properties are read during the call.
+        let code = unsafe { api::cuMemPoolCreate(&mut pool, &properties) };
+        entered.check("cuMemPoolCreate", code)?;
+        let entry = Entry {
+            bytes: 0,
+            type_name: "MemoryPool",
+            stream: 0,
+        };
+        let key = key(Kind::MemoryPool, pool.0 as u64);
+        Ok(Self {
+            claim: Claim::new(custody, key, entry, None),
+        })
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The driver's handle.
+    #[must_use]
+    pub fn as_raw(&self) -> CUmemoryPool {
+        CUmemoryPool(self.claim.address() as usize)
+    }
+
+    fn get(&self, operation: &'static str, attribute: u32) -> Result<u64> {
+        let entered = self.claim.custody().enter(operation)?;
+        let mut value = 0_u64;
+        // SAFETY: the attributes asked for here are 64 bits wide.
+        let code = unsafe {
+            api::cuMemPoolGetAttribute(self.as_raw(), attribute, (&raw mut value).cast())
+        };
+        entered.check("cuMemPoolGetAttribute", code)?;
+        Ok(value)
+    }
+
+    /// The bytes that the pool has taken from the device.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn reserved_bytes(&self) -> Result<u64> {
+        self.get(
+            "MemoryPool::reserved_bytes",
+            pool_attribute::RESERVED_MEM_CURRENT,
+        )
+    }
+
+    /// The bytes that are in use.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn used_bytes(&self) -> Result<u64> {
+        self.get("MemoryPool::used_bytes", pool_attribute::USED_MEM_CURRENT)
+    }
+
+    /// How many bytes the pool may keep when the host waits for a stream. By default 0: all that
+    /// is not in use goes back to the device then.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
+        let entered = self
+            .claim
+            .custody()
+            .enter("MemoryPool::set_release_threshold")?;
+        let mut value = bytes;
+        let attribute = pool_attribute::RELEASE_THRESHOLD;
+        // SAFETY: the attribute is 64 bits wide.
+        let code = unsafe {
+            api::cuMemPoolSetAttribute(self.as_raw(), attribute, (&raw mut value).cast())
+        };
+        entered.check("cuMemPoolSetAttribute", code)
+    }
+
+    /// Gives memory that is not in use back to the device, down to `keep` bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn trim_to(&self, keep: usize) -> Result<()> {
+        let entered = self.claim.custody().enter("MemoryPool::trim_to")?;
+        // SAFETY: the pool is alive.
+        let code = unsafe { api::cuMemPoolTrimTo(self.as_raw(), keep) };
+        entered.check("cuMemPoolTrimTo", code)
+    }
+
+    /// Gives the pool a name that reports show.
+    #[must_use = "the pool is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        self.claim.name(label);
+        self
+    }
+
+    /// Ends the pool and tells whether the driver took it.
+    ///
+    /// # Errors
+    ///
+    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    pub fn close(self) -> Result<()> {
+        self.claim.close("MemoryPool::close")
+    }
+}

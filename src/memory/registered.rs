@@ -1,0 +1,151 @@
+//! Host memory of the program's own, registered with the driver.
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+
+use cuguard_driver::api;
+use cust::memory::DeviceCopy;
+
+use crate::claim::Claim;
+use crate::context::Context;
+use crate::custody::key;
+use crate::error::{Error, Result};
+use crate::exit;
+use crate::registry::{Entry, Kind};
+
+/// Registers host memory with the driver.
+///
+/// # Safety
+///
+/// The memory must stay allocated until the claim is gone and the driver has let go of it.
+#[track_caller]
+pub(crate) unsafe fn register<T>(
+    operation: &'static str,
+    kind: Kind,
+    context: &Context,
+    start: *mut T,
+    bytes: usize,
+) -> Result<Option<Claim>> {
+    let custody = context.custody();
+    let entered = custody.enter(operation)?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    // Every context may use it, as it is with memory.
+    const PORTABLE: u32 = 1;
+    // SAFETY: the caller vouches for the memory.
+    let code = unsafe { api::cuMemHostRegister_v2(start.cast(), bytes, PORTABLE) };
+    entered.check_bytes("cuMemHostRegister", code, bytes)?;
+    let entry = Entry {
+        bytes: bytes as u64,
+        type_name: std::any::type_name::<T>(),
+        stream: 0,
+    };
+    let address = start.expose_provenance() as u64;
+    Ok(Some(Claim::new(custody, key(kind, address), entry, None)))
+}
+
+/// Whether memory that was registered can be given back to the heap, after what came of letting
+/// go of it. If the driver refused, it may still copy from or to it.
+pub(crate) fn may_free(released: &Result<()>) -> bool {
+    match released {
+        // Teardown has waited for the device and let go of it; at exit nothing was done.
+        Ok(()) | Err(Error::ContextClosed { .. }) => !exit::is_exiting(),
+        Err(_) => false,
+    }
+}
+
+/// A vector that is registered with the driver, so that the device copies from and to it without a
+/// detour. It derefs to a slice; [`into_vec`](Self::into_vec) gives the vector back.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, Registered};
+///
+/// let context = Context::new(0)?;
+/// let mut numbers = Registered::new(&context, vec![1, 2, 3])?;
+/// numbers[0] = 10;
+/// assert_eq!(numbers.into_vec()?, [10, 2, 3]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Registered<T: DeviceCopy> {
+    /// Freed by hand, after the driver has let go of it.
+    values: ManuallyDrop<Vec<T>>,
+    claim: Option<Claim>,
+}
+
+impl<T: DeviceCopy> Registered<T> {
+    /// Registers the values of a vector.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; the vector is dropped then.
+    #[track_caller]
+    pub fn new(context: &Context, mut values: Vec<T>) -> Result<Self> {
+        let bytes = size_of_val(values.as_slice());
+        let start = values.as_mut_ptr();
+        // SAFETY: the vector is not touched as such, and outlives the claim, see `drop`.
+        let claim =
+            unsafe { register("Registered::new", Kind::Registered, context, start, bytes)? };
+        Ok(Self {
+            values: ManuallyDrop::new(values),
+            claim,
+        })
+    }
+
+    /// Gives the registration a name that reports show.
+    #[must_use = "it is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        if let Some(claim) = &self.claim {
+            claim.name(label);
+        }
+        self
+    }
+
+    /// Has the driver let go of the vector, and gives it back.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; the vector is leaked then, as the driver may still use it.
+    pub fn into_vec(mut self) -> Result<Vec<T>> {
+        let released = match self.claim.take() {
+            Some(claim) => claim.close("Registered::into_vec"),
+            None => Ok(()),
+        };
+        let free = may_free(&released);
+        let mut this = ManuallyDrop::new(self);
+        if !free {
+            released?;
+        }
+        // SAFETY: taken once, as `self` is not dropped. The driver has let go of it.
+        Ok(unsafe { ManuallyDrop::take(&mut this.values) })
+    }
+}
+
+impl<T: DeviceCopy> Drop for Registered<T> {
+    fn drop(&mut self) {
+        let released = match self.claim.take() {
+            Some(claim) => claim.close("drop"),
+            None => Ok(()),
+        };
+        if may_free(&released) {
+            // SAFETY: once, here. The driver has let go of it.
+            unsafe { ManuallyDrop::drop(&mut self.values) };
+        }
+    }
+}
+
+impl<T: DeviceCopy> Deref for Registered<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for Registered<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+}

@@ -1,0 +1,166 @@
+//! Stream-ordered device memory: allocated, used and freed in the order of a stream's work.
+
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use cuguard_driver::api;
+use cuguard_driver::sys::CUdeviceptr;
+use cust::memory::DeviceCopy;
+
+use crate::claim::Claim;
+use crate::custody::key;
+use crate::error::{Error, Result};
+use crate::memory::device_buffer::bytes_of;
+use crate::memory::{DeviceBuffer, MemoryPool};
+use crate::registry::{Entry, Kind};
+use crate::stream::Stream;
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// Memory for `len` values in the order of a stream, from a pool or from the device's own.
+    #[track_caller]
+    fn allocate_on(
+        operation: &'static str,
+        pool: Option<&MemoryPool>,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<Self> {
+        let bytes = bytes_of::<T>(operation, len)?;
+        let core = stream.core();
+        let custody = core.custody();
+        if pool.is_some_and(|pool| !Arc::ptr_eq(pool.claim().custody(), custody)) {
+            return Err(Error::WrongContext { operation });
+        }
+        let mut address = 0;
+        let entered = custody.enter(operation)?;
+        let claim = if bytes == 0 {
+            None
+        } else {
+            let (out, on) = (&mut address, core.handle());
+            // SAFETY: the variable can be written to; stream and pool are alive.
+            let (function, code) = unsafe {
+                match pool {
+                    None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
+                    Some(pool) => (
+                        "cuMemAllocFromPoolAsync",
+                        api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
+                    ),
+                }
+            };
+            entered.check_bytes(function, code, bytes)?;
+            let entry = Entry {
+                bytes: bytes as u64,
+                type_name: std::any::type_name::<T>(),
+                stream: core.handle().0 as u64,
+            };
+            let key = key(Kind::StreamOrdered, address);
+            Some(Claim::new(custody, key, entry, Some(core.clone())))
+        };
+        drop(entered);
+        Ok(Self::assemble(custody, address, len, claim))
+    }
+
+    /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated, cleared and freed in the order
+    /// of the stream's work, from the device's memory pool, without waiting for anything.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Stream};
+    ///
+    /// let context = Context::new(0)?;
+    /// let stream = Stream::new(&context)?;
+    /// let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20)?;
+    /// drop(buffer); // freed when the stream gets there
+    /// stream.synchronize()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed).
+    #[track_caller]
+    pub fn zeroed_on(stream: &Stream, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        const OPERATION: &str = "DeviceBuffer::zeroed_on";
+        let mut buffer = Self::allocate_on(OPERATION, None, stream, len)?;
+        buffer.clear(OPERATION)?;
+        Ok(buffer)
+    }
+
+    /// As [`zeroed_on`](Self::zeroed_on), from a pool of the program's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed); [`Error::WrongContext`] if pool and stream are not of one
+    /// context.
+    #[track_caller]
+    pub fn zeroed_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        const OPERATION: &str = "DeviceBuffer::zeroed_in";
+        let mut buffer = Self::allocate_on(OPERATION, Some(pool), stream, len)?;
+        buffer.clear(OPERATION)?;
+        Ok(buffer)
+    }
+
+    /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
+    ///
+    /// # Safety
+    ///
+    /// Every value must be written before it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed`](Self::zeroed).
+    #[track_caller]
+    pub unsafe fn uninitialized_on(stream: &Stream, len: usize) -> Result<Self> {
+        Self::allocate_on("DeviceBuffer::uninitialized_on", None, stream, len)
+    }
+
+    /// Tells that work on another stream uses this buffer: work that was given to `stream` before
+    /// this call is done before the buffer is freed. Only a stream-ordered buffer needs to be told,
+    /// and not for work in a [`Stream::scope`], which has waited when it ends.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Stream};
+    ///
+    /// let context = Context::new(0)?;
+    /// let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    /// let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    /// // ... a kernel is launched on `other` that reads the buffer ...
+    /// buffer.used_on(&other)?;
+    /// drop(buffer); // freed on `home`, after what `other` had to do
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    pub fn used_on(&self, stream: &Stream) -> Result<()> {
+        match self.home() {
+            Some(home) => home.order_after(stream.core()),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`from_raw`](Self::from_raw), for a stream-ordered buffer, which is freed on `stream`.
+    ///
+    /// # Safety
+    ///
+    /// The address was given out by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, in an order
+    /// that this stream knows of, has `len` valid values of `T`, and nobody else frees it.
+    #[track_caller]
+    pub unsafe fn from_raw_on(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
+        let core = stream.core();
+        Self::adopt(
+            core.custody(),
+            Kind::StreamOrdered,
+            address,
+            len,
+            Some(core),
+        )
+    }
+}

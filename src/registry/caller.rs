@@ -1,0 +1,164 @@
+//! What is known about the caller without being told: its thread, the time, and the label scope
+//! that it is in.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::names::{self, NameId};
+
+thread_local! {
+    // Both without a destructor, so that they can be read while a thread's locals go.
+    static THREAD: Cell<NameId> = const { Cell::new(0) };
+    static SCOPE: Cell<NameId> = const { Cell::new(0) };
+}
+
+/// The name of the calling thread, or its number as Rust prints it.
+pub(super) fn thread() -> NameId {
+    THREAD
+        .try_with(|known| {
+            if known.get() == 0 {
+                let thread = thread::current();
+                known.set(match thread.name() {
+                    Some(name) => names::intern(name),
+                    None => names::intern(&format!("{:?}", thread.id())),
+                });
+            }
+            known.get()
+        })
+        .unwrap_or(0)
+}
+
+/// The label scope that the calling thread is in.
+pub(super) fn scope() -> NameId {
+    SCOPE.try_with(Cell::get).unwrap_or(0)
+}
+
+/// The time since the process made its first registry.
+pub(super) fn now() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}
+
+/// Gives a label to everything that this thread makes from now on, until the answer goes.
+///
+/// Labels show in reports and keep groups apart. Scopes inside each other join their labels with a
+/// slash, and a name that a single buffer gets comes last: `training/step/weights`. Each distinct
+/// label is kept for the life of the process, so put no counters into them.
+///
+/// ```
+/// let _training = cuguard::label("training");
+/// {
+///     let _step = cuguard::label("step"); // what is made here is labelled training/step
+/// }
+/// // and here training again
+/// ```
+pub fn in_label(label: &str) -> LabelScope {
+    let outer = scope();
+    let inner = join(
+        names::text(outer),
+        Some(label).filter(|label| !label.is_empty()),
+    );
+    let inner = inner.map_or(0, |text| names::intern(&text));
+    let _ = SCOPE.try_with(|scope| scope.set(inner));
+    LabelScope {
+        outer,
+        _this_thread: PhantomData,
+    }
+}
+
+/// A scope and a name as one label.
+pub(super) fn join(scope: Option<&str>, name: Option<&str>) -> Option<String> {
+    match (scope, name) {
+        (Some(scope), Some(name)) => Some(format!("{scope}/{name}")),
+        (one, other) => one.or(other).map(str::to_owned),
+    }
+}
+
+/// What this thread makes has a label until this goes; see [`label`](crate::label).
+///
+/// It cannot go to another thread. Scopes end in the reverse order of their beginning, as local
+/// variables do by themselves.
+///
+/// ```
+/// let scope: cuguard::LabelScope = cuguard::label("loading");
+/// drop(scope);
+/// ```
+#[derive(Debug)]
+#[must_use = "the label holds only as long as this is kept"]
+pub struct LabelScope {
+    outer: NameId,
+    /// The scope is a thread's own.
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for LabelScope {
+    fn drop(&mut self) {
+        let _ = SCOPE.try_with(|scope| scope.set(self.outer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::{in_label, join, names, now, scope};
+
+    fn current() -> Option<&'static str> {
+        names::text(scope())
+    }
+
+    #[test]
+    fn scopes_nest_and_end_also_while_a_panic_unwinds() {
+        assert_eq!(current(), None);
+        let _outer = in_label("outer");
+        assert_eq!(current(), Some("outer"));
+        let panicked = std::panic::catch_unwind(|| {
+            let _inner = in_label("inner");
+            assert_eq!(current(), Some("outer/inner"));
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(panicked.is_err());
+        assert_eq!(current(), Some("outer"));
+        let _nothing = in_label("");
+        assert_eq!(current(), Some("outer"));
+    }
+
+    #[test]
+    fn a_scope_is_a_threads_own() {
+        let _here = in_label("here");
+        thread::spawn(|| assert_eq!(current(), None))
+            .join()
+            .unwrap();
+    }
+
+    #[test]
+    fn threads_have_their_name_or_their_number() {
+        let named = thread::Builder::new().name("worker 7".into());
+        let name = named
+            .spawn(|| names::text(super::thread()))
+            .unwrap()
+            .join()
+            .unwrap();
+        assert_eq!(name, Some("worker 7"));
+        let number = thread::spawn(|| (names::text(super::thread()), thread::current().id()));
+        let (name, id) = number.join().unwrap();
+        assert_eq!(name, Some(format!("{id:?}").as_str()));
+    }
+
+    #[test]
+    fn labels_join() {
+        assert_eq!(join(None, None), None);
+        assert_eq!(join(Some("a"), None).as_deref(), Some("a"));
+        assert_eq!(join(None, Some("b")).as_deref(), Some("b"));
+        assert_eq!(join(Some("a"), Some("b")).as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn time_goes_on() {
+        let before = now();
+        assert!(now() >= before);
+    }
+}

@@ -1,0 +1,137 @@
+//! What the registry costs. Ignored by default; to see the figures:
+//!
+//!     cargo test --release --lib registry::cost -- --ignored --nocapture --test-threads=1
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::{About, Entry, Key, Kind, Level, Registry};
+use crate::report::ReportSettings;
+
+fn key(address: u64) -> Key {
+    Key {
+        kind: Kind::Device,
+        address,
+    }
+}
+
+fn entry(bytes: u64) -> Entry {
+    Entry {
+        bytes,
+        type_name: "f32",
+        stream: 0,
+    }
+}
+
+/// Calls itself so many times, so that the stack is that much deeper, and then does it.
+#[inline(never)]
+fn deeper<T>(levels: usize, act: &mut dyn FnMut() -> T) -> T {
+    let answer = if levels == 0 {
+        act()
+    } else {
+        deeper(levels - 1, act)
+    };
+    black_box(());
+    answer
+}
+
+/// One of many places: `number` decides the way through 10 calls, each of which is one of two.
+#[inline(never)]
+fn place(number: usize, levels: usize, registry: &Registry, address: u64) {
+    if levels == 0 {
+        registry.insert(key(address), entry(256));
+    } else if number.is_multiple_of(2) {
+        place(number / 2, levels - 1, registry, address);
+        black_box(0);
+    } else {
+        place(number / 2, levels - 1, registry, address);
+        black_box(1);
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_pair() {
+    for (level, pairs) in [
+        (Level::Counts, 5_000_000),
+        (Level::Sites, 2_000_000),
+        (Level::Stacks, 100_000),
+    ] {
+        let registry = Registry::new(level, 64);
+        let nanoseconds = deeper(12, &mut || {
+            let start = Instant::now();
+            for i in 0..pairs {
+                let key = key(black_box(0x7f00_0000_0000 + (i % 1000) * 512));
+                registry.insert(key, entry(512));
+                black_box(registry.remove(key, 512));
+            }
+            start.elapsed().as_nanos() as f64 / pairs as f64
+        });
+        println!("{level:>7}: {nanoseconds:7.1} ns for insert + remove");
+    }
+}
+
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap_or_default();
+    let kib: f64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0.0);
+    kib / 1024.0
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_report_over_a_million() {
+    const LIVE: u64 = 1_000_000;
+    let before = resident();
+    let registry = Registry::new(Level::Stacks, 32);
+    let start = Instant::now();
+    for i in 0..LIVE {
+        place(i as usize % 1024, 10, &registry, 0x7f00_0000_0000 + i * 256);
+    }
+    println!("{LIVE} inserts: {:.2} s", start.elapsed().as_secs_f64());
+    let filled = resident();
+    println!(
+        "resident: {:.0} bytes a record",
+        (filled - before) * 1024.0 * 1024.0 / LIVE as f64
+    );
+    let start = Instant::now();
+    let snapshot = registry.snapshot(About::default());
+    println!(
+        "snapshot: {:.3} s, {} groups",
+        start.elapsed().as_secs_f64(),
+        snapshot.leaks.len()
+    );
+    let start = Instant::now();
+    let text = snapshot.to_text(&ReportSettings::text());
+    println!(
+        "text:     {:.3} s, {} bytes",
+        start.elapsed().as_secs_f64(),
+        text.len()
+    );
+    let start = Instant::now();
+    let json = snapshot.to_json();
+    println!(
+        "JSON:     {:.3} s, {} bytes",
+        start.elapsed().as_secs_f64(),
+        json.len()
+    );
+    println!(
+        "resident: {:.0} MiB more than filled, {:.0} MiB in all",
+        resident() - filled,
+        resident()
+    );
+    let start = Instant::now();
+    let drained = registry.drain();
+    println!(
+        "drain:    {:.3} s, {} records",
+        start.elapsed().as_secs_f64(),
+        drained.len()
+    );
+}

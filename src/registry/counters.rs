@@ -1,0 +1,242 @@
+//! How many and how much, by kind: atomics that are always on.
+
+use std::ops::{AddAssign, SubAssign};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::kind::Kind;
+
+/// A number of things and the bytes that they take together.
+///
+/// ```
+/// let mut amount = cuguard::Amount::new(1, 100);
+/// amount += cuguard::Amount::new(2, 50);
+/// assert_eq!((amount.count, amount.bytes), (3, 150));
+/// assert!(cuguard::Amount::default().is_zero());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct Amount {
+    /// How many.
+    pub count: u64,
+    /// How many bytes; 0 for handles.
+    pub bytes: u64,
+}
+
+impl Amount {
+    /// So many things of so many bytes together.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::Amount::new(3, 12).bytes, 12);
+    /// ```
+    #[must_use]
+    pub const fn new(count: u64, bytes: u64) -> Self {
+        Self { count, bytes }
+    }
+
+    /// Whether there is nothing.
+    ///
+    /// ```
+    /// assert!(!cuguard::Amount::new(1, 0).is_zero());
+    /// ```
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.count == 0 && self.bytes == 0
+    }
+}
+
+impl AddAssign for Amount {
+    fn add_assign(&mut self, more: Self) {
+        self.count = self.count.saturating_add(more.count);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+    }
+}
+
+impl SubAssign for Amount {
+    fn sub_assign(&mut self, less: Self) {
+        self.count = self.count.saturating_sub(less.count);
+        self.bytes = self.bytes.saturating_sub(less.bytes);
+    }
+}
+
+/// What there is and was of one kind in one context.
+///
+/// Each figure by itself is exact. Where other threads allocate and free meanwhile, two figures may
+/// be of different moments.
+///
+/// ```
+/// let totals = cuguard::Totals::default();
+/// assert_eq!((totals.count, totals.bytes, totals.peak_bytes, totals.made), (0, 0, 0, 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// How many are alive.
+    pub count: u64,
+    /// The bytes that they take.
+    pub bytes: u64,
+    /// The most bytes that were alive at one time. All threads add to and take from one number, and
+    /// this is the largest value that it ever had: no value that a thread saw is above it.
+    pub peak_bytes: u64,
+    /// How many were ever made.
+    pub made: u64,
+}
+
+impl Totals {
+    /// What is alive.
+    ///
+    /// ```
+    /// assert!(cuguard::Totals::default().live().is_zero());
+    /// ```
+    #[must_use]
+    pub const fn live(self) -> Amount {
+        Amount::new(self.count, self.bytes)
+    }
+}
+
+/// The counters of one kind, on cache lines of their own (processors fetch them in pairs): threads
+/// that work with different kinds do not slow each other down.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter {
+    made: AtomicU64,
+    /// How many were freed. What is alive is `made - gone`: one addition less for each allocation.
+    gone: AtomicU64,
+    /// Bytes alive.
+    bytes: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// The counters of one context. Relaxed throughout: nothing is published through them.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    by_kind: [Counter; Kind::COUNT],
+}
+
+impl Counters {
+    /// Something was made.
+    pub(super) fn add(&self, kind: Kind, bytes: u64) {
+        let counter = &self.by_kind[kind.index()];
+        counter.made.fetch_add(1, Relaxed);
+        counter.add_bytes(bytes);
+    }
+
+    /// Something is gone.
+    pub(super) fn sub(&self, kind: Kind, bytes: u64) {
+        let counter = &self.by_kind[kind.index()];
+        counter.gone.fetch_add(1, Relaxed);
+        if bytes != 0 {
+            counter.bytes.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Something that was gone is back, and was not made once more.
+    pub(super) fn back(&self, kind: Kind, bytes: u64) {
+        let counter = &self.by_kind[kind.index()];
+        counter.gone.fetch_sub(1, Relaxed);
+        counter.add_bytes(bytes);
+    }
+
+    pub(super) fn totals(&self, kind: Kind) -> Totals {
+        let counter = &self.by_kind[kind.index()];
+        // Read before what was made, so that a thing that comes and goes in between is not
+        // counted as gone only.
+        let gone = counter.gone.load(Relaxed);
+        let made = counter.made.load(Relaxed);
+        let bytes = counter.live_bytes();
+        Totals {
+            count: made.saturating_sub(gone),
+            bytes,
+            // An allocation under way may have added its bytes and not yet raised the peak.
+            peak_bytes: counter.peak.load(Relaxed).max(bytes),
+            made,
+        }
+    }
+
+    pub(super) fn live(&self) -> Amount {
+        let mut sum = Amount::default();
+        for kind in Kind::ALL {
+            sum += self.totals(*kind).live();
+        }
+        sum
+    }
+}
+
+impl Counter {
+    fn add_bytes(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let live = self.bytes.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+        // Mostly it is not a new peak, and then nothing is written.
+        if self.peak.load(Relaxed) < live {
+            self.peak.fetch_max(live, Relaxed);
+        }
+    }
+
+    /// Never below zero, also where something was taken out twice.
+    fn live_bytes(&self) -> u64 {
+        let bytes = self.bytes.load(Relaxed);
+        if bytes > i64::MAX as u64 { 0 } else { bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::{Amount, Counters};
+    use crate::registry::kind::Kind;
+
+    #[test]
+    fn totals_follow_what_comes_and_goes() {
+        let counters = Counters::default();
+        counters.add(Kind::Device, 100);
+        counters.add(Kind::Device, 50);
+        counters.sub(Kind::Device, 100);
+        counters.add(Kind::Stream, 0);
+        let device = counters.totals(Kind::Device);
+        assert_eq!(
+            (device.count, device.bytes, device.peak_bytes, device.made),
+            (1, 50, 150, 2)
+        );
+        assert_eq!(counters.live(), Amount::new(2, 50));
+        counters.back(Kind::Device, 100);
+        let device = counters.totals(Kind::Device);
+        assert_eq!(
+            (device.count, device.bytes, device.peak_bytes, device.made),
+            (2, 150, 150, 2)
+        );
+    }
+
+    #[test]
+    fn what_is_taken_out_twice_does_not_go_below_zero() {
+        let counters = Counters::default();
+        counters.sub(Kind::Device, 10);
+        assert_eq!(counters.live(), Amount::default());
+    }
+
+    /// Each thread holds up to 8 blocks of its own; the peak is at least what any thread held
+    /// itself and at most what all could hold together.
+    #[test]
+    fn the_peak_is_never_below_what_a_thread_saw() {
+        let counters = Counters::default();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        (0..8).for_each(|_| counters.add(Kind::Device, 3));
+                        let seen = counters.totals(Kind::Device);
+                        assert!(seen.peak_bytes >= seen.bytes && seen.peak_bytes >= 24);
+                        (0..8).for_each(|_| counters.sub(Kind::Device, 3));
+                    }
+                });
+            }
+        });
+        let totals = counters.totals(Kind::Device);
+        assert_eq!(
+            (totals.count, totals.bytes, totals.made),
+            (0, 0, 8 * 2_000 * 8)
+        );
+        assert!((24..=8 * 24).contains(&totals.peak_bytes));
+    }
+}

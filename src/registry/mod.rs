@@ -1,0 +1,45 @@
+//! What is alive: one record for everything that a guard took from the driver.
+//!
+//! Data flows one way. A guard enters what the driver gave out and takes it out again before the
+//! driver gets it back ([`Registry`]); a [`Snapshot`] puts the records that are there into groups,
+//! as plain sorted data; the report turns a snapshot into words.
+//!
+//! ```text
+//!     guard ── Key, Entry ──► Registry ── 40 bytes a record ──► Snapshot ──► report
+//!                                │
+//!                                ├── Places   equal sites, types and stacks, stored once
+//!                                └── Names    equal labels and thread names, stored once
+//! ```
+//!
+//! What this folder must not know: the driver and its types (addresses and handles are numbers
+//! here, codes are a number and a name), the names of functions (a stack is addresses; they are
+//! looked up when a report is made), `LEAK_REPORT`, and how anything is printed.
+//!
+//! Tables of places and names belong to the process and only grow: what they hold is small, shared
+//! by all contexts, and as many as the program has places that allocate.
+
+#![forbid(unsafe_code)]
+
+mod caller;
+mod collect;
+#[cfg(test)]
+mod cost;
+mod counters;
+mod diff;
+mod kind;
+#[cfg(test)]
+mod model;
+mod names;
+mod place;
+mod record;
+mod snapshot;
+mod table;
+
+pub use caller::{LabelScope, in_label};
+pub use counters::{Amount, Totals};
+pub use diff::{Change, Diff, Trend};
+pub use kind::{Kind, Level, UnknownLevel};
+pub use place::MAX_DEPTH;
+pub(crate) use record::{Entry, FailedFree, Key, Record};
+pub use snapshot::{About, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Site, Snapshot};
+pub(crate) use table::Registry;

@@ -1,0 +1,289 @@
+//! Places that make things: a line of the program, the type that it makes, and at level *stacks*
+//! the stack of calls. Equal places are stored once, and a record holds a number.
+//!
+//! The way in is short. Each thread remembers the places it used last, and finds its place there
+//! without touching anything that other threads touch; else it looks in the table of the process,
+//! which is split into shards; a place that is new to the process is copied there for good. Nothing
+//! is allocated for a place that is known.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+use dashmap::{DashMap, Entry};
+
+use super::names::{BuildMix, SHARDS, mix};
+
+/// The most frames of a stack that are recorded, whatever depth is asked for.
+pub const MAX_DEPTH: usize = 128;
+
+/// Frames of this crate and of the unwinder lie on top of each stack. They are recorded in addition
+/// to the depth that was asked for, and cut away in the report.
+const OWN_FRAMES: usize = 8;
+
+const CAPACITY: usize = MAX_DEPTH + OWN_FRAMES;
+
+/// The number of a place. 0 is an unknown place.
+pub(super) type PlaceId = u32;
+
+/// A place that makes things.
+#[derive(Debug)]
+pub(super) struct Place {
+    id: PlaceId,
+    hash: u64,
+    pub(super) site: Option<&'static Location<'static>>,
+    pub(super) type_name: &'static str,
+    /// Return addresses, innermost first.
+    pub(super) stack: Box<[usize]>,
+}
+
+/// A place as it is seen on the way in.
+struct Seen<'a> {
+    site: Option<&'static Location<'static>>,
+    type_name: &'static str,
+    stack: &'a [usize],
+}
+
+struct Places {
+    /// By hash. Where two places have the same hash, the second is found under another hash that
+    /// follows from it; see [`intern`].
+    by_hash: DashMap<u64, &'static Place, BuildMix>,
+    /// By number, from 1 on.
+    by_id: RwLock<Vec<&'static Place>>,
+}
+
+static PLACES: LazyLock<Places> = LazyLock::new(|| Places {
+    by_hash: DashMap::with_hasher_and_shard_amount(BuildMix::default(), SHARDS),
+    by_id: RwLock::new(Vec::new()),
+});
+
+/// How many places a thread remembers.
+const RECENT: usize = 64;
+
+thread_local! {
+    static RECENTLY: [Cell<Option<&'static Place>>; RECENT] =
+        const { [const { Cell::new(None) }; RECENT] };
+}
+
+/// The number of the place with this site and type, and no stack.
+pub(super) fn site(site: &'static Location<'static>, type_name: &'static str) -> PlaceId {
+    intern(&Seen {
+        site: Some(site),
+        type_name,
+        stack: &[],
+    })
+}
+
+/// The number of the place with this site and type, and the stack of the caller, `depth` frames of
+/// it.
+pub(super) fn stack(
+    site: Option<&'static Location<'static>>,
+    type_name: &'static str,
+    depth: usize,
+) -> PlaceId {
+    let mut frames = [0; CAPACITY];
+    let count = capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
+    intern(&Seen {
+        site,
+        type_name,
+        stack: &frames[..count],
+    })
+}
+
+/// Fills `frames` with the return addresses of the calling thread, innermost first, and answers how
+/// many there are. Addresses only: their names are looked up when somebody wants to read them.
+fn capture(frames: &mut [usize]) -> usize {
+    let mut count = 0;
+    backtrace::trace(|frame| {
+        let address = frame.ip() as usize;
+        if address == 0 {
+            return false;
+        }
+        frames[count] = address;
+        count += 1;
+        count < frames.len()
+    });
+    count
+}
+
+/// The place with this number.
+pub(super) fn get(id: PlaceId) -> Option<&'static Place> {
+    let index = (id as usize).checked_sub(1)?;
+    let places = PLACES.by_id.read().unwrap_or_else(PoisonError::into_inner);
+    places.get(index).copied()
+}
+
+fn intern(seen: &Seen<'_>) -> PlaceId {
+    let mut hash = seen.hash();
+    RECENTLY
+        .try_with(|recently| {
+            let slot = &recently[hash as usize % RECENT];
+            if let Some(place) = slot.get()
+                && place.hash == hash
+                && seen.is(place)
+            {
+                return place.id;
+            }
+            let place = find(seen, &mut hash);
+            slot.set(place);
+            place.map_or(0, |place| place.id)
+        })
+        .unwrap_or_else(|_| find(seen, &mut hash).map_or(0, |place| place.id))
+}
+
+/// Finds the place in the table of the process, or enters it. None when there are too many.
+fn find(seen: &Seen<'_>, hash: &mut u64) -> Option<&'static Place> {
+    loop {
+        let known = PLACES.by_hash.get(hash).map(|place| *place);
+        let place = match known {
+            Some(place) => place,
+            None => match PLACES.by_hash.entry(*hash) {
+                // Somebody was faster.
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    let place = enter(seen, *hash)?;
+                    entry.insert(place);
+                    return Some(place);
+                }
+            },
+        };
+        if seen.is(place) {
+            return Some(place);
+        }
+        // Another place with the same hash: look under the next hash in the chain.
+        *hash = mix(*hash, 1);
+    }
+}
+
+fn enter(seen: &Seen<'_>, hash: u64) -> Option<&'static Place> {
+    let mut places = PLACES.by_id.write().unwrap_or_else(PoisonError::into_inner);
+    let id = PlaceId::try_from(places.len() + 1).ok()?;
+    let place: &'static Place = Box::leak(Box::new(Place {
+        id,
+        hash,
+        site: seen.site,
+        type_name: seen.type_name,
+        stack: seen.stack.into(),
+    }));
+    places.push(place);
+    Some(place)
+}
+
+impl Seen<'_> {
+    fn hash(&self) -> u64 {
+        let site = self
+            .site
+            .map_or(0, |site| std::ptr::from_ref(site).addr() as u64);
+        let name = self.type_name;
+        let start = mix(mix(site, name.as_ptr().addr() as u64), name.len() as u64);
+        self.stack
+            .iter()
+            .fold(start, |hash, frame| mix(hash, *frame as u64))
+    }
+
+    /// Sites and names are compared by where they lie, which is quick. The compiler may keep the
+    /// same one in two places; a snapshot puts such groups together again.
+    fn is(&self, place: &Place) -> bool {
+        let same_site = match (self.site, place.site) {
+            (Some(one), Some(other)) => std::ptr::eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        same_site && std::ptr::eq(self.type_name, place.type_name) && *self.stack == *place.stack
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::thread;
+
+    use super::{CAPACITY, MAX_DEPTH, OWN_FRAMES, Seen, capture, get, intern, site, stack};
+
+    #[test]
+    fn equal_places_have_one_number() {
+        let here = Location::caller();
+        assert_eq!(site(here, "f32"), site(here, "f32"));
+        assert_ne!(site(here, "f32"), site(here, "f64"));
+        let place = get(site(here, "f32")).unwrap();
+        assert_eq!(
+            (place.site, place.type_name, place.stack.len()),
+            (Some(here), "f32", 0)
+        );
+        assert!(get(0).is_none() && get(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_loop_makes_one_stack_and_two_calls_make_two() {
+        #[inline(never)]
+        fn make() -> u32 {
+            std::hint::black_box(stack(None, "u8", MAX_DEPTH))
+        }
+        let ids: Vec<u32> = (0..3).map(|_| make()).collect();
+        assert_eq!(ids[0], ids[1]);
+        assert_eq!(ids[1], ids[2]);
+        assert_ne!(make(), ids[0]);
+        assert!(get(ids[0]).unwrap().stack.len() > 5);
+    }
+
+    #[test]
+    fn depth_limits_the_stack() {
+        fn deep(levels: usize) -> u32 {
+            if levels == 0 {
+                stack(None, "u8", 4)
+            } else {
+                std::hint::black_box(deep(levels - 1))
+            }
+        }
+        assert_eq!(get(deep(50)).unwrap().stack.len(), 4 + OWN_FRAMES);
+        let mut frames = [0; CAPACITY];
+        assert!((1..=CAPACITY).contains(&capture(&mut frames)));
+    }
+
+    /// Places whose hashes meet are told apart: the table is filled with one under the hash that
+    /// another will have.
+    #[test]
+    fn a_hash_that_two_places_share_does_not_join_them() {
+        let one = Seen {
+            site: None,
+            type_name: "one",
+            stack: &[1, 2, 3],
+        };
+        let other = Seen {
+            site: None,
+            type_name: "other",
+            stack: &[4, 5, 6],
+        };
+        let mut hash = one.hash();
+        let place = super::find(&other, &mut hash).unwrap();
+        let found = get(intern(&one)).unwrap();
+        assert_ne!(found.id, place.id);
+        assert_eq!((found.type_name, &*found.stack), ("one", &[1, 2, 3][..]));
+        assert_eq!(intern(&one), found.id);
+    }
+
+    #[test]
+    fn threads_that_enter_the_same_places_agree() {
+        let here = Location::caller();
+        let stacks: Vec<[usize; 2]> = (0..300).map(|i| [i, i + 1]).collect();
+        let all: Vec<Vec<u32>> = thread::scope(|scope| {
+            let enter = || {
+                let seen = |stack| Seen {
+                    site: Some(here),
+                    type_name: "agreed",
+                    stack,
+                };
+                stacks.iter().map(|stack| intern(&seen(stack))).collect()
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(enter)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
+        for (id, stack) in all[0].iter().zip(&stacks) {
+            assert_eq!(*get(*id).unwrap().stack, stack[..]);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What is kept of one thing: what it is found by, what the guard knows of it, and the record.
+
+use std::hash::{Hash, Hasher};
+use std::panic::Location;
+use std::time::Duration;
+
+use super::caller;
+use super::kind::{Kind, Level};
+use super::names::{self, NameId};
+use super::place::{self, Place, PlaceId};
+
+/// What a record is found by. The kind belongs to it: a stream's handle may have the same number
+/// as an address in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) kind: Kind,
+    /// An address, or the number of a handle.
+    pub(crate) address: u64,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Addresses have nothing in their highest bits, so one word can carry both.
+        state.write_u64(self.address.rotate_left(4) ^ self.kind.index() as u64);
+    }
+}
+
+/// What the guard knows of a thing that it just took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) bytes: u64,
+    /// The type of the elements; empty for handles.
+    pub(crate) type_name: &'static str,
+    /// The handle of the stream that it was allocated on; 0 is none.
+    pub(crate) stream: u64,
+}
+
+/// Set in [`Record::born`] when the thing was given away. Time does not need that bit for another
+/// 292 years.
+const ESCAPED: u64 = 1 << 63;
+
+/// What is known of one thing that is alive. Small, as there may be millions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    bytes: u64,
+    stream: u64,
+    /// Nanoseconds since the start of the process, and [`ESCAPED`].
+    born: u64,
+    pub(super) place: PlaceId,
+    pub(super) thread: NameId,
+    /// The label scope that it was made in.
+    pub(super) scope: NameId,
+    /// The name that it was given itself.
+    pub(super) name: NameId,
+}
+
+// With its key of 16 bytes it makes 56; tables of a power of two are between 7/16 and 7/8 full, so
+// a record costs at most 130 bytes.
+const _: () = assert!(size_of::<Record>() == 40 && size_of::<Key>() == 16);
+
+impl Record {
+    /// Made now, by the caller.
+    pub(super) fn new(entry: Entry, place: PlaceId) -> Self {
+        Self {
+            bytes: entry.bytes,
+            stream: entry.stream,
+            born: nanoseconds(caller::now()),
+            place,
+            thread: caller::thread(),
+            scope: caller::scope(),
+            name: 0,
+        }
+    }
+
+    /// A thing of which nothing but its size is known.
+    pub(super) fn unknown(bytes: u64) -> Self {
+        Self {
+            bytes,
+            stream: 0,
+            born: nanoseconds(caller::now()),
+            place: 0,
+            thread: 0,
+            scope: 0,
+            name: 0,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The handle of the stream that it was allocated on; 0 is none.
+    pub(crate) fn stream(&self) -> u64 {
+        self.stream
+    }
+
+    /// The line of the program that made it.
+    pub(crate) fn site(&self) -> Option<&'static Location<'static>> {
+        self.origin().and_then(|place| place.site)
+    }
+
+    pub(crate) fn type_name(&self) -> &'static str {
+        self.origin().map_or("", |place| place.type_name)
+    }
+
+    /// Its label: the scope that it was made in and the name that it was given.
+    pub(crate) fn label(&self) -> Option<String> {
+        caller::join(names::text(self.scope), names::text(self.name))
+    }
+
+    /// When it was made, since the start of the process.
+    pub(super) fn born(&self) -> Duration {
+        Duration::from_nanos(self.born & !ESCAPED)
+    }
+
+    pub(crate) fn is_escaped(&self) -> bool {
+        self.born & ESCAPED != 0
+    }
+
+    pub(super) fn set_escaped(&mut self, escaped: bool) {
+        self.born = if escaped {
+            self.born | ESCAPED
+        } else {
+            self.born & !ESCAPED
+        };
+    }
+
+    fn origin(&self) -> Option<&'static Place> {
+        place::get(self.place)
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).map_or(!ESCAPED, |time| time & !ESCAPED)
+}
+
+/// A free that the driver refused (law 3): what, where it was made, where it was to be freed, and
+/// the driver's word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedFree {
+    pub(super) key: Key,
+    pub(super) record: Record,
+    /// The place that wanted to free.
+    pub(super) freed: PlaceId,
+    /// The driver's function.
+    pub(super) function: NameId,
+    pub(super) code: u32,
+    /// The driver's code by name.
+    pub(super) code_name: NameId,
+}
+
+impl FailedFree {
+    /// `record` is what [`Registry::remove`](super::Registry::remove) answered. The calling line is
+    /// kept as the one that wanted to free; its stack is kept too, whatever the level: such
+    /// failures are rare, and a drop has no line of its own.
+    #[track_caller]
+    pub(crate) fn new(
+        key: Key,
+        bytes: u64,
+        record: Option<Record>,
+        function: &'static str,
+        code: u32,
+        code_name: impl AsRef<str>,
+    ) -> Self {
+        let site = Location::caller();
+        Self {
+            key,
+            record: record.unwrap_or_else(|| Record::unknown(bytes)),
+            freed: place::stack(Some(site), "", place::MAX_DEPTH),
+            function: names::intern(function),
+            code,
+            code_name: names::intern(code_name.as_ref()),
+        }
+    }
+}
+
+/// The place of the caller, as the level asks for.
+pub(super) fn place_of(
+    site: &'static Location<'static>,
+    type_name: &'static str,
+    level: Level,
+    depth: usize,
+) -> PlaceId {
+    match level {
+        Level::Counts => 0,
+        Level::Sites => place::site(site, type_name),
+        Level::Stacks => place::stack(Some(site), type_name, depth),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use super::{Entry, FailedFree, Key, Record, place_of};
+    use crate::registry::in_label;
+    use crate::registry::kind::{Kind, Level};
+    use crate::registry::place;
+
+    const ENTRY: Entry = Entry {
+        bytes: 4096,
+        type_name: "f32",
+        stream: 7,
+    };
+
+    #[test]
+    fn a_record_gives_back_what_was_put_in() {
+        let _scope = in_label("scope");
+        let here = Location::caller();
+        let mut record = Record::new(ENTRY, place_of(here, "f32", Level::Sites, 8));
+        assert_eq!(
+            (record.bytes(), record.stream(), record.type_name()),
+            (4096, 7, "f32")
+        );
+        assert_eq!(record.site(), Some(here));
+        assert_eq!(record.label().as_deref(), Some("scope"));
+        let born = record.born();
+        record.set_escaped(true);
+        assert!(record.is_escaped());
+        assert_eq!(record.born(), born);
+        record.set_escaped(false);
+        assert!(!record.is_escaped());
+        assert_eq!(record.born(), born);
+    }
+
+    #[test]
+    fn an_unknown_record_has_a_size_only() {
+        let record = Record::unknown(12);
+        assert_eq!(
+            (record.bytes(), record.type_name(), record.site()),
+            (12, "", None)
+        );
+        assert_eq!(record.label(), None);
+    }
+
+    #[test]
+    fn a_failed_free_keeps_the_stack_that_wanted_to_free() {
+        let key = Key {
+            kind: Kind::Device,
+            address: 0x1000,
+        };
+        let failed = FailedFree::new(key, 5, None, "cuMemFree", 1, "CUDA_ERROR_INVALID_VALUE");
+        assert_eq!(failed.record.bytes(), 5);
+        let freed = place::get(failed.freed).unwrap();
+        assert!(freed.site.unwrap().file().ends_with("record.rs"));
+        assert!(!freed.stack.is_empty());
+    }
+}

@@ -1,0 +1,365 @@
+//! A snapshot: all that the registry knows at one moment, as plain sorted data.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::counters::{Amount, Totals};
+use super::diff::Diff;
+use super::kind::{Kind, Level};
+
+/// What a context holds at one moment: what is alive with the places that made it, what was given
+/// away, which frees failed.
+///
+/// It is plain data without ties to the driver, and can be kept, compared ([`diff`](Self::diff))
+/// and printed: [`Display`](fmt::Display) gives the text of the report (`{:.3}` its three largest
+/// groups only), [`to_text`](Self::to_text) the same with settings, [`to_json`](Self::to_json)
+/// JSON.
+///
+/// Groups are sorted: the largest first, and where sizes are equal, by names and lines of the
+/// program, so that two runs give the same order. While other threads allocate and free, the totals
+/// and the groups may be of moments that lie a little apart.
+///
+/// ```
+/// use cuguard::{Group, Kind, Snapshot};
+///
+/// let mut snapshot = Snapshot::default();
+/// assert!(snapshot.is_clean());
+///
+/// snapshot.leaks.push(Group::new(Kind::Device, "f32", 2, 4096));
+/// assert!(!snapshot.is_clean());
+/// assert_eq!(snapshot.leaked().bytes, 4096);
+/// assert!(snapshot.to_string().contains("4 KiB in 2 allocations of device memory, f32"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Which context, and why the snapshot was taken.
+    pub about: About,
+    /// How much was being recorded.
+    pub level: Level,
+    /// When it was taken, since the process made its first context.
+    pub taken_at: Duration,
+    /// Figures by kind, for kinds of which there ever was one.
+    pub totals: Vec<(Kind, Totals)>,
+    /// What is alive and has not escaped. At the end of a context these are the leaks; in a
+    /// snapshot that was asked for, simply what is in use.
+    pub leaks: Vec<Group>,
+    /// What was made at [`Level::Counts`] and is alive: it was counted and has no record.
+    pub unrecorded: Vec<(Kind, Amount)>,
+    /// What was given away by `into_raw` and has not come back.
+    pub escaped: Vec<Group>,
+    /// What the driver refused to free.
+    pub failed_frees: Vec<FailedFreeGroup>,
+    /// Guards that were dropped after the end of their context.
+    pub late_drops: Vec<LateDrops>,
+}
+
+impl Snapshot {
+    /// Whether nothing is left: nothing alive but what was given away, and no free failed.
+    ///
+    /// ```
+    /// assert!(cuguard::Snapshot::default().is_clean());
+    /// ```
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.leaks.is_empty() && self.unrecorded.is_empty() && self.failed_frees.is_empty()
+    }
+
+    /// How much is alive and has not escaped, with and without records.
+    ///
+    /// ```
+    /// assert!(cuguard::Snapshot::default().leaked().is_zero());
+    /// ```
+    #[must_use]
+    pub fn leaked(&self) -> Amount {
+        let mut sum = Amount::default();
+        self.leaks.iter().for_each(|group| sum += group.amount);
+        self.unrecorded
+            .iter()
+            .for_each(|(_, amount)| sum += *amount);
+        sum
+    }
+
+    /// What changed since an earlier snapshot: what appeared, grew, shrank and went.
+    ///
+    /// ```
+    /// use cuguard::{Group, Kind, Snapshot};
+    ///
+    /// let before = Snapshot::default();
+    /// let mut after = before.clone();
+    /// after.leaks.push(Group::new(Kind::Stream, "", 1, 0));
+    /// let diff = after.diff(&before);
+    /// assert_eq!(diff.changes.len(), 1);
+    /// assert!(diff.to_string().contains("appeared"));
+    /// assert!(after.diff(&after).is_empty());
+    /// ```
+    #[must_use]
+    pub fn diff(&self, earlier: &Self) -> Diff {
+        Diff::between(earlier, self)
+    }
+}
+
+/// Which context a [`Snapshot`] is of, and why it was taken.
+///
+/// ```
+/// let mut about = cuguard::About::default();
+/// about.device_name = "NVIDIA H200".into();
+/// about.context = 1;
+/// assert_eq!(about.to_string(), "context 1 (own) on device 0, NVIDIA H200");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct About {
+    /// The number of the device.
+    pub device: u32,
+    /// Its name, in the driver's words.
+    pub device_name: String,
+    /// The number of the context; the process counts them from 1.
+    pub context: u64,
+    /// Whether it is the device's primary context.
+    pub primary: bool,
+    /// Why the snapshot was taken.
+    pub occasion: Occasion,
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ownership = if self.primary { "primary" } else { "own" };
+        write!(
+            f,
+            "context {} ({ownership}) on device {}",
+            self.context, self.device
+        )?;
+        match self.device_name.as_str() {
+            "" => Ok(()),
+            name => write!(f, ", {name}"),
+        }
+    }
+}
+
+/// Why a [`Snapshot`] was taken.
+///
+/// ```
+/// assert_eq!(cuguard::Occasion::NeverClosed.name(), "never_closed");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Occasion {
+    /// The program asked for it.
+    #[default]
+    Asked,
+    /// The context is being dropped.
+    Drop,
+    /// The context is being closed.
+    Close,
+    /// The process ends, and the context was never closed.
+    NeverClosed,
+}
+
+impl Occasion {
+    /// The word for it in data such as JSON: one word that never changes.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::Occasion::Drop.name(), "drop");
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Drop => "drop",
+            Self::Close => "close",
+            Self::NeverClosed => "never_closed",
+        }
+    }
+}
+
+/// A line of the program.
+///
+/// ```
+/// let site = cuguard::Site::new("src/main.rs", 12, 5);
+/// assert_eq!(site.to_string(), "src/main.rs:12:5");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct Site {
+    /// The file, as the compiler names it.
+    pub file: &'static str,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+}
+
+impl Site {
+    /// A line of the program.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::Site::new("a.rs", 1, 2).line, 1);
+    /// ```
+    #[must_use]
+    pub const fn new(file: &'static str, line: u32, column: u32) -> Self {
+        Self { file, line, column }
+    }
+}
+
+impl From<&'static Location<'static>> for Site {
+    fn from(location: &'static Location<'static>) -> Self {
+        Self::new(location.file(), location.line(), location.column())
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// Where something was done: the line, and the stack of calls where stacks are recorded.
+///
+/// ```
+/// let origin = cuguard::Origin::default();
+/// assert!(origin.site.is_none() && origin.stack.is_empty());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Origin {
+    /// The line of the program.
+    pub site: Option<Site>,
+    /// Return addresses, innermost first. Empty below [`Level::Stacks`]. They have a meaning in this
+    /// process only; reports look up their names.
+    pub stack: &'static [usize],
+}
+
+/// Things of one kind, type and label that were made in one place.
+///
+/// ```
+/// use cuguard::{Group, Kind};
+///
+/// let mut group = Group::new(Kind::Device, "f32", 2, 4096);
+/// group.label = Some("weights".into());
+/// assert_eq!(group.amount.count, 2);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Group {
+    /// What they are.
+    pub kind: Kind,
+    /// The type of the elements; empty for handles.
+    pub type_name: &'static str,
+    /// Their label.
+    pub label: Option<String>,
+    /// The place that made them.
+    pub origin: Origin,
+    /// How many, and how many bytes together.
+    pub amount: Amount,
+    /// The threads that made them, by name, sorted.
+    pub threads: Vec<&'static str>,
+    /// How long ago the first of them was made.
+    pub oldest: Duration,
+    /// How long ago the last of them was made.
+    pub youngest: Duration,
+    /// Their addresses, or the numbers of their handles, sorted.
+    pub addresses: Vec<u64>,
+}
+
+impl Group {
+    /// A group of which nothing else is known yet.
+    ///
+    /// ```
+    /// # use cuguard::{Group, Kind};
+    /// assert_eq!(Group::new(Kind::Event, "", 3, 0).amount.count, 3);
+    /// ```
+    #[must_use]
+    pub fn new(kind: Kind, type_name: &'static str, count: u64, bytes: u64) -> Self {
+        Self {
+            kind,
+            type_name,
+            label: None,
+            origin: Origin::default(),
+            amount: Amount::new(count, bytes),
+            threads: Vec::new(),
+            oldest: Duration::ZERO,
+            youngest: Duration::ZERO,
+            addresses: Vec::new(),
+        }
+    }
+}
+
+/// Frees of like things that the driver refused for one reason in one place.
+///
+/// ```
+/// use cuguard::{FailedFreeGroup, Group, Kind};
+///
+/// let made = Group::new(Kind::Device, "f32", 1, 4096);
+/// let failed = FailedFreeGroup::new(made, "cuMemFree", 700, "CUDA_ERROR_ILLEGAL_ADDRESS");
+/// assert_eq!(failed.code, 700);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FailedFreeGroup {
+    /// What was to be freed, and where it was made.
+    pub made: Group,
+    /// The place that wanted to free it. The stack is recorded at every level.
+    pub freed: Origin,
+    /// The driver's function.
+    pub function: &'static str,
+    /// The driver's code.
+    pub code: u32,
+    /// The code by name.
+    pub code_name: &'static str,
+}
+
+impl FailedFreeGroup {
+    /// Frees of these things that the driver refused.
+    ///
+    /// ```
+    /// # use cuguard::{FailedFreeGroup, Group, Kind};
+    /// let failed = FailedFreeGroup::new(Group::new(Kind::Event, "", 1, 0), "cuEventDestroy", 4, "");
+    /// assert_eq!(failed.function, "cuEventDestroy");
+    /// ```
+    #[must_use]
+    pub fn new(made: Group, function: &'static str, code: u32, code_name: &'static str) -> Self {
+        Self {
+            made,
+            freed: Origin::default(),
+            function,
+            code,
+            code_name,
+        }
+    }
+}
+
+/// Guards of one kind that were dropped after the end of their context.
+///
+/// That is no leak: teardown freed what they held. But it tells of things that live longer than
+/// they should.
+///
+/// ```
+/// let late = cuguard::LateDrops::new(cuguard::Kind::Device, 1, 100);
+/// assert_eq!(late.amount.bytes, 100);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LateDrops {
+    /// What they held.
+    pub kind: Kind,
+    /// How many, and how much.
+    pub amount: Amount,
+}
+
+impl LateDrops {
+    /// So many late drops of things of so many bytes together.
+    ///
+    /// ```
+    /// # use cuguard::{Kind, LateDrops};
+    /// assert_eq!(LateDrops::new(Kind::Stream, 2, 0).amount.count, 2);
+    /// ```
+    #[must_use]
+    pub const fn new(kind: Kind, count: u64, bytes: u64) -> Self {
+        Self {
+            kind,
+            amount: Amount::new(count, bytes),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The registry: the records of one context.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry as Slot;
+
+use super::collect;
+use super::counters::{Amount, Counters, Totals};
+use super::kind::{Kind, Level};
+use super::names::{self, BuildMix, SHARDS};
+use super::place::MAX_DEPTH;
+use super::record::{Entry, FailedFree, Key, Record, place_of};
+use super::snapshot::{About, Snapshot};
+
+/// What is alive in one context.
+///
+/// All functions may be called from all threads at once. Two calls about the same key come from the
+/// one guard that owns the thing, and so never at the same time; the order of law 2 (enter after
+/// the driver allocated, take out before the driver frees) keeps that true when the driver gives an
+/// address out again.
+pub(crate) struct Registry {
+    records: DashMap<Key, Record, BuildMix>,
+    counters: Counters,
+    failed: Mutex<Vec<FailedFree>>,
+    late: Mutex<[Amount; Kind::COUNT]>,
+    level: AtomicU8,
+    depth: usize,
+    /// Whether there ever was a record. At level *counts* there is none, and the table is not even
+    /// looked at.
+    ever_recorded: AtomicBool,
+    /// Whether anything was ever made without a record. Else a key that is not found is nobody's,
+    /// and the counters stay as they are.
+    ever_unrecorded: AtomicBool,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let live = self.live();
+        f.debug_struct("Registry")
+            .field("level", &self.level())
+            .field("live", &live)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// `depth` is how many frames of each stack are kept, 1 to [`MAX_DEPTH`].
+    pub(crate) fn new(level: Level, depth: usize) -> Self {
+        // The clock starts before the first record.
+        super::caller::now();
+        Self {
+            records: DashMap::with_hasher_and_shard_amount(BuildMix::default(), SHARDS),
+            counters: Counters::default(),
+            failed: Mutex::default(),
+            late: Mutex::default(),
+            level: AtomicU8::new(level.to_byte()),
+            depth: depth.clamp(1, MAX_DEPTH),
+            ever_recorded: AtomicBool::new(false),
+            ever_unrecorded: AtomicBool::new(false),
+        }
+    }
+
+    /// Enters what the driver just gave out. The calling line is kept as the one that made it, and
+    /// at level *stacks* the calling stack.
+    ///
+    /// A key that is there already was given away, freed by whoever had it, and given out again by
+    /// the driver: the old record goes.
+    #[track_caller]
+    pub(crate) fn insert(&self, key: Key, entry: Entry) {
+        self.insert_at(Location::caller(), key, entry);
+    }
+
+    /// [`insert`](Self::insert) for a caller that knows the line itself.
+    pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
+        self.counters.add(key.kind, entry.bytes);
+        let level = self.level();
+        if level == Level::Counts {
+            set(&self.ever_unrecorded);
+            if self.ever_recorded.load(Relaxed) {
+                self.forget(key);
+            }
+            return;
+        }
+        set(&self.ever_recorded);
+        let record = Record::new(entry, place_of(site, entry.type_name, level, self.depth));
+        if let Some(old) = self.records.insert(key, record) {
+            self.counters.sub(key.kind, old.bytes());
+        }
+    }
+
+    /// Takes out a record that is known to be of something that is gone.
+    fn forget(&self, key: Key) {
+        if let Some((_, old)) = self.records.remove(&key) {
+            self.counters.sub(key.kind, old.bytes());
+        }
+    }
+
+    /// Takes out what is about to be freed. `bytes` is its size as the guard knows it, for what has
+    /// no record.
+    pub(crate) fn remove(&self, key: Key, bytes: u64) -> Option<Record> {
+        let record = if self.ever_recorded.load(Relaxed) {
+            self.records.remove(&key).map(|(_, record)| record)
+        } else {
+            None
+        };
+        match record {
+            Some(record) => self.counters.sub(key.kind, record.bytes()),
+            None if self.ever_unrecorded.load(Relaxed) => self.counters.sub(key.kind, bytes),
+            None => {}
+        }
+        record
+    }
+
+    /// Puts back what [`remove`](Self::remove) took, as if it had never been away. It is no longer
+    /// marked as escaped.
+    pub(crate) fn reinsert(&self, key: Key, mut record: Record) {
+        record.set_escaped(false);
+        set(&self.ever_recorded);
+        self.counters.back(key.kind, record.bytes());
+        if let Some(old) = self.records.insert(key, record) {
+            self.counters.sub(key.kind, old.bytes());
+        }
+    }
+
+    /// Marks as escaped what a guard gives away. What has no record gets one now, with nothing but
+    /// its size, so that it is known when it comes back and is not taken for a leak.
+    pub(crate) fn escape(&self, key: Key, bytes: u64) {
+        let mut record = match self.records.entry(key) {
+            Slot::Occupied(mut slot) => {
+                slot.get_mut().set_escaped(true);
+                return;
+            }
+            Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => return,
+            Slot::Vacant(slot) => slot.insert(Record::unknown(bytes)),
+        };
+        record.set_escaped(true);
+        set(&self.ever_recorded);
+    }
+
+    /// Takes back what was given away: it has an owner again. False for what is not known here.
+    pub(crate) fn recapture(&self, key: Key) -> bool {
+        match self.records.get_mut(&key) {
+            Some(mut record) => {
+                record.set_escaped(false);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives one thing a name, in addition to the label scope that it was made in. The last name
+    /// holds.
+    pub(crate) fn label(&self, key: Key, label: &str) {
+        if !self.ever_recorded.load(Relaxed) {
+            return;
+        }
+        let name = names::intern(label);
+        if let Some(mut record) = self.records.get_mut(&key) {
+            record.name = name;
+        }
+    }
+
+    /// Takes every record that did not escape, in the order in which teardown frees: memory, then
+    /// events, streams, modules, pools; within a kind what was made last goes first.
+    pub(crate) fn drain(&self) -> Vec<(Key, Record)> {
+        let mut taken = Vec::new();
+        self.records.retain(|key, record| {
+            if !record.is_escaped() {
+                taken.push((*key, *record));
+            }
+            record.is_escaped()
+        });
+        for (key, record) in &taken {
+            self.counters.sub(key.kind, record.bytes());
+        }
+        taken.sort_unstable_by_key(|(key, record)| {
+            (
+                key.kind.teardown_rank(),
+                key.kind,
+                Reverse(record.born()),
+                key.address,
+            )
+        });
+        taken
+    }
+
+    /// Keeps what the driver said when it refused to free (law 3).
+    pub(crate) fn file_failed_free(&self, failed: FailedFree) {
+        lock(&self.failed).push(failed);
+    }
+
+    /// Counts a guard that was dropped after its context was torn down.
+    pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
+        lock(&self.late)[kind.index()] += Amount::new(1, bytes);
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        Level::from_byte(self.level.load(Relaxed))
+    }
+
+    /// Changes what is recorded from now on. Records that are there stay.
+    pub(crate) fn set_level(&self, level: Level) {
+        self.level.store(level.to_byte(), Relaxed);
+    }
+
+    /// What is alive, of all kinds together, also what escaped.
+    pub(crate) fn live(&self) -> Amount {
+        self.counters.live()
+    }
+
+    /// What there is and was of one kind.
+    pub(crate) fn totals(&self, kind: Kind) -> Totals {
+        self.counters.totals(kind)
+    }
+
+    /// All that is known, as plain data. Other threads may go on; what they make or free meanwhile
+    /// is in it or not.
+    pub(crate) fn snapshot(&self, about: About) -> Snapshot {
+        let totals = Kind::ALL
+            .iter()
+            .map(|kind| (*kind, self.totals(*kind)))
+            .collect();
+        let mut groups = collect::Groups::default();
+        for slot in &self.records {
+            groups.add(*slot.key(), *slot.value());
+        }
+        let failed = lock(&self.failed).clone();
+        let late = *lock(&self.late);
+        groups.into_snapshot(about, self.level(), totals, &failed, &late)
+    }
+}
+
+/// Sets a flag. It is set nearly always, and a read does not disturb the other threads.
+fn set(flag: &AtomicBool) {
+    if !flag.load(Relaxed) {
+        flag.store(true, Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::Registry;
+    use crate::registry::counters::Amount;
+    use crate::registry::kind::{Kind, Level};
+    use crate::registry::record::{Entry, Key};
+
+    fn key(address: u64) -> Key {
+        Key {
+            kind: Kind::Device,
+            address,
+        }
+    }
+
+    fn entry(bytes: u64) -> Entry {
+        Entry {
+            bytes,
+            type_name: "u8",
+            stream: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_entered_is_found_and_counted() {
+        let registry = Registry::new(Level::Sites, 8);
+        registry.insert(key(1), entry(10));
+        registry.insert(key(2), entry(20));
+        assert_eq!(registry.live(), Amount::new(2, 30));
+        let record = registry.remove(key(1), 10).unwrap();
+        assert!(record.site().unwrap().file().ends_with("table.rs"));
+        assert!(registry.remove(key(1), 10).is_none());
+        assert_eq!(registry.live(), Amount::new(1, 20));
+    }
+
+    #[test]
+    fn the_same_number_is_another_thing_in_another_kind() {
+        let registry = Registry::new(Level::Sites, 8);
+        registry.insert(key(1), entry(10));
+        registry.insert(
+            Key {
+                kind: Kind::Stream,
+                address: 1,
+            },
+            entry(0),
+        );
+        assert!(
+            registry
+                .remove(
+                    Key {
+                        kind: Kind::Event,
+                        address: 1
+                    },
+                    0
+                )
+                .is_none()
+        );
+        assert_eq!(registry.live().count, 2);
+    }
+
+    #[test]
+    fn counts_need_no_record() {
+        let registry = Registry::new(Level::Counts, 8);
+        registry.insert(key(1), entry(10));
+        registry.insert(key(2), entry(20));
+        registry.label(key(1), "no record to label");
+        assert!(registry.remove(key(1), 10).is_none());
+        assert_eq!(registry.live(), Amount::new(1, 20));
+        assert!(registry.drain().is_empty());
+        assert_eq!(registry.totals(Kind::Device).peak_bytes, 30);
+    }
+
+    #[test]
+    fn the_level_can_change_at_any_time() {
+        let registry = Registry::new(Level::Counts, 8);
+        registry.insert(key(1), entry(1));
+        registry.set_level(Level::Stacks);
+        registry.insert(key(2), entry(2));
+        registry.set_level(Level::Counts);
+        registry.insert(key(3), entry(4));
+        assert!(registry.remove(key(1), 1).is_none());
+        assert!(registry.remove(key(2), 2).is_some());
+        assert_eq!(registry.live(), Amount::new(1, 4));
+        assert!(registry.remove(key(3), 4).is_none());
+        assert_eq!(registry.live(), Amount::default());
+    }
+
+    #[test]
+    fn what_escapes_stays_and_can_come_back() {
+        for level in [Level::Counts, Level::Sites] {
+            let registry = Registry::new(level, 8);
+            registry.insert(key(1), entry(10));
+            registry.escape(key(1), 10);
+            assert_eq!(registry.live(), Amount::new(1, 10));
+            assert!(registry.drain().is_empty());
+            assert!(!registry.recapture(key(2)));
+            assert!(registry.recapture(key(1)));
+            let record = registry.remove(key(1), 10).unwrap();
+            assert_eq!((record.bytes(), registry.live()), (10, Amount::default()));
+            registry.reinsert(key(1), record);
+            assert_eq!(
+                (registry.live(), registry.totals(Kind::Device).made),
+                (Amount::new(1, 10), 1)
+            );
+            assert_eq!(registry.drain().len(), 1);
+            assert_eq!(registry.live(), Amount::default());
+        }
+    }
+
+    #[test]
+    fn an_address_that_comes_again_replaces_what_escaped() {
+        let registry = Registry::new(Level::Sites, 8);
+        registry.insert(key(1), entry(10));
+        registry.escape(key(1), 10);
+        registry.insert(key(1), entry(5));
+        assert_eq!(registry.live(), Amount::new(1, 5));
+        assert_eq!(registry.drain().len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_key_changes_nothing() {
+        let registry = Registry::new(Level::Sites, 8);
+        registry.insert(key(1), entry(10));
+        registry.escape(key(9), 100);
+        assert!(registry.remove(key(9), 100).is_none());
+        assert_eq!(registry.live(), Amount::new(1, 10));
+    }
+
+    #[test]
+    fn teardown_order() {
+        let registry = Registry::new(Level::Sites, 8);
+        let kinds = [
+            Kind::MemoryPool,
+            Kind::Module,
+            Kind::Stream,
+            Kind::Device,
+            Kind::Event,
+            Kind::StreamOrdered,
+            Kind::Device,
+        ];
+        for (address, kind) in (1..).zip(kinds) {
+            registry.insert(Key { kind, address }, entry(0));
+        }
+        let order: Vec<u64> = registry
+            .drain()
+            .iter()
+            .map(|(key, _)| key.address)
+            .collect();
+        assert_eq!(order, [7, 4, 6, 5, 3, 2, 1]);
+    }
+
+    /// Threads take and free the same few addresses, as a driver gives them out: an address goes
+    /// back to the "driver" only after it was taken out of the registry, and is entered only after
+    /// the "driver" gave it.
+    #[test]
+    fn addresses_that_are_reused_at_once_by_many_threads() {
+        use std::sync::Mutex;
+        for level in [Level::Counts, Level::Sites, Level::Stacks] {
+            let registry = Registry::new(level, 8);
+            let driver: Mutex<Vec<u64>> = Mutex::new((1..=12).collect());
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        for _ in 0..500 {
+                            let Some(address) = driver.lock().unwrap().pop() else {
+                                continue;
+                            };
+                            registry.insert(key(address), entry(address));
+                            let record = registry.remove(key(address), address);
+                            assert_eq!(record.is_some(), level != Level::Counts);
+                            driver.lock().unwrap().push(address);
+                        }
+                    });
+                }
+            });
+            assert_eq!(registry.live(), Amount::default());
+            assert!(registry.drain().is_empty());
+        }
+    }
+}

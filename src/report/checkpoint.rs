@@ -1,0 +1,242 @@
+//! A checkpoint for tests: nothing may be left behind after it.
+
+use crate::registry::{Amount, FailedFreeGroup, Group, Snapshot};
+
+/// A moment after which nothing may be left behind.
+///
+/// Take a snapshot before the work and one after it. What there is more of after the work than
+/// before, by kind, type, label and place, was left behind. A place that freed one thing and made
+/// another like it is even.
+///
+/// ```
+/// use cuguard::{Checkpoint, Group, Kind, Snapshot};
+///
+/// let mut before = Snapshot::default(); // context.snapshot()
+/// before.leaks.push(Group::new(Kind::Device, "f32", 1, 4096));
+/// let checkpoint = Checkpoint::new(before.clone());
+///
+/// checkpoint.assert_clean(&before); // nothing happened
+///
+/// let mut after = before;
+/// after.leaks.push(Group::new(Kind::Stream, "", 1, 0));
+/// let behind = checkpoint.left_behind(&after);
+/// assert_eq!(behind.leaks.len(), 1);
+/// let failed = std::panic::catch_unwind(|| checkpoint.assert_clean(&after));
+/// assert!(failed.is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    before: Snapshot,
+}
+
+impl Checkpoint {
+    /// From now on, as of this snapshot.
+    ///
+    /// ```
+    /// let checkpoint = cuguard::Checkpoint::new(cuguard::Snapshot::default());
+    /// # let _ = checkpoint;
+    /// ```
+    #[must_use]
+    pub const fn new(before: Snapshot) -> Self {
+        Self { before }
+    }
+
+    /// The later snapshot without what was there before: what was left behind since. It is
+    /// [clean](Snapshot::is_clean) when nothing was. Amounts are differences.
+    ///
+    /// ```
+    /// let now = cuguard::Snapshot::default();
+    /// assert!(cuguard::Checkpoint::new(now.clone()).left_behind(&now).is_clean());
+    /// ```
+    #[must_use]
+    pub fn left_behind(&self, now: &Snapshot) -> Snapshot {
+        let before = &self.before;
+        let mut behind = now.clone();
+        behind.leaks.retain_mut(|group| {
+            // What was given away and came back was there before.
+            let earlier = before.leaks.iter().chain(&before.escaped);
+            let like: Vec<_> = earlier.filter(|earlier| is_like(earlier, group)).collect();
+            subtract(group, &like)
+        });
+        behind.unrecorded.retain_mut(|(kind, amount)| {
+            for (_, earlier) in before
+                .unrecorded
+                .iter()
+                .filter(|(earlier, _)| earlier == kind)
+            {
+                *amount -= *earlier;
+            }
+            amount.count != 0
+        });
+        behind.failed_frees.retain_mut(|failed| {
+            let earlier = before.failed_frees.iter();
+            let like = earlier.filter(|earlier| is_like_failure(earlier, failed));
+            let like: Vec<_> = like.map(|earlier| &earlier.made).collect();
+            subtract(&mut failed.made, &like)
+        });
+        behind
+    }
+
+    /// Panics when something was left behind, with the report of it as the message.
+    ///
+    /// # Panics
+    ///
+    /// When there is more than at the checkpoint, or a free failed since.
+    ///
+    /// ```
+    /// let now = cuguard::Snapshot::default();
+    /// cuguard::Checkpoint::new(now.clone()).assert_clean(&now);
+    /// ```
+    #[track_caller]
+    pub fn assert_clean(&self, now: &Snapshot) {
+        let behind = self.left_behind(now);
+        assert!(
+            behind.is_clean(),
+            "left behind since the checkpoint:\n{behind}"
+        );
+    }
+}
+
+/// Takes away what was there before. Answers whether anything is left.
+fn subtract(group: &mut Group, earlier: &[&Group]) -> bool {
+    let mut was = Amount::default();
+    earlier.iter().for_each(|earlier| was += earlier.amount);
+    let more = group.amount.count > was.count || group.amount.bytes > was.bytes;
+    group.amount -= was;
+    // A place that makes things of several sizes may have as many as before, of more bytes.
+    group.amount.count = group.amount.count.max(1);
+    let known = |address: &u64| {
+        earlier
+            .iter()
+            .any(|group| group.addresses.binary_search(address).is_ok())
+    };
+    group.addresses.retain(|address| !known(address));
+    more
+}
+
+fn is_like(one: &Group, other: &Group) -> bool {
+    one.kind == other.kind
+        && one.type_name == other.type_name
+        && one.label == other.label
+        && one.origin == other.origin
+}
+
+fn is_like_failure(one: &FailedFreeGroup, other: &FailedFreeGroup) -> bool {
+    is_like(&one.made, &other.made)
+        && one.freed == other.freed
+        && (one.function, one.code) == (other.function, other.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::Checkpoint;
+    use crate::registry::{About, Amount, Entry, FailedFree, Key, Kind, Level, Registry, Snapshot};
+
+    fn insert(registry: &Registry, address: u64, bytes: u64) {
+        registry.insert(
+            Key {
+                kind: Kind::Device,
+                address,
+            },
+            Entry {
+                bytes,
+                type_name: "u8",
+                stream: 0,
+            },
+        );
+    }
+
+    fn snapshot(registry: &Registry) -> Snapshot {
+        registry.snapshot(About::default())
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_left_behind() {
+        for level in [Level::Counts, Level::Sites, Level::Stacks] {
+            let registry = Registry::new(level, 32);
+            insert(&registry, 1, 10);
+            let checkpoint = Checkpoint::new(snapshot(&registry));
+            checkpoint.assert_clean(&snapshot(&registry));
+            insert(&registry, 2, 20);
+            let behind = checkpoint.left_behind(&snapshot(&registry));
+            assert_eq!(behind.leaked(), Amount::new(1, 20), "{level}");
+            registry.remove(
+                Key {
+                    kind: Kind::Device,
+                    address: 2,
+                },
+                20,
+            );
+            checkpoint.assert_clean(&snapshot(&registry));
+        }
+    }
+
+    #[test]
+    fn one_more_in_a_loop_is_left_behind_with_its_address() {
+        let registry = Registry::new(Level::Sites, 32);
+        let mut checkpoint = None;
+        for address in 1..=3 {
+            insert(&registry, address, 10);
+            if address == 2 {
+                checkpoint = Some(Checkpoint::new(snapshot(&registry)));
+            }
+        }
+        let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
+        assert_eq!(
+            (behind.leaked(), &behind.leaks[0].addresses),
+            (Amount::new(1, 10), &vec![3])
+        );
+    }
+
+    #[test]
+    fn what_escapes_and_comes_back_was_there() {
+        let registry = Registry::new(Level::Sites, 32);
+        let key = Key {
+            kind: Kind::Device,
+            address: 1,
+        };
+        insert(&registry, 1, 10);
+        registry.escape(key, 10);
+        let checkpoint = Checkpoint::new(snapshot(&registry));
+        assert!(registry.recapture(key));
+        checkpoint.assert_clean(&snapshot(&registry));
+    }
+
+    #[test]
+    fn the_message_is_the_report() {
+        let registry = Registry::new(Level::Sites, 32);
+        let checkpoint = Checkpoint::new(snapshot(&registry));
+        insert(&registry, 1, 10);
+        let key = Key {
+            kind: Kind::Event,
+            address: 9,
+        };
+        let failed = FailedFree::new(
+            key,
+            0,
+            None,
+            "cuEventDestroy",
+            4,
+            "CUDA_ERROR_DEINITIALIZED",
+        );
+        registry.file_failed_free(failed);
+        let now = snapshot(&registry);
+        let panic = catch_unwind(AssertUnwindSafe(|| checkpoint.assert_clean(&now))).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert!(
+            message.starts_with("left behind since the checkpoint:\n"),
+            "{message}"
+        );
+        assert!(
+            message.contains("alive 10 B in 1 allocation of device memory, u8"),
+            "{message}"
+        );
+        assert!(
+            message.contains("cuEventDestroy answered CUDA_ERROR_DEINITIALIZED (4)"),
+            "{message}"
+        );
+        Checkpoint::new(now.clone()).assert_clean(&now);
+    }
+}

@@ -1,0 +1,357 @@
+//! Which frames of a stack a person wrote, and paths as a person knows them.
+
+use std::borrow::Cow;
+use std::env;
+
+use super::symbols::{Frame, Symbol};
+
+/// How many frames are shown of a stack on which nobody's own are found.
+const SOME: usize = 8;
+
+/// Where a function comes from, as far as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Written by a person, or by somebody whose library a person chose to use.
+    Person,
+    /// This crate.
+    Guard,
+    /// The standard library, the language's runtime, the C library's start, the test harness.
+    Runtime,
+}
+
+/// Crates whose frames say nothing about the program.
+const RUNTIME_CRATES: [&str; 7] = [
+    "std",
+    "core",
+    "alloc",
+    "test",
+    "proc_macro",
+    "backtrace",
+    "__rustc",
+];
+
+const GUARD_CRATES: [&str; 3] = ["cuguard", "cuguard_driver", "cuguard_sim"];
+
+/// Functions without a path that start programs and threads.
+const STARTERS: [&str; 9] = [
+    "_start",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "thread_start",
+    "_pthread_start",
+    "rust_begin_unwind",
+];
+
+/// Marks the frames that a person wrote. When there are none, the innermost ones that are not the
+/// runtime's are marked instead; and when there are none of those either, the innermost.
+pub(super) fn mark(frames: &mut [Frame]) {
+    // The runtime calls the program through this function. What lies outside is never a person's.
+    let end = frames
+        .iter()
+        .position(|frame| name(frame).contains("__rust_begin_short_backtrace"))
+        .unwrap_or(frames.len());
+    let inside = &mut frames[..end];
+    let mut any = false;
+    for frame in inside.iter_mut() {
+        frame.yours = source(&frame.symbol) == Source::Person && frame.symbol.function.is_some();
+        any |= frame.yours;
+    }
+    if any {
+        return;
+    }
+    let known = inside
+        .iter()
+        .any(|frame| source(&frame.symbol) != Source::Runtime);
+    let others = inside
+        .iter_mut()
+        .filter(|frame| !known || source(&frame.symbol) != Source::Runtime);
+    others.take(SOME).for_each(|frame| frame.yours = true);
+}
+
+fn name(frame: &Frame) -> &str {
+    frame.symbol.function.as_deref().unwrap_or_default()
+}
+
+fn source(symbol: &Symbol) -> Source {
+    let Some(name) = symbol.function.as_deref() else {
+        return Source::Person;
+    };
+    if !name.contains("::") {
+        // The `main` that the compiler makes has no file; one that a person wrote in C has.
+        let starter = STARTERS.contains(&name)
+            || name.starts_with("__libc_start")
+            || name.starts_with("__rust_")
+            || name.starts_with("_Unwind_")
+            || (name == "main" && symbol.file.is_none());
+        return if starter {
+            Source::Runtime
+        } else {
+            Source::Person
+        };
+    }
+    let krate = crate_of(name);
+    if GUARD_CRATES.contains(&krate) {
+        Source::Guard
+    } else if RUNTIME_CRATES.contains(&krate) || krate.is_empty() {
+        Source::Runtime
+    } else {
+        Source::Person
+    }
+}
+
+/// The crate that a function belongs to: the first part of its path, and for a method of a trait
+/// the first part of the type that has it, or of the trait where the type has no path. Empty when
+/// neither has one, as with methods of `[T]`, which are the standard library's.
+fn crate_of(name: &str) -> &str {
+    let Some(inner) = name.strip_prefix('<') else {
+        return first_part(name);
+    };
+    let (of, method) = inner.split_once(" as ").unwrap_or((inner, ""));
+    let first = first_part(of);
+    if first.is_empty() {
+        first_part(method)
+    } else {
+        first
+    }
+}
+
+/// The first part of a path, past what may stand before it: `&mut `, `dyn `, `[`, …
+fn first_part(path: &str) -> &str {
+    let mut path = path;
+    loop {
+        path = path.trim_start_matches(['<', '&', '*', '(', '[', ' ']);
+        let shorter = ["mut ", "const ", "dyn ", "impl "]
+            .iter()
+            .find_map(|prefix| path.strip_prefix(prefix));
+        match shorter {
+            Some(shorter) => path = shorter,
+            None => break,
+        }
+    }
+    let end = path
+        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .unwrap_or(path.len());
+    let (first, rest) = path.split_at(end);
+    // In the newer way to write names a crate has a hash behind it: `app[0f2a]::main`.
+    let rest = match rest.strip_prefix('[') {
+        Some(hash) => hash.split_once(']').map_or(rest, |(_, rest)| rest),
+        None => rest,
+    };
+    if rest.starts_with("::") { first } else { "" }
+}
+
+/// Makes paths short: relative to where a person is, or to the crate that they are of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paths {
+    current: Option<String>,
+    home: Option<String>,
+}
+
+impl Paths {
+    pub(super) fn new() -> Self {
+        let folder = |path: Option<std::path::PathBuf>| {
+            let path = path?.into_os_string().into_string().ok()?;
+            // A program that runs in `/` must not make every path relative.
+            Some(path.trim_end_matches('/').to_owned()).filter(|path| !path.is_empty())
+        };
+        Self {
+            current: folder(env::current_dir().ok()),
+            home: folder(env::home_dir()),
+        }
+    }
+
+    pub(super) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        if let Some(rest) = below(path, self.current.as_deref()) {
+            return rest.into();
+        }
+        // ~/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/log-0.4.0/src/lib.rs
+        if let Some((_, rest)) = path.split_once("/registry/src/")
+            && let Some((_, in_crate)) = rest.split_once('/')
+        {
+            return in_crate.into();
+        }
+        // ~/.cargo/git/checkouts/log-7f3c2a/1a2b3c4/src/lib.rs
+        if let Some((_, rest)) = path.split_once("/git/checkouts/")
+            && let Some((name, rest)) = rest.split_once('/')
+            && let Some((_, in_crate)) = rest.split_once('/')
+        {
+            let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
+            return format!("{name}/{in_crate}").into();
+        }
+        // /rustc/59807616e1f/library/std/src/rt.rs, and the same where the sources are installed.
+        if (path.starts_with("/rustc/") || path.contains("/lib/rustlib/src/"))
+            && let Some((_, rest)) = path.split_once("/library/")
+        {
+            return rest.into();
+        }
+        match below(path, self.home.as_deref()) {
+            Some(rest) => format!("~/{rest}").into(),
+            None => path.into(),
+        }
+    }
+}
+
+/// The rest of a path that lies below a folder.
+fn below<'a>(path: &'a str, folder: Option<&str>) -> Option<&'a str> {
+    path.strip_prefix(folder?)?.strip_prefix('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{Paths, Source, crate_of, mark, source};
+    use crate::report::symbols::{Frame, Symbol};
+
+    fn symbol(name: &str) -> Symbol {
+        Symbol {
+            function: Some(name.to_owned()),
+            ..Symbol::default()
+        }
+    }
+
+    fn marked(names: &[&str]) -> Vec<String> {
+        let mut frames: Vec<_> = names
+            .iter()
+            .map(|name| Frame {
+                address: 1,
+                symbol: Rc::new(symbol(name)),
+                inlined: false,
+                yours: false,
+            })
+            .collect();
+        mark(&mut frames);
+        let yours = frames.iter().filter(|frame| frame.yours);
+        yours
+            .map(|frame| frame.symbol.function.clone().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn the_crate_of_a_function() {
+        for (name, expected) in [
+            ("app::load", "app"),
+            ("app[0f2a]::load", "app"),
+            ("app::load::{{closure}}", "app"),
+            ("<app::Thing as core::ops::drop::Drop>::drop", "app"),
+            ("<T as core::convert::Into<U>>::into", "core"),
+            ("<&mut app::Iter as core::iter::Iterator>::next", "app"),
+            ("<dyn app::Trait>::call", "app"),
+            (
+                "<alloc::boxed::Box<F,A> as core::ops::function::FnOnce<Args>>::call_once",
+                "alloc",
+            ),
+            ("<[T]>::to_vec", ""),
+            ("<[app::Thing]>::to_vec", "app"),
+            ("core::ptr::drop_in_place<app::Thing>", "core"),
+            ("<cuguard::memory::DeviceBuffer<f32>>::zeroed", "cuguard"),
+            (
+                "<cuguard[ab12]::Context as core::ops::drop::Drop>::drop",
+                "cuguard",
+            ),
+        ] {
+            assert_eq!(crate_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn sources() {
+        for (name, expected) in [
+            ("__libc_start_call_main", Source::Runtime),
+            ("main", Source::Runtime),
+            ("callback_from_c", Source::Person),
+            ("cuguardian::x", Source::Person),
+            ("std::rt::lang_start", Source::Runtime),
+            ("cuguard::registry::table::Registry::insert", Source::Guard),
+        ] {
+            assert_eq!(source(&symbol(name)), expected, "{name}");
+        }
+        let in_c = Symbol {
+            file: Some("main.c".to_owned()),
+            ..symbol("main")
+        };
+        assert_eq!(source(&in_c), Source::Person);
+    }
+
+    #[test]
+    fn only_what_a_person_wrote_is_left() {
+        let stack = [
+            "backtrace::backtrace::trace",
+            "cuguard::registry::table::Registry::insert",
+            "<cuguard::DeviceBuffer<T>>::zeroed",
+            "app::load_weights",
+            "core::iter::traits::iterator::Iterator::map",
+            "app::main",
+            "core::ops::function::FnOnce::call_once",
+            "std::sys::backtrace::__rust_begin_short_backtrace",
+            "app::looks_like_a_persons_but_is_outside",
+            "main",
+            "__libc_start_main@@GLIBC_2.34",
+            "_start",
+        ];
+        assert_eq!(marked(&stack), ["app::load_weights", "app::main"]);
+    }
+
+    #[test]
+    fn when_all_is_cut_the_innermost_that_is_not_the_runtimes_is_shown() {
+        let stack = [
+            "backtrace::trace",
+            "cuguard::a",
+            "std::x",
+            "cuguard::b",
+            "main",
+        ];
+        assert_eq!(marked(&stack), ["cuguard::a", "cuguard::b"]);
+        assert_eq!(marked(&["std::a", "core::b"]), ["std::a", "core::b"]);
+        assert!(marked(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_stripped_program_shows_its_innermost_addresses() {
+        let frame = Frame {
+            address: 7,
+            symbol: Rc::default(),
+            inlined: false,
+            yours: false,
+        };
+        let mut frames = vec![frame; 20];
+        mark(&mut frames);
+        assert_eq!(
+            frames.iter().filter(|frame| frame.yours).count(),
+            super::SOME
+        );
+    }
+
+    #[test]
+    fn paths_are_what_a_person_knows() {
+        let paths = Paths {
+            current: Some("/home/ann/app".to_owned()),
+            home: Some("/home/ann".to_owned()),
+        };
+        for (path, expected) in [
+            ("/home/ann/app/src/main.rs", "src/main.rs"),
+            ("src/main.rs", "src/main.rs"),
+            ("/home/ann/application/x.rs", "~/application/x.rs"),
+            (
+                "/home/ann/.cargo/registry/src/index.crates.io-1949/log-0.4.0/src/lib.rs",
+                "log-0.4.0/src/lib.rs",
+            ),
+            (
+                "/home/ann/.cargo/git/checkouts/my-log-7f3c/1a2b/src/lib.rs",
+                "my-log/src/lib.rs",
+            ),
+            ("/rustc/59807616e1f/library/core/src/x.rs", "core/src/x.rs"),
+            (
+                "/x/lib/rustlib/src/rust/library/std/src/rt.rs",
+                "std/src/rt.rs",
+            ),
+            ("/srv/library/src/x.rs", "/srv/library/src/x.rs"),
+        ] {
+            assert_eq!(paths.shorten(path), expected);
+        }
+        assert_eq!(Paths::default().shorten("/a/b.rs"), "/a/b.rs");
+    }
+}

@@ -1,0 +1,445 @@
+//! The report as JSON: one object on one line.
+//!
+//! `docs/leak-report-schema.md` describes it for those who read it; here is the outline. Members may
+//! be added without a new version; what is there keeps its name and meaning within a version.
+//!
+//! ```text
+//! {"version": 1, "tool": "cuguard", "tool_version": …, "process": …,
+//!  "occasion": "drop" | "close" | "never_closed" | "asked",
+//!  "device": {"ordinal", "name"}, "context": {"id", "primary"},
+//!  "level": "counts" | "sites" | "stacks", "seconds": …, "leaked": true | false,
+//!  "totals": [{"kind", "live_count", "live_bytes", "peak_bytes", "made_count"}],
+//!  "leaks": [GROUP], "leaks_not_shown": …,
+//!  "unrecorded": [{"kind", "count", "bytes"}],
+//!  "failed_frees": [{"made": GROUP, "function", "code", "code_name", "freed_at", "freed_stack"}],
+//!  "late_drops": [{"kind", "count", "bytes"}],
+//!  "escaped": [GROUP],
+//!  "suppressed": {"groups", "count", "bytes"}}
+//!
+//! GROUP = {"kind", "type", "label", "count", "bytes", "threads", "oldest_seconds",
+//!          "youngest_seconds", "addresses", "site", "stack": [FRAME]}
+//! FRAME = {"address", "function", "file", "line", "column", "inlined", "yours"}
+//! site, freed_at = null | {"file", "line", "column"}
+//! ```
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::prepare::Prepared;
+use super::suppress::Suppressions;
+use super::symbols::Frame;
+use crate::registry::{Amount, Group, Kind, Site, Snapshot};
+
+/// The version of the schema. It changes when a member goes or changes its meaning.
+const VERSION: u64 = 1;
+
+/// How many addresses of a group are written: a group of a million things is one group.
+const ADDRESSES: usize = 16;
+
+impl Snapshot {
+    /// The report as JSON: one object on one line, with all groups. `docs/leak-report-schema.md`
+    /// says what is in it.
+    ///
+    /// ```
+    /// let json = cuguard::Snapshot::default().to_json();
+    /// assert!(json.starts_with(r#"{"version":1,"tool":"cuguard""#));
+    /// assert!(!json.contains('\n'));
+    /// ```
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        render(&Prepared::new(self, &Suppressions::NONE), None)
+    }
+}
+
+/// The report, without a line break at its end.
+pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
+    let snapshot = prepared.snapshot;
+    let about = &snapshot.about;
+    let mut json = Writer::default();
+    json.object(|json| {
+        json.key("version").number(VERSION);
+        json.key("tool").string("cuguard");
+        json.key("tool_version").string(env!("CARGO_PKG_VERSION"));
+        json.key("process").number(std::process::id().into());
+        json.key("occasion").string(about.occasion.name());
+        json.key("device").object(|json| {
+            json.key("ordinal").number(about.device.into());
+            json.key("name").string(&about.device_name);
+        });
+        json.key("context").object(|json| {
+            json.key("id").number(about.context);
+            json.key("primary").boolean(about.primary);
+        });
+        json.key("level").string(&snapshot.level.to_string());
+        json.key("seconds").seconds(snapshot.taken_at);
+        json.key("leaked").boolean(prepared.is_leak());
+        json.key("totals")
+            .array(&snapshot.totals, |json, (kind, totals)| {
+                json.object(|json| {
+                    json.key("kind").string(kind.name());
+                    json.key("live_count").number(totals.count);
+                    json.key("live_bytes").number(totals.bytes);
+                    json.key("peak_bytes").number(totals.peak_bytes);
+                    json.key("made_count").number(totals.made);
+                });
+            });
+        let shown = max.unwrap_or(usize::MAX).min(prepared.leaks.len());
+        json.key("leaks")
+            .array(&prepared.leaks[..shown], |json, row| {
+                json.object(|json| group(json, row.group, &row.frames));
+            });
+        json.key("leaks_not_shown")
+            .number((prepared.leaks.len() - shown) as u64);
+        json.key("unrecorded")
+            .array(&snapshot.unrecorded, |json, (kind, amount)| {
+                json.object(|json| things(json, *kind, *amount));
+            });
+        json.key("failed_frees")
+            .array(&prepared.failed, |json, row| {
+                json.object(|json| {
+                    json.key("made")
+                        .object(|json| group(json, &row.failed.made, &row.made));
+                    json.key("function").string(row.failed.function);
+                    json.key("code").number(row.failed.code.into());
+                    json.key("code_name").string(row.failed.code_name);
+                    json.key("freed_at").site(row.failed.freed.site);
+                    json.key("freed_stack").array(&row.freed, frame);
+                });
+            });
+        json.key("late_drops")
+            .array(&snapshot.late_drops, |json, late| {
+                json.object(|json| things(json, late.kind, late.amount));
+            });
+        json.key("escaped").array(&prepared.escaped, |json, row| {
+            json.object(|json| group(json, row.group, &row.frames));
+        });
+        let (groups, amount) = prepared.suppressed;
+        json.key("suppressed").object(|json| {
+            json.key("groups").number(groups);
+            json.key("count").number(amount.count);
+            json.key("bytes").number(amount.bytes);
+        });
+    });
+    json.text
+}
+
+fn things(json: &mut Writer, kind: Kind, amount: Amount) {
+    json.key("kind").string(kind.name());
+    json.key("count").number(amount.count);
+    json.key("bytes").number(amount.bytes);
+}
+
+fn group(json: &mut Writer, group: &Group, frames: &[Frame]) {
+    json.key("kind").string(group.kind.name());
+    json.key("type").string(group.type_name);
+    json.key("label").optional(group.label.as_deref());
+    json.key("count").number(group.amount.count);
+    json.key("bytes").number(group.amount.bytes);
+    json.key("threads")
+        .array(&group.threads, |json, name| json.string(name));
+    json.key("oldest_seconds").seconds(group.oldest);
+    json.key("youngest_seconds").seconds(group.youngest);
+    let shown = ADDRESSES.min(group.addresses.len());
+    json.key("addresses")
+        .array(&group.addresses[..shown], |json, address| {
+            json.address(*address)
+        });
+    json.key("site").site(group.origin.site);
+    json.key("stack").array(frames, frame);
+}
+
+fn frame(json: &mut Writer, frame: &Frame) {
+    let symbol = &frame.symbol;
+    json.object(|json| {
+        json.key("address").address(frame.address as u64);
+        json.key("function").optional(symbol.function.as_deref());
+        json.key("file").optional(symbol.file.as_deref());
+        json.key("line").optional_number(symbol.line);
+        json.key("column").optional_number(symbol.column);
+        json.key("inlined").boolean(frame.inlined);
+        json.key("yours").boolean(frame.yours);
+    });
+}
+
+/// Writes JSON, and puts the commas where they belong.
+#[derive(Debug, Default)]
+struct Writer {
+    text: String,
+    /// Whether a value stands before, so that a comma must come first.
+    after_value: bool,
+}
+
+impl Writer {
+    /// Before a value or a key.
+    fn comma(&mut self) {
+        if std::mem::replace(&mut self.after_value, true) {
+            self.text.push(',');
+        }
+    }
+
+    fn raw(&mut self, text: impl AsRef<str>) {
+        self.comma();
+        self.text.push_str(text.as_ref());
+    }
+
+    fn key(&mut self, name: &str) -> &mut Self {
+        self.string(name);
+        self.text.push(':');
+        self.after_value = false;
+        self
+    }
+
+    fn object(&mut self, fill: impl FnOnce(&mut Self)) {
+        self.raw("{");
+        self.after_value = false;
+        fill(self);
+        self.text.push('}');
+        self.after_value = true;
+    }
+
+    fn array<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Self, &T)) {
+        self.raw("[");
+        self.after_value = false;
+        items.iter().for_each(|item| each(self, item));
+        self.text.push(']');
+        self.after_value = true;
+    }
+
+    fn string(&mut self, text: &str) {
+        self.raw("\"");
+        for letter in text.chars() {
+            match letter {
+                '"' => self.text.push_str("\\\""),
+                '\\' => self.text.push_str("\\\\"),
+                '\n' => self.text.push_str("\\n"),
+                '\r' => self.text.push_str("\\r"),
+                '\t' => self.text.push_str("\\t"),
+                // Control characters must be escaped; the last two are allowed, yet end a line in
+                // some readers.
+                '\0'..' ' | '\x7f' | '\u{2028}' | '\u{2029}' => {
+                    let _ = write!(self.text, "\\u{:04x}", u32::from(letter));
+                }
+                letter => self.text.push(letter),
+            }
+        }
+        self.text.push('"');
+    }
+
+    fn optional(&mut self, text: Option<&str>) {
+        match text {
+            Some(text) => self.string(text),
+            None => self.raw("null"),
+        }
+    }
+
+    fn number(&mut self, number: u64) {
+        self.raw(number.to_string());
+    }
+
+    fn optional_number(&mut self, number: Option<u32>) {
+        match number {
+            Some(number) => self.number(number.into()),
+            None => self.raw("null"),
+        }
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.raw(if value { "true" } else { "false" });
+    }
+
+    fn seconds(&mut self, time: Duration) {
+        self.raw(format!("{}.{:06}", time.as_secs(), time.subsec_micros()));
+    }
+
+    /// Text, as not every reader keeps all digits of a number of 64 bits.
+    fn address(&mut self, address: u64) {
+        self.string(&format!("{address:#x}"));
+    }
+
+    fn site(&mut self, site: Option<Site>) {
+        match site {
+            None => self.raw("null"),
+            Some(site) => self.object(|json| {
+                json.key("file").string(site.file);
+                json.key("line").number(site.line.into());
+                json.key("column").number(site.column.into());
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{Writer, render};
+    use crate::registry::{
+        About, Amount, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
+    };
+    use crate::report::json_reader::{Value, read};
+    use crate::report::prepare::Prepared;
+    use crate::report::suppress::Suppressions;
+
+    #[test]
+    fn an_empty_snapshot() {
+        let value = read(&Snapshot::default().to_json()).unwrap();
+        assert_eq!(value["version"], Value::Number(1.0));
+        assert_eq!(value["leaked"], Value::Boolean(false));
+        assert_eq!(value["leaks"], Value::Array(Vec::new()));
+        assert_eq!(value["device"]["ordinal"], Value::Number(0.0));
+    }
+
+    #[test]
+    fn a_registry_with_everything_in_it() {
+        let registry = Registry::new(Level::Stacks, 32);
+        let key = |address| Key {
+            kind: Kind::Device,
+            address,
+        };
+        let entry = Entry {
+            bytes: 100,
+            type_name: "f32",
+            stream: 0,
+        };
+        for address in 1..=40 {
+            registry.insert(key(address), entry);
+        }
+        registry.label(key(2), "a \"label\"\n");
+        registry.escape(key(1), 100);
+        let record = registry.remove(key(40), 100);
+        let failed = FailedFree::new(
+            key(40),
+            100,
+            record,
+            "cuMemFree",
+            1,
+            "CUDA_ERROR_INVALID_VALUE",
+        );
+        registry.file_failed_free(failed);
+        registry.count_late_drop(Kind::Event, 0);
+        let value = read(&registry.snapshot(About::default()).to_json()).unwrap();
+
+        assert_eq!(value["leaked"], Value::Boolean(true));
+        let [large, labelled] = value["leaks"].items() else {
+            panic!("two groups")
+        };
+        assert_eq!(large["count"], Value::Number(37.0));
+        assert_eq!(large["addresses"].items().len(), super::ADDRESSES);
+        assert_eq!(large["label"], Value::Null);
+        assert_eq!(labelled["label"], Value::Text("a \"label\"\n".to_owned()));
+        let frames = large["stack"].items();
+        assert!(
+            frames
+                .iter()
+                .any(|frame| frame["yours"] == Value::Boolean(true))
+        );
+        assert!(matches!(&frames[0]["address"], Value::Text(text) if text.starts_with("0x")));
+        assert_eq!(value["escaped"].items().len(), 1);
+        let failed = &value["failed_frees"].items()[0];
+        assert_eq!(failed["code"], Value::Number(1.0));
+        assert_eq!(failed["made"]["site"]["line"], large["site"]["line"]);
+        assert!(!failed["freed_stack"].items().is_empty());
+        assert_eq!(
+            value["late_drops"].items()[0]["kind"],
+            Value::Text("event".to_owned())
+        );
+        assert_eq!(
+            value["totals"].items()[0]["peak_bytes"],
+            Value::Number(4000.0)
+        );
+    }
+
+    #[test]
+    fn rows_can_be_limited() {
+        let mut snapshot = Snapshot::default();
+        snapshot.leaks = vec![Group::new(Kind::Device, "f32", 1, 1); 5];
+        let json = render(&Prepared::new(&snapshot, &Suppressions::NONE), Some(2));
+        let value = read(&json).unwrap();
+        assert_eq!(value["leaks"].items().len(), 2);
+        assert_eq!(value["leaks_not_shown"], Value::Number(3.0));
+    }
+
+    /// Every member is in the document that describes them.
+    #[test]
+    fn the_document_names_every_member() {
+        fn names(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(members) => members.iter().for_each(|(name, value)| {
+                    found.push(name.clone());
+                    names(value, found);
+                }),
+                Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+                _ => {}
+            }
+        }
+        let document = include_str!("../../docs/leak-report-schema.md");
+        let registry = Registry::new(Level::Stacks, 32);
+        let key = Key {
+            kind: Kind::Device,
+            address: 1,
+        };
+        let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");
+        registry.file_failed_free(failed);
+        registry.insert(
+            key,
+            Entry {
+                bytes: 1,
+                type_name: "u8",
+                stream: 0,
+            },
+        );
+        let mut found = Vec::new();
+        names(
+            &read(&registry.snapshot(About::default()).to_json()).unwrap(),
+            &mut found,
+        );
+        assert!(found.len() > 30);
+        for name in found {
+            assert!(
+                document.contains(&format!("`{name}`")),
+                "{name} is not in the document"
+            );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_can_be_read_back(text in any::<String>()) {
+            let mut json = Writer::default();
+            json.string(&text);
+            prop_assert_eq!(read(&json.text), Ok(Value::Text(text)));
+        }
+
+        #[test]
+        fn any_snapshot_can_be_read_back(
+            name in any::<String>(),
+            groups in prop::collection::vec((any::<Option<String>>(), 0..9_usize, any::<u32>(), any::<u64>()), 0..6),
+        ) {
+            let mut snapshot = Snapshot::default();
+            snapshot.about.device_name = name.clone();
+            for (label, kind, number, time) in &groups {
+                let mut group = Group::new(Kind::ALL[*kind], "f32", 1, u64::from(*number));
+                group.label = label.clone();
+                group.oldest = Duration::from_nanos(*time);
+                group.origin.site = number.is_multiple_of(2).then(|| Site::new("a\\b.rs", *number, 1));
+                snapshot.leaks.push(group);
+            }
+            snapshot.unrecorded = vec![(Kind::Pinned, Amount::new(1, 2))];
+            let value = read(&snapshot.to_json());
+            let value = value.unwrap();
+            prop_assert_eq!(&value["device"]["name"], &Value::Text(name));
+            let mut labels: Vec<_> = value["leaks"].items().iter().map(|leak| match &leak["label"] {
+                Value::Text(text) => Some(text.clone()),
+                _ => None,
+            }).collect();
+            let mut expected: Vec<_> = groups.into_iter().map(|(label, ..)| label).collect();
+            labels.sort();
+            expected.sort();
+            prop_assert_eq!(labels, expected);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! From a snapshot to words: what a report says, and where it goes.
+//!
+//! ```text
+//!     Snapshot ──► Prepared ──► text ─┐
+//!                     │                ├──► output: stderr, a file
+//!                     │         json ─┘
+//!                  names of functions, suppressions
+//! ```
+//!
+//! [`emit`] is the one door: it is called at the end of a context, with the settings that
+//! `LEAK_REPORT` or the program gave.
+//!
+//! What this folder must not know: the driver and its types, guards, and how the registry stores
+//! what it knows. It reads snapshots only. Nothing here panics or fails towards the caller: a report
+//! is made while contexts are dropped, maybe while a panic unwinds.
+
+#![forbid(unsafe_code)]
+
+mod changes;
+mod checkpoint;
+mod frames;
+mod json;
+#[cfg(test)]
+mod json_reader;
+mod output;
+mod parse;
+mod pattern;
+mod prepare;
+mod settings;
+mod suppress;
+mod symbols;
+mod text;
+mod words;
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::registry::Snapshot;
+
+pub use checkpoint::Checkpoint;
+pub use parse::Problem;
+pub use pattern::PatternError;
+pub use settings::{Colour, ReportSettings};
+
+/// 0 as long as nothing asks for an exit code.
+static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
+
+/// Reports the end of a context, as the settings say. Answers whether it leaked: whether there is
+/// anything that was not freed, could not be freed, and is not suppressed.
+///
+/// Without a report a leak is one warning in the log. With one, a context that leaked nothing is
+/// one line.
+pub(crate) fn emit(snapshot: &Snapshot, settings: &ReportSettings) -> bool {
+    if !settings.is_on() {
+        if !snapshot.is_clean() {
+            log::warn!("{}", words::warning(snapshot));
+        }
+        return !snapshot.is_clean();
+    }
+    let prepared = prepare::Prepared::new(snapshot, settings.suppressions());
+    let leaked = prepared.is_leak();
+    if leaked && let Some(code) = settings.exit_code {
+        // The first context that leaks decides, as the first failure of a program does.
+        let code = i32::from(code);
+        let _ = EXIT_CODE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    output::deliver(&prepared, settings);
+    leaked
+}
+
+/// The exit code that the process should end with: set when a leak was reported and the settings
+/// name a code.
+pub(crate) fn exit_code() -> Option<i32> {
+    Some(EXIT_CODE.load(Ordering::Relaxed)).filter(|code| *code != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ReportSettings, emit, exit_code};
+    use crate::registry::{Group, Kind, Snapshot};
+
+    /// One test, as the exit code belongs to the process.
+    #[test]
+    fn a_leak_that_is_reported_sets_the_exit_code_once() {
+        let file = std::env::temp_dir().join(format!("cuguard-emit-{}.txt", std::process::id()));
+        let to = |code| {
+            ReportSettings::text()
+                .file(file.to_str().unwrap())
+                .unwrap()
+                .exit_code(code)
+        };
+        let clean = Snapshot::default();
+        let mut leaky = Snapshot::default();
+        leaky.leaks.push(Group::new(Kind::Device, "f32", 1, 4));
+        assert!(!emit(&clean, &to(21)));
+        assert_eq!(exit_code(), None);
+        assert!(emit(&leaky, &ReportSettings::off().exit_code(22)));
+        assert_eq!(exit_code(), None);
+        assert!(!emit(&leaky, &to(23).suppress("f32")));
+        assert_eq!(exit_code(), None);
+        assert!(emit(&leaky, &to(24)));
+        assert!(emit(&leaky, &to(25)));
+        assert_eq!(exit_code(), Some(24));
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(written.matches("nothing leaked").count(), 2, "{written}");
+        assert_eq!(
+            written
+                .matches("leaked 4 B in 1 allocation of device memory")
+                .count(),
+            2
+        );
+        std::fs::remove_file(file).unwrap();
+    }
+}

@@ -1,0 +1,216 @@
+//! Where reports go: standard error or a file, each report in one piece.
+
+use std::collections::HashSet;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use super::parse::Problem;
+use super::prepare::Prepared;
+use super::settings::{Colour, ReportSettings, VARIABLE};
+use super::{json, text};
+
+/// The files that this process has begun. Held while one is written, so that reports of several
+/// threads do not mix.
+static BEGUN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+
+/// Writes the report where the settings say. What cannot be written to a file goes to standard
+/// error, with a line that says why; what cannot be written there is lost, as there is nobody left
+/// to tell.
+pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings) {
+    let (as_text, as_json) = settings.forms();
+    let to_text = |coloured| {
+        text::render(
+            prepared,
+            text::Look {
+                max: settings.max,
+                coloured,
+            },
+        )
+    };
+    let to_json = || json::render(prepared, settings.max) + "\n";
+    let Some(pattern) = &settings.file else {
+        let mut report = String::new();
+        if as_text {
+            report.push_str(&to_text(on_terminal(settings.colour)));
+        }
+        if as_json {
+            report.push_str(&to_json());
+        }
+        to_stderr(&report);
+        return;
+    };
+    if as_text && as_json {
+        to_stderr(&to_text(on_terminal(settings.colour)));
+    }
+    let report = if as_json {
+        to_json()
+    } else {
+        to_text(settings.colour == Colour::Always)
+    };
+    let path = pattern.path(std::process::id(), prepared.snapshot.about.context);
+    if let Err(error) = to_file(&path, &report) {
+        let path = path.display();
+        to_stderr(&format!(
+            "cuguard: cannot write the leak report to {path}: {error}; here it is\n{report}"
+        ));
+    }
+}
+
+/// Says what is wrong with `LEAK_REPORT`.
+pub(super) fn tell(problems: &[Problem]) {
+    let lines: String = problems
+        .iter()
+        .map(|problem| format!("cuguard: {VARIABLE}: {problem}\n"))
+        .collect();
+    to_stderr(&lines);
+}
+
+/// In one piece: other threads wait, and other processes find no gap to write into.
+fn to_stderr(text: &str) {
+    if !text.is_empty() {
+        let mut stderr = io::stderr().lock();
+        let _ = write!(stderr, "{text}");
+    }
+}
+
+/// Begins the file anew with the first report of this process, and appends the others.
+fn to_file(path: &Path, text: &str) -> io::Result<()> {
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    // The same file may be reached by several names.
+    let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if begun.insert(known) && file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())?;
+    file.flush()
+}
+
+fn on_terminal(colour: Colour) -> bool {
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = || env::var_os("TERM").is_some_and(|term| term == "dumb");
+    match colour {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => io::stderr().is_terminal() && !set("NO_COLOR") && !dumb(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::thread;
+
+    use super::{deliver, to_file};
+    use crate::registry::{Group, Kind, Snapshot};
+    use crate::report::ReportSettings;
+    use crate::report::json_reader::read;
+    use crate::report::prepare::Prepared;
+    use crate::report::suppress::Suppressions;
+
+    /// A folder of its own for a test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("cuguard-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn leaky(context: u64) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.about.context = context;
+        snapshot.leaks.push(Group::new(Kind::Device, "f32", 1, 4));
+        snapshot
+    }
+
+    fn report(context: u64, settings: &ReportSettings) {
+        deliver(
+            &Prepared::new(&leaky(context), &Suppressions::NONE),
+            settings,
+        );
+    }
+
+    fn json_to(path: &Path) -> ReportSettings {
+        ReportSettings::json().file(path.to_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_process_begins_a_file_once_and_then_appends() {
+        let folder = Folder::new("append");
+        let path = folder.0.join("leaks.json");
+        fs::write(&path, "from an earlier run").unwrap();
+        report(1, &json_to(&path));
+        // The same file by another name.
+        report(
+            2,
+            &json_to(
+                &folder
+                    .0
+                    .join("../")
+                    .join(folder.0.file_name().unwrap())
+                    .join("leaks.json"),
+            ),
+        );
+        let written = fs::read_to_string(&path).unwrap();
+        let contexts: Vec<_> = written
+            .lines()
+            .map(|line| read(line).unwrap()["context"]["id"].clone())
+            .collect();
+        assert_eq!(contexts, [read("1").unwrap(), read("2").unwrap()]);
+    }
+
+    #[test]
+    fn one_file_for_each_context() {
+        let folder = Folder::new("each");
+        for context in [1, 2] {
+            report(context, &json_to(&folder.0.join("leaks-%c-%p.json")));
+        }
+        let process = std::process::id();
+        for context in [1, 2] {
+            let path = folder.0.join(format!("leaks-{context}-{process}.json"));
+            assert!(read(&fs::read_to_string(path).unwrap()).is_ok());
+        }
+    }
+
+    #[test]
+    fn reports_of_many_threads_do_not_mix() {
+        let folder = Folder::new("threads");
+        let path = folder.0.join("leaks.json");
+        thread::scope(|scope| {
+            for context in 0..16 {
+                let settings = json_to(&path);
+                scope.spawn(move || report(context, &settings));
+            }
+        });
+        let written = fs::read_to_string(&path).unwrap();
+        assert_eq!(written.lines().count(), 16);
+        assert!(written.lines().all(|line| read(line).is_ok()));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_no_panic() {
+        let folder = Folder::new("refused");
+        assert!(to_file(&folder.0, "x").is_err());
+        assert!(to_file(&folder.0.join("missing/leaks.txt"), "x").is_err());
+        if Path::new("/dev/full").exists() {
+            assert!(to_file(Path::new("/dev/full"), "x").is_err());
+        }
+        if Path::new("/dev/null").exists() {
+            assert!(to_file(Path::new("/dev/null"), "x").is_ok());
+        }
+    }
+}

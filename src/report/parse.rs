@@ -1,0 +1,310 @@
+//! The words of `LEAK_REPORT`.
+
+use std::path::PathBuf;
+
+use super::pattern::FilePattern;
+use super::settings::{Colour, Report, ReportSettings};
+use crate::registry::MAX_DEPTH;
+
+/// All words, as a message shows them.
+const WORDS: &str = "0, 1, text, json, file=PATTERN, exitcode=N, max=N, depth=N, \
+                     level=counts|sites|stacks, suppress=FILE, colour=auto|always|never";
+
+/// Something in `LEAK_REPORT` that cannot be used.
+///
+/// ```
+/// let (_, problems) = cuguard::ReportSettings::parse("1,verbose");
+/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0, 1"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A word that has no meaning.
+    #[error("does not know the word {word:?}; it knows {WORDS}")]
+    #[non_exhaustive]
+    UnknownWord {
+        /// The word.
+        word: String,
+    },
+    /// Nothing between two commas, or before the first or after the last.
+    #[error("there is an empty word in {list:?}; it knows {WORDS}")]
+    #[non_exhaustive]
+    EmptyWord {
+        /// The whole list.
+        list: String,
+    },
+    /// A word whose value is missing or wrong.
+    #[error("cannot use {word:?}: {why}")]
+    #[non_exhaustive]
+    BadValue {
+        /// The word with its value.
+        word: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// The variable is not text.
+    #[error("is not valid Unicode; what can be read of it holds")]
+    NotUnicode,
+    /// A file of suppressions that cannot be read.
+    #[error("cannot read the suppressions in {}: {reason}", path.display())]
+    #[non_exhaustive]
+    CannotRead {
+        /// The file.
+        path: PathBuf,
+        /// Why, in the system's words.
+        reason: String,
+    },
+}
+
+/// Reads the list. Any list but an empty one and those that end up with `0` turns the report on,
+/// also one that has no known word in it: somebody wanted to see something.
+pub(super) fn parse(list: &str) -> (ReportSettings, Vec<Problem>) {
+    let mut settings = ReportSettings::off();
+    let mut problems = Vec::new();
+    if list.trim().is_empty() {
+        return (settings, problems);
+    }
+    settings.report = Report::On;
+    for word in list.split(',').map(str::trim) {
+        if word.is_empty() {
+            let problem = Problem::EmptyWord {
+                list: list.to_owned(),
+            };
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        } else if let Err(problem) = apply(&mut settings, word) {
+            problems.push(problem);
+        }
+    }
+    (settings, problems)
+}
+
+fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name.trim_end(), Some(value.trim_start())),
+        None => (word, None),
+    };
+    let bad = |why: String| Problem::BadValue {
+        word: word.to_owned(),
+        why,
+    };
+    match name {
+        "0" | "1" | "text" | "json" => {
+            if value.is_some() {
+                return Err(bad(format!("{name} takes no value")));
+            }
+            settings.report = form(settings.report, name);
+            return Ok(());
+        }
+        "file" | "exitcode" | "max" | "depth" | "level" | "suppress" | "colour" | "color" => {}
+        _ => {
+            return Err(Problem::UnknownWord {
+                word: word.to_owned(),
+            });
+        }
+    }
+    let value = match value {
+        Some(value) if !value.is_empty() => value,
+        _ => return Err(bad(format!("{name} needs a value: {}", expected(name)))),
+    };
+    let number = |range| number(name, value, range).map_err(bad);
+    match name {
+        "file" => {
+            let pattern = FilePattern::new(value).map_err(|error| bad(error.to_string()))?;
+            settings.file = Some(pattern);
+        }
+        "exitcode" => {
+            let code: u8 = number((0, 255))?.try_into().unwrap_or(u8::MAX);
+            settings.exit_code = Some(code).filter(|code| *code != 0);
+        }
+        "max" => settings.max = Some(number((0, u64::MAX))?.try_into().unwrap_or(usize::MAX)),
+        "depth" => {
+            settings.depth = number((1, MAX_DEPTH as u64))?
+                .try_into()
+                .unwrap_or(MAX_DEPTH);
+        }
+        "level" => settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
+        "suppress" => settings.suppress_files.push(value.into()),
+        _ => settings.colour = colour(value).map_err(bad)?,
+    }
+    Ok(())
+}
+
+/// What one more word makes of the form of the report.
+fn form(report: Report, word: &str) -> Report {
+    match (word, report) {
+        ("0", _) => Report::Off,
+        ("1", Report::Off) => Report::On,
+        ("1", other) => other,
+        ("text", Report::Json | Report::Both) | ("json", Report::Text | Report::Both) => {
+            Report::Both
+        }
+        ("text", _) => Report::Text,
+        (_, _) => Report::Json,
+    }
+}
+
+fn number(name: &str, value: &str, (least, most): (u64, u64)) -> Result<u64, String> {
+    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse() {
+        Ok(number) if digits && (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("{value:?} is not {}", expected(name))),
+    }
+}
+
+/// What a word wants for a value.
+fn expected(name: &str) -> &'static str {
+    match name {
+        "file" => "a file name, in which %p is the process id",
+        "exitcode" => "a number from 0 to 255",
+        "max" => "a number of groups",
+        "depth" => "a number of frames from 1 to 128",
+        "level" => "one of counts, sites, stacks",
+        "suppress" => "the name of a file",
+        _ => "one of auto, always, never",
+    }
+}
+
+fn colour(word: &str) -> Result<Colour, String> {
+    match word {
+        "auto" => Ok(Colour::Auto),
+        "always" => Ok(Colour::Always),
+        "never" => Ok(Colour::Never),
+        _ => Err(format!("{word:?} is none of auto, always, never")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Problem, parse};
+    use crate::registry::Level;
+    use crate::report::settings::{Colour, ReportSettings};
+
+    #[test]
+    fn nothing_and_zero_are_off() {
+        for text in ["", "  ", "0", "1,0", "text,0,max=3"] {
+            let (settings, problems) = parse(text);
+            assert!(!settings.is_on() && problems.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_word_does_what_it_says() {
+        let (settings, problems) = parse(
+            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,level=sites,colour=always,suppress=a,suppress=b",
+        );
+        assert_eq!(problems, []);
+        let mut expected = ReportSettings::text()
+            .file("x-%p.txt")
+            .unwrap()
+            .exit_code(23)
+            .max(20)
+            .depth(64)
+            .level(Level::Sites)
+            .colour(Colour::Always);
+        expected.suppress_files = vec!["a".into(), "b".into()];
+        assert_eq!(settings, expected);
+        assert_eq!(parse("1,color=never").0.colour, Colour::Never);
+        assert_eq!(parse("1,exitcode=0").0.exit_code, None);
+        assert_eq!(
+            parse("level=sites,level=counts").0.wanted_level(),
+            Some(Level::Counts)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_the_rest_holds() {
+        let (settings, problems) = parse(
+            "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,",
+        );
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let starts = [
+            "cannot use \"colour=purple\": \"purple\" is none of auto, always, never",
+            "cannot use \"exitcode=\": exitcode needs a value: a number from 0 to 255",
+            "cannot use \"max\": max needs a value: a number of groups",
+            "cannot use \"depth=0\": \"0\" is not a number of frames from 1 to 128",
+            "cannot use \"level=all\": \"all\" is none of counts, sites, stacks",
+            "cannot use \"file=%q\": %q means nothing",
+            "cannot use \"json=1\": json takes no value",
+            "does not know the word \"bogus\"; it knows 0, 1, text, json, file=PATTERN",
+            "cannot use \"max=-1\": \"-1\" is not a number of groups",
+            "cannot use \"exitcode=256\": \"256\" is not a number from 0 to 255",
+            "there is an empty word in \"1,colour=purple",
+        ];
+        assert_eq!(texts.len(), starts.len(), "{texts:#?}");
+        for (text, start) in texts.iter().zip(starts) {
+            assert!(text.starts_with(start), "{text}");
+        }
+        assert_eq!(
+            settings,
+            ReportSettings {
+                report: settings.report,
+                ..ReportSettings::text().max(7)
+            }
+        );
+        assert!(settings.is_on());
+    }
+
+    #[test]
+    fn a_list_of_unknown_words_is_on() {
+        let (settings, problems) = parse("yes");
+        assert!(settings.is_on());
+        assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
+    }
+
+    const GOOD: [&str; 9] = [
+        "1",
+        "text",
+        "json",
+        "file=a%p",
+        "exitcode=3",
+        "max=0",
+        "depth=9",
+        "level=stacks",
+        "color=auto",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_is_taken_without_a_panic(text in "\\PC*") {
+            let _ = parse(&text);
+        }
+
+        /// Bad words among good ones: each bad one is named, no good one is, and the settings are
+        /// those of the good ones.
+        #[test]
+        fn every_bad_word_is_named(
+            words in prop::collection::vec(
+                prop_oneof![
+                    prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
+                    "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|level|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                ],
+                1..12,
+            )
+        ) {
+            let join = |good_only: bool| {
+                let words = words.iter().filter(|(_, good)| *good || !good_only);
+                words.map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(",")
+            };
+            let (settings, problems) = parse(&join(false));
+            let named: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            let bad: Vec<_> = words.iter().filter(|(_, good)| !good).collect();
+            prop_assert_eq!(named.len(), bad.len());
+            for (text, (word, _)) in named.iter().zip(bad) {
+                prop_assert!(text.contains(&format!("{word:?}")), "{} in {}", word, text);
+            }
+            let (mut good, none) = parse(&join(true));
+            prop_assert!(none.is_empty());
+            if !good.is_on() {
+                good.report = settings.report;
+            }
+            prop_assert_eq!(settings, good);
+        }
+    }
+}

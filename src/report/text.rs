@@ -1,0 +1,622 @@
+//! The report as text for people.
+
+use std::fmt::{self, Write};
+
+use super::frames::Paths;
+use super::prepare::{FailedRow, Prepared, Row};
+use super::settings::ReportSettings;
+use super::suppress::Suppressions;
+use super::symbols::Frame;
+use super::words::{age, count, fate, list, sum, things};
+use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
+use crate::size::Size;
+
+/// How a report is to look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Look {
+    /// The most groups of each sort.
+    pub(super) max: Option<usize>,
+    pub(super) coloured: bool,
+}
+
+/// What a piece of text is, for its colour.
+#[derive(Clone, Copy)]
+enum Tone {
+    Bad,
+    Notice,
+    Good,
+    Strong,
+    Quiet,
+}
+
+/// How many threads or addresses of a group are named.
+const NAMED: usize = 4;
+
+/// Names of functions are padded to the longest of their stack, if it is not longer than this.
+const WIDEST: usize = 56;
+
+impl Snapshot {
+    /// The report as text, with these settings: how many groups are shown, what is suppressed,
+    /// whether there are colours (only with [`Colour::Always`](crate::Colour::Always), as nobody
+    /// knows where the text will go).
+    ///
+    /// ```
+    /// use cuguard::{ReportSettings, Snapshot};
+    ///
+    /// let text = Snapshot::default().to_text(&ReportSettings::text().max(10));
+    /// assert!(text.contains("nothing"));
+    /// ```
+    #[must_use]
+    pub fn to_text(&self, settings: &ReportSettings) -> String {
+        let prepared = Prepared::new(self, settings.suppressions());
+        let coloured = settings.colour == crate::report::Colour::Always;
+        render(
+            &prepared,
+            Look {
+                max: settings.max,
+                coloured,
+            },
+        )
+    }
+}
+
+/// The text of the report. `{:.3}` shows the three largest groups and how many more there are.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let look = Look {
+            max: f.precision(),
+            coloured: false,
+        };
+        f.write_str(render(&Prepared::new(self, &Suppressions::NONE), look).trim_end())
+    }
+}
+
+/// The whole report, with a line break at its end.
+pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
+    let mut page = Page {
+        text: String::new(),
+        look,
+        paths: &prepared.paths,
+    };
+    page.header(prepared);
+    if !prepared.is_empty() {
+        page.totals(prepared.snapshot);
+        page.leaks(prepared);
+        page.failed(&prepared.failed);
+        page.rest(prepared);
+        page.closing(prepared);
+    }
+    page.text
+}
+
+struct Page<'a> {
+    text: String,
+    look: Look,
+    paths: &'a Paths,
+}
+
+impl Page<'_> {
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.text.push_str(text.as_ref());
+        self.text.push('\n');
+    }
+
+    fn paint(&self, tone: Tone, text: &str) -> String {
+        if !self.look.coloured {
+            return text.to_owned();
+        }
+        let code = match tone {
+            Tone::Bad => "1;31",
+            Tone::Notice => "33",
+            Tone::Good => "32",
+            Tone::Strong => "1",
+            Tone::Quiet => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    fn header(&mut self, prepared: &Prepared<'_>) {
+        let about = &prepared.snapshot.about;
+        let fate = fate(about.occasion);
+        if !prepared.is_empty() {
+            let what = self.paint(Tone::Strong, &title(about.occasion, &about.to_string()));
+            self.line(format!("cuguard: {what}"));
+            return;
+        }
+        let nothing = match about.occasion {
+            Occasion::Asked => "nothing is alive",
+            _ => "nothing leaked",
+        };
+        let nothing = self.paint(Tone::Good, nothing);
+        let made = made(prepared.snapshot);
+        self.line(format!("cuguard: {about}, {fate}: {nothing}{made}"));
+    }
+
+    fn totals(&mut self, snapshot: &Snapshot) {
+        for (kind, totals) in &snapshot.totals {
+            let mut line = format!("  {:<24}{:>6} alive", kind.to_string(), totals.count);
+            let (bytes, peak) = if kind.is_memory() {
+                (
+                    Size(totals.bytes).to_string(),
+                    format!("   peak {}", Size(totals.peak_bytes)),
+                )
+            } else {
+                (String::new(), String::new())
+            };
+            let _ = write!(line, "  {bytes:<12}{:>8} made{peak}", totals.made);
+            let line = self.paint(Tone::Quiet, line.trim_end());
+            self.line(line);
+        }
+        if snapshot.about.occasion == Occasion::NeverClosed {
+            self.line("  this context was never closed");
+        }
+    }
+
+    fn leaks(&mut self, prepared: &Prepared<'_>) {
+        let (word, tone) = match prepared.snapshot.about.occasion {
+            Occasion::Asked => ("alive", Tone::Strong),
+            _ => ("leaked", Tone::Bad),
+        };
+        self.rows(&prepared.leaks, "groups", |page, row| {
+            page.group(word, tone, row.group);
+            page.made_by(row.group);
+            page.origin(row.group.origin.site, &row.frames, "    ");
+        });
+        if !prepared.snapshot.unrecorded.is_empty() {
+            self.line("");
+            for (kind, amount) in &prepared.snapshot.unrecorded {
+                let word = self.paint(tone, word);
+                self.line(format!(
+                    "{word} {}, counted without a record",
+                    things(*kind, *amount)
+                ));
+            }
+            self.line("  made at level counts; level=sites tells the places");
+        }
+    }
+
+    /// As many rows as are to be shown, and a line that says how many more there are.
+    fn rows<T>(&mut self, rows: &[T], noun: &str, show: impl Fn(&mut Self, &T)) {
+        let shown = self.look.max.unwrap_or(usize::MAX).min(rows.len());
+        for row in &rows[..shown] {
+            self.line("");
+            show(self, row);
+        }
+        if shown < rows.len() {
+            let more = format!("… and {} more {noun}, not shown", rows.len() - shown);
+            self.line("");
+            let more = self.paint(Tone::Quiet, &more);
+            self.line(more);
+        }
+    }
+
+    /// The first line of a group: what it is, and how much.
+    fn group(&mut self, word: &str, tone: Tone, group: &Group) {
+        let word = self.paint(tone, word);
+        let things = self.paint(Tone::Strong, &things(group.kind, group.amount));
+        self.line(format!(
+            "{word} {things}{}",
+            description(group.type_name, group.label.as_deref())
+        ));
+    }
+
+    /// Who made it, and when.
+    fn made_by(&mut self, group: &Group) {
+        let mut line = String::from("  ");
+        match group.threads.as_slice() {
+            [] => {}
+            [one] => {
+                let _ = write!(line, "thread {one}, ");
+            }
+            many => {
+                let mut names: Vec<_> = many.iter().take(NAMED).map(ToString::to_string).collect();
+                if many.len() > NAMED {
+                    names.push(format!("{} more", many.len() - NAMED));
+                }
+                let _ = write!(line, "threads {}, ", list(&names));
+            }
+        }
+        let (oldest, youngest) = (age(group.oldest), age(group.youngest));
+        if group.amount.count > 1 && oldest != youngest {
+            let _ = write!(line, "made {oldest} to {youngest} ago");
+        } else {
+            let _ = write!(line, "made {oldest} ago");
+        }
+        self.line(line);
+    }
+
+    /// The frames that a person wrote; the line alone where there is no stack.
+    fn origin(&mut self, site: Option<Site>, frames: &[Frame], indent: &str) {
+        let rows: Vec<_> = frames
+            .iter()
+            .filter(|frame| frame.yours)
+            .map(|f| self.frame(f))
+            .collect();
+        // The line is on the innermost frame, unless the program has no debug information.
+        let told = rows.iter().any(|(_, place)| !place.is_empty());
+        if let Some(site) = site.filter(|_| !told) {
+            self.line(format!(
+                "{indent}at {}",
+                self.place(site.file, site.line, Some(site.column))
+            ));
+        }
+        let widths = rows.iter().map(|(name, _)| name.chars().count());
+        let width = widths.filter(|width| *width <= WIDEST).max().unwrap_or(0);
+        for (name, place) in rows {
+            if place.is_empty() {
+                self.line(format!("{indent}{name}"));
+            } else {
+                let place = self.paint(Tone::Quiet, &place);
+                self.line(format!("{indent}{name:<width$}  {place}"));
+            }
+        }
+    }
+
+    /// The name of a function and where it is.
+    fn frame(&self, frame: &Frame) -> (String, String) {
+        let symbol = &frame.symbol;
+        let name = symbol
+            .function
+            .clone()
+            .unwrap_or_else(|| format!("{:#x}", frame.address));
+        let place = match (&symbol.file, symbol.line) {
+            (Some(file), Some(line)) => self.place(file, line, symbol.column),
+            _ => String::new(),
+        };
+        (name, place)
+    }
+
+    fn place(&self, file: &str, line: u32, column: Option<u32>) -> String {
+        let file = self.paths.shorten(file);
+        match column {
+            Some(column) => format!("{file}:{line}:{column}"),
+            None => format!("{file}:{line}"),
+        }
+    }
+
+    fn failed(&mut self, failed: &[FailedRow<'_>]) {
+        self.rows(failed, "groups of failed frees", |page, row| {
+            let made = &row.failed.made;
+            page.group("could not free", Tone::Bad, made);
+            page.line(format!("  {}; {}", refusal(row.failed), addresses(made)));
+            page.made_by(made);
+            page.origin(made.origin.site, &row.made, "    ");
+            page.line("  was to be freed by");
+            page.origin(row.failed.freed.site, &row.freed, "    ");
+        });
+    }
+
+    fn rest(&mut self, prepared: &Prepared<'_>) {
+        let late = &prepared.snapshot.late_drops;
+        if !late.is_empty() {
+            let word = self.paint(Tone::Notice, "dropped after their context:");
+            let what = sum(late.iter().map(|late| (late.kind, late.amount)));
+            self.line("");
+            self.line(format!("{word} {what}"));
+        }
+        self.rows(
+            &prepared.escaped,
+            "groups of escaped pointers",
+            |page, row: &Row<'_>| {
+                page.group("given away", Tone::Notice, row.group);
+                page.line(format!(
+                    "  by into_raw, and not taken back: {}",
+                    addresses(row.group)
+                ));
+                page.made_by(row.group);
+                page.origin(row.group.origin.site, &row.frames, "    ");
+            },
+        );
+        let (groups, amount) = prepared.suppressed;
+        if groups != 0 {
+            let leaks = count(amount.count, "leak");
+            let places = count(groups, "group");
+            self.line("");
+            self.line(format!(
+                "suppressed: {leaks} of {} in {places}",
+                Size(amount.bytes)
+            ));
+        }
+    }
+
+    fn closing(&mut self, prepared: &Prepared<'_>) {
+        let snapshot = prepared.snapshot;
+        let leaked = sum(prepared.leaked());
+        let failed = prepared
+            .failed
+            .iter()
+            .map(|row| row.failed.made.amount.count)
+            .sum();
+        let mut parts = Vec::new();
+        if !leaked.is_empty() {
+            let groups = prepared.leaks.len() as u64;
+            let groups = match groups {
+                0 => String::new(),
+                groups => format!(", in {}", count(groups, "group")),
+            };
+            parts.push(match snapshot.about.occasion {
+                Occasion::Asked => format!("{leaked} alive{groups}"),
+                _ => format!("leaked {leaked}{groups}"),
+            });
+        }
+        if failed != 0 {
+            parts.push(format!("{} failed", count(failed, "free")));
+        }
+        let (tone, text) = if parts.is_empty() {
+            let text = match snapshot.about.occasion {
+                Occasion::Asked => "nothing is alive",
+                _ => "nothing leaked",
+            };
+            (Tone::Good, text.to_owned())
+        } else {
+            (Tone::Bad, parts.join("; "))
+        };
+        let tone = if snapshot.about.occasion == Occasion::Asked {
+            Tone::Strong
+        } else {
+            tone
+        };
+        let hint = match snapshot.level {
+            Level::Sites if !prepared.leaks.is_empty() => " (level=stacks also shows the stacks)",
+            _ => "",
+        };
+        let text = self.paint(tone, &text);
+        self.line("");
+        self.line(format!("cuguard: {text}{hint}"));
+    }
+}
+
+fn title(occasion: Occasion, about: &str) -> String {
+    match occasion {
+        Occasion::Asked => format!("what is alive in {about}"),
+        _ => format!("leak report for {about}, {}", fate(occasion)),
+    }
+}
+
+/// What there ever was, for the one line when nothing is left.
+fn made(snapshot: &Snapshot) -> String {
+    let made: u64 = snapshot.totals.iter().map(|(_, totals)| totals.made).sum();
+    match made {
+        0 => String::new(),
+        made => format!(" ({} made and freed)", count(made, "thing")),
+    }
+}
+
+/// `, f32, "weights"`
+pub(super) fn description(type_name: &str, label: Option<&str>) -> String {
+    let mut text = String::new();
+    if !type_name.is_empty() {
+        let _ = write!(text, ", {type_name}");
+    }
+    if let Some(label) = label {
+        // Quoted, so that what a label contains cannot do anything to a terminal.
+        let _ = write!(text, ", {label:?}");
+    }
+    text
+}
+
+fn addresses(group: &Group) -> String {
+    let mut shown: Vec<_> = group
+        .addresses
+        .iter()
+        .take(NAMED)
+        .map(|address| format!("{address:#x}"))
+        .collect();
+    match group.addresses.len() {
+        0 => "address unknown".to_owned(),
+        all if all > NAMED => {
+            shown.push(format!("{} more", all - NAMED));
+            list(&shown)
+        }
+        _ => list(&shown),
+    }
+}
+
+/// What the driver said.
+fn refusal(failed: &FailedFreeGroup) -> String {
+    let function = match failed.function {
+        "" => "the driver",
+        function => function,
+    };
+    let code = failed.code.to_string();
+    match failed.code_name {
+        "" => format!("{function} answered error {code}"),
+        // Who filed it may have put the number into the name already.
+        name if name.contains(&code) => format!("{function} answered {name}"),
+        name => format!("{function} answered {name} ({code})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Look, render};
+    use crate::registry::{
+        About, Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Site, Snapshot,
+        Totals,
+    };
+    use crate::report::prepare::Prepared;
+    use crate::report::suppress::Suppressions;
+    use crate::report::{Colour, ReportSettings};
+
+    fn about(occasion: Occasion) -> About {
+        About {
+            device: 0,
+            device_name: "NVIDIA H200".to_owned(),
+            context: 1,
+            primary: true,
+            occasion,
+        }
+    }
+
+    fn group(kind: Kind, count: u64, bytes: u64, line: u32) -> Group {
+        let mut group = Group::new(
+            kind,
+            if kind.is_memory() { "f32" } else { "" },
+            count,
+            bytes,
+        );
+        group.origin.site = Some(Site::new("src/app.rs", line, 9));
+        group.threads = vec!["main"];
+        group.oldest = Duration::from_millis(1500);
+        group.youngest = Duration::from_millis(20);
+        group.addresses = vec![0x7f00_0000_1000];
+        group
+    }
+
+    fn everything() -> Snapshot {
+        let mut totals = Totals::default();
+        (totals.count, totals.bytes, totals.peak_bytes, totals.made) = (5, 1_577_984, 3 << 20, 14);
+        let mut streams = Totals::default();
+        (streams.count, streams.made) = (1, 3);
+        let mut weights = group(Kind::Device, 4, 1 << 20, 10);
+        weights.label = Some("model/weights".to_owned());
+        weights.threads = vec!["a", "b", "c", "d", "e", "f"];
+        let failed = FailedFreeGroup::new(
+            group(Kind::Pinned, 1, 4096, 30),
+            "cuMemHostUnregister",
+            700,
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+        );
+        Snapshot {
+            about: about(Occasion::NeverClosed),
+            level: Level::Sites,
+            totals: vec![(Kind::Device, totals), (Kind::Stream, streams)],
+            leaks: vec![weights, group(Kind::Stream, 1, 0, 20)],
+            unrecorded: vec![(Kind::Managed, Amount::new(2, 512))],
+            escaped: vec![group(Kind::Device, 1, 5120, 40)],
+            failed_frees: vec![failed],
+            late_drops: vec![LateDrops::new(Kind::Event, 2, 0)],
+            ..Snapshot::default()
+        }
+    }
+
+    const EVERYTHING: &str = "\
+cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never closed
+  device memory                5 alive  1.50 MiB          14 made   peak 3 MiB
+  stream                       1 alive                     3 made
+  this context was never closed
+
+leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
+  threads a, b, c, d and 2 more, made 1.5 s to 20 ms ago
+    at src/app.rs:10:9
+
+leaked 1 stream
+  thread main, made 1.5 s ago
+    at src/app.rs:20:9
+
+leaked 512 B in 2 allocations of managed memory, counted without a record
+  made at level counts; level=sites tells the places
+
+could not free 4 KiB in 1 allocation of pinned host memory, f32
+  cuMemHostUnregister answered CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
+  thread main, made 1.5 s ago
+    at src/app.rs:30:9
+  was to be freed by
+
+dropped after their context: 2 events
+
+given away 5 KiB in 1 allocation of device memory, f32
+  by into_raw, and not taken back: 0x7f0000001000
+  thread main, made 1.5 s ago
+    at src/app.rs:40:9
+
+cuguard: leaked 1 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (level=stacks also shows the stacks)";
+
+    #[test]
+    fn the_whole_report() {
+        assert_eq!(everything().to_string(), EVERYTHING);
+    }
+
+    #[test]
+    fn nothing_to_tell_is_one_line() {
+        let mut snapshot = Snapshot {
+            about: about(Occasion::Close),
+            ..Snapshot::default()
+        };
+        let start = "cuguard: context 1 (primary) on device 0, NVIDIA H200, closed: nothing leaked";
+        assert_eq!(snapshot.to_string(), start);
+        let mut totals = Totals::default();
+        totals.made = 3;
+        snapshot.totals.push((Kind::Event, totals));
+        assert_eq!(
+            snapshot.to_string(),
+            format!("{start} (3 things made and freed)")
+        );
+    }
+
+    #[test]
+    fn what_is_alive_in_use_is_not_called_a_leak() {
+        let mut snapshot = everything();
+        snapshot.about.occasion = Occasion::Asked;
+        let text = snapshot.to_string();
+        assert!(
+            text.starts_with("cuguard: what is alive in context 1") && !text.contains("leak"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rows_can_be_limited() {
+        let text = format!("{:.1}", everything());
+        assert!(
+            text.contains("src/app.rs:10") && !text.contains("src/app.rs:20"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n… and 1 more groups, not shown\n"),
+            "{text}"
+        );
+        let text = everything().to_text(&ReportSettings::text().max(0));
+        assert!(
+            !text.contains("src/app.rs") && text.contains("… and 2 more groups"),
+            "{text}"
+        );
+        assert!(text.ends_with("(level=stacks also shows the stacks)\n"));
+    }
+
+    #[test]
+    fn suppressed_leaks_are_one_line() {
+        let mut snapshot = everything();
+        (snapshot.unrecorded, snapshot.failed_frees) = (Vec::new(), Vec::new());
+        let text = snapshot.to_text(&ReportSettings::text().suppress("*/app.rs"));
+        assert!(
+            text.contains("\nsuppressed: 5 leaks of 1 MiB in 2 groups\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("\ncuguard: nothing leaked\n"), "{text}");
+    }
+
+    #[test]
+    fn colours_change_nothing_but_colours() {
+        let snapshot = everything();
+        let prepared = Prepared::new(&snapshot, &Suppressions::NONE);
+        let coloured = render(
+            &prepared,
+            Look {
+                max: None,
+                coloured: true,
+            },
+        );
+        assert!(coloured.contains("\x1b[1;31mleaked\x1b[0m"));
+        let mut plain = String::new();
+        for (index, piece) in coloured.split('\x1b').enumerate() {
+            plain.push_str(if index == 0 {
+                piece
+            } else {
+                piece.split_once('m').unwrap().1
+            });
+        }
+        assert_eq!(plain.trim_end(), EVERYTHING);
+        let always = ReportSettings::text().colour(Colour::Always);
+        assert_eq!(snapshot.to_text(&always), coloured);
+    }
+
+    #[test]
+    fn labels_cannot_reach_the_terminal() {
+        let mut snapshot = everything();
+        snapshot.leaks[0].label = Some("\x1b[2J\n".to_owned());
+        assert!(snapshot.to_string().contains(r#", "\u{1b}[2J\n""#));
+    }
+}

@@ -1,0 +1,176 @@
+//! Amounts, ages and counts in words.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::registry::{Amount, Kind, Occasion, Snapshot};
+use crate::size::Size;
+
+/// How long ago, with as much detail as a person wants.
+pub(super) fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match seconds {
+        0 if age < Duration::from_millis(1) => format!("{} µs", age.as_micros()),
+        0 => format!("{} ms", age.as_millis()),
+        1..60 => format!("{}.{} s", seconds, age.subsec_millis() / 100),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// `1 leak`, `2 leaks`.
+pub(super) fn count(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `4 KiB in 2 allocations of device memory`, `1 stream`.
+pub(super) fn things(kind: Kind, amount: Amount) -> String {
+    if kind.is_memory() {
+        let allocations = count(amount.count, "allocation");
+        format!("{} in {allocations} of {kind}", Size(amount.bytes))
+    } else {
+        count(amount.count, &kind.to_string())
+    }
+}
+
+/// Amounts of several kinds: `4 KiB in 2 allocations and 1 stream`.
+pub(super) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
+    let mut memory = Amount::default();
+    let mut handles = [0; Kind::ALL.len()];
+    for (kind, amount) in amounts {
+        if kind.is_memory() {
+            memory += amount;
+        } else {
+            handles[kind.index()] += amount.count;
+        }
+    }
+    let mut parts = Vec::new();
+    if memory.count != 0 {
+        let allocations = count(memory.count, "allocation");
+        parts.push(format!("{} in {allocations}", Size(memory.bytes)));
+    }
+    for (kind, handles) in Kind::ALL
+        .iter()
+        .zip(handles)
+        .filter(|(_, handles)| *handles != 0)
+    {
+        parts.push(count(handles, &kind.to_string()));
+    }
+    list(&parts)
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(super) fn list<S: AsRef<str>>(parts: &[S]) -> String {
+    let mut text = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        let gap = match index {
+            0 => "",
+            _ if index + 1 == parts.len() => " and ",
+            _ => ", ",
+        };
+        text.push_str(gap);
+        text.push_str(part.as_ref());
+    }
+    text
+}
+
+/// What became of the context.
+pub(super) fn fate(occasion: Occasion) -> &'static str {
+    match occasion {
+        Occasion::Asked => "in use",
+        Occasion::Drop => "dropped",
+        Occasion::Close => "closed",
+        Occasion::NeverClosed => "never closed",
+    }
+}
+
+/// The one line in the log when nobody asked for a report.
+pub(super) fn warning(snapshot: &Snapshot) -> String {
+    let leaks = snapshot
+        .leaks
+        .iter()
+        .map(|group| (group.kind, group.amount));
+    let leaked = sum(leaks.chain(snapshot.unrecorded.iter().copied()));
+    let failed = snapshot
+        .failed_frees
+        .iter()
+        .map(|failed| failed.made.amount.count)
+        .sum();
+    let mut text = format!(
+        "cuguard: {}, {}:",
+        snapshot.about,
+        fate(snapshot.about.occasion)
+    );
+    let mut gap = "";
+    if !leaked.is_empty() {
+        let _ = write!(text, " leaked {leaked}");
+        gap = ",";
+    }
+    if failed != 0 {
+        let _ = write!(text, "{gap} {} failed", count(failed, "free"));
+    }
+    text.push_str("; LEAK_REPORT=1 shows where");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{age, list, sum, things, warning};
+    use crate::registry::{Amount, FailedFreeGroup, Group, Kind, Occasion, Snapshot};
+
+    #[test]
+    fn ages_read_well() {
+        for (nanoseconds, text) in [
+            (0, "0 µs"),
+            (999_999, "999 µs"),
+            (1_000_000, "1 ms"),
+            (999_999_999, "999 ms"),
+            (1_290_000_000, "1.2 s"),
+            (59_999_000_000, "59.9 s"),
+            (185_000_000_000, "3 min 5 s"),
+            (7_380_000_000_000, "2 h 3 min"),
+            (180_000_000_000_000, "2 d 2 h"),
+        ] {
+            assert_eq!(age(Duration::from_nanos(nanoseconds)), text);
+        }
+    }
+
+    #[test]
+    fn amounts_read_well() {
+        assert_eq!(
+            things(Kind::Pinned, Amount::new(1, 5)),
+            "5 B in 1 allocation of pinned host memory"
+        );
+        assert_eq!(things(Kind::Stream, Amount::new(2, 0)), "2 streams");
+        assert_eq!(sum([]), "");
+        let all = [
+            (Kind::Event, Amount::new(1, 0)),
+            (Kind::Device, Amount::new(1, 1024)),
+            (Kind::Managed, Amount::new(2, 1024)),
+            (Kind::Stream, Amount::new(3, 0)),
+        ];
+        assert_eq!(sum(all), "2 KiB in 3 allocations, 3 streams and 1 event");
+        assert_eq!(list(&["a", "b"]), "a and b");
+    }
+
+    #[test]
+    fn the_warning_names_the_context_and_the_sums() {
+        let mut snapshot = Snapshot::default();
+        snapshot.about.occasion = Occasion::Close;
+        snapshot
+            .leaks
+            .push(Group::new(Kind::Device, "f32", 2, 8192));
+        let failed = Group::new(Kind::Device, "f32", 1, 1);
+        snapshot
+            .failed_frees
+            .push(FailedFreeGroup::new(failed, "cuMemFree", 1, "INVALID"));
+        assert_eq!(
+            warning(&snapshot),
+            "cuguard: context 0 (own) on device 0, closed: \
+             leaked 8 KiB in 2 allocations, 1 free failed; LEAK_REPORT=1 shows where"
+        );
+    }
+}

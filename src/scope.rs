@@ -1,0 +1,447 @@
+//! Safe asynchronous work: [`Stream::scope`], in the manner of [`std::thread::scope`].
+//!
+//! A scope ends only when its stream has done all its work, whether the closure returned, answered
+//! an error or panicked. Until then everything that was bound stays borrowed, so the borrow checker
+//! sees to it that nothing is freed or looked at that the device still works on.
+
+use std::marker::PhantomData;
+use std::mem;
+
+use bytemuck::{NoUninit, Pod, Zeroable};
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUresult, CUstream};
+use cust::memory::DeviceCopy;
+
+use crate::bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef, Place};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::scope_end::End;
+use crate::stream::{Stream, StreamCore};
+
+/// The inside of a [`Stream::scope`]: work is given to the stream through it.
+///
+/// Memory is bound once, shared or exclusively, and can then be used in as many operations as one
+/// likes. All of them happen in the order in which they are given to the stream; none of them waits.
+/// (One may: a download to ordinary memory, which the driver does not do in passing. Memory of a
+/// [`PinnedBuffer`](crate::PinnedBuffer) has no such detour.)
+///
+/// The borrow checker refuses what the device could still be working on:
+///
+/// ```compile_fail,E0502
+/// # use cuguard::{Context, DeviceBuffer, Stream};
+/// # let context = Context::new(0)?;
+/// # let stream = Stream::new(&context)?;
+/// # let (mut buffer, input) = (DeviceBuffer::<u8>::zeroed(&context, 3)?, [1, 2, 3]);
+/// stream.scope(|s| {
+///     let mut data = s.bind_mut(&mut buffer)?;
+///     s.upload(&mut data, &s.bind_host(&input))?;
+///     println!("{:?}", buffer.to_vec()?); // the copy is in flight
+///     s.zero(&mut data)
+/// })?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// After the scope it is done:
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, DeviceBuffer, Stream};
+/// # let context = Context::new(0)?;
+/// # let stream = Stream::new(&context)?;
+/// # let (mut buffer, input) = (DeviceBuffer::<u8>::zeroed(&context, 3)?, [1, 2, 3]);
+/// stream.scope(|s| {
+///     let mut data = s.bind_mut(&mut buffer)?;
+///     s.upload(&mut data, &s.bind_host(&input))
+/// })?;
+/// println!("{:?}", buffer.to_vec()?);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    stream: &'env Stream,
+    end: &'scope End<'env>,
+    /// Invariant in both, as in the standard library: what is bound lives exactly as long as this
+    /// scope, and what it is bound from longer.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl Stream {
+    /// Runs `f` with a [`Scope`] through which it gives work to this stream, and waits until the
+    /// stream has done all of it. Memory that the work uses stays borrowed until then.
+    ///
+    /// It waits also when `f` panics or answers an error. When the context is closed or dropped
+    /// within the scope, the work so far is done, and further work is an
+    /// [`Error::ContextClosed`].
+    ///
+    /// Up, through a kernel, and down again:
+    ///
+    /// ```no_run
+    /// use cuguard::{Context, DeviceBuffer, Module, Stream};
+    ///
+    /// let context = Context::new(0)?;
+    /// let stream = Stream::new(&context)?;
+    /// let module = Module::from_ptx(&context, include_str!("../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    ///
+    /// let (input, mut output) = (vec![1.0_f32; 1000], vec![0.0; 1000]);
+    /// let x = DeviceBuffer::from_slice(&context, &input)?;
+    /// let mut y = DeviceBuffer::zeroed(&context, 1000)?;
+    /// stream.scope(|s| {
+    ///     let (input, mut output) = (s.bind_host(&input), s.bind_host_mut(&mut output));
+    ///     let (x, mut y) = (s.bind(&x)?, s.bind_mut(&mut y)?);
+    ///     s.upload(&mut y, &input)?;
+    ///     // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
+    ///     unsafe { s.launch(&saxpy, 4, 256, 0, &[&2.0_f32, &x, &y, &1000_u64])? };
+    ///     s.download(&y, &mut output)
+    /// })?;
+    /// assert_eq!(output, [3.0; 1000]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// Scopes on several streams at once, one within the other or on several threads, work side by
+    /// side; [events](Scope::wait) put their work in order where it must be.
+    ///
+    /// # Errors
+    ///
+    /// What `f` answers, else what the driver says when the work is waited for: it may be about
+    /// work that failed earlier.
+    pub fn scope<'env, F, R>(&'env self, f: F) -> Result<R>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
+    {
+        let end = End::new(self.core());
+        let answer = f(&Scope {
+            stream: self,
+            end: &end,
+            scope: PhantomData,
+            env: PhantomData,
+        });
+        let waited = end.reach();
+        match (answer, waited) {
+            (Ok(answer), waited) => waited.map(|()| answer),
+            (Err(error), Ok(())) => Err(error),
+            (Err(error), Err(later)) => {
+                log::error!("cuguard: {later}");
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// The stream of this scope.
+    #[must_use]
+    pub fn stream(&self) -> &'env Stream {
+        self.stream
+    }
+
+    pub(crate) fn core(&self) -> &'env StreamCore {
+        self.stream.core()
+    }
+
+    /// Memory of the stream's own context, whatever stream it was allocated on.
+    fn admit(&self, operation: &'static str, place: &Place<'_>) -> Result<()> {
+        let core = self.core();
+        core.check_custody(operation, place.custody)?;
+        match place.home {
+            // It must have been allocated, and cleared, before it is used here. It cannot be freed
+            // too early: it is borrowed until this stream has been waited for.
+            Some(home) => core.order_after(home),
+            None => core.custody().enter(operation).map(drop),
+        }
+    }
+
+    /// Binds memory on the device that this scope's work reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`]; for memory that was allocated on another
+    /// stream, what the driver says when this one is put in order after it.
+    pub fn bind<M: Bindable>(&self, memory: &'scope M) -> Result<DeviceRef<'scope, M::Value>> {
+        let place = memory.place();
+        self.admit("Scope::bind", &place)?;
+        Ok(DeviceRef::new(place.address, place.len))
+    }
+
+    /// Binds memory on the device that this scope's work reads and writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind).
+    pub fn bind_mut<M: Bindable>(
+        &self,
+        memory: &'scope mut M,
+    ) -> Result<DeviceMut<'scope, M::Value>> {
+        let place = memory.place();
+        self.admit("Scope::bind_mut", &place)?;
+        Ok(DeviceMut::new(place.address, place.len))
+    }
+
+    /// Binds host memory that this scope's work reads: ordinary memory, or page-locked memory such
+    /// as a [`PinnedBuffer`](crate::PinnedBuffer).
+    #[must_use]
+    pub fn bind_host<T: DeviceCopy>(&self, values: &'scope [T]) -> HostRef<'scope, T> {
+        HostRef::new(values)
+    }
+
+    /// Binds host memory that this scope's work reads and writes.
+    #[must_use]
+    pub fn bind_host_mut<T: DeviceCopy>(&self, values: &'scope mut [T]) -> HostMut<'scope, T> {
+        HostMut::new(values)
+    }
+
+    /// Gives work to the stream. For a copy or a fill, `bytes` says how much it is; there is
+    /// nothing to do where there are none.
+    pub(crate) fn submit(
+        &self,
+        operation: &'static str,
+        bytes: Option<usize>,
+        function: &'static str,
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> Result<()> {
+        let core = self.core();
+        let entered = core.custody().enter(operation)?;
+        if bytes == Some(0) {
+            return Ok(());
+        }
+        // Also when the call is refused: an error may come from earlier work, with this begun.
+        self.end.expect_work();
+        let code = call(core.handle());
+        match bytes {
+            Some(bytes) => entered.check_bytes(function, code, bytes),
+            None => entered.check(function, code),
+        }
+    }
+
+    /// Copies from the host to the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, PinnedBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let input = PinnedBuffer::from_slice(&context, &[1.0, 2.0])?;
+    /// let mut buffer = DeviceBuffer::zeroed(&context, 2)?;
+    /// stream.scope(|s| s.upload(&mut s.bind_mut(&mut buffer)?, &s.bind_host(&input)))?;
+    /// assert_eq!(buffer.to_vec()?, [1.0, 2.0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    pub fn upload<T: DeviceCopy>(
+        &self,
+        to: &mut DeviceMut<'scope, T>,
+        from: &HostRef<'scope, T>,
+    ) -> Result<()> {
+        const OPERATION: &str = "Scope::upload";
+        check_len(OPERATION, to.len(), from.len())?;
+        let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
+        self.submit(OPERATION, Some(bytes), "cuMemcpyHtoDAsync", |stream| {
+            // SAFETY: both sides have this many bytes and are borrowed until the stream has been
+            // waited for.
+            unsafe { api::cuMemcpyHtoDAsync_v2(to, from, bytes, stream) }
+        })
+    }
+
+    /// Copies from the device to the host.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, PinnedBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let buffer = DeviceBuffer::from_slice(&context, &[1.0, 2.0])?;
+    /// let mut output = PinnedBuffer::zeroed(&context, 2)?;
+    /// stream.scope(|s| s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output)))?;
+    /// assert_eq!(*output, [1.0, 2.0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    pub fn download<T: DeviceCopy>(
+        &self,
+        from: &DeviceRef<'scope, T>,
+        to: &mut HostMut<'scope, T>,
+    ) -> Result<()> {
+        const OPERATION: &str = "Scope::download";
+        check_len(OPERATION, from.len(), to.len())?;
+        let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
+        self.submit(OPERATION, Some(bytes), "cuMemcpyDtoHAsync", |stream| {
+            // SAFETY: both sides have this many bytes and are borrowed until the stream has been
+            // waited for. What comes is valid: it was when it was put there.
+            unsafe { api::cuMemcpyDtoHAsync_v2(to, from, bytes, stream) }
+        })
+    }
+
+    /// Copies from one place on the device to another.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let from = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let mut to = DeviceBuffer::zeroed(&context, 3)?;
+    /// stream.scope(|s| s.copy(&mut s.bind_mut(&mut to)?, &s.bind(&from)?))?;
+    /// assert_eq!(to.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    pub fn copy<T: DeviceCopy>(
+        &self,
+        to: &mut DeviceMut<'scope, T>,
+        from: &DeviceRef<'scope, T>,
+    ) -> Result<()> {
+        const OPERATION: &str = "Scope::copy";
+        check_len(OPERATION, to.len(), from.len())?;
+        let (to, from, bytes) = (*to.address(), *from.address(), to.bytes());
+        self.submit(OPERATION, Some(bytes), "cuMemcpyDtoDAsync", |stream| {
+            // SAFETY: both sides have this many bytes, and are borrowed until the stream has been
+            // waited for. They do not overlap: `to` is exclusive.
+            unsafe { api::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) }
+        })
+    }
+
+    /// Sets every byte to zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    pub fn zero<T: DeviceCopy + Zeroable>(&self, to: &mut DeviceMut<'scope, T>) -> Result<()> {
+        // All of its bytes are zero in a value that is valid.
+        self.fill_with("Scope::zero", to, 0)
+    }
+
+    /// Sets every byte to `byte`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    pub fn fill_bytes<T: DeviceCopy + Pod>(
+        &self,
+        to: &mut DeviceMut<'scope, T>,
+        byte: u8,
+    ) -> Result<()> {
+        // Whatever bytes there are make a value that is valid.
+        self.fill_with("Scope::fill_bytes", to, byte)
+    }
+
+    fn fill_with<T>(
+        &self,
+        operation: &'static str,
+        to: &mut DeviceMut<'scope, T>,
+        byte: u8,
+    ) -> Result<()> {
+        let (to, bytes) = (*to.address(), to.bytes());
+        self.submit(operation, Some(bytes), "cuMemsetD8Async", |stream| {
+            // SAFETY: there are this many bytes, borrowed until the stream has been waited for.
+            unsafe { api::cuMemsetD8Async(to, byte, bytes, stream) }
+        })
+    }
+
+    /// Sets every value to `value`, which must have 1, 2 or 4 bytes; others do not compile.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut buffer = DeviceBuffer::zeroed(&context, 3)?;
+    /// stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1.5_f32))?;
+    /// assert_eq!(buffer.to_vec()?, [1.5; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    pub fn fill<T: DeviceCopy + NoUninit>(
+        &self,
+        to: &mut DeviceMut<'scope, T>,
+        value: T,
+    ) -> Result<()> {
+        const {
+            assert!(
+                matches!(mem::size_of::<T>(), 1 | 2 | 4),
+                "a value of 1, 2 or 4 bytes"
+            );
+        }
+        let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
+        let function = match mem::size_of::<T>() {
+            1 => "cuMemsetD8Async",
+            2 => "cuMemsetD16Async",
+            _ => "cuMemsetD32Async",
+        };
+        self.submit("Scope::fill", Some(bytes), function, |stream| {
+            let value = bytemuck::bytes_of(&value);
+            // SAFETY: there are `count` values of that size, borrowed until the stream has been
+            // waited for. They are aligned to it: the driver's memory is, and each part of it.
+            unsafe {
+                match *value {
+                    [a] => api::cuMemsetD8Async(to, a, count, stream),
+                    [a, b] => api::cuMemsetD16Async(to, u16::from_ne_bytes([a, b]), count, stream),
+                    [a, b, c, d] => {
+                        let value = u32::from_ne_bytes([a, b, c, d]);
+                        api::cuMemsetD32Async(to, value, count, stream)
+                    }
+                    _ => CUresult::INVALID_VALUE,
+                }
+            }
+        })
+    }
+
+    /// Puts an event behind all that was given to the stream so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        event.record_on("Scope::record", self.core())
+    }
+
+    /// What is given to the stream from now on waits until the event has happened. The calling
+    /// thread does not wait.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Event, Stream};
+    /// # let context = Context::new(0)?;
+    /// let (first, second) = (Stream::new(&context)?, Stream::new(&context)?);
+    /// let uploaded = Event::without_timing(&context)?;
+    /// first.scope(|s1| {
+    ///     // ... s1.upload(...) ...
+    ///     s1.record(&uploaded)?;
+    ///     second.scope(|s2| {
+    ///         s2.wait(&uploaded)
+    ///         // ... what needs the upload to be done ...
+    ///     })
+    /// })?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.core().wait_for("Scope::wait", event)
+    }
+}
+
+fn check_len(operation: &'static str, expected: usize, actual: usize) -> Result<()> {
+    if actual == expected {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch {
+        operation,
+        expected,
+        actual,
+    })
+}

@@ -1,0 +1,419 @@
+//! Streams: queues of work that the device does in order.
+//!
+//! The `Stream` guard is a handle to a [`StreamCore`], which stream-ordered buffers share: a
+//! buffer is freed on its stream, so the stream lives as long as the last of them.
+
+use std::ffi::c_void;
+use std::mem::{self, ManuallyDrop};
+use std::ops::{Deref, RangeInclusive};
+use std::sync::Arc;
+
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
+
+use crate::claim::Claim;
+use crate::context::Context;
+use crate::custody::{Custody, key};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::raw;
+use crate::registry::{Entry, Kind};
+
+/// The driver's stream, destroyed when the last that shares it goes.
+#[derive(Debug)]
+pub(crate) struct StreamCore {
+    claim: Claim,
+}
+
+impl StreamCore {
+    pub(crate) fn handle(&self) -> CUstream {
+        CUstream(self.claim.address() as usize)
+    }
+
+    pub(crate) fn custody(&self) -> &Arc<Custody> {
+        self.claim.custody()
+    }
+
+    /// Whether the two are of one context.
+    pub(crate) fn check_custody(
+        &self,
+        operation: &'static str,
+        other: &Arc<Custody>,
+    ) -> Result<()> {
+        if Arc::ptr_eq(self.custody(), other) {
+            Ok(())
+        } else {
+            Err(Error::WrongContext { operation })
+        }
+    }
+
+    /// What this stream is given from now on happens after all that `other` was given so far.
+    /// Nothing waits here. It enters the gate, so the caller must not be inside.
+    pub(crate) fn order_after(&self, other: &StreamCore) -> Result<()> {
+        const OPERATION: &str = "Stream::order_after";
+        self.check_custody(OPERATION, other.custody())?;
+        let entered = self.custody().enter(OPERATION)?;
+        if self.handle() == other.handle() {
+            return Ok(());
+        }
+        let mut event = CUevent::NULL;
+        // SAFETY: the variable can be written to, and the context is current.
+        entered.check("cuEventCreate", unsafe {
+            api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING)
+        })?;
+        // SAFETY: event and streams are alive and of the current context.
+        let ordered = unsafe {
+            entered
+                .check("cuEventRecord", api::cuEventRecord(event, other.handle()))
+                .and_then(|()| {
+                    let code = api::cuStreamWaitEvent(self.handle(), event, 0);
+                    entered.check("cuStreamWaitEvent", code)
+                })
+        };
+        // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
+        let (function, code) =
+            unsafe { raw::free(key(Kind::Event, event.0 as u64), CUstream::NULL) };
+        ordered.and(entered.check(function, code))
+    }
+
+    /// What this stream is given from now on waits for the event.
+    pub(crate) fn wait_for(&self, operation: &'static str, event: &Event) -> Result<()> {
+        self.check_custody(operation, event.custody())?;
+        let entered = self.custody().enter(operation)?;
+        // SAFETY: both are alive and of the current context.
+        entered.check("cuStreamWaitEvent", unsafe {
+            api::cuStreamWaitEvent(self.handle(), event.as_raw(), 0)
+        })
+    }
+}
+
+/// A queue of work that the device does in order. Streams run beside each other.
+///
+/// A stream is *non-blocking* unless it is [asked](Self::builder) to block: it does not wait for
+/// the default stream, nor the default stream for it. (`cust` has a flag for this and ignores it.)
+/// What this crate does synchronously, such as
+/// [`DeviceBuffer::copy_from_slice`](crate::DeviceBuffer::copy_from_slice), has happened for every
+/// stream when it returns. Work that other code puts on the default stream has not: order it by an
+/// [`Event`], or use a blocking stream.
+///
+/// Work is given to a stream in a [`scope`](Self::scope).
+///
+/// A stream can be used and dropped on any thread. It is destroyed when this guard and all buffers
+/// that were allocated on it are gone; what it still has to do is done all the same.
+///
+/// It derefs to [`cust`'s `Stream`](cust::stream::Stream), so that `cust`'s launch macro goes on
+/// working. `cust` knows nothing of contexts: one must be current, for instance by
+/// [`Context::bind`], and a reference to `cust`'s stream must not be used once the context is
+/// closed. To deref only then panics.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?.named("copies");
+/// let buffer = DeviceBuffer::<f32>::zeroed_on(&stream, 1000)?;
+/// drop(buffer); // freed in the order of the stream
+/// stream.synchronize()?;
+/// assert!(stream.is_idle()?);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Stream {
+    core: Arc<StreamCore>,
+    /// The same handle as `cust` has it. Its `Drop`, which would destroy the stream a second time,
+    /// must never run.
+    cust: ManuallyDrop<cust::stream::Stream>,
+}
+
+// What `as_cust` relies on.
+const _: () = assert!(
+    mem::size_of::<cust::stream::Stream>() == mem::size_of::<*mut c_void>()
+        && mem::align_of::<cust::stream::Stream>() == mem::align_of::<*mut c_void>(),
+    "cust's Stream is more than its handle"
+);
+
+/// A handle as `cust` has it. `cust` has no function for this.
+fn as_cust(handle: CUstream) -> ManuallyDrop<cust::stream::Stream> {
+    let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(handle.0);
+    // SAFETY: `cust`'s `Stream` is a struct with the handle, a pointer, as its one field; the
+    // assertion above says that there is room for nothing else. So it has the pointer's layout,
+    // and any pointer is a valid one. Nothing is destroyed twice: the `ManuallyDrop` is never
+    // undone, and only shared references are handed out, which `cust` cannot be moved out of.
+    unsafe { mem::transmute::<*mut c_void, ManuallyDrop<cust::stream::Stream>>(pointer) }
+}
+
+impl Stream {
+    /// A non-blocking stream of the default priority.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?;
+    /// assert!(stream.is_idle()?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    #[track_caller]
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::builder(context).build()
+    }
+
+    /// A stream with other settings.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let urgent = cuguard::Stream::builder(&context).priority(-5).build()?;
+    /// assert_eq!(urgent.priority()?, -5);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn builder(context: &Context) -> StreamBuilder<'_> {
+        StreamBuilder {
+            context,
+            flags: flags::STREAM_NON_BLOCKING,
+            priority: 0,
+        }
+    }
+
+    /// The priorities that the device tells apart, from the most urgent (the smallest number) to
+    /// the least. A priority beyond them is taken for the nearest of them.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::Stream;
+    ///
+    /// let priorities = Stream::priorities(&context)?;
+    /// let urgent = Stream::builder(&context).priority(*priorities.start()).build()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    pub fn priorities(context: &Context) -> Result<RangeInclusive<i32>> {
+        let entered = context.custody().enter("Stream::priorities")?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both variables can be written to.
+        let code = unsafe { api::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) };
+        entered.check("cuCtxGetStreamPriorityRange", code)?;
+        Ok(greatest..=least)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+        &self.core
+    }
+
+    /// Gives the stream a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?.named("uploads");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the stream is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        self.core.claim.name(label);
+        self
+    }
+
+    /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
+    /// the context goes.
+    #[must_use]
+    pub fn as_raw(&self) -> CUstream {
+        self.core.handle()
+    }
+
+    /// The priority that the stream really has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says.
+    pub fn priority(&self) -> Result<i32> {
+        let entered = self.core.custody().enter("Stream::priority")?;
+        let mut priority = 0;
+        // SAFETY: the stream is alive, and the variable can be written to.
+        let code = unsafe { api::cuStreamGetPriority(self.as_raw(), &mut priority) };
+        entered.check("cuStreamGetPriority", code)?;
+        Ok(priority)
+    }
+
+    /// Waits until the device has done all that the stream was given.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?;
+    /// stream.synchronize()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        let entered = self.core.custody().enter("Stream::synchronize")?;
+        // SAFETY: the stream is alive.
+        entered.check("cuStreamSynchronize", unsafe {
+            api::cuStreamSynchronize(self.as_raw())
+        })
+    }
+
+    /// Whether the device has done all that the stream was given. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    pub fn is_idle(&self) -> Result<bool> {
+        let entered = self.core.custody().enter("Stream::is_idle")?;
+        // SAFETY: the stream is alive.
+        match unsafe { api::cuStreamQuery(self.as_raw()) } {
+            CUresult::NOT_READY => Ok(false),
+            code => entered.check("cuStreamQuery", code).map(|()| true),
+        }
+    }
+
+    /// What this stream is given from now on waits until the event has happened. An event that was
+    /// never recorded has. The calling thread does not wait.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::{Event, Stream};
+    ///
+    /// let (first, second) = (Stream::new(&context)?, Stream::new(&context)?);
+    /// let half_way = Event::new(&context)?;
+    /// half_way.record(&first)?;
+    /// second.wait_for(&half_way)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.core.wait_for("Stream::wait_for", event)
+    }
+
+    /// What this stream is given from now on happens after all that `other` was given so far. The
+    /// calling thread does not wait.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::Stream;
+    ///
+    /// let (first, second) = (Stream::new(&context)?, Stream::new(&context)?);
+    /// second.order_after(&first)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    pub fn order_after(&self, other: &Stream) -> Result<()> {
+        self.core.order_after(&other.core)
+    }
+
+    /// Destroys the stream and tells whether the driver took it. It returns at once: what the
+    /// stream still has to do is done all the same. Drop does the same and files what the driver
+    /// refused for the report.
+    ///
+    /// A stream on which buffers are still to be freed goes with the last of them; until then it
+    /// stays in the registry, and this answers `Ok`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// cuguard::Stream::new(&context)?.close()?;
+    /// assert_eq!(context.live_count(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
+    /// says.
+    pub fn close(self) -> Result<()> {
+        let last = Arc::into_inner(self.core);
+        last.map_or(Ok(()), |core| core.claim.close("Stream::close"))
+    }
+}
+
+impl Deref for Stream {
+    type Target = cust::stream::Stream;
+
+    /// # Panics
+    ///
+    /// Where the context is closed: the handle that `cust` would use is no longer one.
+    fn deref(&self) -> &cust::stream::Stream {
+        let entered = self.core.custody().enter("Stream::deref");
+        if let Err(error @ Error::ContextClosed { .. }) = entered {
+            panic!("{error}");
+        }
+        &self.cust
+    }
+}
+
+/// How a [`Stream`] is to be; see [`Stream::builder`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// let stream = cuguard::Stream::builder(&context).blocking().priority(-1).build()?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct StreamBuilder<'a> {
+    context: &'a Context,
+    flags: u32,
+    priority: i32,
+}
+
+impl StreamBuilder<'_> {
+    /// The stream and the default stream wait for each other. For programs that have other code on
+    /// the default stream.
+    pub fn blocking(mut self) -> Self {
+        self.flags &= !flags::STREAM_NON_BLOCKING;
+        self
+    }
+
+    /// How urgent the stream's kernels are: a smaller number is more urgent, 0 is the default. See
+    /// [`Stream::priorities`].
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Makes the stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::new`].
+    #[track_caller]
+    pub fn build(self) -> Result<Stream> {
+        let custody = self.context.custody();
+        let entered = custody.enter("Stream::new")?;
+        let mut handle = CUstream::NULL;
+        // SAFETY: the variable can be written to, and the context is current.
+        entered.check("cuStreamCreateWithPriority", unsafe {
+            api::cuStreamCreateWithPriority(&mut handle, self.flags, self.priority)
+        })?;
+        let entry = Entry {
+            bytes: 0,
+            type_name: "",
+            stream: 0,
+        };
+        let claim = Claim::new(custody, key(Kind::Stream, handle.0 as u64), entry, None);
+        Ok(Stream {
+            core: Arc::new(StreamCore { claim }),
+            cust: as_cust(handle),
+        })
+    }
+}

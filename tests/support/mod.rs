@@ -1,0 +1,85 @@
+//! What the tests of the guards share: they take turns, look at the driver's own figures, and say
+//! so where they cannot run.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::process::{Command, Output};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+use cuguard::driver::{self, DriverKind};
+use cuguard::{Context, Result};
+
+/// A turn at the device: tests of one file run one at a time, as they look at how much is free.
+pub struct Turn {
+    _lock: MutexGuard<'static, ()>,
+    free_before: u64,
+}
+
+/// A context of its own, through which the tests look at the device.
+static OBSERVER: LazyLock<Context> = LazyLock::new(|| {
+    Context::builder()
+        .own()
+        .build()
+        .expect("a context for looking")
+});
+
+/// Bytes free on the device, in the driver's own figures.
+pub fn free_bytes() -> u64 {
+    OBSERVER.memory().expect("the driver tells its memory").free
+}
+
+pub fn turn() -> Turn {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let lock = LOCK.lock().unwrap_or_else(|e| e.into_inner());
+    Turn {
+        _lock: lock,
+        free_before: free_bytes(),
+    }
+}
+
+impl Turn {
+    /// Everything that was taken since the turn began has come back.
+    #[track_caller]
+    pub fn all_came_back(&self) {
+        assert_eq!(free_bytes(), self.free_before, "bytes free on the device");
+    }
+}
+
+/// Whether the GPU is simulated; if not, says on standard error that a test was not run.
+pub fn simulated(test: &str) -> bool {
+    let simulated = driver::load().expect("a driver").kind() == DriverKind::Simulated;
+    if !simulated {
+        eprintln!("NOT RUN: {test} needs the simulated GPU");
+    }
+    simulated
+}
+
+/// Runs one test of this program again in a process of its own, with the variable `CHILD` set to
+/// `part` and others as given.
+pub fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
+    Command::new(std::env::current_exe().expect("this program has a file"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("CHILD", part)
+        .env_remove("LEAK_REPORT")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("a child can be started")
+}
+
+/// The part that this process is to play, if it is a child.
+pub fn part() -> Option<String> {
+    std::env::var("CHILD").ok()
+}
+
+#[track_caller]
+pub fn succeeded(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}{err}", output.status);
+    (out, err)
+}
+
+/// A context that is as silent as tests want it.
+pub fn context() -> Result<Context> {
+    Context::new(0)
+}
