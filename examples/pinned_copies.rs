@@ -11,9 +11,9 @@ fn main() -> Result<()> {
     const LEN: usize = 1 << 20;
     let context = Context::new(0)?;
     let source = PinnedBuffer::from_slice(&context, &(0..LEN as u32).collect::<Vec<_>>())?;
-    let streams = [Stream::new(&context)?, Stream::new(&context)?];
     let mut halves = Vec::new();
-    for stream in &streams {
+    for _ in 0..2 {
+        let stream = Stream::new(&context)?;
         let device = DeviceBuffer::<u32>::zeroed(&context, LEN / 2)?;
         let target = PinnedBuffer::<u32>::zeroed(&context, LEN / 2)?;
         halves.push((stream, device, target));
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
         "{LEN} numbers went to {} and back on two streams",
         context.device_name()
     );
-    drop((halves, streams, source));
+    drop((halves, source));
     println!("alive: {} things", context.live_count());
     context.close()
 }

@@ -21,7 +21,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.to_string(), "Context::new: there is no device 99; there is 1 device");
 /// assert!(matches!(error, Error::NoSuchDevice { ordinal: 99, .. }));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+///
+/// It prints the same with `{:?}`, so that a `main` that returns it, and an `unwrap`, say what
+/// happened.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The driver refused a call.
@@ -121,6 +124,12 @@ fn devices(count: u32) -> String {
         0 => "there are no devices".to_owned(),
         1 => "there is 1 device".to_owned(),
         _ => format!("there are {count} devices"),
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

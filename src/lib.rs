@@ -1,53 +1,132 @@
 //! Custody of everything that a CUDA program takes from the driver.
 //!
-//! `cuguard` is built on [`cust`]. What works today is the ground that the rest will stand on:
+//! CUDA programs run out of memory while memory looks free: an error path skips a free, a context
+//! outlives its use, a library keeps buffers. Here every allocation, stream, event, module and
+//! context has one owner. It is freed when that owner goes: also while a panic unwinds, on any
+//! thread, in any order, after its context. It is remembered with the place that made it, and when
+//! a context is torn down, whatever is still there is a leak, and the report says who made it.
 //!
-//! - **The door** ([`driver`]): a program on `cust` builds without a CUDA installation, starts
-//!   without a driver, and finds its driver when it makes its first CUDA call.
-//! - **The simulated GPU** (feature `sim`): the same program runs on a machine without a GPU, on a
-//!   driver in host memory that checks what a real one leaves undefined.
+//! `cuguard` is built on [`cust`] and works beside it.
+//!
+//! # Five minutes
+//!
+//! ```
+//! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+//! use cuguard::prelude::*;
+//!
+//! let context = Context::new(0)?;
+//!
+//! // Memory: freed when it goes. Copies are plain and complete when they return.
+//! let mut weights = DeviceBuffer::from_slice(&context, &[1.0_f32, 2.0, 3.0])?.named("weights");
+//! weights.copy_from_slice(&[4.0, 5.0, 6.0])?;
+//! assert_eq!(weights.to_vec()?, [4.0, 5.0, 6.0]);
+//!
+//! // Work in flight: borrowed until the scope has waited.
+//! let stream = Stream::new(&context)?;
+//! let input = PinnedBuffer::from_slice(&context, &[7.0_f32, 8.0, 9.0])?;
+//! let mut output = PinnedBuffer::<f32>::zeroed(&context, 3)?;
+//! stream.scope(|s| {
+//!     let (input, mut output) = (s.bind_host(&input), s.bind_host_mut(&mut output));
+//!     let mut weights = s.bind_mut(&mut weights)?;
+//!     s.upload(&mut weights, &input)?;
+//!     s.download(&weights, &mut output)
+//! })?;
+//! assert_eq!(*output, [7.0, 8.0, 9.0]);
+//!
+//! // Stream-ordered memory: allocated and freed in the order of the stream's work.
+//! let scratch = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20)?;
+//! drop(scratch);
+//!
+//! // What is alive, and since when; what a piece of code leaves behind.
+//! println!("{} bytes in {} things", context.live_bytes(), context.live_count());
+//! cuguard::assert_no_leaks!(context, {
+//!     let _temporary = DeviceBox::new(&context, &42)?;
+//! });
+//! # drop((weights, stream, input, output));
+//! context.close()?;
+//! # Ok::<(), cuguard::Error>(())
+//! ```
 //!
 //! # Set-up
 //!
 //! ```toml
 //! [dependencies]
 //! cuguard = "0.1"
-//! cust = "0.3.2"
 //! ```
 //!
-//! Mention `cuguard` somewhere, or the Rust compiler leaves it out (`use cuguard as _;` does).
-//! Then write a plain `cust` program:
+//! The program has no `NEEDED libcuda.so.1`: it builds without a CUDA toolkit, starts without a
+//! driver, and loads the driver when it first needs it. Which one, says the environment variable
+//! `CUGUARD_DRIVER`: `real` (the default), `sim`, `auto` or the path of a library; see [`driver`].
+//! The simulated GPU, a driver in host memory for machines without a GPU, is compiled in with the
+//! feature `sim`; see `cuguard::sim`.
 //!
-//! ```
-//! use cuguard::driver::{Choice, select};
-//! use cust::memory::{CopyDestination, DeviceBuffer};
+//! `cust_raw`, the crate at the bottom, does not know of this: where there is no CUDA toolkit, its
+//! build script stops with "Could not find a cuda installation". It is content with a folder that
+//! holds a folder `lib64`:
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # if cfg!(feature = "sim") {
-//! select(Choice::Sim)?; // without this line: what the environment says, and else the real GPU
-//! let _context = cust::quick_init()?;
-//! let buffer = DeviceBuffer::from_slice(&[1_u32, 2, 3])?;
-//! let mut back = [0; 3];
-//! buffer.copy_to(&mut back)?;
-//! assert_eq!(back, [1, 2, 3]);
-//! # }
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! Where no CUDA toolkit is installed, `cust_raw`'s build script stops with "Could not find a cuda
-//! installation". It is content with a folder that holds an empty folder `lib64`; name the outer
-//! one in `.cargo/config.toml`:
-//!
-//! ```toml
+//! ```console
+//! $ mkdir -p .cargo/no-cuda/lib64 && touch .cargo/no-cuda/lib64/.gitkeep
+//! $ cat >> .cargo/config.toml <<'END'
 //! [env]
 //! CUDA_LIBRARY_PATH = { value = ".cargo/no-cuda", relative = true }
+//! END
 //! ```
 //!
-//! # Choosing the driver
+//! A program that uses `cust` alone must still mention `cuguard` somewhere (`use cuguard as _;`
+//! does), or the compiler leaves it out and the linker misses `cuInit`.
 //!
-//! `CUGUARD_DRIVER` is `real` (the default), `sim`, `auto` or the path of a library; see
-//! [`driver`], also for what a program sees when there is no driver.
+//! # `LEAK_REPORT`
+//!
+//! Unset or `0`: no report; a context that is torn down with something in it is one warning in the
+//! [`log`]. `LEAK_REPORT=1`: a report on standard error, with the stacks that made what leaked.
+//! Otherwise a list, as in `LEAK_REPORT=json,file=leaks-%p.json,exitcode=23`;
+//! [`ReportSettings`] has all words, and is also how a program sets them itself. A word that is not
+//! known is named on standard error, and the program runs on.
+//!
+//! A report comes when a [`Context`] is closed or dropped, and when the process ends for contexts
+//! that never were: forgotten ones, those in a `static`, and after `std::process::exit`.
+//!
+//! How much is recorded is a [`Level`]: counts alone, the line that made a thing (the default), or
+//! the whole stack (what a report asks for).
+//!
+//! # What it cannot see
+//!
+//! - What other code takes from the driver: `cust`'s own types, libraries, in-kernel `malloc`,
+//!   other processes. The registry holds what guards of this crate made.
+//! - An abort or a fatal signal: then there is no report.
+//! - At [`Level::Counts`] there are no records, so what was forgotten is counted, but neither named
+//!   nor freed at teardown.
+//! - Memory that was given away with `into_raw`: it is listed as escaped and left alone.
+//!
+//! # What is safe
+//!
+//! No safe function shows device memory that nobody wrote, lets host memory go while a copy is in
+//! flight, or frees what the device still uses. Work that runs on its own borrows what it uses
+//! through [`Stream::scope`], which waits at its end, panic or not. What the crate cannot know is
+//! `unsafe` and says what it asks for: launches, uninitialised memory, raw addresses.
+//!
+//! One hole is `cust`'s: buffers deref to [`cust::memory::DeviceSlice`], which can be copied out,
+//! and such a copy does not keep the buffer alive.
+//!
+//! # Coming from `cust`
+//!
+//! | `cust` | `cuguard` |
+//! |---|---|
+//! | `cust::quick_init()?` | [`Context::new(0)?`](Context::new) |
+//! | `Context::new(Device::get_device(1)?)?` | [`Context::new(1)?`](Context::new) |
+//! | a context that must be current on each thread | nothing: any thread, any time; [`Context::bind`] for `cust` itself |
+//! | `DeviceBuffer::from_slice(&v)?` | [`DeviceBuffer::from_slice(&context, &v)?`](DeviceBuffer::from_slice) |
+//! | `DeviceBuffer::zeroed(n)?` | [`DeviceBuffer::zeroed(&context, n)?`](DeviceBuffer::zeroed) |
+//! | `DeviceBuffer::zeroed_async(n, &stream)?` (unsafe) | [`DeviceBuffer::zeroed_on(&stream, n)?`](DeviceBuffer::zeroed_on) |
+//! | `buffer.copy_to(&mut v)?` | [`buffer.copy_to_slice(&mut v)?`](DeviceBuffer::copy_to_slice) |
+//! | `buffer.as_host_vec()?` | [`buffer.to_vec()?`](DeviceBuffer::to_vec) |
+//! | `unsafe { buffer.async_copy_from(&v, &stream)? }` | [`stream.scope(...)`](Stream::scope), safe |
+//! | `LockedBuffer::from_slice(&v)?` | [`PinnedBuffer::from_slice(&context, &v)?`](PinnedBuffer::from_slice) |
+//! | `UnifiedBuffer::from_slice(&v)?` | [`ManagedBuffer::from_slice(&context, &v)?`](ManagedBuffer::from_slice) |
+//! | `Stream::new(StreamFlags::NON_BLOCKING, None)?` (the flag is dropped) | [`Stream::new(&context)?`](Stream::new) (really non-blocking) |
+//! | `Module::from_ptx(ptx, &[])?` | [`Module::from_ptx(&context, ptx)?`](Module::from_ptx) |
+//! | `launch!(f<<<grid, block, 0, stream>>>(...))?` | [`s.launch(&f, grid, block, 0, &[...])?`](Scope::launch) in a scope; `launch!` still works |
+//! | errors in `drop` are lost | filed, and in the report; `close()` returns them |
 
 pub use cuguard_driver as driver;
 
@@ -69,6 +148,8 @@ mod registry;
 mod report;
 mod scope;
 mod scope_end;
+#[cfg(doctest)]
+mod scope_refusals;
 mod size;
 mod stream;
 
@@ -77,9 +158,52 @@ pub use error::{DriverError, Error, Result};
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
 pub use registry::{
     About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
-    MAX_DEPTH, Occasion, Origin, Site, Snapshot, Totals, Trend, UnknownLevel, in_label,
+    MAX_DEPTH, Occasion, Origin, Site, Snapshot, Totals, Trend, UnknownLevel, in_label as label,
 };
 pub use report::{Checkpoint, Colour, PatternError, Problem, ReportSettings};
+
+/// What most programs need.
+///
+/// ```
+/// use cuguard::prelude::*;
+/// ```
+pub mod prelude {
+    pub use crate::{
+        Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
+        Stream,
+    };
+}
+
+/// Checks that a piece of code leaves nothing behind in a context, or that the context has nothing
+/// in it at all. Fails with the report as its message. For tests.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, assert_no_leaks};
+///
+/// let context = Context::new(0)?;
+/// assert_no_leaks!(context);
+/// let _kept = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+/// let sum = assert_no_leaks!(context, {
+///     let numbers = DeviceBuffer::from_slice(&context, &[4, 5, 6])?;
+///     numbers.to_vec()?.iter().sum::<i32>()
+/// });
+/// assert_eq!(sum, 15);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[macro_export]
+macro_rules! assert_no_leaks {
+    ($context:expr) => {
+        $crate::Checkpoint::new($crate::Snapshot::default()).assert_clean(&$context.snapshot())
+    };
+    ($context:expr, $body:expr) => {{
+        let context: &$crate::Context = &$context;
+        let checkpoint = $crate::Checkpoint::new(context.snapshot());
+        let result = $body;
+        checkpoint.assert_clean(&context.snapshot());
+        result
+    }};
+}
 
 pub use bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
 pub use event::Event;

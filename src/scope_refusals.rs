@@ -32,7 +32,7 @@ mod reading_what_a_copy_in_flight_writes_on_the_device {}
 
 /// Reading what a copy in flight writes, on the host:
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
@@ -60,7 +60,7 @@ mod reading_what_a_copy_in_flight_writes_on_the_host {}
 
 /// The same when nothing is done with the bound thing any more: the copy is still in flight:
 ///
-/// ```compile_fail,E0502
+/// ```compile_fail,E0503
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];

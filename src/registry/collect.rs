@@ -27,6 +27,7 @@ struct Pile {
     kind: Kind,
     amount: Amount,
     threads: HashSet<NameId, BuildMix>,
+    streams: HashSet<u64, BuildMix>,
     first_born: Duration,
     last_born: Duration,
     addresses: Vec<u64>,
@@ -52,12 +53,16 @@ impl Groups {
             kind: key.kind,
             amount: Amount::default(),
             threads: HashSet::default(),
+            streams: HashSet::default(),
             first_born: born,
             last_born: born,
             addresses: Vec::new(),
         });
         pile.amount += Amount::new(1, record.bytes());
         pile.threads.insert(record.thread);
+        if record.stream() != 0 {
+            pile.streams.insert(record.stream());
+        }
         pile.first_born = pile.first_born.min(born);
         pile.last_born = pile.last_born.max(born);
         pile.addresses.push(key.address);
@@ -116,6 +121,8 @@ impl Pile {
         self.addresses.sort_unstable();
         let mut threads: Vec<_> = self.threads.into_iter().filter_map(names::text).collect();
         threads.sort_unstable();
+        let mut streams: Vec<_> = self.streams.into_iter().collect();
+        streams.sort_unstable();
         Group {
             kind: self.kind,
             type_name: place.map_or("", |place| place.type_name),
@@ -123,6 +130,7 @@ impl Pile {
             origin: origin(common.place),
             amount: self.amount,
             threads,
+            streams,
             oldest: now.saturating_sub(self.first_born),
             youngest: now.saturating_sub(self.last_born),
             addresses: self.addresses,
@@ -150,6 +158,9 @@ fn merged(mut groups: Vec<Group>) -> Vec<Group> {
             group.threads.append(&mut more.threads);
             group.threads.sort_unstable();
             group.threads.dedup();
+            group.streams.append(&mut more.streams);
+            group.streams.sort_unstable();
+            group.streams.dedup();
             group.oldest = group.oldest.max(more.oldest);
             group.youngest = group.youngest.min(more.youngest);
             group.addresses.append(&mut more.addresses);

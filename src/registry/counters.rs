@@ -129,13 +129,6 @@ impl Counters {
         }
     }
 
-    /// Something that was gone is back, and was not made once more.
-    pub(super) fn back(&self, kind: Kind, bytes: u64) {
-        let counter = &self.by_kind[kind.index()];
-        counter.gone.fetch_sub(1, Relaxed);
-        counter.add_bytes(bytes);
-    }
-
     pub(super) fn totals(&self, kind: Kind) -> Totals {
         let counter = &self.by_kind[kind.index()];
         // Read before what was made, so that a thing that comes and goes in between is not
@@ -200,12 +193,6 @@ mod tests {
             (1, 50, 150, 2)
         );
         assert_eq!(counters.live(), Amount::new(2, 50));
-        counters.back(Kind::Device, 100);
-        let device = counters.totals(Kind::Device);
-        assert_eq!(
-            (device.count, device.bytes, device.peak_bytes, device.made),
-            (2, 150, 150, 2)
-        );
     }
 
     #[test]

@@ -40,6 +40,6 @@ pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use place::MAX_DEPTH;
-pub(crate) use record::{Entry, FailedFree, Key, Record};
+pub(crate) use record::{Entry, FailedFree, Key};
 pub use snapshot::{About, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Site, Snapshot};
 pub(crate) use table::Registry;

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{About, Amount, Entry, Key, Kind, Level, Record, Registry};
+use super::{About, Amount, Entry, Key, Kind, Level, Registry};
 
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u8, u16),
     Remove(u8),
-    /// Out and in again with the same record.
-    Carry(u8),
     Escape(u8),
     Recapture(u8),
     Label(u8, u8),
@@ -23,7 +21,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<u8>(), any::<u16>()).prop_map(|(key, bytes)| Step::Insert(key, bytes)),
         4 => any::<u8>().prop_map(Step::Remove),
-        1 => any::<u8>().prop_map(Step::Carry),
         1 => any::<u8>().prop_map(Step::Escape),
         1 => any::<u8>().prop_map(Step::Recapture),
         2 => (any::<u8>(), 0_u8..4).prop_map(|(key, label)| Step::Label(key, label)),
@@ -99,14 +96,6 @@ fn run(steps: &[Step]) {
                         record.map(|r| r.bytes()),
                         thing.recorded.then_some(thing.bytes)
                     );
-                }
-            }
-            Step::Carry(byte) => {
-                let key = key(*byte);
-                if let Some(thing) = model.things.get_mut(&key).filter(|thing| thing.recorded) {
-                    let record: Record = registry.remove(key, thing.bytes).unwrap();
-                    registry.reinsert(key, record);
-                    thing.escaped = false;
                 }
             }
             Step::Escape(byte) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::caller;
 use super::kind::{Kind, Level};
 use super::names::{self, NameId};
-use super::place::{self, Place, PlaceId};
+use super::place::{self, PlaceId};
 
 /// What a record is found by. The kind belongs to it: a stream's handle may have the same number
 /// as an address in device memory.
@@ -90,22 +90,8 @@ impl Record {
     }
 
     /// The handle of the stream that it was allocated on; 0 is none.
-    pub(crate) fn stream(&self) -> u64 {
+    pub(super) fn stream(&self) -> u64 {
         self.stream
-    }
-
-    /// The line of the program that made it.
-    pub(crate) fn site(&self) -> Option<&'static Location<'static>> {
-        self.origin().and_then(|place| place.site)
-    }
-
-    pub(crate) fn type_name(&self) -> &'static str {
-        self.origin().map_or("", |place| place.type_name)
-    }
-
-    /// Its label: the scope that it was made in and the name that it was given.
-    pub(crate) fn label(&self) -> Option<String> {
-        caller::join(names::text(self.scope), names::text(self.name))
     }
 
     /// When it was made, since the start of the process.
@@ -123,10 +109,6 @@ impl Record {
         } else {
             self.born & !ESCAPED
         };
-    }
-
-    fn origin(&self) -> Option<&'static Place> {
-        place::get(self.place)
     }
 }
 
@@ -195,7 +177,7 @@ mod tests {
     use super::{Entry, FailedFree, Key, Record, place_of};
     use crate::registry::in_label;
     use crate::registry::kind::{Kind, Level};
-    use crate::registry::place;
+    use crate::registry::{names, place};
 
     const ENTRY: Entry = Entry {
         bytes: 4096,
@@ -208,12 +190,11 @@ mod tests {
         let _scope = in_label("scope");
         let here = Location::caller();
         let mut record = Record::new(ENTRY, place_of(here, "f32", Level::Sites, 8));
-        assert_eq!(
-            (record.bytes(), record.stream(), record.type_name()),
-            (4096, 7, "f32")
-        );
-        assert_eq!(record.site(), Some(here));
-        assert_eq!(record.label().as_deref(), Some("scope"));
+        assert_eq!((record.bytes(), record.stream()), (4096, 7));
+        let place = place::get(record.place).unwrap();
+        assert_eq!((place.site, place.type_name), (Some(here), "f32"));
+        assert_eq!(names::text(record.scope), Some("scope"));
+        assert!(names::text(record.thread).is_some());
         let born = record.born();
         record.set_escaped(true);
         assert!(record.is_escaped());
@@ -226,11 +207,11 @@ mod tests {
     #[test]
     fn an_unknown_record_has_a_size_only() {
         let record = Record::unknown(12);
+        assert_eq!((record.bytes(), record.stream()), (12, 0));
         assert_eq!(
-            (record.bytes(), record.type_name(), record.site()),
-            (12, "", None)
+            (record.place, record.thread, record.scope, record.name),
+            (0, 0, 0, 0)
         );
-        assert_eq!(record.label(), None);
     }
 
     #[test]

@@ -255,6 +255,9 @@ pub struct Group {
     pub amount: Amount,
     /// The threads that made them, by name, sorted.
     pub threads: Vec<&'static str>,
+    /// The handles of the streams that they were allocated on, sorted. Empty for what is not
+    /// allocated on a stream.
+    pub streams: Vec<u64>,
     /// How long ago the first of them was made.
     pub oldest: Duration,
     /// How long ago the last of them was made.
@@ -279,6 +282,7 @@ impl Group {
             origin: Origin::default(),
             amount: Amount::new(count, bytes),
             threads: Vec::new(),
+            streams: Vec::new(),
             oldest: Duration::ZERO,
             youngest: Duration::ZERO,
             addresses: Vec::new(),

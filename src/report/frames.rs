@@ -32,6 +32,9 @@ const RUNTIME_CRATES: [&str; 7] = [
 
 const GUARD_CRATES: [&str; 3] = ["cuguard", "cuguard_driver", "cuguard_sim"];
 
+/// Where this crate's own functions are written.
+const OWN_FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+
 /// Functions without a path that start programs and threads.
 const STARTERS: [&str; 9] = [
     "_start",
@@ -79,18 +82,8 @@ fn source(symbol: &Symbol) -> Source {
     let Some(name) = symbol.function.as_deref() else {
         return Source::Person;
     };
-    if !name.contains("::") {
-        // The `main` that the compiler makes has no file; one that a person wrote in C has.
-        let starter = STARTERS.contains(&name)
-            || name.starts_with("__libc_start")
-            || name.starts_with("__rust_")
-            || name.starts_with("_Unwind_")
-            || (name == "main" && symbol.file.is_none());
-        return if starter {
-            Source::Runtime
-        } else {
-            Source::Person
-        };
+    if !is_path(name) {
+        return source_by_file(name, symbol.file.as_deref());
     }
     let krate = crate_of(name);
     if GUARD_CRATES.contains(&krate) {
@@ -100,6 +93,42 @@ fn source(symbol: &Symbol) -> Source {
     } else {
         Source::Person
     }
+}
+
+/// Functions of C have no path in their names, and where there is little debug information, some
+/// functions of Rust neither.
+fn source_by_file(name: &str, file: Option<&str>) -> Source {
+    if STARTERS.contains(&name)
+        || ["__libc_start", "__rust_", "_Unwind_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    {
+        return Source::Runtime;
+    }
+    match file {
+        // The `main` that the compiler makes has no file; one that a person wrote in C has.
+        None if name == "main" => Source::Runtime,
+        None => Source::Person,
+        Some(file) if in_library(file).is_some() || file.contains("/backtrace-0.") => {
+            Source::Runtime
+        }
+        Some(file) if file.starts_with(OWN_FILES) => Source::Guard,
+        Some(_) => Source::Person,
+    }
+}
+
+/// Whether the name of a function says which crate it is of.
+fn is_path(name: &str) -> bool {
+    name.starts_with('<') || !first_part(name).is_empty()
+}
+
+/// The part of a path that lies in the sources of the standard library: where the compiler says it
+/// was built, `/rustc/59807616e1f/library/std/src/rt.rs`, or where the sources are installed.
+fn in_library(path: &str) -> Option<&str> {
+    let known = path.starts_with("/rustc/") || path.contains("/lib/rustlib/src/");
+    path.split_once("/library/")
+        .filter(|_| known)
+        .map(|(_, rest)| rest)
 }
 
 /// The crate that a function belongs to: the first part of its path, and for a method of a trait
@@ -181,10 +210,7 @@ impl Paths {
             let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
             return format!("{name}/{in_crate}").into();
         }
-        // /rustc/59807616e1f/library/std/src/rt.rs, and the same where the sources are installed.
-        if (path.starts_with("/rustc/") || path.contains("/lib/rustlib/src/"))
-            && let Some((_, rest)) = path.split_once("/library/")
-        {
+        if let Some(rest) = in_library(path) {
             return rest.into();
         }
         match below(path, self.home.as_deref()) {

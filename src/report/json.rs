@@ -16,8 +16,8 @@
 //!  "escaped": [GROUP],
 //!  "suppressed": {"groups", "count", "bytes"}}
 //!
-//! GROUP = {"kind", "type", "label", "count", "bytes", "threads", "oldest_seconds",
-//!          "youngest_seconds", "addresses", "site", "stack": [FRAME]}
+//! GROUP = {"kind", "type", "label", "count", "bytes", "threads", "streams",
+//!          "oldest_seconds", "youngest_seconds", "addresses", "site", "stack": [FRAME]}
 //! FRAME = {"address", "function", "file", "line", "column", "inlined", "yours"}
 //! site, freed_at = null | {"file", "line", "column"}
 //! ```
@@ -137,6 +137,8 @@ fn group(json: &mut Writer, group: &Group, frames: &[Frame]) {
     json.key("bytes").number(group.amount.bytes);
     json.key("threads")
         .array(&group.threads, |json, name| json.string(name));
+    json.key("streams")
+        .array(&group.streams, |json, stream| json.address(*stream));
     json.key("oldest_seconds").seconds(group.oldest);
     json.key("youngest_seconds").seconds(group.youngest);
     let shown = ADDRESSES.min(group.addresses.len());

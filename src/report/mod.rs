@@ -30,6 +30,8 @@ mod settings;
 mod suppress;
 mod symbols;
 mod text;
+#[cfg(test)]
+mod text_tests;
 mod words;
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -76,7 +78,7 @@ pub(crate) fn exit_code() -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::{ReportSettings, emit, exit_code};
-    use crate::registry::{Group, Kind, Snapshot};
+    use crate::registry::{Group, Kind, Occasion, Snapshot};
 
     /// One test, as the exit code belongs to the process.
     #[test]
@@ -88,8 +90,9 @@ mod tests {
                 .unwrap()
                 .exit_code(code)
         };
-        let clean = Snapshot::default();
-        let mut leaky = Snapshot::default();
+        let mut clean = Snapshot::default();
+        clean.about.occasion = Occasion::Close;
+        let mut leaky = clean.clone();
         leaky.leaks.push(Group::new(Kind::Device, "f32", 1, 4));
         assert!(!emit(&clean, &to(21)));
         assert_eq!(exit_code(), None);

@@ -203,17 +203,15 @@ impl Page<'_> {
     /// Who made it, and when.
     fn made_by(&mut self, group: &Group) {
         let mut line = String::from("  ");
-        match group.threads.as_slice() {
-            [] => {}
-            [one] => {
-                let _ = write!(line, "thread {one}, ");
-            }
-            many => {
-                let mut names: Vec<_> = many.iter().take(NAMED).map(ToString::to_string).collect();
-                if many.len() > NAMED {
-                    names.push(format!("{} more", many.len() - NAMED));
-                }
-                let _ = write!(line, "threads {}, ", list(&names));
+        let threads = some(&group.threads, |name| name.escape_debug().to_string());
+        let streams = some(&group.streams, |stream| format!("{stream:#x}"));
+        for (noun, names, count) in [
+            ("thread", threads, group.threads.len()),
+            ("stream", streams, group.streams.len()),
+        ] {
+            if count != 0 {
+                let many = if count == 1 { "" } else { "s" };
+                let _ = write!(line, "{noun}{many} {names}, ");
             }
         }
         let (oldest, youngest) = (age(group.oldest), age(group.youngest));
@@ -281,7 +279,9 @@ impl Page<'_> {
             page.line(format!("  {}; {}", refusal(row.failed), addresses(made)));
             page.made_by(made);
             page.origin(made.origin.site, &row.made, "    ");
-            page.line("  was to be freed by");
+            if row.failed.freed.site.is_some() || !row.freed.is_empty() {
+                page.line("  was to be freed by");
+            }
             page.origin(row.failed.freed.site, &row.freed, "    ");
         });
     }
@@ -396,20 +396,19 @@ pub(super) fn description(type_name: &str, label: Option<&str>) -> String {
 }
 
 fn addresses(group: &Group) -> String {
-    let mut shown: Vec<_> = group
-        .addresses
-        .iter()
-        .take(NAMED)
-        .map(|address| format!("{address:#x}"))
-        .collect();
-    match group.addresses.len() {
-        0 => "address unknown".to_owned(),
-        all if all > NAMED => {
-            shown.push(format!("{} more", all - NAMED));
-            list(&shown)
-        }
-        _ => list(&shown),
+    match group.addresses.as_slice() {
+        [] => "address unknown".to_owned(),
+        addresses => some(addresses, |address| format!("{address:#x}")),
     }
+}
+
+/// The first few of a list, and how many more there are.
+fn some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {
+    let mut words: Vec<_> = items.iter().take(NAMED).map(word).collect();
+    if items.len() > NAMED {
+        words.push(format!("{} more", items.len() - NAMED));
+    }
+    list(&words)
 }
 
 /// What the driver said.
@@ -424,199 +423,5 @@ fn refusal(failed: &FailedFreeGroup) -> String {
         // Who filed it may have put the number into the name already.
         name if name.contains(&code) => format!("{function} answered {name}"),
         name => format!("{function} answered {name} ({code})"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::{Look, render};
-    use crate::registry::{
-        About, Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Site, Snapshot,
-        Totals,
-    };
-    use crate::report::prepare::Prepared;
-    use crate::report::suppress::Suppressions;
-    use crate::report::{Colour, ReportSettings};
-
-    fn about(occasion: Occasion) -> About {
-        About {
-            device: 0,
-            device_name: "NVIDIA H200".to_owned(),
-            context: 1,
-            primary: true,
-            occasion,
-        }
-    }
-
-    fn group(kind: Kind, count: u64, bytes: u64, line: u32) -> Group {
-        let mut group = Group::new(
-            kind,
-            if kind.is_memory() { "f32" } else { "" },
-            count,
-            bytes,
-        );
-        group.origin.site = Some(Site::new("src/app.rs", line, 9));
-        group.threads = vec!["main"];
-        group.oldest = Duration::from_millis(1500);
-        group.youngest = Duration::from_millis(20);
-        group.addresses = vec![0x7f00_0000_1000];
-        group
-    }
-
-    fn everything() -> Snapshot {
-        let mut totals = Totals::default();
-        (totals.count, totals.bytes, totals.peak_bytes, totals.made) = (5, 1_577_984, 3 << 20, 14);
-        let mut streams = Totals::default();
-        (streams.count, streams.made) = (1, 3);
-        let mut weights = group(Kind::Device, 4, 1 << 20, 10);
-        weights.label = Some("model/weights".to_owned());
-        weights.threads = vec!["a", "b", "c", "d", "e", "f"];
-        let failed = FailedFreeGroup::new(
-            group(Kind::Pinned, 1, 4096, 30),
-            "cuMemHostUnregister",
-            700,
-            "CUDA_ERROR_ILLEGAL_ADDRESS",
-        );
-        Snapshot {
-            about: about(Occasion::NeverClosed),
-            level: Level::Sites,
-            totals: vec![(Kind::Device, totals), (Kind::Stream, streams)],
-            leaks: vec![weights, group(Kind::Stream, 1, 0, 20)],
-            unrecorded: vec![(Kind::Managed, Amount::new(2, 512))],
-            escaped: vec![group(Kind::Device, 1, 5120, 40)],
-            failed_frees: vec![failed],
-            late_drops: vec![LateDrops::new(Kind::Event, 2, 0)],
-            ..Snapshot::default()
-        }
-    }
-
-    const EVERYTHING: &str = "\
-cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never closed
-  device memory                5 alive  1.50 MiB          14 made   peak 3 MiB
-  stream                       1 alive                     3 made
-  this context was never closed
-
-leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
-  threads a, b, c, d and 2 more, made 1.5 s to 20 ms ago
-    at src/app.rs:10:9
-
-leaked 1 stream
-  thread main, made 1.5 s ago
-    at src/app.rs:20:9
-
-leaked 512 B in 2 allocations of managed memory, counted without a record
-  made at level counts; level=sites tells the places
-
-could not free 4 KiB in 1 allocation of pinned host memory, f32
-  cuMemHostUnregister answered CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
-  thread main, made 1.5 s ago
-    at src/app.rs:30:9
-  was to be freed by
-
-dropped after their context: 2 events
-
-given away 5 KiB in 1 allocation of device memory, f32
-  by into_raw, and not taken back: 0x7f0000001000
-  thread main, made 1.5 s ago
-    at src/app.rs:40:9
-
-cuguard: leaked 1 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (level=stacks also shows the stacks)";
-
-    #[test]
-    fn the_whole_report() {
-        assert_eq!(everything().to_string(), EVERYTHING);
-    }
-
-    #[test]
-    fn nothing_to_tell_is_one_line() {
-        let mut snapshot = Snapshot {
-            about: about(Occasion::Close),
-            ..Snapshot::default()
-        };
-        let start = "cuguard: context 1 (primary) on device 0, NVIDIA H200, closed: nothing leaked";
-        assert_eq!(snapshot.to_string(), start);
-        let mut totals = Totals::default();
-        totals.made = 3;
-        snapshot.totals.push((Kind::Event, totals));
-        assert_eq!(
-            snapshot.to_string(),
-            format!("{start} (3 things made and freed)")
-        );
-    }
-
-    #[test]
-    fn what_is_alive_in_use_is_not_called_a_leak() {
-        let mut snapshot = everything();
-        snapshot.about.occasion = Occasion::Asked;
-        let text = snapshot.to_string();
-        assert!(
-            text.starts_with("cuguard: what is alive in context 1") && !text.contains("leak"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn rows_can_be_limited() {
-        let text = format!("{:.1}", everything());
-        assert!(
-            text.contains("src/app.rs:10") && !text.contains("src/app.rs:20"),
-            "{text}"
-        );
-        assert!(
-            text.contains("\n… and 1 more groups, not shown\n"),
-            "{text}"
-        );
-        let text = everything().to_text(&ReportSettings::text().max(0));
-        assert!(
-            !text.contains("src/app.rs") && text.contains("… and 2 more groups"),
-            "{text}"
-        );
-        assert!(text.ends_with("(level=stacks also shows the stacks)\n"));
-    }
-
-    #[test]
-    fn suppressed_leaks_are_one_line() {
-        let mut snapshot = everything();
-        (snapshot.unrecorded, snapshot.failed_frees) = (Vec::new(), Vec::new());
-        let text = snapshot.to_text(&ReportSettings::text().suppress("*/app.rs"));
-        assert!(
-            text.contains("\nsuppressed: 5 leaks of 1 MiB in 2 groups\n"),
-            "{text}"
-        );
-        assert!(text.ends_with("\ncuguard: nothing leaked\n"), "{text}");
-    }
-
-    #[test]
-    fn colours_change_nothing_but_colours() {
-        let snapshot = everything();
-        let prepared = Prepared::new(&snapshot, &Suppressions::NONE);
-        let coloured = render(
-            &prepared,
-            Look {
-                max: None,
-                coloured: true,
-            },
-        );
-        assert!(coloured.contains("\x1b[1;31mleaked\x1b[0m"));
-        let mut plain = String::new();
-        for (index, piece) in coloured.split('\x1b').enumerate() {
-            plain.push_str(if index == 0 {
-                piece
-            } else {
-                piece.split_once('m').unwrap().1
-            });
-        }
-        assert_eq!(plain.trim_end(), EVERYTHING);
-        let always = ReportSettings::text().colour(Colour::Always);
-        assert_eq!(snapshot.to_text(&always), coloured);
-    }
-
-    #[test]
-    fn labels_cannot_reach_the_terminal() {
-        let mut snapshot = everything();
-        snapshot.leaks[0].label = Some("\x1b[2J\n".to_owned());
-        assert!(snapshot.to_string().contains(r#", "\u{1b}[2J\n""#));
     }
 }

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod json;
+
 use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 

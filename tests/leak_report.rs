@@ -1,0 +1,269 @@
+//! The leak report, as a person gets it: in real processes, by the environment variable.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use support::json;
+
+/// An example, as cargo (or the bundle) puts it beside the tests.
+fn example(name: &str) -> Command {
+    let program = std::env::current_exe().expect("this program has a file");
+    let folder = program
+        .ancestors()
+        .nth(2)
+        .expect("it lies two folders deep");
+    let file = folder.join("examples").join(name);
+    assert!(
+        file.is_file(),
+        "{} is not there: `cargo test` builds it, or `cargo build --examples`",
+        file.display()
+    );
+    let mut command = Command::new(file);
+    command.env_remove("LEAK_REPORT").env_remove("NO_COLOR");
+    command
+}
+
+struct Ended {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run(name: &str, leak_report: Option<&str>) -> Ended {
+    let mut command = example(name);
+    if let Some(value) = leak_report {
+        command.env("LEAK_REPORT", value);
+    }
+    ended(command.output().expect("the example can be started"))
+}
+
+fn ended(output: Output) -> Ended {
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).expect("text"),
+        err: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("cuguard-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+#[test]
+fn without_the_variable_there_is_one_warning() {
+    let ended = run("leak_report", None);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(ended.out.contains("[1, 2, 3]") && ended.out.contains("still has of it: 0"));
+    let warnings: Vec<_> = ended
+        .err
+        .lines()
+        .filter(|line| line.starts_with("WARN"))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{}", ended.err);
+    assert!(
+        warnings[0].contains("17.50 MiB in 7 allocations and 1 stream"),
+        "{warnings:?}"
+    );
+    assert!(!ended.err.contains("remember_forever"));
+}
+
+#[test]
+fn with_1_the_report_names_the_functions_that_leaked_with_file_and_line() {
+    let ended = run("leak_report", Some("1"));
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    for words in [
+        "leaked 12 MiB in 3 allocations of device memory, f32, \"activations\"",
+        "leaked 2 MiB in 1 allocation of pinned host memory, u8, \"staging\"",
+        "of stream-ordered memory, u64",
+        "leaked 1 stream",
+        "remember_forever",
+        "layers_in_a_circle",
+        "staging_area",
+        "lost_on_a_stream",
+        "leaked 17.50 MiB in 7 allocations and 1 stream",
+    ] {
+        assert!(ended.err.contains(words), "{words}\n{}", ended.err);
+    }
+    let frames = ended
+        .err
+        .lines()
+        .filter(|line| line.contains("examples/leak_report.rs:"));
+    assert!(frames.count() >= 10, "{}", ended.err);
+    // Only what a person wrote; no colours in a pipe.
+    for noise in [
+        "src/memory/",
+        "backtrace-0",
+        "std/src",
+        "core/src",
+        "\u{1b}[",
+    ] {
+        assert!(!ended.err.contains(noise), "{noise}\n{}", ended.err);
+    }
+    // Largest first.
+    let sizes = ["12 MiB in 3", "\"weights\"", "512 KiB", "leaked 1 stream"];
+    let places: Vec<_> = sizes
+        .map(|words| ended.err.find(&format!("{words}")))
+        .into();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn as_json_it_is_one_value_for_each_context() {
+    let ended = run("leak_report", Some("json"));
+    assert_eq!(ended.code, Some(0));
+    let lines: Vec<_> = ended
+        .err
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .collect();
+    assert_eq!(lines.len(), 2, "{}", ended.err);
+    for line in &lines {
+        json::check(line).unwrap_or_else(|error| panic!("{error} in {line}"));
+        assert!(line.contains("\"version\":1"), "{line}");
+    }
+    assert!(lines[0].contains("remember_forever") && lines[0].contains("\"activations\""));
+}
+
+#[test]
+fn the_exit_code_is_the_one_asked_for_if_something_leaked() {
+    assert_eq!(run("leak_report", Some("1,exitcode=23")).code, Some(23));
+    assert_eq!(run("exception_leak", Some("1,exitcode=23")).code, Some(0));
+    // What the program printed is all there.
+    assert!(
+        run("leak_report", Some("1,exitcode=23"))
+            .out
+            .contains("still has of it: 0")
+    );
+}
+
+#[test]
+fn bad_words_are_named_and_the_program_runs() {
+    let ended = run("leak_report", Some("1,colour=purple,exitcode="));
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    for words in ["purple", "always", "exitcode", "remember_forever"] {
+        assert!(ended.err.contains(words), "{words}\n{}", ended.err);
+    }
+    let ended = run("leak_report", Some("nonsense,max=1"));
+    assert!(
+        ended.err.contains("nonsense") && ended.err.contains("suppress=FILE"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn a_context_that_is_never_closed_is_reported_at_exit() {
+    let ended = run("context_leak", Some("1"));
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(
+        ended.out.contains("bytes alive in the driver: 0"),
+        "{}",
+        ended.out
+    );
+    assert!(ended.err.contains("never closed"), "{}", ended.err);
+    assert!(
+        ended
+            .err
+            .contains("leaked 64 MiB in 1 allocation of device memory"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn examples_leave_nothing_in_the_driver() {
+    for name in ["exception_leak", "context_leak", "leak_report"] {
+        let ended = run(name, None);
+        let line = ended.out.lines().last().unwrap_or_default();
+        assert!(line.ends_with(": 0"), "{name}: {}", ended.out);
+    }
+    for name in [
+        "stream_ordered",
+        "pinned_copies",
+        "host_leak",
+        "saxpy",
+        "plain_cust",
+    ] {
+        let ended = run(name, None);
+        assert_eq!(ended.code, Some(0), "{name}: {}{}", ended.out, ended.err);
+    }
+}
+
+#[test]
+fn a_file_gets_the_report_and_what_cannot_be_written_goes_to_stderr() {
+    let folder = scratch("files");
+    let pattern = folder.join("leaks-%p.json");
+    let setting = format!("json,file={}", pattern.display());
+    let ended = run("leak_report", Some(&setting));
+    assert!(!ended.err.contains("remember_forever"), "{}", ended.err);
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1);
+    let text = std::fs::read_to_string(files[0].path()).unwrap();
+    assert_eq!(text.lines().count(), 2);
+    text.lines().for_each(|line| json::check(line).unwrap());
+
+    for bad in [
+        folder.as_path(),
+        Path::new("/dev/full"),
+        Path::new("/no/such/folder/x"),
+    ] {
+        let ended = run("leak_report", Some(&format!("1,file={}", bad.display())));
+        assert_eq!(ended.code, Some(0), "{}", ended.err);
+        assert!(
+            ended.err.contains(&bad.display().to_string()),
+            "{}",
+            ended.err
+        );
+        assert!(ended.err.contains("remember_forever"), "{}", ended.err);
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn suppressed_leaks_are_one_line() {
+    let folder = scratch("suppress");
+    let file = folder.join("patterns");
+    std::fs::write(
+        &file,
+        "# known\n*remember_forever*\nactivations\nlost_on_*\n",
+    )
+    .unwrap();
+    let ended = run(
+        "leak_report",
+        Some(&format!("1,suppress={}", file.display())),
+    );
+    assert!(!ended.err.contains("remember_forever"), "{}", ended.err);
+    assert!(ended.err.contains("suppressed") && ended.err.contains("staging_area"));
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn reports_of_many_threads_do_not_mix() {
+    const TEST: &str = "reports_of_many_threads_do_not_mix";
+    if support::part().is_some() {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        let context = cuguard::Context::new(0).unwrap();
+                        let leak = cuguard::DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
+                        std::mem::forget(leak.named("mixed"));
+                    }
+                });
+            }
+        });
+        return;
+    }
+    let output = support::child(TEST, "threads", &[("LEAK_REPORT", "json")]);
+    let (_, err) = support::succeeded(&output);
+    let lines: Vec<_> = err
+        .lines()
+        .filter(|line| line.contains("\"mixed\""))
+        .collect();
+    assert_eq!(lines.len(), 40, "{err}");
+    lines.iter().for_each(|line| json::check(line).unwrap());
+}
