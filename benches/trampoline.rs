@@ -1,16 +1,21 @@
 //! What the door costs: a driver function called by its name, through the trampoline, against the
-//! same function called through a function pointer.
+//! same function called through a function pointer that lies in memory, as in a program that has
+//! loaded the driver by itself.
 //!
 //!     cargo bench --bench trampoline
 //!     cargo bench --bench trampoline -- --limit 3
 //!
 //! What to see: nanoseconds per call both ways, best and median of many rounds, and the
-//! difference, which is the price of one jump through memory. First with a function that does
+//! difference, which is the price of one more jump. First with a function that does
 //! nothing, where the processor has no other work to hide the jump behind; then with a function of
 //! the driver in use.
 
+use std::ffi::c_void;
 use std::hint::black_box;
+use std::mem::transmute;
 use std::process::ExitCode;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
 use cuguard::driver::sys::CUresult;
@@ -99,12 +104,20 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     extern "C" fn nothing() -> CUresult {
         CUresult::NOT_INITIALIZED
     }
+    static NOTHING: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let address = nothing as extern "C" fn() -> CUresult as *mut c_void;
+    NOTHING.store(black_box(address), Ordering::Relaxed);
     let empty = compare(
         "empty function",
         options,
         // SAFETY: no driver is loaded, so this only answers that.
         || unsafe { api::cuProfilerStop() },
-        || black_box(nothing as extern "C" fn() -> CUresult)(),
+        || {
+            let function = NOTHING.load(Ordering::Relaxed);
+            // SAFETY: this is the address of a function with this signature.
+            let function: extern "C" fn() -> CUresult = unsafe { transmute(function) };
+            function()
+        },
     );
 
     let driver = load()?;
@@ -113,17 +126,21 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     let target = driver
         .symbol("cuDriverGetVersion")
         .ok_or("the driver lacks cuDriverGetVersion")?;
-    // SAFETY: this is the signature of `cuDriverGetVersion`.
-    let target: Function = unsafe { std::mem::transmute(target) };
+    static VERSION: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    VERSION.store(black_box(target.cast_mut()), Ordering::Relaxed);
     println!("in use: {driver}");
     let real = compare(
         "cuDriverGetVersion",
         options,
         // SAFETY: the number can be written to.
         || unsafe { api::cuDriverGetVersion(black_box(&mut 0)) },
-        // The pointer is not known to the compiler, as in a program that has loaded it.
-        // SAFETY: the number can be written to.
-        || unsafe { black_box(target)(black_box(&mut 0)) },
+        || {
+            let function = VERSION.load(Ordering::Relaxed);
+            // SAFETY: this is the signature of `cuDriverGetVersion`.
+            let function: Function = unsafe { transmute(function) };
+            // SAFETY: the number can be written to.
+            unsafe { function(black_box(&mut 0)) }
+        },
     );
     Ok(empty.max(real))
 }

@@ -55,18 +55,17 @@ fn run() -> Result<(), Box<dyn Error>> {
     let mut target = LockedBuffer::new(&0_u32, squares.len())?;
     let mut buffer = buffer;
     start.record(&stream)?;
-    // SAFETY: all three buffers outlive the copies: the event after them is waited for below.
-    unsafe {
-        buffer.async_copy_from(&source, &stream)?;
-        buffer.async_copy_to(&mut target, &stream)?;
-    }
-    end.record(&stream)?;
-    end.synchronize()?;
+    // SAFETY: all three buffers outlive the copies: the stream is waited for below in any case.
+    let copies = unsafe {
+        let there = buffer.async_copy_from(&source, &stream);
+        there.and_then(|()| buffer.async_copy_to(&mut target, &stream))
+    };
+    let recorded = copies.and_then(|()| end.record(&stream));
+    stream.synchronize()?;
+    recorded?;
     println!("by stream:   {:?}", target.as_slice());
-    println!(
-        "between the events: {:.3} ms",
-        end.elapsed_time_f32(&start)?
-    );
+    let time = end.elapsed_time_f32(&start)?;
+    println!("between the events: {time:.3} ms");
     check(&squares, target.as_slice())
 }
 

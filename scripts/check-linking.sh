@@ -10,7 +10,9 @@
 #   artefact   the example plain_cust; the same with all its symbols exported; a program and a
 #              cdylib that do no more than mention cuguard
 #
-# At the end the same program without cuguard must show a libcuda, or the checks see nothing.
+# At the end the same program without cuguard must show a libcuda, or the checks see nothing; and
+# cargo must refuse a program with two versions of the door, which would link without a word and
+# then cross their tables.
 #
 # Usage: scripts/check-linking.sh            needs cargo, cc, readelf; a few minutes
 set -euo pipefail
@@ -157,6 +159,21 @@ if readelf -dW "$target/project/debug/program" | grep -qE 'NEEDED.*libcuda'; the
     echo "ok      the same program without cuguard needs libcuda"
 else
     fail "a program without cuguard shows no libcuda: the checks above see nothing"
+fi
+
+# The same program with the next version of the door beside this one.
+mkdir "$scratch/next"
+cp -r Cargo.toml Cargo.lock crates src tests benches examples kernels "$scratch/next/"
+sed -i 's/^version = "[0-9.]*"$/version = "99.0.0"/' "$scratch/next/Cargo.toml"
+sed -i 's/version = "[0-9.]*" }$/version = "99.0.0" }/' "$scratch/next/Cargo.toml"
+sed -i "/^cust = /a other = { package = \"cuguard-driver\", path = \"$scratch/next/crates/driver\" }" \
+    "$scratch/project/Cargo.toml"
+if output=$(cd "$scratch/project" && cargo metadata --offline --format-version 1 2>&1 >/dev/null); then
+    fail "cargo takes two versions of cuguard-driver in one program"
+elif grep -q 'links to the native library `cuguard-driver`' <<<"$output"; then
+    echo "ok      cargo refuses two versions of the door in one program"
+else
+    fail "two versions of cuguard-driver: $output"
 fi
 
 echo "$checks checked, $failures failed"

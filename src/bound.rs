@@ -16,7 +16,7 @@ use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer};
 
 use crate::custody::Custody;
-use crate::memory::{DeviceBox, DeviceBuffer};
+use crate::memory::{DeviceBox, DeviceBuffer, ManagedBuffer};
 use crate::stream::StreamCore;
 
 /// Ties a type to exactly one scope: invariant in the lifetime, so that it becomes neither shorter
@@ -25,6 +25,31 @@ type Brand<'scope, T> = PhantomData<fn(&'scope [T]) -> &'scope [T]>;
 
 /// Memory on the device, to be read by the work of a scope; see
 /// [`Scope::bind`](crate::Scope::bind).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, DeviceBuffer, Stream};
+/// # let context = Context::new(0)?;
+/// # let stream = Stream::new(&context)?;
+/// use cuguard::{DeviceMut, DeviceRef, Result, Scope};
+///
+/// // A function that gives work to a scope:
+/// fn twice<'s>(
+///     s: &Scope<'s, '_>,
+///     to: DeviceMut<'s, u32>,
+///     from: &DeviceRef<'s, u32>,
+/// ) -> Result<()> {
+///     let (mut front, mut back) = to.split_at(from.len());
+///     s.copy(&mut front, from)?;
+///     s.copy(&mut back, from)
+/// }
+///
+/// let from = DeviceBuffer::from_slice(&context, &[1, 2])?;
+/// let mut to = DeviceBuffer::zeroed(&context, 4)?;
+/// stream.scope(|s| twice(s, s.bind_mut(&mut to)?, &s.bind(&from)?))?;
+/// assert_eq!(to.to_vec()?, [1, 2, 1, 2]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 pub struct DeviceRef<'scope, T> {
     /// First the address: a kernel's parameter is read from here.
     address: CUdeviceptr,
@@ -342,5 +367,20 @@ impl<T: DeviceCopy> Bindable for DeviceBox<T> {
 
     fn place(&self) -> Place<'_> {
         self.as_buffer().place()
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for ManagedBuffer<T> {}
+
+impl<T: DeviceCopy> Bindable for ManagedBuffer<T> {
+    type Value = T;
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            address: self.as_device_ptr().as_raw(),
+            len: self.len(),
+            custody: self.custody(),
+            home: None,
+        }
     }
 }

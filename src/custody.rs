@@ -23,6 +23,7 @@ use crate::exit;
 use crate::raw;
 use crate::registry::{About, Key, Kind, Occasion, Registry, Snapshot};
 use crate::report::{self, ReportSettings};
+use crate::scope_end;
 
 /// Where the driver's context comes from, and so how it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,9 +175,16 @@ impl Custody {
         let pushed = code.is_success();
         keep(self.check(operation, "cuCtxPushCurrent", code, None));
         if pushed {
-            // SAFETY: the context is current.
-            let code = unsafe { api::cuCtxSynchronize() };
-            keep(self.check(operation, "cuCtxSynchronize", code, None));
+            // Scopes count on this wait, so one that is refused is tried again.
+            for _ in 0..scope_end::REFUSALS {
+                // SAFETY: the context is current.
+                let code = unsafe { api::cuCtxSynchronize() };
+                keep(self.check(operation, "cuCtxSynchronize", code, None));
+                if code.is_success() {
+                    break;
+                }
+                std::thread::sleep(scope_end::PAUSE);
+            }
         }
         report::emit(&self.snapshot(occasion), &self.report);
         if pushed {

@@ -43,6 +43,13 @@ pub struct Event {
 impl Event {
     /// An event that can be waited for and timed.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let event = cuguard::Event::new(&context)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or what the driver says.
@@ -145,6 +152,16 @@ impl Event {
 
     /// Waits until the event has happened. One that was never recorded has.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let event = cuguard::Event::new(&context)?;
+    /// event.record(&stream)?;
+    /// event.synchronize()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
@@ -232,6 +249,14 @@ impl Event {
 
     /// Destroys the event and tells whether the driver took it. Drop does the same and files what
     /// the driver refused for the report.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// cuguard::Event::new(&context)?.close()?;
+    /// assert_eq!(context.live_count(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -140,6 +140,7 @@ mod custody;
 mod error;
 mod event;
 mod exit;
+mod fill;
 mod launch;
 mod memory;
 mod module;

@@ -73,6 +73,13 @@ fn to_c(operation: &'static str, text: &str) -> Result<CString> {
 impl Module {
     /// Compiles and loads a text in PTX, the driver's assembly language.
     ///
+    /// ```no_run
+    /// # let context = cuguard::Context::new(0)?;
+    /// let text = std::fs::read_to_string("kernels/saxpy.ptx").expect("a file with PTX");
+    /// let module = cuguard::Module::from_ptx(&context, &text)?.named("saxpy");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::InteriorNul`]; [`Error::NoKernels`] on the simulated GPU; [`Error::Compile`], with
@@ -102,6 +109,14 @@ impl Module {
     ///
     /// The bytes must be a whole and sound image: the driver believes the sizes that it finds in
     /// them.
+    ///
+    /// ```no_run
+    /// # let context = cuguard::Context::new(0)?;
+    /// let image = std::fs::read("kernels/saxpy.cubin").expect("what nvcc -cubin made");
+    /// // SAFETY: whole, as the compiler wrote it.
+    /// let module = unsafe { cuguard::Module::from_image(&context, &image)? };
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[track_caller]
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
         // SAFETY: the caller vouches for the image.
@@ -188,6 +203,13 @@ impl Module {
 
     /// A kernel of the module, by the name that it has there: that of the source where it was
     /// declared `extern "C"`.
+    ///
+    /// ```no_run
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let module = cuguard::Module::from_ptx(&context, "")?;
+    /// let saxpy = module.function("saxpy")?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -5,9 +5,7 @@
 //! sees to it that nothing is freed or looked at that the device still works on.
 
 use std::marker::PhantomData;
-use std::mem;
 
-use bytemuck::{NoUninit, Pod, Zeroable};
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 use cust::memory::DeviceCopy;
@@ -154,6 +152,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Binds memory on the device that this scope's work reads.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let mut output = [0; 3];
+    /// stream.scope(|s| {
+    ///     let data = s.bind(&buffer)?;
+    ///     s.download(&data, &mut s.bind_host_mut(&mut output))
+    /// })?;
+    /// assert_eq!(output, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`]; for memory that was allocated on another
@@ -165,6 +178,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Binds memory on the device that this scope's work reads and writes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// stream.scope(|s| {
+    ///     let mut data = s.bind_mut(&mut buffer)?;
+    ///     s.fill(&mut data, 7)
+    /// })?;
+    /// assert_eq!(buffer.to_vec()?, [7; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -180,12 +207,42 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Binds host memory that this scope's work reads: ordinary memory, or page-locked memory such
     /// as a [`PinnedBuffer`](crate::PinnedBuffer).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let (input, mut buffer) = (vec![1, 2, 3], DeviceBuffer::zeroed(&context, 3)?);
+    /// stream.scope(|s| {
+    ///     let input = s.bind_host(&input);
+    ///     s.upload(&mut s.bind_mut(&mut buffer)?, &input)
+    /// })?;
+    /// assert_eq!(buffer.to_vec()?, input);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn bind_host<T: DeviceCopy>(&self, values: &'scope [T]) -> HostRef<'scope, T> {
         HostRef::new(values)
     }
 
     /// Binds host memory that this scope's work reads and writes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let (mut host, mut buffer) = ([1, 2, 3], DeviceBuffer::zeroed(&context, 3)?);
+    /// stream.scope(|s| {
+    ///     let (mut host, mut data) = (s.bind_host_mut(&mut host), s.bind_mut(&mut buffer)?);
+    ///     s.upload(&mut data, &host)?;
+    ///     s.fill(&mut data, 7)?;
+    ///     s.download(&data, &mut host)
+    /// })?;
+    /// assert_eq!(host, [7; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn bind_host_mut<T: DeviceCopy>(&self, values: &'scope mut [T]) -> HostMut<'scope, T> {
         HostMut::new(values)
@@ -307,94 +364,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // SAFETY: both sides have this many bytes, and are borrowed until the stream has been
             // waited for. They do not overlap: `to` is exclusive.
             unsafe { api::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) }
-        })
-    }
-
-    /// Sets every byte to zero.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ContextClosed`], or what the driver says.
-    pub fn zero<T: DeviceCopy + Zeroable>(&self, to: &mut DeviceMut<'scope, T>) -> Result<()> {
-        // All of its bytes are zero in a value that is valid.
-        self.fill_with("Scope::zero", to, 0)
-    }
-
-    /// Sets every byte to `byte`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ContextClosed`], or what the driver says.
-    pub fn fill_bytes<T: DeviceCopy + Pod>(
-        &self,
-        to: &mut DeviceMut<'scope, T>,
-        byte: u8,
-    ) -> Result<()> {
-        // Whatever bytes there are make a value that is valid.
-        self.fill_with("Scope::fill_bytes", to, byte)
-    }
-
-    fn fill_with<T>(
-        &self,
-        operation: &'static str,
-        to: &mut DeviceMut<'scope, T>,
-        byte: u8,
-    ) -> Result<()> {
-        let (to, bytes) = (*to.address(), to.bytes());
-        self.submit(operation, Some(bytes), "cuMemsetD8Async", |stream| {
-            // SAFETY: there are this many bytes, borrowed until the stream has been waited for.
-            unsafe { api::cuMemsetD8Async(to, byte, bytes, stream) }
-        })
-    }
-
-    /// Sets every value to `value`, which must have 1, 2 or 4 bytes; others do not compile.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, DeviceBuffer, Stream};
-    /// # let context = Context::new(0)?;
-    /// # let stream = Stream::new(&context)?;
-    /// let mut buffer = DeviceBuffer::zeroed(&context, 3)?;
-    /// stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1.5_f32))?;
-    /// assert_eq!(buffer.to_vec()?, [1.5; 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ContextClosed`], or what the driver says.
-    pub fn fill<T: DeviceCopy + NoUninit>(
-        &self,
-        to: &mut DeviceMut<'scope, T>,
-        value: T,
-    ) -> Result<()> {
-        const {
-            assert!(
-                matches!(mem::size_of::<T>(), 1 | 2 | 4),
-                "a value of 1, 2 or 4 bytes"
-            );
-        }
-        let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
-        let function = match mem::size_of::<T>() {
-            1 => "cuMemsetD8Async",
-            2 => "cuMemsetD16Async",
-            _ => "cuMemsetD32Async",
-        };
-        self.submit("Scope::fill", Some(bytes), function, |stream| {
-            let value = bytemuck::bytes_of(&value);
-            // SAFETY: there are `count` values of that size, borrowed until the stream has been
-            // waited for. They are aligned to it: the driver's memory is, and each part of it.
-            unsafe {
-                match *value {
-                    [a] => api::cuMemsetD8Async(to, a, count, stream),
-                    [a, b] => api::cuMemsetD16Async(to, u16::from_ne_bytes([a, b]), count, stream),
-                    [a, b, c, d] => {
-                        let value = u32::from_ne_bytes([a, b, c, d]);
-                        api::cuMemsetD32Async(to, value, count, stream)
-                    }
-                    _ => CUresult::INVALID_VALUE,
-                }
-            }
         })
     }
 

@@ -29,8 +29,8 @@ use crate::stream::StreamCore;
 
 const OPERATION: &str = "Stream::scope";
 /// How often everything must be refused before the context counts as broken, with a pause each.
-const REFUSALS: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const REFUSALS: u32 = 10;
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits when it goes, also by a panic.
 #[derive(Debug)]

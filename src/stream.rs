@@ -266,6 +266,16 @@ impl Stream {
 
     /// Whether the device has done all that the stream was given. Does not wait.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?;
+    /// while !stream.is_idle()? {
+    ///     std::thread::yield_now(); // or something useful
+    /// }
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.

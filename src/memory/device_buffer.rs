@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Kind};
+use crate::scope_end;
 use crate::stream::StreamCore;
 
 /// The bytes of so many `T`.
@@ -231,10 +232,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// block would not wait for it.
     fn settle(&self, entered: &Entered<'_>) -> Result<()> {
         let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
-        // SAFETY: the stream lives as long as this buffer.
-        entered.check("cuStreamSynchronize", unsafe {
-            api::cuStreamSynchronize(stream)
-        })
+        scope_end::settle(entered, stream)
     }
 
     fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Memory that host and device both reach.
 
 use std::mem;
+use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use cuguard_driver::api;
@@ -9,7 +10,7 @@ use cust::memory::{DeviceCopy, DevicePointer};
 
 use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::key;
+use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::registry::{Entry, Kind};
@@ -44,6 +45,7 @@ use crate::registry::{Entry, Kind};
 #[derive(Debug)]
 pub struct ManagedBuffer<T: DeviceCopy> {
     len: usize,
+    custody: Arc<Custody>,
     claim: Option<Claim>,
     values: std::marker::PhantomData<T>,
 }
@@ -90,6 +92,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         drop(entered);
         Ok(Self {
             len,
+            custody: custody.clone(),
             claim,
             values: std::marker::PhantomData,
         })
@@ -138,12 +141,14 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
     fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        match &self.claim {
-            Some(claim) if !std::sync::Arc::ptr_eq(claim.custody(), context.custody()) => {
-                Err(Error::WrongContext { operation })
-            }
-            _ => context.custody().enter(operation).map(|_| ()),
+        if !Arc::ptr_eq(&self.custody, context.custody()) {
+            return Err(Error::WrongContext { operation });
         }
+        self.custody.enter(operation).map(|_| ())
+    }
+
+    pub(crate) fn custody(&self) -> &Arc<Custody> {
+        &self.custody
     }
 
     /// The values, for the host.

@@ -55,12 +55,12 @@ fn step<const BIT: usize>(number: usize, levels: usize, registry: &Registry, add
 #[ignore = "a measurement"]
 fn cost_of_a_pair() {
     for (level, pairs) in [
-        (Level::Counts, 5_000_000),
-        (Level::Sites, 2_000_000),
-        (Level::Stacks, 100_000),
+        (Level::Counts, 500_000),
+        (Level::Sites, 200_000),
+        (Level::Stacks, 10_000),
     ] {
         let registry = Registry::new(level, 64);
-        let nanoseconds = deeper(12, &mut || {
+        let round = || {
             let start = Instant::now();
             for i in 0..pairs {
                 let key = key(black_box(0x7f00_0000_0000 + (i % 1000) * 512));
@@ -68,7 +68,10 @@ fn cost_of_a_pair() {
                 black_box(registry.remove(key, 512));
             }
             start.elapsed().as_nanos() as f64 / pairs as f64
-        });
+        };
+        // The best of some rounds: what other programs on the machine do is not to be measured.
+        let best = |best: f64, _| deeper(12, &mut || round()).min(best);
+        let nanoseconds = (0..10).fold(f64::INFINITY, best);
         println!("{level:>7}: {nanoseconds:7.1} ns for insert + remove");
     }
 }

@@ -149,7 +149,11 @@ fn insert(registry: &Registry, model: &mut Model, key: Key, bytes: u16) {
         return;
     }
     let recorded = registry.level() != Level::Counts;
-    let type_name = if bytes % 2 == 0 { "even" } else { "odd" };
+    let type_name = if bytes.is_multiple_of(2) {
+        "even"
+    } else {
+        "odd"
+    };
     let bytes = if key.kind.is_memory() {
         u64::from(bytes)
     } else {

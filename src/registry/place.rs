@@ -15,6 +15,11 @@ use dashmap::{DashMap, Entry};
 use super::names::{BuildMix, SHARDS, mix};
 
 /// The most frames of a stack that are recorded, whatever depth is asked for.
+///
+/// ```
+/// let settings = cuguard::ReportSettings::text().depth(1000);
+/// assert_eq!(settings.wanted_depth(), cuguard::MAX_DEPTH);
+/// ```
 pub const MAX_DEPTH: usize = 128;
 
 /// Frames of this crate and of the unwinder lie on top of each stack. They are recorded in addition

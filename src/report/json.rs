@@ -355,8 +355,10 @@ mod tests {
 
     #[test]
     fn rows_can_be_limited() {
-        let mut snapshot = Snapshot::default();
-        snapshot.leaks = vec![Group::new(Kind::Device, "f32", 1, 1); 5];
+        let snapshot = Snapshot {
+            leaks: vec![Group::new(Kind::Device, "f32", 1, 1); 5],
+            ..Snapshot::default()
+        };
         let json = render(&Prepared::new(&snapshot, &Suppressions::NONE), Some(2));
         let value = read(&json).unwrap();
         assert_eq!(value["leaks"].items().len(), 2);

@@ -159,7 +159,7 @@ impl ReportSettings {
             let Some(value) = std::env::var_os(VARIABLE) else {
                 return Self::off();
             };
-            let (mut settings, mut problems) = match value.into_string() {
+            let (settings, problems) = match value.into_string() {
                 Ok(text) => Self::parse(&text),
                 Err(value) => {
                     let text = value.to_string_lossy();
@@ -168,15 +168,13 @@ impl ReportSettings {
                     (settings, problems)
                 }
             };
-            problems.extend(settings.load_suppressions());
             output::tell(&problems);
             settings
         })
     }
 
     /// Reads a list of words as `LEAK_REPORT` has it. What cannot be used is answered beside the
-    /// settings that the rest makes. Files of suppressions are read later, when a context gets the
-    /// settings.
+    /// settings that the rest makes. Files of suppressions are read at once.
     ///
     /// ```
     /// let (settings, problems) = cuguard::ReportSettings::parse("1,colour=purple,max=3");
@@ -187,7 +185,9 @@ impl ReportSettings {
     /// );
     /// ```
     pub fn parse(text: &str) -> (Self, Vec<Problem>) {
-        parse::parse(text)
+        let (mut settings, mut problems) = parse::parse(text);
+        problems.extend(settings.load_suppressions());
+        (settings, problems)
     }
 
     /// Into a file instead of standard error.
@@ -372,9 +372,8 @@ mod tests {
 
     #[test]
     fn a_file_of_suppressions_that_is_not_there_is_named() {
-        let (mut settings, problems) = ReportSettings::parse("1,suppress=/does/not/exist");
-        assert!(problems.is_empty());
-        let problems = settings.load_suppressions();
+        let (settings, problems) = ReportSettings::parse("1,suppress=/does/not/exist");
+        assert!(settings.is_on() && settings.suppress_files.is_empty());
         assert!(matches!(&problems[..], [Problem::CannotRead { .. }]));
         let text = problems[0].to_string();
         assert!(

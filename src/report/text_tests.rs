@@ -110,8 +110,10 @@ fn nothing_to_tell_is_one_line() {
     };
     let start = "cuguard: context 1 (primary) on device 0, NVIDIA H200, closed: nothing leaked";
     assert_eq!(snapshot.to_string(), start);
-    let mut totals = Totals::default();
-    totals.made = 3;
+    let totals = Totals {
+        made: 3,
+        ..Totals::default()
+    };
     snapshot.totals.push((Kind::Event, totals));
     assert_eq!(
         snapshot.to_string(),

@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 
+use cuguard::driver::LoadError;
+
 use crate::case::{Case, On};
 use crate::cases;
 use crate::driver::*;
+use crate::runner::Missing;
 
 /// Runs one case in this process.
 pub(crate) fn run(name: &str, on: On) -> ExitCode {
@@ -19,26 +22,32 @@ pub(crate) fn run(name: &str, on: On) -> ExitCode {
 }
 
 /// Loads the driver that the environment selects and tells on standard output what it is: the
-/// word for [`On`], and a description. Without a driver, or without a device, tells why on
-/// standard output and fails.
-pub(crate) fn describe() -> ExitCode {
+/// word for [`On`], and a description. Without a driver or a device, and with a driver that does
+/// not work, tells why on standard output and answers the exit code of [`Missing`].
+pub(crate) fn describe() -> u8 {
     match description() {
         Ok((on, text)) => {
             println!("{}\n{text}", on.word());
-            ExitCode::SUCCESS
+            0
         }
-        Err(reason) => {
-            println!("{reason}");
-            ExitCode::FAILURE
+        Err(missing) => {
+            println!("{}", missing.reason());
+            missing.exit_code()
         }
     }
 }
 
-fn description() -> Result<(On, String), String> {
-    let loaded = cuguard::driver::load().map_err(|error| error.one_line())?;
-    let started = cuInit(0);
-    if !started.is_success() {
-        return Err(format!("cuInit answered {started}"));
+fn description() -> Result<(On, String), Missing> {
+    let loaded = cuguard::driver::load().map_err(|error| match error {
+        LoadError::NoDriver { .. } => Missing::Absent(error.one_line()),
+        _ => Missing::Broken(error.one_line()),
+    })?;
+    match cuInit(0) {
+        CUresult::SUCCESS => {}
+        code @ CUresult::NO_DEVICE => {
+            return Err(Missing::Absent(format!("cuInit answered {code}")));
+        }
+        code => return Err(Missing::Broken(format!("cuInit answered {code}"))),
     }
     let (mut device, mut name) = (0, [0 as c_char; 256]);
     for result in [
@@ -46,7 +55,8 @@ fn description() -> Result<(On, String), String> {
         cuDeviceGetName(name.as_mut_ptr(), 256, device),
     ] {
         if !result.is_success() {
-            return Err(format!("the first device answered {result}"));
+            let reason = format!("the first device answered {result}");
+            return Err(Missing::Broken(reason));
         }
     }
     if loaded.kind() == cuguard::driver::DriverKind::Simulated {

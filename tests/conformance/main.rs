@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(args::Command::Child { case, on }) => child::run(&case, on),
-        Ok(args::Command::Describe) => child::describe(),
+        Ok(args::Command::Describe) => ExitCode::from(child::describe()),
         Ok(args::Command::Run(options)) => report::run(&options),
         Err(message) => {
             eprintln!("conformance: {message}\n\n{}", args::HELP);

@@ -1,12 +1,13 @@
 //! Runs the chosen cases on the chosen drivers and tells what came of it.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use crate::args::Options;
 use crate::case::Entry;
 use crate::cases;
-use crate::runner::{Outcome, Target, run_all};
+use crate::runner::{Missing, Outcome, Target, run_all};
 
 /// A driver, the cases' outcomes on it, and the name that its transcript file ends in.
 struct Round {
@@ -55,7 +56,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 /// The drivers to run on, each with the suffix of its transcript, and why a real GPU is not among
 /// them if it is not.
-type Targets = (Vec<(Target, &'static str)>, Option<String>);
+pub(crate) type Targets = (Vec<(Target, &'static str)>, Option<String>);
 
 fn find_targets(asked: Option<&str>) -> Result<Targets, String> {
     let variable = std::env::var("CUGUARD_DRIVER").ok();
@@ -65,23 +66,10 @@ fn find_targets(asked: Option<&str>) -> Result<Targets, String> {
         "CUGUARD_DRIVER"
     };
     match asked.or(variable.as_deref()).unwrap_or("auto") {
-        "auto" | "" => {
-            let simulation = Target::find("sim")?;
-            let mut targets = vec![(simulation, "sim")];
-            let absent = match Target::find("real") {
-                Ok(found) if found.on.simulated() => {
-                    Some(format!("the installed driver is a {}", found.description))
-                }
-                Ok(real) => {
-                    targets.push((real, "real"));
-                    None
-                }
-                Err(reason) => Some(reason),
-            };
-            Ok((targets, absent))
-        }
+        "auto" | "" => both(Target::find("sim"), Target::find("real")),
         one => {
-            let target = Target::find(one).map_err(|reason| format!("{source}={one}: {reason}"))?;
+            let target = Target::find(one)
+                .map_err(|missing| format!("{source}={one}: {}", missing.reason()))?;
             let absent = target
                 .on
                 .simulated()
@@ -90,6 +78,31 @@ fn find_targets(asked: Option<&str>) -> Result<Targets, String> {
             Ok((vec![(target, suffix)], absent))
         }
     }
+}
+
+/// Both drivers. There need not be a real GPU; but a driver that is installed must work, and the
+/// simulated GPU must always.
+pub(crate) fn both(
+    simulation: Result<Target, Missing>,
+    real: Result<Target, Missing>,
+) -> Result<Targets, String> {
+    let simulation =
+        simulation.map_err(|missing| format!("the simulated GPU: {}", missing.reason()))?;
+    let mut targets = vec![(simulation, "sim")];
+    let absent = match real {
+        Ok(found) if found.on.simulated() => {
+            Some(format!("the installed driver is a {}", found.description))
+        }
+        Ok(real) => {
+            targets.push((real, "real"));
+            None
+        }
+        Err(Missing::Absent(reason)) => Some(reason),
+        Err(Missing::Broken(reason)) => {
+            return Err(format!("the installed driver does not work: {reason}"));
+        }
+    };
+    Ok((targets, absent))
 }
 
 fn run_on(
@@ -197,16 +210,59 @@ fn transcript(outcome: &Outcome, entry: &Entry) -> Vec<String> {
     }
 }
 
+/// How many cases two drivers agree in. Cases that one of them did not run count nowhere.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    agree: usize,
+    declared: usize,
+    different: usize,
+}
+
+impl Agreement {
+    /// Counts a case, and tells whether the two drivers differ in it.
+    pub(crate) fn count(&mut self, one: &Outcome, other: &Outcome, entry: &Entry) -> bool {
+        if one.ignored.is_some() || other.ignored.is_some() {
+            return false;
+        }
+        if entry.differs_on_simulation.is_some() {
+            self.declared += 1;
+            return false;
+        }
+        let differs = one.observed != other.observed;
+        if differs {
+            self.different += 1;
+        } else {
+            self.agree += 1;
+        }
+        differs
+    }
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the two drivers agree in {}", count_of_cases(self.agree))?;
+        match self.declared {
+            0 => {}
+            1 => f.write_str("; 1 differs by declaration")?,
+            more => write!(f, "; {more} differ by declaration")?,
+        }
+        match self.different {
+            0 => Ok(()),
+            1 => f.write_str("; 1 differs"),
+            more => write!(f, "; {more} differ"),
+        }
+    }
+}
+
 /// Whether both rounds observed the same; tells where they did not.
 fn compare(first: &Round, second: &Round, chosen: &[Entry]) -> bool {
-    let mut different = 0;
+    let mut agreement = Agreement::default();
     let pairs = first.outcomes.iter().zip(&second.outcomes);
     for ((one, other), entry) in pairs.zip(chosen) {
-        let (ours, theirs) = (transcript(one, entry), transcript(other, entry));
-        if ours == theirs {
+        if !agreement.count(one, other, entry) {
             continue;
         }
-        different += 1;
+        let (ours, theirs) = (&one.observed, &other.observed);
         println!("\ncase {} differs:", entry.name);
         for line in ours.iter().filter(|line| !theirs.contains(line)) {
             println!("    {}: {line}", first.target.description);
@@ -215,16 +271,8 @@ fn compare(first: &Round, second: &Round, chosen: &[Entry]) -> bool {
             println!("    {}: {line}", second.target.description);
         }
     }
-    if different == 0 {
-        let count = count_of_cases(chosen.len());
-        println!("\nthe two drivers agree in {count}");
-    } else {
-        println!(
-            "\nthe two drivers differ in {different} of {}",
-            count_of_cases(chosen.len())
-        );
-    }
-    different == 0
+    println!("\n{agreement}");
+    agreement.different == 0
 }
 
 /// Writes the transcripts. Whether that worked.

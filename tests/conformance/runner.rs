@@ -1,6 +1,8 @@
 //! Runs cases as child processes, and makes outcomes of what the children report.
 
+use std::ffi::{c_int, c_ulong};
 use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,20 +21,54 @@ pub(crate) struct Target {
     pub(crate) description: String,
 }
 
+/// Why cases cannot run on a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// There is no driver, or it says that there is no GPU: nothing is wrong.
+    Absent(String),
+    /// There is a driver, and it does not work.
+    Broken(String),
+}
+
+impl Missing {
+    /// In words.
+    pub(crate) fn reason(&self) -> &str {
+        let (Missing::Absent(reason) | Missing::Broken(reason)) = self;
+        reason
+    }
+
+    /// How a child tells its parent which of the two it is.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Missing::Absent(_) => 3,
+            Missing::Broken(_) => 1,
+        }
+    }
+}
+
 impl Target {
     /// Asks a child what the driver chosen by `choice` is. The error tells why there is none.
-    pub(crate) fn find(choice: &str) -> Result<Target, String> {
-        let ended = start(choice, &["--describe"], Duration::from_secs(120))?;
+    pub(crate) fn find(choice: &str) -> Result<Target, Missing> {
+        let limit = Duration::from_secs(120);
+        let ended = start(choice, &["--describe"], limit).map_err(Missing::Broken)?;
+        Target::read(choice, &ended)
+    }
+
+    /// Reads what a child told about the driver chosen by `choice`.
+    pub(crate) fn read(choice: &str, ended: &Ended) -> Result<Target, Missing> {
         let mut lines = ended.out.lines();
         if !ended.success() {
-            let reason = ended.out.trim();
-            return Err(if reason.is_empty() {
-                format!("the driver ended the process ({})", ended.how())
+            let absent = Missing::Absent(ended.out.trim().to_owned());
+            return Err(if absent.reason().is_empty() {
+                let how = ended.how();
+                Missing::Broken(format!("the driver ended the process ({how})"))
+            } else if ended.status.code() == Some(absent.exit_code().into()) {
+                absent
             } else {
-                reason.to_owned()
+                Missing::Broken(absent.reason().to_owned())
             });
         }
-        let on = On::from_word(lines.next().unwrap_or_default())?;
+        let on = On::from_word(lines.next().unwrap_or_default()).map_err(Missing::Broken)?;
         Ok(Target {
             choice: choice.to_owned(),
             on,
@@ -112,7 +148,7 @@ fn run_one(entry: &Entry, target: &Target) -> Outcome {
 
 impl Outcome {
     /// Reads what the child reported, and how it ended.
-    fn judge(&mut self, ended: &Ended, seconds: u64) {
+    pub(crate) fn judge(&mut self, ended: &Ended, seconds: u64) {
         let mut deadly = None;
         let mut at_end = false;
         for line in ended.out.lines() {
@@ -148,17 +184,19 @@ impl Outcome {
             self.observed.push(format!("{what}: {REFUSED}"));
         } else if !at_end || !ended.success() {
             self.failures.push(format!("ended early: {}", ended.how()));
+        } else if self.observed.is_empty() {
+            self.failures.push("observed nothing".to_owned());
         }
     }
 }
 
 /// A child process that has ended.
 #[derive(Debug)]
-struct Ended {
-    status: ExitStatus,
-    out: String,
-    errors: String,
-    timed_out: bool,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) errors: String,
+    pub(crate) timed_out: bool,
 }
 
 impl Ended {
@@ -166,9 +204,10 @@ impl Ended {
         self.status.success()
     }
 
+    /// Whether it died of what it did itself, and was not ended by somebody else (who, short of
+    /// memory, sends another signal).
     fn died(&self) -> bool {
-        use std::os::unix::process::ExitStatusExt;
-        self.status.signal().is_some()
+        matches!(self.status.signal(), Some(SIGSEGV | SIGABRT | SIGBUS))
     }
 
     fn how(&self) -> String {
@@ -180,19 +219,51 @@ impl Ended {
 /// Starts this program again with `arguments`, on the driver that `choice` names, and waits.
 fn start(choice: &str, arguments: &[&str], limit: Duration) -> Result<Ended, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(arguments)
         .env("CUGUARD_DRIVER", choice)
         // The expectations are about the simulated GPU as it is by default.
-        .env_remove("CUGUARD_SIM")
+        .env_remove("CUGUARD_SIM");
+    run_to_end(command, limit)
+}
+
+/// Runs `command` and waits for its end and the end of all its output. After `limit` it is killed,
+/// with the processes that it has started.
+pub(crate) fn run_to_end(mut command: Command, limit: Duration) -> Result<Ended, String> {
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // A group of its own, of which its children are too.
+        .process_group(0);
+    // Nobody else ends it then, should this program be ended from outside.
+    // SAFETY: between fork and exec, this makes one call that is allowed there.
+    unsafe {
+        command.pre_exec(|| {
+            prctl(PR_SET_PDEATHSIG, SIGKILL as c_ulong);
+            Ok(())
+        })
+    };
+    let end = Instant::now() + limit;
+    let mut child = command
         .spawn()
         .map_err(|error| format!("cannot start a child process: {error}"))?;
     let out = reader(child.stdout.take());
     let errors = reader(child.stderr.take());
-    let (status, timed_out) = wait(&mut child, limit)?;
+    let failed = |error| format!("cannot wait for a child process: {error}");
+    let (status, timed_out) = loop {
+        // A child of the child may live longer than it and hold the pipes.
+        let read = out.is_finished() && errors.is_finished();
+        if read && let Some(status) = child.try_wait().map_err(failed)? {
+            break (status, false);
+        }
+        if Instant::now() >= end {
+            kill_group(&child);
+            break (child.wait().map_err(failed)?, true);
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
     Ok(Ended {
         status,
         out: out.join().unwrap_or_default(),
@@ -201,20 +272,26 @@ fn start(choice: &str, arguments: &[&str], limit: Duration) -> Result<Ended, Str
     })
 }
 
-fn wait(child: &mut Child, limit: Duration) -> Result<(ExitStatus, bool), String> {
-    let end = Instant::now() + limit;
-    let failed = |error| format!("cannot wait for a child process: {error}");
-    loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            return Ok((status, false));
-        }
-        if Instant::now() >= end {
-            // The child may have ended in between; then there is nothing to kill.
-            let _ = child.kill();
-            return Ok((child.wait().map_err(failed)?, true));
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
+/// Kills a child that was not waited for yet, and the rest of its group.
+fn kill_group(child: &Child) {
+    let Ok(group) = i32::try_from(child.id()) else {
+        return;
+    };
+    // All may have ended in between; then there is nothing to kill.
+    // SAFETY: no conditions. Nobody has waited for the child, so its number is still its own.
+    let _ = unsafe { kill(-group, SIGKILL) };
+}
+
+// Signals have these numbers on both kinds of processor that this project runs on.
+const SIGABRT: i32 = 6;
+const SIGBUS: i32 = 7;
+const SIGKILL: i32 = 9;
+const SIGSEGV: i32 = 11;
+const PR_SET_PDEATHSIG: c_int = 1;
+
+unsafe extern "C" {
+    fn kill(process: i32, signal: c_int) -> c_int;
+    fn prctl(operation: c_int, ...) -> c_int;
 }
 
 /// Reads a pipe to its end, on a thread of its own so that the child never waits for it.

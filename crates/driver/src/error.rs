@@ -11,7 +11,7 @@ use crate::driver::Driver;
 /// [`Display`](std::fmt::Display) is for people: for [`NoDriver`](Self::NoDriver) it is several
 /// lines, with everything that was tried and what to do. [`one_line`](Self::one_line) is for logs;
 /// it is also what `cuGetErrorString` answers for `CUDA_ERROR_NO_DEVICE` as long as there is no
-/// driver, so that a plain `cust` program which prints its error prints the reason.
+/// driver. When it was a driver function that tried to load, the error is on stderr too.
 ///
 /// ```
 /// match cuguard_driver::load() {
@@ -37,11 +37,11 @@ pub enum LoadError {
     },
 
     /// The library that was chosen by its path cannot be opened.
-    #[error("cannot open the driver library {}: {reason}", path.display())]
+    #[error("cannot open the driver library{}: {reason}", behind_a_space(path))]
     CannotOpen {
         /// The path, as it was chosen.
         path: PathBuf,
-        /// Why, in the system's words.
+        /// Why, in the system's words where it has some.
         reason: String,
     },
 
@@ -175,6 +175,15 @@ pub(crate) fn summary(tried: &[Attempt]) -> String {
     }
 }
 
+/// The path with a space before it; nothing for an empty path.
+fn behind_a_space(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        String::new()
+    } else {
+        format!(" {}", path.display())
+    }
+}
+
 /// [`LoadError::NoDriver`] for people.
 fn no_driver(tried: &[Attempt]) -> String {
     let mut text = String::from("no CUDA driver was found; tried\n");
@@ -217,6 +226,10 @@ pub enum SelectError {
         /// The driver that is loaded.
         driver: &'static Driver,
     },
+
+    /// The simulated GPU was chosen, but the program was built without it.
+    #[error("{}", LoadError::NoSimulation)]
+    NoSimulation,
 }
 
 #[cfg(test)]

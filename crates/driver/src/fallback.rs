@@ -5,12 +5,15 @@
 //! targets that the door works on, the caller puts the arguments away and takes them back.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::io::Write;
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use cuguard_sys::CUresult;
 
+use crate::error::LoadError;
 use crate::table::Slot;
 
 /// Stands for every function that needs a driver, as long as none is loaded.
@@ -27,12 +30,31 @@ pub(crate) extern "C" fn not_supported() -> CUresult {
 ///
 /// Without a driver the answer is `CUDA_ERROR_NO_DEVICE`. That is not the code that says it best,
 /// but the best one among those that `cust` can tell apart, and [`get_error_string`] gives it the
-/// words that say what happened.
+/// words that say what happened. Many programs never ask for those words, so they also go to
+/// stderr.
 fn driver_function(slot: Slot) -> Result<*const c_void, CUresult> {
     match crate::load() {
         Ok(driver) => Ok(driver.target(slot)),
-        Err(_) => Err(CUresult::NO_DEVICE),
+        Err(error) => {
+            if is_news(&error) {
+                // In one piece, so that other threads' output does not cut it in two. Without a
+                // stderr there is nobody to tell.
+                let _ = std::io::stderr().write_all(format!("cuguard: {error}\n").as_bytes());
+            }
+            Err(CUresult::NO_DEVICE)
+        }
     }
+}
+
+/// Whether this reason comes for the first time: a program that tries again and again is told once.
+fn is_news(error: &LoadError) -> bool {
+    static TOLD: Mutex<Vec<LoadError>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let news = !told.contains(error);
+    if news {
+        told.push(error.clone());
+    }
+    news
 }
 
 /// `cuInit` before a driver is loaded.
@@ -208,6 +230,15 @@ mod tests {
                 assert_eq!(result, CUresult::INVALID_VALUE);
             }
         }
+    }
+
+    #[test]
+    fn a_reason_is_news_once() {
+        let error = |path: &str| LoadError::NotADriver { path: path.into() };
+        assert!(is_news(&error("/a")));
+        assert!(!is_news(&error("/a")));
+        assert!(is_news(&error("/b")));
+        assert!(!is_news(&error("/a")));
     }
 
     #[test]

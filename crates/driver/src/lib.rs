@@ -46,9 +46,11 @@
 //! # When there is none
 //!
 //! [`load`] answers a [`LoadError`] that lists what was tried and what to do. The three functions
-//! that load answer `CUDA_ERROR_NO_DEVICE`, and `cuGetErrorString` gives that code the error's one
-//! line, so that a plain `cust` program which prints its error prints the reason. A function that
-//! the loaded driver lacks answers `CUDA_ERROR_NOT_SUPPORTED`; [`Driver::missing`] lists them.
+//! that load write it to stderr, once for each different reason, and answer
+//! `CUDA_ERROR_NO_DEVICE`; `cuGetErrorString` gives that code the error's one line. So a plain
+//! `cust` program tells the reason, whether it prints its error, unwraps it or returns it from
+//! `main`. A function that the loaded driver lacks answers `CUDA_ERROR_NOT_SUPPORTED`;
+//! [`Driver::missing`] lists them.
 //!
 //! # Limits
 //!
@@ -59,6 +61,15 @@
 //! - The symbols are hidden: they serve the program or shared library that this crate is linked
 //!   into and nobody else. `cust` and this crate must therefore be linked into the same one, which
 //!   is what happens unless `-C prefer-dynamic` is in use.
+//! - A program that is linked statically with glibc (`-C target-feature=+crt-static`) is not
+//!   supported. It may work where the glibc that it was built with is also installed: a library
+//!   that such a program loads brings that in, as a second copy.
+//! - Other crates of the program may ask the linker for `-lcuda` too. What they call of the 353
+//!   functions comes through the door. For any other function there is no symbol here: the linker
+//!   stops with "undefined symbol" or, where it finds a real `libcuda.so`, takes the function from
+//!   there, and then the program needs that library to start.
+//! - There is one version of this crate in a program: two would define the same symbols and fill
+//!   two tables. Cargo refuses to build such a program (`links = "cuguard-driver"`).
 //! - `CUGUARD_DRIVER` names code that the process will run, like `LD_LIBRARY_PATH` does. A program
 //!   that runs with more rights than its user must call [`select`].
 

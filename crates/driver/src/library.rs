@@ -5,6 +5,7 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit, transmute};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::ptr;
 
 use cuguard_sys::CUresult;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -35,10 +36,14 @@ const PLACES: &[&str] = &[
     "/usr/lib64/libcuda.so.1",
 ];
 
+/// Why something that is neither a file nor a folder is not opened: to open a pipe takes until
+/// somebody writes to it.
+const NOT_REGULAR: &str = "is not a regular file";
+
 /// A library that calls itself a simulation exports a symbol of this name.
 const SIMULATION_MARK: &str = "cuguard_simulated_gpu";
 
-/// A library with a function `cuInit`.
+/// A library that defines a function `cuInit`.
 pub(crate) struct DriverLibrary {
     /// Never closed: the slots point into it, and a driver has threads of its own.
     library: ManuallyDrop<Library>,
@@ -59,8 +64,9 @@ impl DriverLibrary {
         let by_name = std::iter::once(Path::new(SONAME));
         for library in by_name.chain(PLACES.iter().map(Path::new)) {
             let present = library.is_absolute() && library.exists();
-            if library.is_absolute() && !present {
-                tried.push(Attempt::new(library, "no such file", present));
+            if library.is_absolute() && !library.is_file() {
+                let reason = if present { NOT_REGULAR } else { "no such file" };
+                tried.push(Attempt::new(library, reason, present));
                 continue;
             }
             match Self::open(library.as_os_str()) {
@@ -83,12 +89,16 @@ impl DriverLibrary {
             path: path.to_path_buf(),
             reason,
         };
+        if path.as_os_str().is_empty() {
+            return Err(cannot("the path is empty".to_owned()));
+        }
         // With a slash in it, the system's loader takes it as a path and searches nowhere else.
         let file = explicit(path);
-        // Said here because the loader says it in a roundabout way.
+        // Said here because the loader says it in a roundabout way, and waits for a pipe's writer.
         match file.metadata() {
             Err(error) => return Err(cannot(without_number(&error.to_string()))),
             Ok(metadata) if metadata.is_dir() => return Err(cannot("Is a directory".to_owned())),
+            Ok(metadata) if !metadata.is_file() => return Err(cannot(NOT_REGULAR.to_owned())),
             Ok(_) => {}
         }
         Self::open(file.as_os_str()).map_err(|refusal| match refusal {
@@ -107,6 +117,14 @@ impl DriverLibrary {
         let Some(init) = find(&library, "cuInit") else {
             return Err(Refusal::NotADriver);
         };
+        let library = Library::into_raw(library);
+        // A library that is linked against a driver gives the driver's `cuInit`.
+        let defined_there = defines(library, init);
+        // SAFETY: this is where the handle came from, and it is used nowhere else.
+        let library = unsafe { Library::from_raw(library) };
+        if !defined_there {
+            return Err(Refusal::NotADriver);
+        }
         Ok(Self {
             path: file_of(init),
             kind: match find(&library, SIMULATION_MARK) {
@@ -154,13 +172,45 @@ impl DriverLibrary {
     }
 }
 
-/// The address of a symbol.
+/// The address of a symbol, in the library or, as the system's loader searches, in one that it is
+/// linked against.
 fn find(library: &Library, name: &str) -> Option<*const c_void> {
     // SAFETY: the symbol is only used as an address here.
     let symbol = unsafe { library.get::<*const c_void>(name) }.ok()?;
     let address = symbol.as_raw_ptr();
     (!address.is_null()).then_some(address.cast_const())
 }
+
+/// Whether `address` lies in the library behind `handle` itself, and not in one that it is linked
+/// against. True where the loader does not tell.
+fn defines(handle: *mut c_void, address: *const c_void) -> bool {
+    // The loader's own note about a library: one for each that is loaded.
+    let mut of_library = ptr::null_mut::<c_void>();
+    // SAFETY: the handle is that of an open library; this request writes one pointer.
+    let told = unsafe {
+        libc::dlinfo(
+            handle,
+            libc::RTLD_DI_LINKMAP,
+            (&raw mut of_library).cast::<c_void>(),
+        )
+    };
+    let mut of_address = ptr::null_mut::<c_void>();
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked for; `info` can be written to, and this request writes one
+    // pointer.
+    let found = unsafe {
+        libc::dladdr1(
+            address,
+            info.as_mut_ptr(),
+            &raw mut of_address,
+            RTLD_DL_LINKMAP,
+        )
+    };
+    told != 0 || found == 0 || of_library == of_address
+}
+
+/// Asks `dladdr1` for the loader's note about a library (glibc's `dlfcn.h`).
+const RTLD_DL_LINKMAP: c_int = 2;
 
 /// The file that the loader took `address` from.
 fn file_of(address: *const c_void) -> Option<PathBuf> {
@@ -200,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_bare_file_name_is_a_file_here_and_not_a_library_to_search_for() {
-        // `libc.so.6` is found by every search, and is no file in this crate's folder.
+        // `libc.so.6` is found by every search, and is no file in the folder that tests run in.
         let error = DriverLibrary::at(Path::new("libc.so.6")).err();
         let expected = LoadError::CannotOpen {
             path: "libc.so.6".into(),
@@ -211,27 +261,72 @@ mod tests {
 
     #[test]
     fn a_folder_is_no_library() {
-        let folder = env!("CARGO_MANIFEST_DIR");
-        let error = DriverLibrary::at(Path::new(folder)).err();
+        let error = DriverLibrary::at(Path::new("/")).err();
         assert_eq!(
-            error.map(|error| error.to_string()),
-            Some(format!(
-                "cannot open the driver library {folder}: Is a directory"
-            ))
+            error.map(|error| error.to_string()).as_deref(),
+            Some("cannot open the driver library /: Is a directory")
         );
+    }
+
+    /// A path in the system's folder for such things: this program may run on another machine than
+    /// the one that it was built on.
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("cuguard-driver-{}-{name}", std::process::id()))
     }
 
     #[test]
     fn a_text_file_is_no_library() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let error = DriverLibrary::at(Path::new(file)).err();
+        let file = scratch("text");
+        std::fs::write(&file, "This is not a library.\n").unwrap();
+        let error = DriverLibrary::at(&file).err();
+        std::fs::remove_file(&file).unwrap();
         match &error {
             Some(LoadError::CannotOpen { path, reason }) => {
-                assert_eq!(path, Path::new(file));
-                assert!(!reason.contains(file), "{reason}");
+                assert_eq!(path, &file);
+                // The loader's words for a file that it could read.
+                assert!(
+                    ["file too short", "invalid ELF header"].contains(&reason.as_str()),
+                    "{reason}"
+                );
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let pipe = scratch("pipe");
+        let name = std::ffi::CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the name is a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let asked = pipe.clone();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // On a thread of its own, so that a wait is a failure and not a test that hangs.
+        std::thread::spawn(move || {
+            let error = DriverLibrary::at(&asked).err();
+            let _ = sender.send(error.map(|error| error.to_string()));
+        });
+        let error = receiver.recv_timeout(std::time::Duration::from_secs(10));
+        if error.is_err() {
+            // The loader waits, and lets no other test load anything: let it go on.
+            let writer = std::fs::OpenOptions::new().write(true).open(&pipe);
+            drop(writer);
+        }
+        std::fs::remove_file(&pipe).unwrap();
+        let expected = format!(
+            "cannot open the driver library {}: is not a regular file",
+            pipe.display()
+        );
+        assert_eq!(error, Ok(Some(expected)));
+    }
+
+    #[test]
+    fn an_empty_path_is_called_empty() {
+        let error = DriverLibrary::at(Path::new("")).err();
+        assert_eq!(
+            error.map(|error| error.to_string()).as_deref(),
+            Some("cannot open the driver library: the path is empty")
+        );
     }
 
     #[test]

@@ -49,23 +49,26 @@ fn chosen() -> MutexGuard<'static, Option<Choice>> {
 ///
 /// # Errors
 ///
-/// [`SelectError::AlreadyLoaded`] when a driver is loaded already.
+/// [`SelectError::AlreadyLoaded`] when a driver is loaded already;
+/// [`SelectError::NoSimulation`] for [`Choice::Sim`] in a program that was built without the
+/// feature `sim`. What was chosen before stays chosen then.
 pub fn select(choice: Choice) -> Result<(), SelectError> {
     let mut chosen = chosen();
-    match LOADED.get() {
-        Some(driver) => Err(SelectError::AlreadyLoaded { driver }),
-        None => {
-            *chosen = Some(choice);
-            Ok(())
-        }
+    if let Some(driver) = LOADED.get() {
+        return Err(SelectError::AlreadyLoaded { driver });
     }
+    if choice == Choice::Sim && !cfg!(feature = "sim") {
+        return Err(SelectError::NoSimulation);
+    }
+    *chosen = Some(choice);
+    Ok(())
 }
 
 /// Loads the chosen driver, or answers the one that is loaded. From any thread, any number of
 /// times.
 ///
 /// A program need not call this: `cuInit` does. It serves to learn what is in use, and why there
-/// is none.
+/// is none. Unlike `cuInit` it writes nothing to stderr when it fails: the caller has the error.
 ///
 /// ```
 /// match cuguard_driver::load() {

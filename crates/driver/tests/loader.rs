@@ -2,15 +2,17 @@
 //! and it stays.
 //!
 //! A child is this same test program, told by an environment variable which of the functions in
-//! `child/mod.rs` to run. Libraries that pretend to be drivers are made with the C compiler, which
-//! Rust needs anyway.
+//! `child/mod.rs` to run. Libraries that pretend to be drivers are made with the C compiler; on a
+//! machine without one, to which this program was taken, such a test says that it was not run.
 
 mod child;
 mod support;
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::process::Command;
 
-use support::{Child, compile, installed_driver};
+use support::{Child, compile, compile_with, installed_driver};
 
 #[test]
 fn a_missing_file_is_named() {
@@ -26,12 +28,58 @@ fn a_folder_is_named() {
 
 #[test]
 fn a_library_that_is_no_driver_is_named() {
-    let library = compile("not_a_driver", "int answer(void) { return 42; }");
+    let Some(library) = compile("not_a_driver", "int answer(void) { return 42; }") else {
+        return;
+    };
     let child = Child::new("load").driver(&library).run();
     child.failed_with(&format!(
         "{} is not a CUDA driver: it has no function cuInit",
         library.display()
     ));
+}
+
+#[test]
+fn a_library_that_is_only_linked_against_a_driver_is_none() {
+    let Some(driver) = compile("linked/driver.so", "int cuInit(unsigned f) { return 0; }") else {
+        return;
+    };
+    // It is found where it lies when the other is loaded.
+    let folder = driver.parent().expect("a file lies in a folder");
+    let mut search = OsString::from("-Wl,-rpath,");
+    search.push(folder);
+    let arguments = [
+        "-Wl,--no-as-needed".as_ref(),
+        driver.as_os_str(),
+        search.as_os_str(),
+    ];
+    let source = "int cuInit(unsigned); int answer(void) { return cuInit(0); }";
+    let Some(library) = compile_with("linked/against.so", source, &arguments) else {
+        return;
+    };
+    let child = Child::new("load").driver(&library).run();
+    child.failed_with(&format!(
+        "{} is not a CUDA driver: it has no function cuInit",
+        library.display()
+    ));
+    let child = Child::new("load").driver(&driver).run();
+    child.succeeded_with(&format!("loaded: CUDA driver at {}", driver.display()));
+}
+
+/// Without a C compiler a test that needs one says so.
+#[test]
+fn a_test_that_cannot_run_says_so() {
+    let program = std::env::current_exe().expect("this program has a file");
+    let output = Command::new(program)
+        .args(["--exact", "a_library_that_is_no_driver_is_named"])
+        .env("CC", "/nonexistent/cc")
+        .output()
+        .expect("a child can be started");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("NOT RUN: needs a C compiler"),
+        "{stderr:?} says nothing"
+    );
 }
 
 #[test]
@@ -75,7 +123,9 @@ fn the_program_wins_over_the_environment() {
 
 #[test]
 fn after_a_failed_load_another_driver_can_be_chosen() {
-    let library = compile("second_choice", "int cuInit(unsigned f) { return 0; }");
+    let Some(library) = compile("second_choice", "int cuInit(unsigned f) { return 0; }") else {
+        return;
+    };
     let child = Child::new("select_again")
         .driver("/nonexistent/first.so")
         .argument(&library)
@@ -86,7 +136,9 @@ fn after_a_failed_load_another_driver_can_be_chosen() {
 
 #[test]
 fn choosing_after_a_driver_was_loaded_is_an_error_that_names_it() {
-    let library = compile("loaded_first", "int cuInit(unsigned f) { return 0; }");
+    let Some(library) = compile("loaded_first", "int cuInit(unsigned f) { return 0; }") else {
+        return;
+    };
     let child = Child::new("select_late").driver(&library).run();
     child.succeeded_with(&format!(
         "a driver is loaded already: CUDA driver at {}",
@@ -96,7 +148,9 @@ fn choosing_after_a_driver_was_loaded_is_an_error_that_names_it() {
 
 #[test]
 fn a_function_that_the_driver_lacks_answers_not_supported() {
-    let library = compile("only_init", "int cuInit(unsigned f) { return f ? 1 : 0; }");
+    let Some(library) = compile("only_init", "int cuInit(unsigned f) { return f ? 1 : 0; }") else {
+        return;
+    };
     let child = Child::new("only_init").driver(&library).run();
     child.succeeded_with("all as it should be");
 }
@@ -114,7 +168,9 @@ fn arguments_reach_the_driver_and_its_answer_comes_back() {
                 && s == 9 && p == (void **)10 && x == (void **)11 ? 719 : 1;
         }
         int cuMemGetInfo_v2(u64 *free, u64 *total) { *free = 5; *total = 7; return 0; }";
-    let library = compile("arguments", source);
+    let Some(library) = compile("arguments", source) else {
+        return;
+    };
     let child = Child::new("arguments").driver(&library).run();
     child.succeeded_with("all as it should be");
 }
@@ -128,7 +184,9 @@ fn threads_that_race_to_load_get_one_driver_and_never_a_half_filled_table() {
         __attribute__((constructor)) static void open_(void) { opened++; usleep(100000); }
         int cuInit(unsigned f) { return opened == 1 ? 0 : 999; }
         int cuProfilerStop(void) { return 0; }";
-    let library = compile("slow", source);
+    let Some(library) = compile("slow", source) else {
+        return;
+    };
     let child = Child::new("race").driver(&library).run();
     child.succeeded_with("all as it should be");
 }
@@ -141,7 +199,9 @@ fn the_version_is_told_before_cu_init() {
         int cuGetProcAddress(const char *n, void **o, int v, unsigned long f) {
             *o = (void *)cuInit; return f == 3 && v == 11030 ? 0 : 1;
         }";
-    let library = compile("version", source);
+    let Some(library) = compile("version", source) else {
+        return;
+    };
     for child in ["version", "proc_address", "driver_version"] {
         let child = Child::new(child).driver(&library).run();
         child.succeeded_with("all as it should be");
@@ -153,7 +213,9 @@ fn the_drivers_own_words_are_used_once_it_is_loaded() {
     let source = r#"
         int cuInit(unsigned f) { return 100; }
         int cuGetErrorString(int c, const char **t) { *t = "words of its own"; return 0; }"#;
-    let library = compile("words", source);
+    let Some(library) = compile("words", source) else {
+        return;
+    };
     let child = Child::new("cust").driver(&library).run();
     child.failed_with("error: \"words of its own\"");
 }
@@ -169,16 +231,45 @@ fn a_cust_program_prints_the_reason() {
     child.failed_with("error: \"CUGUARD_DRIVER: `cuda` names no driver");
 }
 
+/// `cust`'s errors show no more than the name of a code when they are unwrapped or returned from
+/// `main`.
+#[test]
+fn a_cust_program_that_returns_its_error_from_main_tells_the_reason_too() {
+    let child = Child::new("cust_main")
+        .driver("/nonexistent/libcuda.so.1")
+        .run();
+    child.failed_with("Error: NoDevice\n");
+    let reason = "cuguard: cannot open the driver library /nonexistent/libcuda.so.1: No such file \
+                  or directory\n";
+    child.failed_with(reason);
+}
+
+#[test]
+fn the_functions_that_load_tell_each_reason_once_and_load_itself_tells_none() {
+    let child = Child::new("reasons").driver("/nonexistent/first.so").run();
+    child.succeeded_with("all as it should be");
+    let count = |path: &str| {
+        child.lines_of_stderr(&format!("cuguard: cannot open the driver library {path}:"))
+    };
+    assert_eq!(count("/nonexistent/first.so"), 1, "{child:#?}");
+    assert_eq!(count("/nonexistent/second.so"), 1, "{child:#?}");
+    assert_eq!(child.lines_of_stderr("cuguard:"), 2, "{child:#?}");
+}
+
 #[test]
 fn a_driver_that_lacks_the_words_leaves_a_cust_program_with_ours() {
-    let library = compile("wordless", "int cuInit(unsigned f) { return 100; }");
+    let Some(library) = compile("wordless", "int cuInit(unsigned f) { return 100; }") else {
+        return;
+    };
     let child = Child::new("cust").driver(&library).run();
     child.failed_with("error: \"no CUDA-capable device is detected\"");
 }
 
 #[test]
 fn a_stub_library_is_a_driver_and_answers_for_itself() {
-    let library = compile("stub", "int cuInit(unsigned f) { return 34; }");
+    let Some(library) = compile("stub", "int cuInit(unsigned f) { return 34; }") else {
+        return;
+    };
     let child = Child::new("stub").driver(&library).run();
     child.succeeded_with("all as it should be");
 }
@@ -186,7 +277,9 @@ fn a_stub_library_is_a_driver_and_answers_for_itself() {
 #[test]
 fn a_library_that_simulates_is_told_apart() {
     let source = "char cuguard_simulated_gpu = 1; int cuInit(unsigned f) { return 0; }";
-    let library = compile("simulating", source);
+    let Some(library) = compile("simulating", source) else {
+        return;
+    };
     let child = Child::new("load").driver(&library).run();
     child.succeeded_with(&format!("loaded: simulated GPU at {}", library.display()));
 }
@@ -215,7 +308,10 @@ fn without_a_driver_the_error_lists_what_was_tried() {
 /// `LD_LIBRARY_PATH` comes before the installed driver, so these run on any machine.
 #[test]
 fn the_installed_driver_is_found_by_its_name() {
-    let library = compile("found/libcuda.so.1", "int cuInit(unsigned f) { return 0; }");
+    let Some(library) = compile("found/libcuda.so.1", "int cuInit(unsigned f) { return 0; }")
+    else {
+        return;
+    };
     let child = Child::new("load").driver("real").search(&library).run();
     child.succeeded_with(&format!("loaded: CUDA driver at {}", library.display()));
 }
@@ -225,7 +321,9 @@ fn auto_takes_a_driver_that_has_a_device() {
     let source = "
         int cuInit(unsigned f) { return 0; }
         int cuDeviceGetCount(int *n) { *n = 2; return 0; }";
-    let library = compile("auto_good/libcuda.so.1", source);
+    let Some(library) = compile("auto_good/libcuda.so.1", source) else {
+        return;
+    };
     let child = Child::new("load").driver("auto").search(&library).run();
     child.succeeded_with(&format!("loaded: CUDA driver at {}", library.display()));
 }
@@ -249,7 +347,9 @@ fn auto_falls_back_when_the_driver_cannot_be_used() {
         ),
         ("lacks", source.to_owned(), "it lacks cuDeviceGetCount"),
     ] {
-        let library = compile(&format!("auto_{name}/libcuda.so.1"), &source);
+        let Some(library) = compile(&format!("auto_{name}/libcuda.so.1"), &source) else {
+            return;
+        };
         let child = Child::new("load").driver("auto").search(&library).run();
         let found = format!("CUDA driver at {}", library.display());
         if cfg!(feature = "sim") {
@@ -276,7 +376,8 @@ fn the_simulated_gpu_announces_itself_once_or_says_that_it_is_not_there() {
     } else {
         by_environment.failed_with("this program was built without it");
         by_environment.failed_with("cargo add cuguard --features sim");
-        by_program.failed_with("this program was built without it");
+        by_program
+            .failed_with("not chosen: the simulated GPU was chosen, but this program was built");
     }
 }
 

@@ -1,7 +1,11 @@
 //! The library is a `libcuda.so.1`: a C program links against it and runs on it, and so does a
-//! Rust program that names it as its driver.
+//! Rust program that names it as its driver, and a C program that gets all functions by name.
+//!
+//! The C programs need a C compiler. On a machine without one, to which this program was taken,
+//! those tests say that they were not run.
 
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use cuguard_driver::sys::CUcontext;
@@ -56,23 +60,42 @@ fn assert_announced_once(output: &Output) {
     assert_eq!(lines.collect::<Vec<_>>(), [ANNOUNCEMENT], "{stderr}");
 }
 
-#[test]
-fn a_c_program_links_against_it_and_runs() {
-    let folder = folder_with_libcuda("linked");
-    let program = folder.join("plain");
-    let source = folder.join("plain.c");
-    std::fs::write(&source, include_str!("plain.c")).expect("a file can be written");
+/// Makes a C program in a folder. `None` where there is no C compiler; that is then said on stderr.
+fn compile(folder: &Path, code: &str, arguments: &[&str]) -> Option<PathBuf> {
+    let (program, source) = (folder.join("program"), folder.join("program.c"));
+    std::fs::write(&source, code).expect("a file can be written");
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let output = Command::new(&compiler)
         .args(["-std=c99", "-Wall", "-Werror", "-o"])
         .args([&program, &source])
         .arg("-L")
-        .arg(&folder)
-        .arg("-l:libcuda.so.1")
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {}: {error}", compiler.display()));
-    assert_success(&output);
+        .arg(folder)
+        .args(arguments)
+        .output();
+    match output {
+        Ok(output) => {
+            assert_success(&output);
+            Some(program)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let test = std::thread::current();
+            let test = test.name().unwrap_or("a test");
+            // Past the test harness, which keeps back what a passing test prints.
+            let line = format!("{test}: NOT RUN: needs a C compiler\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            let _ = std::fs::remove_dir_all(folder);
+            None
+        }
+        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+    }
+}
 
+#[test]
+fn a_c_program_links_against_it_and_runs() {
+    let folder = folder_with_libcuda("linked");
+    let Some(program) = compile(&folder, include_str!("plain.c"), &["-l:libcuda.so.1"]) else {
+        return;
+    };
     // The program asks for the library by its soname: with another one it would not start.
     let output = Command::new(&program)
         .env("LD_LIBRARY_PATH", &folder)
@@ -86,6 +109,41 @@ fn a_c_program_links_against_it_and_runs() {
     );
     assert_announced_once(&output);
     let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// Whatever way a program comes by `cuInit`, it is told that the GPU is simulated.
+#[test]
+fn a_c_program_that_gets_its_functions_by_name_is_told_too() {
+    let folder = folder_with_libcuda("by-name");
+    let Some(program) = compile(&folder, include_str!("by_name.c"), &["-ldl"]) else {
+        return;
+    };
+    for interface in ["1", "2"] {
+        let output = Command::new(&program)
+            .arg(interface)
+            .env("LD_LIBRARY_PATH", &folder)
+            .output()
+            .expect("the program can be started");
+        assert_success(&output);
+        let stdout = text(&output.stdout);
+        assert!(stdout.contains("all functions were found"), "{stdout}");
+        assert_announced_once(&output);
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// Without a C compiler a test that needs one says so.
+#[test]
+fn a_test_that_cannot_run_says_so() {
+    let program = std::env::current_exe().expect("this program has a file");
+    let output = Command::new(program)
+        .args(["--exact", "a_c_program_links_against_it_and_runs"])
+        .env("CC", "/nonexistent/cc")
+        .output()
+        .expect("a child can be started");
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("NOT RUN: needs a C compiler"), "{stderr:?}");
 }
 
 /// Runs itself again as a child, which alone may load the driver: by path, and under the name of

@@ -15,6 +15,11 @@ use crate::misuse::Misuse;
 /// ```
 pub const PAGE: u64 = 2 << 20;
 
+/// The most memory of a device, in bytes, and the most devices: beyond, simulated addresses would
+/// run out.
+pub(crate) const MOST_BYTES: u64 = 1 << 46;
+pub(crate) const MOST_DEVICES: u32 = 64;
+
 /// What the simulated machine looks like. It is set once per process, before the first call of
 /// `cuInit`, with [`configure`](crate::configure); a program in another language sets the
 /// environment variable `CUGUARD_SIM` instead, in the form that [`Config::from_str`] takes.
@@ -54,14 +59,14 @@ impl Config {
         Self::default()
     }
 
-    /// The memory of each device in bytes, rounded down to whole pages. The host memory behind
-    /// it is taken only as far as the program touches it.
+    /// The memory of each device in bytes, rounded down to whole pages, at most 2^46. The host
+    /// memory behind it is taken only as far as the program touches it.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes / PAGE * PAGE;
         self
     }
 
-    /// The number of devices. With 0, `cuInit` answers `CUDA_ERROR_NO_DEVICE`.
+    /// The number of devices, at most 64. With 0, `cuInit` answers `CUDA_ERROR_NO_DEVICE`.
     pub fn devices(mut self, count: u32) -> Self {
         self.devices = count;
         self
@@ -70,7 +75,8 @@ impl Config {
     /// The device memory that a context costs, rounded up to whole pages. (A real one was
     /// measured to cost 523 MiB on a card of 140 GiB.)
     pub fn context_cost(mut self, bytes: u64) -> Self {
-        self.context_cost = bytes.div_ceil(PAGE) * PAGE;
+        let most = u64::MAX / PAGE * PAGE;
+        self.context_cost = bytes.checked_next_multiple_of(PAGE).unwrap_or(most);
         self
     }
 
@@ -80,11 +86,30 @@ impl Config {
         self
     }
 
-    /// How long each piece of work on a stream takes at least. More than zero widens the gap in
-    /// which a copy is in flight, and so brings races out.
+    /// How long each piece of asynchronous work on a stream takes at least. More than zero widens
+    /// the gap in which a copy is in flight, and so brings races out. What synchronous functions do
+    /// themselves takes no longer by it.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
         self
+    }
+
+    /// Whether there are simulated addresses for as much, and numbers for as many.
+    fn check(&self) -> Result<(), ConfigError> {
+        for (setting, value, most) in [
+            ("memory", self.memory, MOST_BYTES),
+            ("context", self.context_cost, MOST_BYTES),
+            ("devices", self.devices.into(), MOST_DEVICES.into()),
+        ] {
+            if value > most {
+                return Err(ConfigError::TooMuch {
+                    setting,
+                    value,
+                    most,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The configuration that the environment variable `CUGUARD_SIM` describes, or the default
@@ -133,6 +158,18 @@ pub enum ConfigError {
         /// What is accepted.
         accepted: &'static str,
     },
+    /// More than the simulated machine can have.
+    #[error(
+        "{value} is too much for the simulated GPU's setting `{setting}`; it takes {most} at most"
+    )]
+    TooMuch {
+        /// The setting.
+        setting: &'static str,
+        /// What was given.
+        value: u64,
+        /// The most that it takes.
+        most: u64,
+    },
     /// The simulated GPU is running already: it is configured before the first `cuInit`.
     #[error("the simulated GPU is running already; configure it before the first call of cuInit")]
     Running,
@@ -155,10 +192,9 @@ fn parse_size(setting: &'static str, value: &str) -> Result<u64, ConfigError> {
         _ => return Err(bad()),
     };
     let number: u64 = digits.trim().parse().map_err(|_| bad())?;
-    // A machine with more than 2^46 bytes would run out of simulated addresses.
     number
         .checked_mul(1 << shift)
-        .filter(|bytes| *bytes <= 1 << 46)
+        .filter(|bytes| *bytes <= MOST_BYTES)
         .ok_or_else(bad)
 }
 
@@ -193,7 +229,7 @@ impl FromStr for Config {
                 "memory" => config.memory(parse_size("memory", value)?),
                 "context" => config.context_cost(parse_size("context", value)?),
                 "devices" => match value.parse() {
-                    Ok(count) if count <= 64 => config.devices(count),
+                    Ok(count) if count <= MOST_DEVICES => config.devices(count),
                     _ => {
                         return Err(ConfigError::BadValue {
                             setting: "devices",
@@ -259,8 +295,14 @@ static CHOSEN: Mutex<Option<Config>> = Mutex::new(None);
 ///
 /// # Errors
 ///
-/// [`ConfigError::Running`] once the simulated machine has started.
+/// [`ConfigError::Running`] once the simulated machine has started, [`ConfigError::TooMuch`] for
+/// more memory or devices than it can have.
 pub fn configure(config: Config) -> Result<(), ConfigError> {
+    // A forked child must not wait for a lock that a thread of its parent may have held.
+    if crate::machine::is_forked() {
+        return Err(ConfigError::Running);
+    }
+    config.check()?;
     // The lock is held over the check, so that a start under way on another thread is seen.
     let mut chosen = CHOSEN.lock().unwrap_or_else(|e| e.into_inner());
     if crate::machine::is_running() {
@@ -309,5 +351,20 @@ mod tests {
             .misuse(Misuse::Error)
             .latency(Duration::from_millis(2));
         assert_eq!(config.to_string().parse(), Ok(config));
+    }
+
+    #[test]
+    fn what_the_builder_takes_is_checked_when_it_is_used() {
+        let most = || Config::new().memory(MOST_BYTES).devices(MOST_DEVICES);
+        assert_eq!(most().context_cost(MOST_BYTES).check(), Ok(()));
+        for (config, words) in [
+            (most().devices(65), "65 is too much"),
+            (most().memory(MOST_BYTES + PAGE), "`memory`"),
+            (most().context_cost(u64::MAX), "`context`"),
+        ] {
+            let error = config.check().unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(configure(config), Err(error));
+        }
     }
 }

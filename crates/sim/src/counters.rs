@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::address_map::Origin;
+
 /// A number of things and the bytes they take.
 ///
 /// ```
@@ -21,6 +23,11 @@ impl Tally {
     pub(crate) fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes += bytes;
+    }
+
+    pub(crate) fn subtract(&mut self, bytes: u64) {
+        self.count -= 1;
+        self.bytes -= bytes;
     }
 }
 
@@ -86,6 +93,19 @@ impl Counters {
         })
     }
 
+    /// The tally of ranges that came to be in a certain way. Mappings have none: they are counted
+    /// once, as physical memory.
+    pub(crate) fn of_origin(&mut self, origin: Origin) -> Option<&mut Tally> {
+        match origin {
+            Origin::Device => Some(&mut self.device),
+            Origin::Pool(_) => Some(&mut self.pooled),
+            Origin::Pinned => Some(&mut self.pinned),
+            Origin::Registered => Some(&mut self.registered),
+            Origin::Managed => Some(&mut self.managed),
+            Origin::Mapping { .. } => None,
+        }
+    }
+
     /// How often a function was called.
     ///
     /// ```
@@ -97,7 +117,8 @@ impl Counters {
     }
 }
 
-/// Counts what is alive now. Before `cuInit` everything is zero.
+/// Counts what is alive now. Before `cuInit` everything is zero; so it is in a forked child of a
+/// process that used the simulated GPU, but for the calls.
 ///
 /// ```
 /// let counters = cuguard_sim::counters();
@@ -106,10 +127,13 @@ impl Counters {
 #[must_use]
 pub fn counters() -> Counters {
     let mut counters = Counters {
-        misuses: crate::misuse::count(),
         calls: crate::entry::calls(),
         ..Counters::default()
     };
-    crate::machine::count_into(&mut counters);
+    // A forked child must not wait for a lock that a thread of its parent may have held.
+    if !crate::machine::is_forked() {
+        counters.misuses = crate::misuse::count();
+        crate::machine::count_into(&mut counters);
+    }
     counters
 }

@@ -6,11 +6,13 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::handle::Id;
+
 const DEPTH: usize = 256;
 
 struct Stack {
     len: usize,
-    contexts: [u32; DEPTH],
+    contexts: [Id; DEPTH],
 }
 
 thread_local! {
@@ -20,12 +22,12 @@ thread_local! {
 }
 
 /// The context on top of the calling thread's stack.
-pub(crate) fn top() -> Option<u32> {
+pub(crate) fn top() -> Option<Id> {
     STACK.with_borrow(|stack| stack.contexts[..stack.len].last().copied())
 }
 
 /// Pushes a context; `false` if the stack is full, at a depth of 256.
-pub(crate) fn push(context: u32) -> bool {
+pub(crate) fn push(context: Id) -> bool {
     STACK.with_borrow_mut(|stack| {
         let fits = stack.len < DEPTH;
         if fits {
@@ -36,7 +38,7 @@ pub(crate) fn push(context: u32) -> bool {
     })
 }
 
-pub(crate) fn pop() -> Option<u32> {
+pub(crate) fn pop() -> Option<Id> {
     STACK.with_borrow_mut(|stack| {
         stack.len = stack.len.checked_sub(1)?;
         Some(stack.contexts[stack.len])
@@ -44,7 +46,7 @@ pub(crate) fn pop() -> Option<u32> {
 }
 
 /// Replaces the top, as `cuCtxSetCurrent` does; `None` takes it away.
-pub(crate) fn replace(context: Option<u32>) {
+pub(crate) fn replace(context: Option<Id>) {
     pop();
     if let Some(context) = context {
         push(context);

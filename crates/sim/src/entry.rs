@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_sys::*;
 
+use crate::lock::lock;
 use crate::machine::{self, Answer};
 use crate::{api, current, fault};
 
@@ -81,7 +82,8 @@ impl Function {
         )
     }
 
-    /// Leaves null behind where it fails, so it looks for corruption by itself, after that.
+    /// Leaves null behind where it fails, so it looks for faults and corruption by itself, after
+    /// that.
     fn hands_out_memory(self) -> bool {
         matches!(
             self,
@@ -141,19 +143,24 @@ fn call(function: Function, body: impl FnOnce() -> Answer) -> CUresult {
 }
 
 fn admit(function: Function) -> Answer {
-    let index = function as usize;
-    CALLS[index].fetch_add(1, Ordering::Relaxed);
+    CALLS[function as usize].fetch_add(1, Ordering::Relaxed);
     if function.is_about_driver() {
         return Ok(());
     }
     if current::in_host_function() {
         return Err(CUresult::NOT_PERMITTED);
     }
-    fault::on_call(index)?;
-    if function == Function::cuInit && !machine::is_forked() {
+    // Before anything that takes a lock: a thread of the parent's may have held it.
+    if machine::is_forked() {
+        return Err(CUresult::NOT_INITIALIZED);
+    }
+    if !function.hands_out_memory() {
+        may_fail(function)?;
+    }
+    if function == Function::cuInit {
         return Ok(());
     }
-    if !machine::is_running() || machine::is_forked() {
+    if !machine::is_running() {
         return Err(CUresult::NOT_INITIALIZED);
     }
     if !function.survives_corruption()
@@ -161,11 +168,17 @@ fn admit(function: Function) -> Answer {
     {
         // A context that is gone is the nearer reason, where the function uses one.
         if !function.makes_context() {
-            machine::lock().check_current_if_any()?;
+            lock().check_current_if_any()?;
         }
         return Err(code);
     }
     Ok(())
+}
+
+/// Fails where a fault says so. Asked for every call on its way in, but by what hands out memory
+/// itself, after it has left null behind.
+pub(crate) fn may_fail(function: Function) -> Answer {
+    fault::on_call(function as usize)
 }
 
 macro_rules! simulated {

@@ -50,7 +50,7 @@ impl Fault {
         Self::new(Trigger::CallOf(function.into(), n), CUresult::UNKNOWN)
     }
 
-    /// The allocation with which the bytes asked for since now pass `bytes`: device memory,
+    /// The allocation with which the bytes asked for since now pass `bytes`: device memory, arrays,
     /// stream-ordered memory, physical handles, pinned and managed memory count.
     pub fn after_bytes(bytes: u64) -> Self {
         Self::new(Trigger::Bytes(bytes), CUresult::OUT_OF_MEMORY)
@@ -167,6 +167,10 @@ pub fn inject(fault: Fault) -> Result<Injected, FaultError> {
         Trigger::Bytes(bytes) => ArmedTrigger::Bytes(bytes),
     };
     let fired = Arc::new(AtomicU64::new(0));
+    // In a forked child every call fails anyway, and a thread of its parent may have held the lock.
+    if crate::machine::is_forked() {
+        return Ok(Injected { fired });
+    }
     let mut armed = ARMED.lock().unwrap_or_else(|e| e.into_inner());
     armed.push(Armed {
         trigger,
@@ -184,6 +188,9 @@ pub fn inject(fault: Fault) -> Result<Injected, FaultError> {
 /// cuguard_sim::clear_faults();
 /// ```
 pub fn clear_faults() {
+    if crate::machine::is_forked() {
+        return;
+    }
     let mut armed = ARMED.lock().unwrap_or_else(|e| e.into_inner());
     armed.clear();
     ANY.store(false, Ordering::Release);
@@ -221,7 +228,7 @@ fn count_down(left: &mut u64) -> bool {
     false
 }
 
-/// To be asked once for each call; `function` is its place in [`NAMES`].
+/// To be asked once for each call, never in a forked child; `function` is its place in [`NAMES`].
 pub(crate) fn on_call(function: usize) -> Result<(), CUresult> {
     check(|trigger| match trigger {
         ArmedTrigger::Call(left) => count_down(left),

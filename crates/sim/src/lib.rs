@@ -8,10 +8,11 @@
 //! - **Physical pages of 2 MiB.** Small blocks share a page, a page goes back only when it is
 //!   empty, a context costs memory, a memory pool takes chunks of 32 MiB: memory fragments here
 //!   as it does there.
-//! - **Streams that run.** Each stream does its work in order on a thread of its own; a copy is
-//!   in flight until somebody waits for it.
+//! - **Streams that run.** Each stream does its work in order, on threads of the driver's; a copy
+//!   is in flight until somebody waits for it.
 //! - **Misuse is noticed.** What a real driver leaves undefined, such as the use of a destroyed
-//!   stream, ends the process with a line that says what happened; see [`Misuse`].
+//!   stream, or of memory before it is allocated and while it is freed, ends the process with a
+//!   line that says what happened; see [`Misuse`].
 //! - **Faults on demand**: see [`Fault`]; a whole driver that turns unusable: see [`corrupt`].
 //! - **Counters** of what is alive: see [`counters`].
 //!
@@ -42,20 +43,33 @@
 //! `CUGUARD_SIM=memory=1GiB,devices=2`.
 
 mod address_map;
+mod address_space;
 mod api;
+mod area;
+mod clock;
 mod config;
+mod context;
 mod counters;
+mod crew;
 mod current;
 pub mod entry;
+mod event_table;
 mod fault;
+mod freed;
 mod gaps;
 mod handle;
+mod lock;
 mod machine;
 mod memory_block;
 mod misuse;
+mod os;
+mod per_thread;
 mod physical;
 mod pool;
+mod quarantine;
 mod queue;
+mod ranges;
+mod wait;
 
 pub use config::{Config, ConfigError, PAGE, configure};
 pub use counters::{Counters, Tally, counters};

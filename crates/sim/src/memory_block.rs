@@ -1,27 +1,31 @@
-//! The bytes behind an address: heap memory that stays alive for as long as work in flight may
-//! touch it, also after the program has freed the address.
+//! The bytes behind an address: memory that stays alive for as long as work in flight may touch
+//! it, also after the program has freed the address.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use crate::os::Pages;
 
 /// What fresh memory is filled with, so that a program that reads what it never wrote sees
 /// something that stands out.
 const FRESH: u8 = 0xA5;
-/// Blocks up to this size are filled whole; of larger ones only both ends, so that a card can be
-/// filled without taking as much host memory.
-const FILL_WHOLE: usize = 64 << 10;
+/// Blocks up to this size come from the heap and are filled whole. Larger ones are pages of their
+/// own, and only both ends are filled, so that a card can be filled without taking as much host
+/// memory.
+const SMALL: usize = 64 << 10;
 const FILL_EDGE: usize = 4096;
-/// What every heap allocation is a multiple of.
+/// How the memory behind device memory is aligned. (Device addresses are numbers of their own, at
+/// multiples of 512.)
 const HEAP_ALIGN: usize = 16;
 
 /// A pointer that may be used on any thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address(NonNull<u8>);
 
-// SAFETY: the pointer itself is a number. What is done with it is up to the functions below, which
-// say what they need.
+// SAFETY: the pointer itself is a number. What is done with it is up to the functions that use it,
+// which say what they need.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
@@ -36,56 +40,76 @@ impl Address {
     }
 }
 
+/// Where a block's memory goes back to.
+#[derive(Debug)]
+enum Owner {
+    Heap(Layout),
+    Pages(Pages),
+    /// The memory belongs to the program, as with `cuMemHostRegister`.
+    Program,
+}
+
 /// Bytes that device work reads and writes.
 #[derive(Debug)]
 pub(crate) struct MemoryBlock {
     start: Address,
     len: usize,
-    /// What to give back to the heap. `None`: the memory belongs to the program, as with
-    /// `cuMemHostRegister`.
-    owned: Option<(Address, Layout)>,
+    owner: Owner,
     /// Whether device work has used it, which moves managed memory to the device.
     used: AtomicBool,
 }
 
 impl MemoryBlock {
-    /// Fresh memory at a multiple of `align`, or `None` if the host has no more.
-    pub(crate) fn fresh(len: usize, align: usize) -> Option<Arc<Self>> {
-        // The heap hands out large blocks without touching them, but only where it is not asked
-        // for an alignment; so that is made here.
-        let layout = Layout::from_size_align(len.checked_add(align)?, HEAP_ALIGN).ok()?;
-        // SAFETY: the layout has at least one byte, as `align` is not 0.
-        let heap = Address::new(unsafe { alloc_zeroed(layout) })?;
-        let gap = heap.as_ptr().align_offset(align);
-        // SAFETY: the gap is less than `align`, so `len` bytes remain behind it.
-        let start = Address::new(unsafe { heap.as_ptr().add(gap) })?;
-        let edge = if len <= FILL_WHOLE { len } else { FILL_EDGE };
-        // SAFETY: both ranges lie within the `len` bytes just allocated, which nobody else knows.
-        unsafe {
-            start.as_ptr().write_bytes(FRESH, edge);
-            start.as_ptr().add(len - edge).write_bytes(FRESH, edge);
-        }
-        Some(Arc::new(Self {
-            start,
-            len,
-            owned: Some((heap, layout)),
-            used: AtomicBool::new(false),
-        }))
-    }
-
-    /// Memory that belongs to the program.
-    pub(crate) fn borrowed(start: Address, len: usize) -> Arc<Self> {
+    fn new(start: Address, len: usize, owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             start,
             len,
-            owned: None,
+            owner,
             used: AtomicBool::new(false),
         })
     }
 
-    /// No memory at all, for a range that is only to be released.
-    pub(crate) fn empty() -> Arc<Self> {
-        Self::borrowed(Address(NonNull::dangling()), 0)
+    /// Fresh memory for a device, or `None` if the host has no more.
+    pub(crate) fn fresh(len: usize) -> Option<Arc<Self>> {
+        if len > SMALL
+            && let Some(block) = Self::fresh_pages(len)
+        {
+            return Some(block);
+        }
+        // Also where no pages are to be had, as a process can have only so many mappings.
+        let layout = Layout::from_size_align(len.max(1), HEAP_ALIGN).ok()?;
+        // SAFETY: the layout has at least one byte.
+        let start = Address::new(unsafe { alloc_zeroed(layout) })?;
+        let block = Self::new(start, len, Owner::Heap(layout));
+        block.fill_fresh();
+        Some(block)
+    }
+
+    /// Fresh pages, for memory that the host sees under the same address.
+    pub(crate) fn fresh_pages(len: usize) -> Option<Arc<Self>> {
+        let pages = Pages::new(len)?;
+        let block = Self::new(pages.start(), len, Owner::Pages(pages));
+        block.fill_fresh();
+        Some(block)
+    }
+
+    fn fill_fresh(&self) {
+        let edge = if self.len <= SMALL {
+            self.len
+        } else {
+            FILL_EDGE
+        };
+        let start = self.start.as_ptr();
+        // SAFETY: both ranges lie within the `len` bytes just allocated, which nobody else knows.
+        unsafe {
+            start.write_bytes(FRESH, edge);
+            start.add(self.len - edge).write_bytes(FRESH, edge);
+        }
+    }
+
+    /// Memory that belongs to the program.
+    pub(crate) fn borrowed(start: Address, len: usize) -> Arc<Self> {
+        Self::new(start, len, Owner::Program)
     }
 
     pub(crate) fn start(&self) -> Address {
@@ -96,118 +120,77 @@ impl MemoryBlock {
         self.len
     }
 
+    /// Notes that device work uses it; says whether it is the first time.
+    pub(crate) fn mark_used(&self) -> bool {
+        !self.used.swap(true, Ordering::Relaxed)
+    }
+
     pub(crate) fn was_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Gives the memory back and lets whoever uses the address fault. Only the addresses stay.
+    pub(crate) fn seal(&self) {
+        if let Owner::Pages(pages) = &self.owner {
+            pages.seal();
+        }
     }
 }
 
 impl Drop for MemoryBlock {
     fn drop(&mut self) {
-        if let Some((heap, layout)) = self.owned {
+        if let Owner::Heap(layout) = self.owner {
             // SAFETY: allocated in `fresh` with this layout; the last `Arc` is going.
-            unsafe { dealloc(heap.as_ptr(), layout) };
+            unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }
 }
 
-/// A run of bytes that a copy or a fill works on.
-#[derive(Clone, Debug)]
-pub(crate) struct Span {
-    start: Address,
-    len: usize,
-    /// Keeps simulated memory alive until the work is done. `None`: pageable host memory, which
-    /// the caller promised to keep.
-    _keep: Option<Arc<MemoryBlock>>,
+/// Whether nobody holds a block but the `holders` that are known: no work in flight will touch it.
+pub(crate) fn is_held_by(block: &Arc<MemoryBlock>, holders: usize) -> bool {
+    let alone = Arc::strong_count(block) <= holders;
+    if alone {
+        // What was done through the holders that are gone has happened before this.
+        fence(Ordering::Acquire);
+    }
+    alone
 }
 
-impl Span {
-    /// `len` bytes from `offset` of a block.
-    ///
-    /// # Panics
-    ///
-    /// If they do not lie within the block: the address map must have checked that.
-    pub(crate) fn within(block: &Arc<MemoryBlock>, offset: usize, len: usize) -> Self {
-        assert!(
-            offset <= block.len() && len <= block.len() - offset,
-            "a span of {len} bytes from {offset} is not within a block of {}",
-            block.len()
-        );
-        block.used.store(true, Ordering::Relaxed);
-        // SAFETY: `offset` is within the block, so the sum stays within one allocation.
-        let start = unsafe { NonNull::new_unchecked(block.start().as_ptr().add(offset)) };
-        Self {
-            start: Address(start),
-            len,
-            _keep: Some(block.clone()),
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Pageable host memory.
-    pub(crate) fn pageable(start: Address, len: usize) -> Self {
-        Self {
-            start,
-            len,
-            _keep: None,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The part of this span from `offset`, of `len` bytes.
-    pub(crate) fn part(&self, offset: usize, len: usize) -> Self {
-        assert!(offset <= self.len && len <= self.len - offset);
-        // SAFETY: `offset` is within the span.
-        let start = unsafe { NonNull::new_unchecked(self.start.as_ptr().add(offset)) };
-        Self {
-            start: Address(start),
-            len,
-            _keep: self._keep.clone(),
-        }
-    }
-
-    /// Copies as many bytes as both have room for.
-    ///
-    /// # Safety
-    ///
-    /// Pageable memory must be valid for its length, and no other thread may touch either side
-    /// meanwhile, as a driver asks of its callers. (Simulated memory keeps itself alive.)
-    pub(crate) unsafe fn copy_from(&self, source: &Span) {
-        let len = self.len.min(source.len);
-        // SAFETY: both sides are valid for `len` bytes: simulated memory by `_keep`, pageable
-        // memory by the caller's promise. They may overlap, which `copy` allows.
-        unsafe { source.start.as_ptr().copy_to(self.start.as_ptr(), len) };
-    }
-
-    /// Fills with a pattern of one, two or four bytes.
-    ///
-    /// # Safety
-    ///
-    /// As for [`copy_from`](Self::copy_from).
-    pub(crate) unsafe fn fill(&self, pattern: &[u8]) {
-        // SAFETY: the span is valid for `len` bytes, see `copy_from`.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) };
-        match pattern {
-            [byte] => bytes.fill(*byte),
-            _ => {
-                for chunk in bytes.chunks_mut(pattern.len()) {
-                    chunk.copy_from_slice(&pattern[..chunk.len()]);
-                }
+    #[test]
+    fn fresh_memory_stands_out_at_both_ends() {
+        for len in [1, 100, SMALL, SMALL + 1, 40 << 20] {
+            let block = MemoryBlock::fresh(len).unwrap();
+            for at in [0, len - 1] {
+                // SAFETY: within the block.
+                assert_eq!(unsafe { block.start().as_ptr().add(at).read() }, FRESH);
             }
         }
+        assert!(MemoryBlock::fresh(usize::MAX).is_none());
     }
 
-    /// A copy of the bytes, in memory of its own.
-    ///
-    /// # Safety
-    ///
-    /// As for [`copy_from`](Self::copy_from).
-    pub(crate) unsafe fn staged(&self) -> Option<Span> {
-        let block = MemoryBlock::fresh(self.len, 16)?;
-        let copy = Span::within(&block, 0, self.len);
-        // SAFETY: the caller's promise covers the source; nobody else knows the fresh block.
-        unsafe { copy.copy_from(self) };
-        Some(copy)
+    #[test]
+    fn a_large_block_that_comes_back_is_not_cleared_byte_by_byte() {
+        // The heap would hand the memory out again and clear all of it: 20 ms and more.
+        let taken = |_| {
+            let start = std::time::Instant::now();
+            drop(MemoryBlock::fresh(256 << 20).unwrap());
+            start.elapsed()
+        };
+        let quickest = (0..5).map(taken).min().unwrap();
+        assert!(quickest.as_millis() < 10, "{quickest:?}");
+    }
+
+    #[test]
+    fn a_holder_is_seen() {
+        let block = MemoryBlock::fresh(1).unwrap();
+        assert!(is_held_by(&block, 1));
+        let other = block.clone();
+        assert!(!is_held_by(&block, 1));
+        drop(other);
+        assert!(is_held_by(&block, 1));
     }
 }

@@ -3,6 +3,7 @@
 //! crash then, or corrupt memory, or seem to work. The simulation always notices.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard_sys::CUresult;
 
@@ -24,20 +25,29 @@ pub enum Misuse {
     Error,
 }
 
-static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// How many lines are kept.
+const MOST: usize = 1000;
 
-/// What misuse was seen so far, in order. Only [`Misuse::Error`] leaves anything here.
+static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// What misuse was seen so far, in order: the first thousand cases in words. All are counted in
+/// [`Counters::misuses`](crate::Counters::misuses). Only [`Misuse::Error`] leaves anything here.
 ///
 /// ```
 /// assert!(cuguard_sim::misuses().is_empty());
 /// ```
 #[must_use]
 pub fn misuses() -> Vec<String> {
+    // A forked child must not wait for a lock that a thread of its parent may have held.
+    if crate::machine::is_forked() {
+        return Vec::new();
+    }
     SEEN.lock().unwrap_or_else(|e| e.into_inner()).clone()
 }
 
 pub(crate) fn count() -> usize {
-    SEEN.lock().unwrap_or_else(|e| e.into_inner()).len()
+    COUNT.load(Ordering::Relaxed)
 }
 
 /// Called where a program does the undefined. Returns what to answer, if it returns at all.
@@ -48,7 +58,11 @@ pub(crate) fn undefined(policy: Misuse, answer: CUresult, what: String) -> CUres
             std::process::abort();
         }
         Misuse::Error => {
-            SEEN.lock().unwrap_or_else(|e| e.into_inner()).push(what);
+            COUNT.fetch_add(1, Ordering::Relaxed);
+            let mut seen = SEEN.lock().unwrap_or_else(|e| e.into_inner());
+            if seen.len() < MOST {
+                seen.push(what);
+            }
             answer
         }
     }

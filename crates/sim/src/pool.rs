@@ -6,24 +6,25 @@
 //! context) or asks for it. A block that was freed is used again at once by its own stream, and
 //! by others when the free has happened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::address_map::Range;
 use crate::config::PAGE;
+use crate::freed::{Freed, FreedBlocks};
 use crate::gaps::Gaps;
+use crate::handle::Id;
 use crate::physical::{DeviceMemory, UNIT};
 
 /// What a pool takes from the device at a time.
 pub(crate) const CHUNK: u64 = 32 << 20;
-/// The addresses that a pool has for itself: far more than a device has memory.
-pub(crate) const POOL_SPAN: u64 = 1 << 42;
 
-/// A free that was asked for and that the host has not yet seen happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Freed {
-    len: u64,
-    offset: u64,
-    /// The piece of work on the stream after which the block is free.
-    work: u64,
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    /// Bytes taken from the device, from the chunk's beginning. Less than [`CHUNK`] only where
+    /// the device had no more.
+    bytes: u64,
+    /// How many blocks touch it that are not given back.
+    blocks: u64,
 }
 
 #[derive(Debug)]
@@ -41,15 +42,27 @@ pub(crate) struct Pool {
     pub(crate) used_high: u64,
     pub(crate) reserved_high: u64,
     pub(crate) live: u64,
+    /// Ranges whose free was asked for and has not happened, by their id: the program no longer
+    /// knows the address, but work may still use the memory.
+    pub(crate) leaving: HashMap<u64, Range>,
+    /// How many offsets there are.
+    span: u64,
     gaps: Gaps,
-    freed: BTreeMap<u32, BTreeSet<Freed>>,
-    /// Chunk number → bytes taken from the device, from the chunk's beginning. Less than
-    /// [`CHUNK`] only where the device had no more.
-    chunks: BTreeMap<u64, u64>,
+    freed: FreedBlocks,
+    chunks: BTreeMap<u64, Chunk>,
+    /// The chunks that no block touches.
+    empty: BTreeSet<u64>,
+    /// The bytes of all chunks.
+    reserved: u64,
+}
+
+/// The chunks that a block touches.
+fn touched(offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+    offset / CHUNK..=(offset + len - 1) / CHUNK
 }
 
 impl Pool {
-    pub(crate) fn new(device: u32, base: u64) -> Self {
+    pub(crate) fn new(device: u32, base: u64, span: u64) -> Self {
         Self {
             device,
             base,
@@ -60,30 +73,32 @@ impl Pool {
             used_high: 0,
             reserved_high: 0,
             live: 0,
-            gaps: Gaps::new(0, POOL_SPAN),
-            freed: BTreeMap::new(),
+            leaving: HashMap::new(),
+            span,
+            gaps: Gaps::new(0, span),
+            freed: FreedBlocks::default(),
             chunks: BTreeMap::new(),
+            empty: BTreeSet::new(),
+            reserved: 0,
         }
     }
 
     /// The bytes taken from the device.
     pub(crate) fn reserved(&self) -> u64 {
-        self.chunks.values().sum()
+        self.reserved
     }
 
-    /// An address for `bytes`, for work on `stream`. `done(stream, work)` tells whether a piece
-    /// of work has happened.
+    /// An address for `bytes`, for work on `stream`.
     pub(crate) fn take(
         &mut self,
         bytes: u64,
-        stream: u32,
+        stream: Id,
         memory: &mut DeviceMemory,
-        done: impl Fn(u32, u64) -> bool,
     ) -> Option<u64> {
         let len = bytes
             .checked_next_multiple_of(UNIT)
-            .filter(|len| *len <= POOL_SPAN)?;
-        let offset = match self.reuse(len, stream, done) {
+            .filter(|len| *len <= self.span)?;
+        let offset = match self.take_freed(len, stream) {
             Some(offset) => offset,
             None => {
                 let offset = self.gaps.take(len, UNIT)?;
@@ -91,113 +106,146 @@ impl Pool {
                     self.gaps.give(offset, len);
                     return None;
                 }
+                self.touch(offset, len);
                 offset
             }
         };
         self.live += 1;
         self.used += bytes;
         self.used_high = self.used_high.max(self.used);
-        self.reserved_high = self.reserved_high.max(self.reserved());
+        self.reserved_high = self.reserved_high.max(self.reserved);
         Some(self.base + offset)
     }
 
+    /// Takes an allocation back that did not come about.
+    pub(crate) fn undo_take(&mut self, address: u64, bytes: u64) {
+        self.used -= bytes;
+        self.free_now(address, bytes);
+    }
+
     /// A block that was freed on the same stream, or whose free has happened.
-    fn reuse(&mut self, len: u64, stream: u32, done: impl Fn(u32, u64) -> bool) -> Option<u64> {
-        let fits = Freed {
-            len,
-            offset: 0,
-            work: 0,
-        };
-        let opportunistic = self.reuse[1];
-        let (owner, block) = self
-            .freed
-            .iter()
-            .filter_map(|(owner, blocks)| {
-                let mut fitting = blocks.range(fits..);
-                let block = fitting
-                    .find(|b| *owner == stream || (opportunistic && done(*owner, b.work)))?;
-                Some((*owner, *block))
-            })
-            .min_by_key(|(_, block)| (block.len, block.offset))?;
-        let blocks = self.freed.get_mut(&owner)?;
-        blocks.remove(&block);
+    fn take_freed(&mut self, len: u64, stream: Id) -> Option<u64> {
+        let block = self.freed.take(len, stream, self.reuse[1])?;
         if block.len > len {
-            blocks.insert(Freed {
+            let rest = Freed {
                 len: block.len - len,
                 offset: block.offset + len,
-                work: block.work,
-            });
+                ..block
+            };
+            self.touch(block.offset, len);
+            self.touch(rest.offset, rest.len);
+            self.untouch(block.offset, block.len);
+            self.freed.insert(rest);
         }
         Some(block.offset)
     }
 
+    fn touch(&mut self, offset: u64, len: u64) {
+        for number in touched(offset, len) {
+            if let Some(chunk) = self.chunks.get_mut(&number) {
+                chunk.blocks += 1;
+                self.empty.remove(&number);
+            }
+        }
+    }
+
+    fn untouch(&mut self, offset: u64, len: u64) {
+        for number in touched(offset, len) {
+            if let Some(chunk) = self.chunks.get_mut(&number) {
+                chunk.blocks -= 1;
+                if chunk.blocks == 0 {
+                    self.empty.insert(number);
+                }
+            }
+        }
+    }
+
     /// Makes sure that there is memory behind a range.
     fn reserve(&mut self, offset: u64, len: u64, memory: &mut DeviceMemory) -> bool {
-        let mut grown = Vec::new();
-        for chunk in offset / CHUNK..=(offset + len - 1) / CHUNK {
-            let have = self.chunks.get(&chunk).copied().unwrap_or(0);
-            let needed = (offset + len - chunk * CHUNK)
+        let mut before = Vec::new();
+        for number in touched(offset, len) {
+            let chunk = self.chunks.get(&number).copied().unwrap_or_default();
+            let needed = (offset + len - number * CHUNK)
                 .min(CHUNK)
                 .next_multiple_of(PAGE);
-            if have >= needed {
+            if chunk.bytes >= needed {
                 continue;
             }
             // The whole chunk if the device has as much, else what this block needs.
-            let size = if memory.take(CHUNK - have) {
+            let bytes = if memory.take(CHUNK - chunk.bytes) {
                 CHUNK
-            } else if memory.take(needed - have) {
+            } else if memory.take(needed - chunk.bytes) {
                 needed
             } else {
-                for (chunk, before) in grown {
-                    memory.give(self.chunks[&chunk] - before);
-                    if before == 0 {
-                        self.chunks.remove(&chunk);
-                    } else {
-                        self.chunks.insert(chunk, before);
-                    }
+                for (number, chunk) in before {
+                    memory.give(self.chunks[&number].bytes - Chunk::bytes(chunk));
+                    self.set_chunk(number, chunk);
                 }
                 return false;
             };
-            self.chunks.insert(chunk, size);
-            grown.push((chunk, have));
+            before.push((number, self.chunks.get(&number).copied()));
+            self.set_chunk(number, Some(Chunk { bytes, ..chunk }));
         }
         true
     }
 
+    /// Replaces a chunk, with all that is known of it; `None` takes it away.
+    fn set_chunk(&mut self, number: u64, chunk: Option<Chunk>) {
+        let before = match chunk {
+            Some(chunk) => self.chunks.insert(number, chunk),
+            None => self.chunks.remove(&number),
+        };
+        self.reserved = self.reserved + Chunk::bytes(chunk) - Chunk::bytes(before);
+        if chunk.is_some_and(|chunk| chunk.blocks == 0) {
+            self.empty.insert(number);
+        } else {
+            self.empty.remove(&number);
+        }
+    }
+
     /// Notes that a block will be free after a piece of work.
-    pub(crate) fn free_after(&mut self, address: u64, bytes: u64, stream: u32, work: u64) {
+    pub(crate) fn free_after(&mut self, address: u64, bytes: u64, stream: Id, work: u64) {
         self.live -= 1;
         self.used -= bytes;
-        self.freed.entry(stream).or_default().insert(Freed {
+        self.freed.insert(Freed {
             len: bytes.next_multiple_of(UNIT),
             offset: address - self.base,
+            stream,
             work,
+            happened: false,
         });
+    }
+
+    /// Takes back what [`free_after`](Self::free_after) noted: the work was refused.
+    pub(crate) fn undo_free(&mut self, address: u64, bytes: u64, stream: Id, work: u64) {
+        let block = self.freed.remove(stream, work, address - self.base);
+        debug_assert!(block.is_some());
+        self.live += 1;
+        self.used += bytes;
+    }
+
+    /// A stream has come to a free.
+    pub(crate) fn free_happened(&mut self, stream: Id, work: u64) {
+        self.freed.mark_happened(stream, work);
     }
 
     /// Frees a block at once. The real driver does not take it off its count of used bytes.
     pub(crate) fn free_now(&mut self, address: u64, bytes: u64) {
         self.live -= 1;
-        self.gaps
-            .give(address - self.base, bytes.next_multiple_of(UNIT));
+        self.give(address - self.base, bytes.next_multiple_of(UNIT));
+    }
+
+    fn give(&mut self, offset: u64, len: u64) {
+        self.untouch(offset, len);
+        self.gaps.give(offset, len);
     }
 
     /// Takes back blocks whose free the host has seen happen: `seen` tells, of a stream, up to
     /// which piece of work, if any.
-    pub(crate) fn observe(&mut self, seen: impl Fn(u32) -> Option<u64>) {
-        let gaps = &mut self.gaps;
-        self.freed.retain(|stream, blocks| {
-            if let Some(work) = seen(*stream) {
-                blocks.retain(|block| {
-                    let happened = block.work <= work;
-                    if happened {
-                        gaps.give(block.offset, block.len);
-                    }
-                    !happened
-                });
-            }
-            !blocks.is_empty()
-        });
+    pub(crate) fn observe(&mut self, seen: impl Fn(Id) -> Option<u64>) {
+        for block in self.freed.take_seen(seen) {
+            self.give(block.offset, block.len);
+        }
     }
 
     /// Whether blocks wait for their free to be seen.
@@ -207,19 +255,20 @@ impl Pool {
 
     /// Gives empty chunks back, the last ones first, while more than `keep` bytes are reserved.
     pub(crate) fn release(&mut self, keep: u64, memory: &mut DeviceMemory) {
-        let mut reserved = self.reserved();
-        let gaps = &self.gaps;
-        let mut empty: Vec<u64> = self.chunks.keys().copied().collect();
-        empty.retain(|chunk| gaps.contains(chunk * CHUNK, CHUNK));
-        for chunk in empty.into_iter().rev() {
-            let size = self.chunks[&chunk];
-            if reserved <= keep || reserved - size < keep {
+        while let Some(number) = self.empty.last().copied() {
+            let bytes = Chunk::bytes(self.chunks.get(&number).copied());
+            if self.reserved <= keep || self.reserved - bytes < keep {
                 break;
             }
-            self.chunks.remove(&chunk);
-            memory.give(size);
-            reserved -= size;
+            self.set_chunk(number, None);
+            memory.give(bytes);
         }
+    }
+}
+
+impl Chunk {
+    fn bytes(chunk: Option<Self>) -> u64 {
+        chunk.map_or(0, |chunk| chunk.bytes)
     }
 }
 
@@ -234,13 +283,13 @@ mod tests {
             total: mib * MIB,
             used: 0,
         };
-        (Pool::new(0, 0), memory)
+        (Pool::new(0, 0, 1 << 40), memory)
     }
 
     #[test]
     fn blocks_lie_across_chunks_and_a_chunk_goes_back_when_nothing_touches_it() {
         let (mut pool, mut memory) = pool(256);
-        let mut take = |pool: &mut Pool| pool.take(20 * MIB, 1, &mut memory, |_, _| false).unwrap();
+        let mut take = |pool: &mut Pool| pool.take(20 * MIB, 1, &mut memory).unwrap();
         let (a, b, c) = (take(&mut pool), take(&mut pool), take(&mut pool));
         assert_eq!(pool.reserved(), 64 * MIB);
         pool.free_now(b, 20 * MIB);
@@ -257,30 +306,33 @@ mod tests {
     #[test]
     fn a_freed_block_serves_its_own_stream_at_once_and_others_when_it_happened() {
         let (mut pool, mut memory) = pool(256);
-        let a = pool.take(MIB, 1, &mut memory, |_, _| false).unwrap();
+        let a = pool.take(MIB, 1, &mut memory).unwrap();
         pool.free_after(a, MIB, 1, 7);
-        let other = pool.take(MIB, 2, &mut memory, |_, _| false).unwrap();
+        let other = pool.take(MIB, 2, &mut memory).unwrap();
         assert_ne!(other, a);
-        let own = pool.take(MIB, 1, &mut memory, |_, _| false).unwrap();
+        let own = pool.take(MIB, 1, &mut memory).unwrap();
         assert_eq!(own, a);
         pool.free_after(own, MIB, 1, 8);
-        assert_eq!(pool.take(MIB, 2, &mut memory, |_, work| work <= 8), Some(a));
+        pool.free_happened(1, 7);
+        assert_ne!(pool.take(MIB, 2, &mut memory), Some(a));
+        pool.free_happened(1, 8);
+        assert_eq!(pool.take(MIB, 2, &mut memory), Some(a));
     }
 
     #[test]
     fn the_last_chunk_is_as_small_as_the_device_is_full() {
         let (mut pool, mut memory) = pool(38);
-        assert!(pool.take(30 * MIB, 1, &mut memory, |_, _| false).is_some());
-        assert!(pool.take(7 * MIB, 1, &mut memory, |_, _| false).is_some());
+        assert!(pool.take(30 * MIB, 1, &mut memory).is_some());
+        assert!(pool.take(7 * MIB, 1, &mut memory).is_some());
         assert_eq!((pool.reserved(), memory.free()), (38 * MIB, 0));
-        assert_eq!(pool.take(2 * MIB, 1, &mut memory, |_, _| false), None);
+        assert_eq!(pool.take(2 * MIB, 1, &mut memory), None);
         assert_eq!(pool.reserved(), 38 * MIB);
     }
 
     #[test]
     fn what_is_kept_is_kept() {
         let (mut pool, mut memory) = pool(256);
-        let a = pool.take(100 * MIB, 1, &mut memory, |_, _| false).unwrap();
+        let a = pool.take(100 * MIB, 1, &mut memory).unwrap();
         pool.free_after(a, 100 * MIB, 1, 1);
         pool.release(0, &mut memory);
         assert_eq!(
@@ -293,5 +345,64 @@ mod tests {
         assert_eq!(pool.reserved(), 64 * MIB);
         pool.release(0, &mut memory);
         assert_eq!(memory.used, 0);
+    }
+
+    #[test]
+    fn what_is_undone_leaves_no_trace() {
+        let (mut pool, mut memory) = pool(256);
+        let a = pool.take(40 * MIB, 1, &mut memory).unwrap();
+        pool.undo_take(a, 40 * MIB);
+        pool.release(0, &mut memory);
+        assert_eq!((pool.used, pool.live, memory.used), (0, 0, 0));
+        let a = pool.take(MIB, 1, &mut memory).unwrap();
+        pool.free_after(a, MIB, 1, 1);
+        pool.undo_free(a, MIB, 1, 1);
+        assert_eq!((pool.used, pool.live), (MIB, 1));
+        assert!(!pool.has_freed());
+    }
+
+    #[test]
+    fn the_sums_are_what_is_there_whatever_is_done() {
+        let (mut pool, mut memory) = pool(1024);
+        let mut blocks = Vec::new();
+        let mut seed = 1_u64;
+        for step in 1..5000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (number, stream) = (seed >> 33, seed >> 60 & 3);
+            let bytes = number % (50 * MIB) + 1;
+            match number % 7 {
+                0..3 => blocks.extend(pool.take(bytes, stream, &mut memory).map(|a| (a, bytes))),
+                3 | 4 if !blocks.is_empty() => {
+                    let (a, bytes) = blocks.swap_remove(number as usize % blocks.len());
+                    pool.free_after(a, bytes, stream, step);
+                    pool.free_happened(stream, step);
+                }
+                5 if !blocks.is_empty() => {
+                    let (a, bytes) = blocks.swap_remove(number as usize % blocks.len());
+                    pool.undo_take(a, bytes);
+                }
+                _ => {
+                    pool.observe(|of| (of == stream).then_some(step));
+                    pool.release(100 * MIB, &mut memory);
+                }
+            }
+            assert_eq!(pool.reserved, memory.used);
+            assert_eq!(
+                pool.used,
+                blocks.iter().map(|(_, bytes)| bytes).sum::<u64>()
+            );
+            for (number, chunk) in &pool.chunks {
+                let empty = pool.gaps.contains(number * CHUNK, CHUNK);
+                assert_eq!(empty, chunk.blocks == 0);
+                assert_eq!(empty, pool.empty.contains(number));
+            }
+        }
+        for (a, bytes) in blocks {
+            pool.undo_take(a, bytes);
+        }
+        pool.observe(|_| Some(u64::MAX));
+        pool.release(0, &mut memory);
+        assert_eq!((pool.reserved, memory.used, pool.live), (0, 0, 0));
+        assert!(pool.gaps.contains(0, 1 << 40));
     }
 }

@@ -1,8 +1,13 @@
-//! Streams: work that runs in order, each stream's on a thread of its own, so that a copy is
-//! really in flight until somebody waits for it.
+//! Streams: work that runs in order, so that a copy is really in flight until somebody waits for
+//! it.
 //!
 //! A piece of work is known by its stream and its number on it. It may wait for pieces on other
 //! streams; that is how events and the legacy default stream order work between streams.
+//!
+//! ```text
+//!            submit          all that it waits for is done       a thread takes it
+//!  Resting ────────▶ HeldUp ──────────────────────────────▶ Ready ────────▶ Running ──▶ Resting
+//! ```
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,30 +15,43 @@ use std::sync::{Arc, Condvar};
 
 use cuguard_sys::{CUresult, CUstream, flags};
 
+use crate::clock::Clock;
 use crate::current;
-use crate::handle::{self, Kind};
-use crate::machine::{self, Answer, Guard, Machine, lock, wait_until};
+use crate::handle::{self, Id, Kind};
+use crate::machine::{Answer, Machine};
 
 /// What a stream is to its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub(crate) enum Role {
     Created,
     /// Waits for all blocking streams, and they for it.
     Legacy,
     PerThread,
 }
 
+/// Where the first piece of work in a stream's queue stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// There is none, or synchronous work comes before it.
+    Resting,
+    /// Another stream has to do something first, and will come back to this one.
+    HeldUp,
+    /// The stream waits in line for a thread.
+    Ready,
+    Running,
+}
+
 /// What work does.
-type Run = Box<dyn FnOnce() + Send>;
+pub(crate) type Run = Box<dyn FnOnce() + Send>;
 /// What changes in the machine when work is done, under its lock.
-type Then = Box<dyn FnOnce(&mut Machine) + Send>;
+pub(crate) type Then = Box<dyn FnOnce(&mut Machine) + Send>;
 
 pub(crate) struct Work {
-    number: u64,
+    pub(crate) number: u64,
     /// (stream, number): what must be done before.
-    after: Vec<(u32, u64)>,
-    run: Option<Run>,
-    then: Option<Then>,
+    after: Vec<(Id, u64)>,
+    pub(crate) run: Option<Run>,
+    pub(crate) then: Option<Then>,
 }
 
 impl fmt::Debug for Work {
@@ -42,26 +60,36 @@ impl fmt::Debug for Work {
     }
 }
 
+/// A place on a stream: behind a piece of work and all that comes before that.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    pub(crate) stream: Id,
+    pub(crate) number: u64,
+    pub(crate) clock: Clock,
+}
+
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) context: u32,
+    pub(crate) context: Id,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    role: Role,
-    submitted: u64,
-    completed: u64,
+    pub(crate) role: Role,
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
     queue: VecDeque<Work>,
+    stage: Stage,
+    /// What other streams do before whatever comes next here.
+    pub(crate) clock: Clock,
+    /// (number, stream): who waits for which piece of work.
+    dependants: Vec<(u64, Id)>,
     /// Destroyed by the program; it lives on until its work is done.
     destroyed: bool,
-    has_worker: bool,
-    /// Tells the worker to look again.
-    wake: Arc<Condvar>,
-    /// The worker waits for another stream.
-    held_up: bool,
+    /// Tells host threads that a piece of work is done.
+    pub(crate) done: Arc<Condvar>,
 }
 
 impl Stream {
-    fn new(context: u32, role: Role, flags: u32, priority: i32) -> Self {
+    pub(crate) fn new(context: Id, role: Role, flags: u32, priority: i32) -> Self {
         Self {
             context,
             flags,
@@ -70,19 +98,12 @@ impl Stream {
             submitted: 0,
             completed: 0,
             queue: VecDeque::new(),
+            stage: Stage::Resting,
+            clock: Clock::default(),
+            dependants: Vec::new(),
             destroyed: false,
-            has_worker: false,
-            wake: Arc::default(),
-            held_up: false,
+            done: Arc::default(),
         }
-    }
-
-    pub(crate) fn legacy(context: u32) -> Self {
-        Self::new(context, Role::Legacy, 0, 0)
-    }
-
-    pub(crate) fn created(context: u32, flags: u32, priority: i32) -> Self {
-        Self::new(context, Role::Created, flags, priority)
     }
 
     pub(crate) fn is_created(&self) -> bool {
@@ -93,17 +114,8 @@ impl Stream {
         self.role != Role::Legacy && self.flags & flags::STREAM_NON_BLOCKING == 0
     }
 
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.completed == self.submitted
-    }
-
-    pub(crate) fn completed(&self) -> u64 {
-        self.completed
-    }
-
-    /// Sends the worker home.
-    pub(crate) fn dismiss(&self) {
-        self.wake.notify_one();
     }
 }
 
@@ -121,9 +133,19 @@ impl<F: FnOnce()> HostCall<F> {
 }
 
 impl Machine {
+    /// Adds a stream to a context.
+    pub(crate) fn add_stream(&mut self, stream: Stream) -> Id {
+        let id = self.numbers.next(Kind::Stream);
+        if let Some(context) = self.contexts.get_mut(&stream.context) {
+            context.streams.insert(id);
+        }
+        self.streams.insert(id, stream);
+        id
+    }
+
     /// The stream behind a handle: 0 and 1 are the current context's legacy default stream, 2 the
     /// calling thread's own.
-    pub(crate) fn stream(&mut self, handle: CUstream) -> Result<u32, CUresult> {
+    pub(crate) fn stream(&mut self, handle: CUstream) -> Result<Id, CUresult> {
         match handle {
             CUstream::NULL | CUstream::LEGACY => {
                 let context = self.current()?;
@@ -134,37 +156,30 @@ impl Machine {
                 self.check_current_if_any()?;
                 let id = handle::decode(Kind::Stream, handle.0);
                 match id.filter(|id| self.streams.get(id).is_some_and(Stream::is_created)) {
-                    Some(id) => Ok(id),
+                    Some(id) => self.check_stream(id).map(|()| id),
                     None => Err(self.dead_handle(Kind::Stream, handle.0, CUresult::INVALID_HANDLE)),
                 }
             }
         }
     }
 
-    fn per_thread_stream(&mut self) -> Result<u32, CUresult> {
-        let context = self.current()?;
-        let thread = current::thread_number();
-        if let Some(id) = self.contexts[&context].per_thread.get(&thread) {
-            return Ok(*id);
+    /// Whether a stream takes work: its context may have ended since it was found.
+    pub(crate) fn check_stream(&self, stream: Id) -> Answer {
+        match self.streams.get(&stream) {
+            Some(stream) => self.check_alive(stream.context),
+            None => Err(CUresult::CONTEXT_IS_DESTROYED),
         }
-        let id = self.new_id();
-        self.streams
-            .insert(id, Stream::new(context, Role::PerThread, 0, 0));
-        if let Some(context) = self.contexts.get_mut(&context) {
-            context.per_thread.insert(thread, id);
-        }
-        Ok(id)
     }
 
     /// The last piece of work on a stream so far.
-    pub(crate) fn last_work(&self, stream: u32) -> u64 {
+    pub(crate) fn last_work(&self, stream: Id) -> u64 {
         self.streams
             .get(&stream)
             .map_or(0, |stream| stream.submitted)
     }
 
     /// Whether a piece of work is done. What a stream that is gone had to do is done.
-    pub(crate) fn is_done(&self, stream: u32, number: u64) -> bool {
+    pub(crate) fn is_done(&self, stream: Id, number: u64) -> bool {
         self.streams
             .get(&stream)
             .is_none_or(|stream| stream.completed >= number)
@@ -172,238 +187,233 @@ impl Machine {
 
     /// What new work on a stream has to wait for on other streams, by the rules of the legacy
     /// default stream.
-    fn implied_order(&self, stream: u32) -> Vec<(u32, u64)> {
+    pub(crate) fn implied_order(&self, stream: Id) -> Vec<(Id, u64)> {
         let Some(own) = self.streams.get(&stream) else {
             return Vec::new();
         };
-        let others = self.streams.iter().filter(|(_, other)| {
-            other.context == own.context
-                && !other.is_idle()
-                && match own.role {
-                    Role::Legacy => other.is_blocking(),
-                    _ => own.is_blocking() && other.role == Role::Legacy,
-                }
+        let Some(context) = self.contexts.get(&own.context) else {
+            return Vec::new();
+        };
+        let busy = |id: &Id| match self.streams.get(id) {
+            Some(other) if !other.is_idle() => Some((*id, other.submitted)),
+            _ => None,
+        };
+        let is_blocking = |id: &&Id| self.streams.get(id).is_some_and(Stream::is_blocking);
+        match own.role {
+            Role::Legacy => {
+                let blocking = context.busy.iter().filter(is_blocking);
+                blocking.filter_map(busy).collect()
+            }
+            _ if own.is_blocking() => busy(&context.legacy).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same, and the stream's clock takes note of it. Whatever the stream is given next waits
+    /// for these, so the order holds whether that is now or later.
+    pub(crate) fn join_implied_order(&mut self, stream: Id) -> Vec<(Id, u64)> {
+        let implied = self.implied_order(stream);
+        for (other, number) in &implied {
+            let clock = self.streams.get(other).map(|other| other.clock.clone());
+            let mark = Mark {
+                stream: *other,
+                number: *number,
+                clock: clock.unwrap_or_default(),
+            };
+            self.join(stream, &mark);
+        }
+        implied
+    }
+
+    fn join(&mut self, stream: Id, mark: &Mark) {
+        let Some(own) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let mut clock = std::mem::take(&mut own.clock);
+        clock.join(mark.stream, mark.number, &mark.clock, |stream, number| {
+            self.is_done(stream, number)
         });
-        others.map(|(id, other)| (*id, other.submitted)).collect()
+        if let Some(own) = self.streams.get_mut(&stream) {
+            own.clock = clock;
+        }
+    }
+
+    /// The place on a stream behind the work `number`, which is the last or the next.
+    pub(crate) fn mark(&mut self, stream: Id, number: u64) -> Mark {
+        self.join_implied_order(stream);
+        let own = self.streams.get(&stream);
+        Mark {
+            stream,
+            number,
+            clock: own.map(|own| own.clock.clone()).unwrap_or_default(),
+        }
     }
 
     /// Whether all that a stream was given so far is done; for the legacy default stream, that
     /// includes the blocking streams.
-    pub(crate) fn is_stream_idle(&self, stream: u32) -> bool {
-        let own = self.streams.get(&stream).is_none_or(Stream::is_idle);
-        own && (!self
-            .streams
-            .get(&stream)
-            .is_some_and(|s| s.role == Role::Legacy)
-            || self.implied_order(stream).is_empty())
+    pub(crate) fn is_stream_idle(&self, stream: Id) -> bool {
+        self.streams.get(&stream).is_none_or(|own| {
+            own.is_idle() && (own.role != Role::Legacy || self.implied_order(stream).is_empty())
+        })
+    }
+
+    /// Gives a stream its next number, and notes that it has something to do.
+    pub(crate) fn next_work(&mut self, stream: Id) -> u64 {
+        let Some(own) = self.streams.get_mut(&stream) else {
+            return 0;
+        };
+        own.submitted += 1;
+        let number = own.submitted;
+        if let Some(context) = self.contexts.get_mut(&own.context) {
+            context.busy.insert(stream);
+        }
+        number
     }
 
     /// Appends work to a stream and returns its number.
     pub(crate) fn submit(
         &mut self,
-        stream: u32,
-        mut after: Vec<(u32, u64)>,
+        stream: Id,
+        after: Option<&Mark>,
         run: Option<Run>,
         then: Option<Then>,
     ) -> Result<u64, CUresult> {
-        after.extend(self.implied_order(stream));
-        let Some(s) = self.streams.get_mut(&stream) else {
-            return Err(CUresult::INVALID_HANDLE);
-        };
-        if !s.has_worker {
-            std::thread::Builder::new()
-                .name(format!("sim-stream-{stream}"))
-                .spawn(move || work_off(stream))
-                .map_err(|_| CUresult::OPERATING_SYSTEM)?;
-            s.has_worker = true;
+        self.check_stream(stream)?;
+        let mut waits_for = self.join_implied_order(stream);
+        if let Some(mark) = after.filter(|mark| !self.is_done(mark.stream, mark.number)) {
+            self.join(stream, mark);
+            waits_for.push((mark.stream, mark.number));
         }
-        s.submitted += 1;
-        let number = s.submitted;
-        s.queue.push_back(Work {
-            number,
-            after,
-            run,
-            then,
-        });
-        s.wake.notify_one();
+        let at_once = waits_for.is_empty() && self.streams[&stream].is_idle();
+        if at_once && run.is_none() && self.config.latency.is_zero() {
+            // Nothing to do and nothing to wait for: it is done as soon as it is asked for.
+            if let Some(own) = self.streams.get_mut(&stream) {
+                own.submitted += 1;
+                own.completed = own.submitted;
+            }
+            if let Some(then) = then {
+                then(self);
+            }
+            return Ok(self.last_work(stream));
+        }
+        if at_once || self.crew.is_empty() {
+            self.crew.hire()?;
+        }
+        let number = self.next_work(stream);
+        if let Some(own) = self.streams.get_mut(&stream) {
+            own.queue.push_back(Work {
+                number,
+                after: waits_for,
+                run,
+                then,
+            });
+        }
+        if self.advance(stream) {
+            self.crew.enqueue(stream);
+        }
         Ok(number)
     }
 
+    /// Looks at the first piece of work of a stream that rests; says whether it may begin.
+    fn advance(&mut self, stream: Id) -> bool {
+        let Some(own) = self.streams.get(&stream) else {
+            return false;
+        };
+        let next = own
+            .queue
+            .front()
+            .filter(|work| own.stage == Stage::Resting && work.number == own.completed + 1);
+        let Some(work) = next else { return false };
+        let pending = |(other, number): &&(Id, u64)| !self.is_done(*other, *number);
+        let pending = work.after.iter().find(pending).copied();
+        let stage = match pending {
+            Some((other, number)) => {
+                if let Some(other) = self.streams.get_mut(&other) {
+                    other.dependants.push((number, stream));
+                }
+                Stage::HeldUp
+            }
+            None => Stage::Ready,
+        };
+        if let Some(own) = self.streams.get_mut(&stream) {
+            own.stage = stage;
+        }
+        stage == Stage::Ready
+    }
+
+    /// Takes the piece of work that a thread is about to do.
+    pub(crate) fn begin_work(&mut self, stream: Id) -> Option<Work> {
+        let own = self.streams.get_mut(&stream)?;
+        debug_assert_eq!(own.stage, Stage::Ready);
+        own.stage = Stage::Running;
+        own.queue.pop_front()
+    }
+
     /// Notes that a piece of work is done, and tells those who wait for it.
-    fn complete(&mut self, stream: u32, number: u64) {
-        if let Some(s) = self.streams.get_mut(&stream) {
-            s.completed = number;
-            s.wake.notify_one();
-            if s.destroyed && s.is_idle() {
-                self.streams.remove(&stream);
+    pub(crate) fn complete(&mut self, stream: Id, number: u64) {
+        let Some(own) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        own.completed = number;
+        own.stage = Stage::Resting;
+        own.done.notify_all();
+        let mut free = Vec::new();
+        own.dependants.retain(|(waits_for, dependant)| {
+            if *waits_for <= number {
+                free.push(*dependant);
+            }
+            *waits_for > number
+        });
+        if own.is_idle() {
+            let (context, destroyed) = (own.context, own.destroyed);
+            if let Some(context) = self.contexts.get_mut(&context) {
+                context.busy.remove(&stream);
+            }
+            if destroyed {
+                self.remove_stream(stream);
             }
         }
-        self.streams
-            .values()
-            .filter(|s| s.held_up)
-            .for_each(|s| s.wake.notify_one());
-        machine::tell_progress();
+        // The thread that did this piece goes on with the next of the same stream by itself.
+        if self.advance(stream) {
+            self.crew.enqueue_own(stream);
+        }
+        for dependant in free {
+            if let Some(other) = self.streams.get_mut(&dependant) {
+                other.stage = Stage::Resting;
+            }
+            if self.advance(dependant) {
+                // Where no thread can be had, one of those there are comes to it in the end.
+                let _ = self.crew.hire();
+                self.crew.enqueue(dependant);
+            }
+        }
+        self.tell_watchers();
     }
 
     /// Ends a stream for the program; work that it still has is done.
-    pub(crate) fn destroy_stream(&mut self, stream: u32) {
-        if let Some(s) = self.streams.get_mut(&stream) {
-            s.destroyed = true;
-            s.dismiss();
-            if s.is_idle() {
-                self.streams.remove(&stream);
+    pub(crate) fn destroy_stream(&mut self, stream: Id) {
+        if let Some(own) = self.streams.get_mut(&stream) {
+            own.destroyed = true;
+            if own.is_idle() {
+                self.remove_stream(stream);
             }
         }
     }
 
-    /// The host has seen the work on a stream up to a number happen: pools take back what was
-    /// freed by it, and give chunks back to the device. The work of streams that are gone has
-    /// happened too.
-    pub(crate) fn observe(&mut self, stream: u32, number: u64) {
-        let streams = &self.streams;
-        let seen = |other: u32| match streams.contains_key(&other) {
-            _ if other == stream => Some(number),
-            true => None,
-            false => Some(u64::MAX),
-        };
-        for pool in self.pools.values_mut().filter(|pool| pool.has_freed()) {
-            pool.observe(seen);
-            pool.release(
-                pool.release_threshold,
-                &mut self.devices[pool.device as usize].memory,
-            );
-        }
-        let destroyed: Vec<u32> = self
-            .pools
-            .iter()
-            .filter(|(_, pool)| pool.destroyed)
-            .map(|(id, _)| *id)
-            .collect();
-        for pool in destroyed {
-            self.drop_pool_if_done(pool);
+    fn remove_stream(&mut self, stream: Id) {
+        if let Some(own) = self.streams.remove(&stream)
+            && let Some(context) = self.contexts.get_mut(&own.context)
+        {
+            context.streams.remove(&stream);
         }
     }
-}
 
-/// The life of a stream's thread.
-fn work_off(stream: u32) {
-    let mut machine = lock();
-    loop {
-        let Some(s) = machine.streams.get(&stream) else {
-            return;
-        };
-        let ready = s.queue.front().is_some_and(|work| {
-            work.number == s.completed + 1
-                && work
-                    .after
-                    .iter()
-                    .all(|(other, number)| machine.is_done(*other, *number))
-        });
-        let wake = s.wake.clone();
-        let latency = machine.config.latency;
-        let work = machine.streams.get_mut(&stream).and_then(|s| {
-            s.held_up = !ready && !s.queue.is_empty();
-            if ready { s.queue.pop_front() } else { None }
-        });
-        let Some(work) = work else {
-            machine = wake.wait(machine).unwrap_or_else(|e| e.into_inner());
-            continue;
-        };
-        drop(machine);
-        if !latency.is_zero() {
-            std::thread::sleep(latency);
+    /// A stream in words.
+    pub(crate) fn stream_words(&self, stream: Id) -> String {
+        match self.streams.get(&stream).map(|own| own.role) {
+            Some(Role::Legacy) => "the default stream".to_owned(),
+            Some(Role::PerThread) => "a thread's own default stream".to_owned(),
+            _ => format!("the stream {:#x}", handle::encode(Kind::Stream, stream)),
         }
-        if let Some(run) = work.run {
-            run();
-        }
-        machine = lock();
-        if let Some(then) = work.then {
-            then(&mut machine);
-        }
-        machine.complete(stream, work.number);
     }
-}
-
-/// Does a piece of work in its place on a stream, on the calling thread, and returns when it is
-/// done: what synchronous functions do.
-pub(crate) fn run_now(mut guard: Guard, stream: u32, run: impl FnOnce()) -> Guard {
-    let after = guard.implied_order(stream);
-    let Some(s) = guard.streams.get_mut(&stream) else {
-        return guard;
-    };
-    s.submitted += 1;
-    let number = s.submitted;
-    guard = wait_until(guard, |machine| {
-        machine.is_done(stream, number - 1)
-            && after
-                .iter()
-                .all(|(other, number)| machine.is_done(*other, *number))
-    });
-    drop(guard);
-    run();
-    guard = lock();
-    guard.complete(stream, number);
-    guard
-}
-
-/// Waits for all that a stream was given so far, as `cuStreamSynchronize` does.
-pub(crate) fn synchronize_stream(guard: Guard, stream: u32) -> Guard {
-    let mut pending = guard.implied_order(stream);
-    // Only the legacy stream's own idleness includes the others'.
-    if guard
-        .streams
-        .get(&stream)
-        .is_some_and(|s| s.role != Role::Legacy)
-    {
-        pending.clear();
-    }
-    pending.push((stream, guard.last_work(stream)));
-    wait_for_all(guard, pending)
-}
-
-/// Waits for all that a context's streams were given so far.
-pub(crate) fn synchronize_context(guard: Guard, context: u32) -> Guard {
-    let streams = guard.streams.iter().filter(|(_, s)| s.context == context);
-    let pending = streams.map(|(id, s)| (*id, s.submitted)).collect();
-    wait_for_all(guard, pending)
-}
-
-/// Waits until a context has nothing to do any more, also of what other threads give it while
-/// this waits: what must hold before a context can end.
-pub(crate) fn wait_until_idle(guard: Guard, context: u32) -> Guard {
-    let mut guard = wait_until(guard, |machine| {
-        machine
-            .streams
-            .values()
-            .all(|stream| stream.context != context || stream.is_idle())
-    });
-    let own = guard.streams.iter().filter(|(_, s)| s.context == context);
-    let done: Vec<_> = own.map(|(id, s)| (*id, s.completed)).collect();
-    for (stream, number) in done {
-        guard.observe(stream, number);
-    }
-    guard
-}
-
-fn wait_for_all(guard: Guard, pending: Vec<(u32, u64)>) -> Guard {
-    let mut guard = wait_until(guard, |machine| {
-        pending
-            .iter()
-            .all(|(id, number)| machine.is_done(*id, *number))
-    });
-    for (stream, number) in pending {
-        guard.observe(stream, number);
-    }
-    guard
-}
-
-/// Appends work without a change in the machine.
-pub(crate) fn submit_run(
-    machine: &mut Machine,
-    stream: u32,
-    run: impl FnOnce() + Send + 'static,
-) -> Answer {
-    machine
-        .submit(stream, Vec::new(), Some(Box::new(run)), None)
-        .map(|_| ())
 }

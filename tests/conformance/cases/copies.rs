@@ -14,7 +14,7 @@ cases! {"copies":
     null_addresses,
     wrong_kind_of_address,
     device_address_as_host_address,
-    overlap,
+    neighbours,
     freed_addresses,
     between_contexts,
     under_another_context,
@@ -235,11 +235,24 @@ fn device_address_as_host_address(c: &Case) {
     );
 }
 
-/// A copy within a block may overlap itself.
-fn overlap(c: &Case) {
+/// A copy may go to the place next to where it comes from, in both directions. (What a copy leaves
+/// behind whose two places overlap, the driver's documentation does not say, so no case asks.)
+fn neighbours(c: &Case) {
     primary(c);
-    let ptr = alloc(c, 5000);
-    c.ok("copy 100 bytes by 8", cuMemcpyDtoD_v2(ptr, ptr + 8, 100));
+    let (ptr, data) = (alloc(c, 5000), numbers());
+    for (what, from, to) in [("upwards", 1000, 1100), ("downwards", 1100, 1000)] {
+        write(c, ptr, &data);
+        let mut want = data.clone();
+        want.copy_within(from..from + 100, to);
+        c.ok(
+            format_args!("copy 100 bytes {what}"),
+            cuMemcpyDtoD_v2(ptr + to as u64, ptr + from as u64, 100),
+        );
+        c.yes(
+            format_args!("copied {what}, and nothing else changed"),
+            read(c, ptr, 5000) == want,
+        );
+    }
 }
 
 /// What was freed is no address to copy from or to.

@@ -3,6 +3,7 @@
 //! never succeeds. Each has a process to itself, and makes one such call.
 
 use crate::case::Case;
+use crate::cases::pools;
 use crate::driver::*;
 use crate::tools::*;
 
@@ -19,6 +20,10 @@ cases! {"dead_handles":
     query_stream_of_a_destroyed_context,
     destroy_stream_of_a_destroyed_context,
     synchronise_stream_of_a_reset_context,
+    pool_attribute,
+    pool_trim,
+    pool_allocate,
+    pool_destroy,
 }
 
 fn dead_stream(c: &Case) -> CUstream {
@@ -33,6 +38,15 @@ fn dead_event(c: &Case) -> CUevent {
     let event = event(c, 0);
     c.require("cuEventDestroy", cuEventDestroy_v2(event));
     event
+}
+
+/// What a real driver does with a destroyed pool is still to be seen: the cases about pools state
+/// what it should do, and have run on the simulated GPU alone.
+fn dead_pool(c: &Case) -> CUmemoryPool {
+    primary(c);
+    let pool = pools::pool(c);
+    c.require("cuMemPoolDestroy", cuMemPoolDestroy(pool));
+    pool
 }
 
 fn stream_of_a_destroyed_context(c: &Case) -> CUstream {
@@ -131,4 +145,35 @@ fn synchronise_stream_of_a_reset_context(c: &Case) {
     c.never_success("wait for a stream of a reset context", || {
         cuStreamSynchronize(stream)
     });
+}
+
+/// A destroyed pool tells nothing about itself.
+fn pool_attribute(c: &Case) {
+    let pool = dead_pool(c);
+    let mut value = 0_u64;
+    c.never_success("ask a destroyed pool what it holds", || {
+        let held = pool_attribute::RESERVED_MEM_CURRENT;
+        cuMemPoolGetAttribute(pool, held, (&raw mut value).cast())
+    });
+}
+
+/// A destroyed pool cannot be trimmed.
+fn pool_trim(c: &Case) {
+    let pool = dead_pool(c);
+    c.never_success("trim a destroyed pool", || cuMemPoolTrimTo(pool, 0));
+}
+
+/// A destroyed pool gives no memory.
+fn pool_allocate(c: &Case) {
+    let pool = dead_pool(c);
+    let (stream, mut ptr) = (stream(c, 0), 0);
+    c.never_success("allocate from a destroyed pool", || {
+        cuMemAllocFromPoolAsync(&mut ptr, 16, pool, stream)
+    });
+}
+
+/// A destroyed pool cannot be destroyed.
+fn pool_destroy(c: &Case) {
+    let pool = dead_pool(c);
+    c.never_success("destroy a destroyed pool", || cuMemPoolDestroy(pool));
 }

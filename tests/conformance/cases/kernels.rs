@@ -9,7 +9,9 @@ use crate::driver::CUresult as Code;
 use crate::driver::*;
 use crate::tools::*;
 
-const NO_KERNELS: &str = "it runs no kernels; to load a module answers CUDA_ERROR_NOT_SUPPORTED";
+/// Why the simulated GPU differs in these cases.
+pub(crate) const NO_KERNELS: &str =
+    "it runs no kernels; to load a module answers CUDA_ERROR_NOT_SUPPORTED";
 
 cases! {"kernels":
     old_ptx_loads.differs_on_simulation(NO_KERNELS),
@@ -24,10 +26,12 @@ cases! {"kernels":
 
 const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
 const SAXPY: &str = include_str!("../../../kernels/saxpy.ptx");
-const SPIN: &str = include_str!("../../../kernels/spin.ptx");
+pub(crate) const SPIN: &str = include_str!("../../../kernels/spin.ptx");
+pub(crate) const FAULT: &str = include_str!("../../../kernels/fault.ptx");
 const HEAP: &str = include_str!("../../../kernels/heap.ptx");
 
-fn load_result(module: &mut CUmodule, ptx: &str) -> CUresult {
+/// What to load a module answers.
+pub(crate) fn load_result(module: &mut CUmodule, ptx: &str) -> CUresult {
     let text = CString::new(ptx).unwrap_or_default();
     cuModuleLoadData(module, text.as_ptr().cast())
 }
@@ -94,6 +98,7 @@ fn old_ptx_loads(c: &Case) {
         ("saxpy", SAXPY),
         ("spin", SPIN),
         ("heap", HEAP),
+        ("fault", FAULT),
     ] {
         c.yes(
             format_args!("{name} is of version 6.4"),

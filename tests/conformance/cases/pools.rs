@@ -35,7 +35,8 @@ fn device_props(device: CUdevice) -> CUmemPoolProps {
     }
 }
 
-fn pool(c: &Case) -> CUmemoryPool {
+/// A pool of the first device.
+pub(crate) fn pool(c: &Case) -> CUmemoryPool {
     let mut pool = CUmemoryPool::NULL;
     c.require(
         "cuMemPoolCreate",

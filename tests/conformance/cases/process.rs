@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::case::{Case, On};
 use crate::driver::CUresult as Code;
 use crate::driver::*;
-use crate::host::{at_exit, in_forked_child};
+use crate::host::{Gate, at_exit, in_forked_child};
 use crate::tools::*;
 
 cases! {"process":
@@ -115,6 +115,9 @@ fn end_with_everything_alive(c: &Case) {
 fn end_with_work_in_flight(c: &Case) {
     primary(c);
     let (stream, ptr, p) = (independent(c), alloc(c, 10 * MIB), pinned(c, 10 * MIB));
+    // Opens when this function returns, which is followed by the end of the process.
+    let (_gate, closed) = Gate::close(stream);
+    c.require("cuLaunchHostFunc", closed);
     for _ in 0..20 {
         c.require(
             "copy",
@@ -122,5 +125,9 @@ fn end_with_work_in_flight(c: &Case) {
         );
         c.require("copy", cuMemcpyDtoHAsync_v2(p, ptr, 10 * MIB, stream));
     }
-    c.yes("nobody waits", true);
+    c.expect(
+        "the stream at the end",
+        cuStreamQuery(stream),
+        Code::NOT_READY,
+    );
 }

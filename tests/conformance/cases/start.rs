@@ -34,6 +34,11 @@ fn every_function_is_there(c: &Case) {
 
 /// Before `cuInit` every function answers NOT_INITIALIZED, except those about version and errors.
 fn before_init(c: &Case) {
+    // Without this it would be the door that answers, for want of a driver.
+    match cuguard::driver::load() {
+        Ok(driver) => c.yes("the driver is loaded", driver.symbol("cuInit").is_some()),
+        Err(error) => c.stop(error),
+    }
     let want = Code::NOT_INITIALIZED;
     let (mut count, mut context, mut ptr, mut device) = (0, CUcontext::NULL, 0, 0);
     c.expect(

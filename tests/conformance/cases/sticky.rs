@@ -17,6 +17,7 @@ cases! {"sticky":
     streams_and_events.corrupts(),
     still_answered.corrupts(),
     modules.corrupts(),
+    loaded_module.differs_on_simulation(kernels::NO_KERNELS),
     other_contexts.corrupts(),
     no_new_context.corrupts(),
     noticed_without_synchronise.corrupts(),
@@ -31,7 +32,7 @@ fn write_to_nowhere(c: &Case) {
         cuguard::sim::corrupt(Code::ILLEGAL_ADDRESS);
         return;
     }
-    let module = kernels::load(c, include_str!("../../../kernels/fault.ptx"));
+    let module = kernels::load(c, kernels::FAULT);
     let function = kernels::function(c, module, c"write_to");
     let mut address = 16_u64;
     let result = kernels::launch(function, 1, 1, &mut [(&raw mut address).cast()]);
@@ -138,11 +139,23 @@ fn still_answered(c: &Case) {
 fn modules(c: &Case) {
     primary(c);
     corrupt(c);
-    let text = std::ffi::CString::new(include_str!("../../../kernels/spin.ptx"));
-    let text = text.unwrap_or_default();
     let mut module = CUmodule::NULL;
-    let result = cuModuleLoadData(&mut module, text.as_ptr().cast());
+    let result = kernels::load_result(&mut module, kernels::SPIN);
     c.expect("cuModuleLoadData", result, WANT);
+}
+
+/// A module that was loaded before cannot be unloaded.
+fn loaded_module(c: &Case) {
+    primary(c);
+    let mut module = CUmodule::NULL;
+    let result = kernels::load_result(&mut module, kernels::SPIN);
+    if c.on_simulation() {
+        c.expect("cuModuleLoadData", result, Code::NOT_SUPPORTED);
+        return;
+    }
+    c.ok("cuModuleLoadData", result);
+    corrupt(c);
+    c.expect("cuModuleUnload", cuModuleUnload(module), WANT);
 }
 
 /// Every other context of the process is broken too; it can be destroyed.

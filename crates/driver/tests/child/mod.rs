@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::ffi::c_void;
 use std::path::PathBuf;
+use std::process::Termination;
 use std::ptr::{self, null_mut};
 use std::sync::Barrier;
 use std::thread;
@@ -38,6 +39,8 @@ fn run() {
         "driver_version" => driver_version(),
         "stub" => stub(),
         "cust" => cust_program(),
+        "cust_main" => cust_main(),
+        "reasons" => reasons(),
         other => panic!("there is no role {other}"),
     };
     let code = match outcome {
@@ -142,7 +145,11 @@ fn select_late() -> Outcome {
 }
 
 fn select_sim() -> Outcome {
-    select(Choice::Sim)?;
+    match select(Choice::Sim) {
+        Ok(()) => {}
+        Err(error @ SelectError::NoSimulation) => return Err(format!("not chosen: {error}").into()),
+        Err(other) => panic!("{other:?}"),
+    }
     assert_eq!(load()?.kind(), DriverKind::Simulated);
     Ok(())
 }
@@ -245,6 +252,38 @@ fn driver_version() -> Outcome {
 fn stub() -> Outcome {
     // SAFETY: no conditions.
     assert_eq!(unsafe { api::cuInit(0) }, CUresult::STUB_LIBRARY);
+    done()
+}
+
+/// Ends as a program does whose `main` returns `cust`'s error.
+fn cust_main() -> Outcome {
+    let end = cust::init(cust::CudaFlags::empty());
+    assert!(end.is_err(), "there is no such driver");
+    // Prints the error as it does for `main`.
+    let _ = end.report();
+    std::process::exit(1);
+}
+
+/// Has loads fail for two reasons, with all the functions that load.
+fn reasons() -> Outcome {
+    let fail = || {
+        let (mut number, mut address) = (0, null_mut());
+        // SAFETY: the arguments can be written to, the name is a C string.
+        let codes = unsafe {
+            [
+                api::cuInit(0),
+                api::cuDriverGetVersion(&mut number),
+                api::cuGetProcAddress(c"cuInit".as_ptr(), &mut address, 11000, 0),
+                api::cuInit(0),
+            ]
+        };
+        assert_eq!(codes, [CUresult::NO_DEVICE; 4]);
+    };
+    fail();
+    select(Choice::Path("/nonexistent/second.so".into()))?;
+    fail();
+    select(Choice::Path("/nonexistent/third.so".into()))?;
+    assert!(load().is_err(), "and the error is all that it gives");
     done()
 }
 

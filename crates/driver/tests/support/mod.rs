@@ -1,6 +1,7 @@
 //! Child processes and libraries made for a test.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -85,6 +86,12 @@ impl Finished {
         assert!(self.stderr.contains(text), "{text:?} is not in {self:#?}");
     }
 
+    /// How many lines on stderr begin with `start`.
+    pub(crate) fn lines_of_stderr(&self, start: &str) -> usize {
+        let lines = self.stderr.lines();
+        lines.filter(|line| line.starts_with(start)).count()
+    }
+
     /// It ended with code 0 and said on stderr, in one line, that the GPU is simulated, and why.
     #[track_caller]
     pub(crate) fn announced(&self, why: &str) {
@@ -114,8 +121,14 @@ fn scratch() -> PathBuf {
     }
 }
 
-/// Makes a shared library from C source, in a file of this name.
-pub(crate) fn compile(name: &str, source: &str) -> PathBuf {
+/// Makes a shared library from C source, in a file of this name. `None` where there is no C
+/// compiler; that is then said on stderr.
+pub(crate) fn compile(name: &str, source: &str) -> Option<PathBuf> {
+    compile_with(name, source, &[])
+}
+
+/// Does the same with more arguments for the compiler.
+pub(crate) fn compile_with(name: &str, source: &str, arguments: &[&OsStr]) -> Option<PathBuf> {
     let mut library = scratch().join(name);
     if library.extension().is_none() {
         library.set_extension("so");
@@ -128,14 +141,26 @@ pub(crate) fn compile(name: &str, source: &str) -> PathBuf {
     let output = Command::new(&compiler)
         .args(["-shared", "-fPIC", "-w", "-o"])
         .args([&library, &code])
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {}: {error}", compiler.display()));
+        .args(arguments)
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let test = std::thread::current();
+            let test = test.name().unwrap_or("a test");
+            // Past the test harness, which keeps back what a passing test prints.
+            let line = format!("{test}: NOT RUN: needs a C compiler\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            return None;
+        }
+        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+    };
     assert!(
         output.status.success(),
         "cannot compile {name}:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    library
+    Some(library)
 }
 
 /// The driver that is installed on this machine, if there is one.

@@ -7,17 +7,17 @@ use cuguard_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUresult};
 
 use super::copy::copy_now;
 use super::copy_2d::array_run;
-use super::memory::ALIGNMENT;
 use super::{get, put, valid};
 use crate::fault;
-use crate::handle::{self, Kind};
-use crate::machine::{Answer, Array, Machine, lock};
+use crate::handle::{self, Id, Kind};
+use crate::lock::lock;
+use crate::machine::{Answer, Array, Machine};
 use crate::memory_block::MemoryBlock;
 use crate::physical::to_pages;
-use crate::queue::synchronize_context;
+use crate::wait::synchronize_context;
 
 /// The array behind a handle.
-pub(super) fn known(machine: &Machine, array: CUarray) -> Result<u32, CUresult> {
+pub(super) fn known(machine: &Machine, array: CUarray) -> Result<Id, CUresult> {
     match handle::decode(Kind::Array, array.0).filter(|id| machine.arrays.contains_key(id)) {
         Some(id) => Ok(id),
         None if array.is_null() => Err(CUresult::INVALID_HANDLE),
@@ -58,14 +58,15 @@ pub(crate) unsafe fn cuArray3DCreate_v2(
     fault::on_allocation(bytes as u64)?;
     let device = machine.device_of(context);
     let pages = to_pages(bytes as u64).ok_or(CUresult::OUT_OF_MEMORY)?;
+    // First what the host may not have, so that nothing needs to be taken back.
+    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     if !machine.take_pages(device, pages) {
         return Err(CUresult::OUT_OF_MEMORY);
     }
-    let Some(block) = MemoryBlock::fresh(bytes, ALIGNMENT) else {
-        machine.on_mut(device).memory.give(pages);
-        return Err(CUresult::OUT_OF_MEMORY);
-    };
-    let id = machine.new_id();
+    let id = machine.numbers.next(Kind::Array);
+    if let Some(context) = machine.contexts.get_mut(&context) {
+        context.arrays.insert(id);
+    }
     machine.arrays.insert(
         id,
         Array {

@@ -4,10 +4,12 @@ use cuguard_sys::{CUcontext, CUdevice, CUresult, limit};
 
 use super::primary::CONTEXT_FLAGS;
 use super::{check, put, put_if_asked, valid};
+use crate::context::{Closing, end_context};
 use crate::current;
-use crate::handle::{self, Kind};
-use crate::machine::{Answer, Machine, lock};
-use crate::queue::{synchronize_context, wait_until_idle};
+use crate::handle::{self, Id, Kind};
+use crate::lock::lock;
+use crate::machine::{Answer, Machine};
+use crate::wait::synchronize_context;
 
 const GREATEST_PRIORITY: i32 = -5;
 
@@ -17,11 +19,11 @@ pub(super) fn clamp_priority(priority: i32) -> i32 {
 }
 
 /// The context behind a handle, alive or not.
-fn known(machine: &Machine, ctx: CUcontext) -> Option<u32> {
-    handle::decode(Kind::Context, ctx.0).filter(|id| machine.contexts.contains_key(id))
+fn known(machine: &Machine, ctx: CUcontext) -> Option<Id> {
+    handle::decode(Kind::Context, ctx.0).filter(|id| machine.numbers.was_given(Kind::Context, *id))
 }
 
-fn as_handle(id: u32) -> CUcontext {
+fn as_handle(id: Id) -> CUcontext {
     CUcontext(handle::encode(Kind::Context, id))
 }
 
@@ -32,10 +34,10 @@ pub(crate) unsafe fn cuCtxCreate_v2(out: *mut CUcontext, flags: u32, dev: CUdevi
     valid(!out.is_null() && flags & !CONTEXT_FLAGS == 0)?;
     let mut machine = lock();
     let device = machine.device(dev)?;
-    let id = machine.new_id();
+    let id = machine.numbers.next_context(device);
     machine.open_context(id, device, flags)?;
     if !current::push(id) {
-        machine.close_context(id);
+        end_context(machine, id, Closing::Ended);
         return Err(CUresult::OUT_OF_MEMORY);
     }
     // SAFETY: as the caller promises.
@@ -48,11 +50,9 @@ pub(crate) unsafe fn cuCtxDestroy_v2(ctx: CUcontext) -> Answer {
     let Some(id) = known(&machine, ctx) else {
         return Err(machine.dead_handle(Kind::Context, ctx.0, CUresult::INVALID_CONTEXT));
     };
-    check(!machine.contexts[&id].is_primary, CUresult::INVALID_CONTEXT)?;
+    check(!machine.is_primary(id), CUresult::INVALID_CONTEXT)?;
     machine.check_alive(id)?;
-    let mut machine = wait_until_idle(machine, id);
-    machine.check_alive(id)?;
-    machine.close_context(id);
+    drop(end_context(machine, id, Closing::Ended));
     // It leaves the top of this thread's stack; where it lies deeper, or on another thread's
     // stack, it stays and answers that it is destroyed.
     if current::top() == Some(id) {

@@ -6,10 +6,11 @@ use std::ffi::c_void;
 use cuguard_sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
 
 use super::check;
-use crate::handle::{self, Kind};
-use crate::machine::{Answer, Machine, lock, wait_until};
-use crate::memory_block::Span;
-use crate::queue::run_now;
+use crate::area::{Area, Shape};
+use crate::handle::{self, Id, Kind};
+use crate::lock::{Guard, lock};
+use crate::machine::{Answer, Machine};
+use crate::wait::{run_now, wait_for_work};
 
 /// One side of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -25,126 +26,109 @@ impl Side {
         Self::Any(pointer as u64)
     }
 
-    fn address(self) -> u64 {
-        match self {
-            Self::Known(address) | Self::Any(address) => address,
-        }
-    }
-
     /// The bytes, and whether they are pageable.
-    fn resolve(self, machine: &Machine, bytes: usize) -> Result<(Vec<Span>, bool), CUresult> {
-        check_length(machine, self.address(), bytes)?;
+    pub(super) fn resolve(
+        self,
+        machine: &Machine,
+        stream: Id,
+        shape: Shape,
+    ) -> Result<(Area, bool), CUresult> {
         match self {
-            Self::Known(address) => Ok((machine.map.span(address, bytes)?, false)),
-            Self::Any(address) => machine.map.span_or_pageable(address, bytes),
+            Self::Known(address) => Ok((machine.known_area(stream, address, shape)?, false)),
+            Self::Any(address) => machine.any_area(stream, address, shape),
         }
     }
 }
 
-/// A length that wraps around the address space: a real driver was seen to take it, and to
-/// corrupt the context by it.
-pub(super) fn check_length(machine: &Machine, address: u64, bytes: usize) -> Answer {
-    match address.checked_add(bytes as u64) {
-        Some(_) => Ok(()),
-        None => Err(machine.misused(
-            CUresult::INVALID_VALUE,
-            format!("{bytes} bytes from {address:#x} wrap around the address space"),
-        )),
-    }
-}
-
-/// A list of bytes with source and destination, all that a copy does once it runs.
-pub(super) type Moves = Vec<(Span, Span)>;
-
-/// Cuts two runs of spans, equal in length, into pairs.
-pub(super) fn pair_up(dst: &[Span], src: &[Span], moves: &mut Moves) {
-    let (mut d, mut s) = (dst.iter(), src.iter());
-    let (mut to, mut from) = (d.next().cloned(), s.next().cloned());
-    while let (Some(t), Some(f)) = (&to, &from) {
-        let len = t.len().min(f.len());
-        moves.push((t.part(0, len), f.part(0, len)));
-        let rest = |span: &Span, more: &mut std::slice::Iter<'_, Span>| match span.len() - len {
-            0 => more.next().cloned(),
-            left => Some(span.part(len, left)),
-        };
-        (to, from) = (rest(t, &mut d), rest(f, &mut s));
-    }
-}
-
-fn run(moves: &Moves) {
-    for (to, from) in moves {
-        // SAFETY: the program promised that its memory is valid and left alone until the copy is
-        // done; simulated memory is kept alive by the spans.
-        unsafe { to.copy_from(from) };
-    }
-}
-
-/// What a copy needs to know of both sides before it runs.
+/// All that a copy does once it runs, and what must be known of both sides before.
 pub(super) struct Plan {
-    pub(super) moves: Moves,
+    pub(super) to: Area,
+    pub(super) from: Area,
     pub(super) from_pageable: bool,
     pub(super) to_pageable: bool,
 }
 
-/// Copies on the legacy default stream and returns when it is done.
-pub(super) fn copy_now(plan: impl FnOnce(&Machine) -> Result<Plan, CUresult>) -> Answer {
-    let machine = lock();
-    let context = machine.current()?;
-    let plan = plan(&machine)?;
-    let legacy = machine.contexts[&context].legacy;
-    if !plan.moves.is_empty() {
-        drop(run_now(machine, legacy, || run(&plan.moves)));
+impl Plan {
+    fn run(self) {
+        // SAFETY: the program promised that its memory is valid and left alone until the copy is
+        // done; simulated memory is kept alive by the areas.
+        unsafe { self.to.copy_from(&self.from) };
     }
-    Ok(())
+
+    /// Takes the bytes out of pageable memory.
+    fn stage(&mut self) -> Answer {
+        // SAFETY: the source is valid now, during the call; afterwards it need not be.
+        self.from = unsafe { self.from.staged() }.ok_or(CUresult::OUT_OF_MEMORY)?;
+        Ok(())
+    }
+}
+
+/// What makes a plan, for a stream; `None` where there is nothing to copy.
+pub(super) trait Planner: FnOnce(&Machine, Id) -> Result<Option<Plan>, CUresult> {}
+impl<F: FnOnce(&Machine, Id) -> Result<Option<Plan>, CUresult>> Planner for F {}
+
+/// Copies on the legacy default stream and returns when it is done.
+pub(super) fn copy_now(plan: impl Planner) -> Answer {
+    let mut machine = lock();
+    let context = machine.current()?;
+    let legacy = machine.contexts[&context].legacy;
+    machine.join_implied_order(legacy);
+    match plan(&machine, legacy)? {
+        Some(plan) => run_now(machine, legacy, move || plan.run()).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Copies on a stream. From pageable memory, the bytes are taken before this returns; to pageable
 /// memory, this returns only when they are there. Measured so on a real driver.
-pub(super) fn copy_on(
-    stream: CUstream,
-    plan: impl FnOnce(&Machine) -> Result<Plan, CUresult>,
-) -> Answer {
+pub(super) fn copy_on(stream: CUstream, plan: impl Planner) -> Answer {
     let mut machine = lock();
     let stream = machine.stream(stream)?;
-    let mut plan = plan(&machine)?;
-    if plan.moves.is_empty() {
+    machine.join_implied_order(stream);
+    let Some(mut plan) = plan(&machine, stream)? else {
         return Ok(());
-    }
+    };
     if plan.from_pageable {
-        for (_, from) in &mut plan.moves {
-            // SAFETY: the source is valid now, during the call; afterwards it need not be.
-            *from = unsafe { from.staged() }.ok_or(CUresult::OUT_OF_MEMORY)?;
+        // Large sources take a while, in which others may use the machine. The plan keeps the
+        // memory it is for; the stream may be gone afterwards.
+        drop(machine);
+        let staged = plan.stage();
+        machine = lock();
+        if let Err(code) = staged.and_then(|()| machine.check_stream(stream)) {
+            return give_up(machine, plan, code);
         }
     }
-    let moves = plan.moves;
-    let number = machine.submit(
-        stream,
-        Vec::new(),
-        Some(Box::new(move || run(&moves))),
-        None,
-    )?;
-    if plan.to_pageable {
-        let mut machine = wait_until(machine, |machine| machine.is_done(stream, number));
-        machine.observe(stream, number);
+    let to_pageable = plan.to_pageable;
+    let run = Box::new(move || plan.run());
+    let number = machine.submit(stream, None, Some(run), None)?;
+    if to_pageable {
+        drop(wait_for_work(machine, stream, number));
     }
     Ok(())
 }
 
+/// Lets go of the memory that a plan holds; somebody may wait for it.
+fn give_up(machine: Guard, plan: Plan, code: CUresult) -> Answer {
+    drop(machine);
+    drop(plan);
+    lock().tell_watchers();
+    Err(code)
+}
+
 /// The plan of a copy of one run of bytes.
-fn linear(dst: Side, src: Side, bytes: usize) -> impl FnOnce(&Machine) -> Result<Plan, CUresult> {
-    move |machine| {
-        let mut plan = Plan {
-            moves: Moves::new(),
-            from_pageable: false,
-            to_pageable: false,
-        };
-        if bytes > 0 {
-            let (to, to_pageable) = dst.resolve(machine, bytes)?;
-            let (from, from_pageable) = src.resolve(machine, bytes)?;
-            pair_up(&to, &from, &mut plan.moves);
-            (plan.from_pageable, plan.to_pageable) = (from_pageable, to_pageable);
+fn linear(dst: Side, src: Side, bytes: usize) -> impl Planner {
+    move |machine: &Machine, stream: Id| {
+        if bytes == 0 {
+            return Ok(None);
         }
-        Ok(plan)
+        let (to, to_pageable) = dst.resolve(machine, stream, Shape::run(bytes))?;
+        let (from, from_pageable) = src.resolve(machine, stream, Shape::run(bytes))?;
+        Ok(Some(Plan {
+            to,
+            from,
+            from_pageable,
+            to_pageable,
+        }))
     }
 }
 

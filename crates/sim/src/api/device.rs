@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char};
 use cuguard_sys::{CUdevice, CUresult, CUuuid, device_attribute};
 
 use super::{put, valid};
-use crate::machine::{Answer, lock};
+use crate::lock::lock;
+use crate::machine::Answer;
 
 const NAME: &str = "cuguard simulated GPU";
 

@@ -2,11 +2,12 @@
 
 use cuguard_sys::{CUdeviceptr, CUresult, CUstream};
 
-use super::copy::check_length;
 use super::valid;
-use crate::machine::{Answer, Machine, lock};
-use crate::memory_block::Span;
-use crate::queue::{run_now, submit_run};
+use crate::area::{Area, Shape};
+use crate::handle::Id;
+use crate::lock::lock;
+use crate::machine::{Answer, Machine};
+use crate::wait::run_now;
 
 /// Where a fill goes: `height` rows of `width` elements, `pitch` bytes apart.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +37,15 @@ impl Target {
         }
     }
 
-    fn spans(self, machine: &Machine, element: usize) -> Result<Vec<Span>, CUresult> {
+    /// The memory, for work on a stream; `None` where there is nothing to fill.
+    fn resolve(
+        self,
+        machine: &Machine,
+        stream: Id,
+        element: usize,
+    ) -> Result<Option<Area>, CUresult> {
         if self.width == 0 || self.height == 0 {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         valid(self.start.is_multiple_of(element as u64))?;
         valid(self.pitch.is_multiple_of(element))?;
@@ -47,49 +54,42 @@ impl Target {
             .checked_mul(element)
             .ok_or(CUresult::INVALID_VALUE)?;
         valid(self.height == 1 || self.pitch >= row)?;
-        let mut spans = Vec::new();
-        for number in 0..self.height {
-            let offset = number
-                .checked_mul(self.pitch)
-                .ok_or(CUresult::INVALID_VALUE)?;
-            let start = self
-                .start
-                .checked_add(offset as u64)
-                .ok_or(CUresult::INVALID_VALUE)?;
-            check_length(machine, start, row)?;
-            spans.extend(machine.map.span(start, row)?);
-        }
-        Ok(spans)
+        let shape = Shape {
+            width: row,
+            pitch: self.pitch,
+            rows: self.height,
+        };
+        machine.known_area(stream, self.start, shape).map(Some)
     }
 }
 
-fn run(spans: &[Span], pattern: &[u8]) {
-    for span in spans {
-        // SAFETY: the span is memory that the driver knows, kept alive by it.
-        unsafe { span.fill(pattern) };
-    }
+/// Does the work, and lets the memory go.
+fn run(area: Area, pattern: &[u8]) {
+    // SAFETY: the area is memory that the driver knows, kept alive by it.
+    unsafe { area.fill(pattern) };
 }
 
 fn fill_now(target: Target, pattern: &[u8]) -> Answer {
-    let machine = lock();
+    let mut machine = lock();
     let context = machine.current()?;
-    let spans = target.spans(&machine, pattern.len())?;
     let legacy = machine.contexts[&context].legacy;
-    if !spans.is_empty() {
-        drop(run_now(machine, legacy, || run(&spans, pattern)));
+    machine.join_implied_order(legacy);
+    match target.resolve(&machine, legacy, pattern.len())? {
+        Some(area) => run_now(machine, legacy, move || run(area, pattern)).map(drop),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn fill_on(stream: CUstream, target: Target, pattern: &[u8]) -> Answer {
     let mut machine = lock();
     let stream = machine.stream(stream)?;
-    let spans = target.spans(&machine, pattern.len())?;
-    if spans.is_empty() {
+    machine.join_implied_order(stream);
+    let Some(area) = target.resolve(&machine, stream, pattern.len())? else {
         return Ok(());
-    }
+    };
     let pattern = pattern.to_vec();
-    submit_run(&mut machine, stream, move || run(&spans, &pattern))
+    let run = Box::new(move || run(area, &pattern));
+    machine.submit(stream, None, Some(run), None).map(drop)
 }
 
 macro_rules! fills {

@@ -5,29 +5,24 @@ use std::ffi::c_void;
 use cuguard_sys::{CUdevice, CUdeviceptr, CUresult, CUstream, flags};
 
 use super::memory::remove_when_idle;
-use super::{check, put, valid};
+use super::{check, put, put_if_asked, valid};
 use crate::address_map::{Origin, Range};
+use crate::entry::{Function, may_fail};
 use crate::fault;
-use crate::machine::{Answer, lock};
+use crate::lock::lock;
+use crate::machine::{Answer, Machine};
 use crate::memory_block::{Address, MemoryBlock};
-use crate::queue::submit_run;
-
-const HOST_PAGE: usize = 4096;
-
-unsafe extern "C" {
-    /// From the C library: which pages of a range are in memory; fails where one is not mapped.
-    fn mincore(address: *mut c_void, len: usize, resident: *mut u8) -> i32;
-}
+use crate::os;
 
 /// Host memory of the driver's own, known to it under the address that the host uses.
 fn allocate(bytes: usize, origin: Origin, flags: u32) -> Result<Address, CUresult> {
     let mut machine = lock();
     let context = machine.usable_current()?;
     fault::on_allocation(bytes as u64)?;
-    let block = MemoryBlock::fresh(bytes, HOST_PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let block = MemoryBlock::fresh_pages(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let start = block.start();
     let device = machine.device_of(context);
-    machine.add_range(Range {
+    machine.add_host_range(Range {
         base: start.as_ptr() as u64,
         size: bytes as u64,
         origin,
@@ -35,20 +30,27 @@ fn allocate(bytes: usize, origin: Origin, flags: u32) -> Result<Address, CUresul
         device,
         flags,
         id: 0,
+        born: None,
         block,
-    });
+    })?;
     Ok(start)
 }
 
-pub(crate) unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> Answer {
+/// Pinned memory, for both functions that have it to give.
+///
+/// # Safety
+///
+/// `out` is null or valid for a write.
+unsafe fn pin(function: Function, out: *mut *mut c_void, bytes: usize, flags: u32) -> Answer {
     const KNOWN: u32 = flags::MEMHOSTALLOC_PORTABLE
         | flags::MEMHOSTALLOC_DEVICEMAP
         | flags::MEMHOSTALLOC_WRITECOMBINED;
     // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put(out, std::ptr::null_mut()) }?;
-    valid(flags & !KNOWN == 0)?;
+    unsafe { put_if_asked(out, std::ptr::null_mut()) };
+    may_fail(function)?;
+    valid(!out.is_null() && flags & !KNOWN == 0)?;
     if bytes == 0 {
-        return lock().usable_current().map(|_| ());
+        return lock().usable_current().map(drop);
     }
     // With unified addressing all pinned memory is mapped.
     let start = allocate(bytes, Origin::Pinned, flags | flags::MEMHOSTALLOC_DEVICEMAP)?;
@@ -56,12 +58,17 @@ pub(crate) unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: 
     unsafe { put(out, start.as_ptr().cast()) }
 }
 
-pub(crate) unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> Answer {
+pub(crate) unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> Answer {
     // SAFETY: as the caller promises.
-    unsafe { cuMemHostAlloc(out, bytes, 0) }
+    unsafe { pin(Function::cuMemHostAlloc, out, bytes, flags) }
 }
 
-/// Waits for all work of the memory's context.
+pub(crate) unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> Answer {
+    // SAFETY: as the caller promises.
+    unsafe { pin(Function::cuMemAllocHost_v2, out, bytes, 0) }
+}
+
+/// Waits for all work of the memory's context, and for all other work that uses the memory.
 pub(crate) unsafe fn cuMemFreeHost(ptr: *mut c_void) -> Answer {
     let machine = lock();
     machine.check_current_if_any()?;
@@ -71,14 +78,15 @@ pub(crate) unsafe fn cuMemFreeHost(ptr: *mut c_void) -> Answer {
     let origin = machine.map.at(ptr as u64).map(|range| range.origin);
     valid(origin == Some(Origin::Pinned))?;
     let (mut machine, range) = remove_when_idle(machine, ptr as u64);
-    machine.release_range(&range.ok_or(CUresult::INVALID_VALUE)?);
+    machine.release_range(range.ok_or(CUresult::INVALID_VALUE)?);
     Ok(())
 }
 
 pub(crate) unsafe fn cuMemAllocManaged(ptr: *mut CUdeviceptr, bytes: usize, flags: u32) -> Answer {
     // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put(ptr, 0) }?;
-    valid(bytes > 0)?;
+    unsafe { put_if_asked(ptr, 0) };
+    may_fail(Function::cuMemAllocManaged)?;
+    valid(!ptr.is_null() && bytes > 0)?;
     valid(matches!(
         flags,
         flags::MEM_ATTACH_GLOBAL | flags::MEM_ATTACH_HOST
@@ -88,22 +96,13 @@ pub(crate) unsafe fn cuMemAllocManaged(ptr: *mut CUdeviceptr, bytes: usize, flag
     unsafe { put(ptr, start.as_ptr() as u64) }
 }
 
-/// Whether the program has memory all over a range.
-fn is_mapped(start: Address, len: usize) -> bool {
-    let first = start.as_ptr() as usize / HOST_PAGE * HOST_PAGE;
-    let Some(end) = (start.as_ptr() as usize).checked_add(len) else {
-        return false;
-    };
-    let mut resident = vec![0; (end - first).div_ceil(HOST_PAGE)];
-    // SAFETY: the vector has a byte for every page of the range; the pages are only asked about.
-    unsafe { mincore(first as *mut c_void, end - first, resident.as_mut_ptr()) == 0 }
-}
-
 pub(crate) unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: u32) -> Answer {
     /// Portable, mapped, input/output memory, read-only.
     const KNOWN: u32 = 0xf;
     let start = Address::new(ptr.cast()).ok_or(CUresult::INVALID_VALUE)?;
     valid(bytes > 0 && flags & !KNOWN == 0)?;
+    // Large memory takes a while to look at, so that is done before the lock is taken.
+    let is_mapped = os::is_mapped(start, bytes);
     let mut machine = lock();
     let context = machine.current()?;
     let base = ptr as u64;
@@ -116,7 +115,8 @@ pub(crate) unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags:
             CUresult::INVALID_VALUE
         });
     }
-    valid(is_mapped(start, bytes))?;
+    valid(is_mapped)?;
+    machine.check_not_freed(base, bytes as u64)?;
     let device = machine.device_of(context);
     machine.add_range(Range {
         base,
@@ -126,12 +126,14 @@ pub(crate) unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags:
         device,
         flags: flags | flags::MEMHOSTALLOC_DEVICEMAP,
         id: 0,
+        born: None,
         block: MemoryBlock::borrowed(start, bytes),
     });
     Ok(())
 }
 
-/// Waits for all work of the context that registered the memory.
+/// Waits for all work of the context that registered the memory, and for all other work that uses
+/// it.
 pub(crate) unsafe fn cuMemHostUnregister(ptr: *mut c_void) -> Answer {
     valid(!ptr.is_null())?;
     let machine = lock();
@@ -145,7 +147,7 @@ pub(crate) unsafe fn cuMemHostUnregister(ptr: *mut c_void) -> Answer {
         });
     }
     let (mut machine, range) = remove_when_idle(machine, base);
-    machine.release_range(&range.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)?);
+    machine.release_range(range.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)?);
     Ok(())
 }
 
@@ -208,10 +210,10 @@ pub(crate) unsafe fn cuMemPrefetchAsync(
     if device != CPU {
         machine.device(device)?;
     }
-    submit_run(&mut machine, stream, || {})
+    machine.submit(stream, None, None, None).map(drop)
 }
 
-fn check_managed(machine: &crate::machine::Machine, ptr: u64, count: usize) -> Answer {
+fn check_managed(machine: &Machine, ptr: u64, count: usize) -> Answer {
     let range = machine
         .map
         .find(ptr)

@@ -4,14 +4,13 @@ use cuguard_sys::{CUdeviceptr, CUresult};
 
 use super::{put, put_if_asked, valid};
 use crate::address_map::{Origin, Range};
+use crate::entry::{Function, may_fail};
 use crate::fault;
-use crate::machine::{Answer, Guard, lock};
+use crate::lock::{Guard, lock};
+use crate::machine::Answer;
 use crate::memory_block::MemoryBlock;
-use crate::queue::synchronize_context;
+use crate::wait::{synchronize_context, wait_until_unused};
 
-/// How the host memory behind device memory is aligned. (Device addresses are numbers of their
-/// own, at multiples of 512.)
-pub(super) const ALIGNMENT: usize = 16;
 /// Rows of `cuMemAllocPitch` begin at multiples of this.
 const PITCH: usize = 512;
 
@@ -23,7 +22,7 @@ pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Ans
     // to everything else.
     let free_now = memory
         .free()
-        .saturating_sub(machine.resident_managed(device));
+        .saturating_sub(machine.map.resident_managed(device));
     // SAFETY: as the caller promises.
     unsafe {
         put_if_asked(free, free_now as usize);
@@ -37,9 +36,11 @@ fn allocate(bytes: usize) -> Result<CUdeviceptr, CUresult> {
     let context = machine.usable_current()?;
     valid(bytes > 0)?;
     fault::on_allocation(bytes as u64)?;
+    // First what the host may not have, so that nothing needs to be taken back.
+    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let base = machine.take_device_memory(context, bytes as u64)?;
     let device = machine.device_of(context);
-    let range = |block| Range {
+    machine.add_range(Range {
         base,
         size: bytes as u64,
         origin: Origin::Device,
@@ -47,22 +48,17 @@ fn allocate(bytes: usize) -> Result<CUdeviceptr, CUresult> {
         device,
         flags: 0,
         id: 0,
+        born: None,
         block,
-    };
-    match MemoryBlock::fresh(bytes, ALIGNMENT) {
-        Some(block) => machine.add_range(range(block)),
-        None => {
-            // The host cannot back what the device would have had.
-            machine.release_range(&range(MemoryBlock::empty()));
-            return Err(CUresult::OUT_OF_MEMORY);
-        }
-    }
+    });
     Ok(base)
 }
 
 pub(crate) unsafe fn cuMemAlloc_v2(ptr: *mut CUdeviceptr, bytes: usize) -> Answer {
     // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put(ptr, 0) }?;
+    unsafe { put_if_asked(ptr, 0) };
+    may_fail(Function::cuMemAlloc_v2)?;
+    valid(!ptr.is_null())?;
     let base = allocate(bytes)?;
     // SAFETY: as the caller promises.
     unsafe { put(ptr, base) }
@@ -75,6 +71,9 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
     height: usize,
     element: u32,
 ) -> Answer {
+    // SAFETY: as the caller promises. A failed allocation leaves null behind.
+    unsafe { put_if_asked(ptr, 0) };
+    may_fail(Function::cuMemAllocPitch_v2)?;
     valid(!ptr.is_null() && !pitch.is_null() && width > 0 && height > 0)?;
     valid(matches!(element, 4 | 8 | 16))?;
     let row = width
@@ -90,7 +89,8 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
 }
 
 /// Takes the range that begins at `base` out of the map, after all work of its context is done.
-/// `None` if there is none, or somebody else was faster.
+/// Host memory is also waited for until no work of other contexts uses it: the program may do with
+/// it what it likes then. `None` if there is none, or somebody else was faster.
 pub(super) fn remove_when_idle(mut machine: Guard, base: u64) -> (Guard, Option<Range>) {
     let Some(found) = machine.map.at(base) else {
         return (machine, None);
@@ -101,6 +101,9 @@ pub(super) fn remove_when_idle(mut machine: Guard, base: u64) -> (Guard, Option<
     }
     let same = machine.map.at(base).is_some_and(|range| range.id == id);
     let range = if same { machine.map.remove(base) } else { None };
+    if let Some(range) = range.as_ref().filter(|range| range.on_host()) {
+        machine = wait_until_unused(machine, &range.block);
+    }
     (machine, range)
 }
 
@@ -112,18 +115,20 @@ pub(crate) unsafe fn cuMemFree_v2(ptr: CUdeviceptr) -> Answer {
     if ptr == 0 {
         return Ok(());
     }
-    let origin = machine.map.at(ptr).map(|range| range.origin);
-    let range = match origin {
-        Some(Origin::Pool(_)) => machine.map.remove(ptr),
-        Some(Origin::Device | Origin::Managed) => {
+    let found = machine.map.at(ptr).ok_or(CUresult::INVALID_VALUE)?;
+    let range = match found.origin {
+        Origin::Pool(_) => {
+            machine.check_unused(found, 1, "freed at once")?;
+            machine.map.remove(ptr)
+        }
+        Origin::Device | Origin::Managed => {
             let removed;
             (machine, removed) = remove_when_idle(machine, ptr);
             removed
         }
         _ => None,
     };
-    let range = range.ok_or(CUresult::INVALID_VALUE)?;
-    machine.release_range(&range);
+    machine.release_range(range.ok_or(CUresult::INVALID_VALUE)?);
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_void};
 
 use cuguard_sys::{CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
 
-use crate::machine::{Answer, lock};
+use crate::lock::lock;
+use crate::machine::Answer;
 
 /// Looks as far as a real driver would before it looks at the code.
 fn no_kernels() -> Answer {

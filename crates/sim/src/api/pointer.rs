@@ -7,7 +7,8 @@ use cuguard_sys::{CUcontext, CUdeviceptr, CUresult, memory_type, pointer_attribu
 use super::{put, valid};
 use crate::address_map::{Origin, Range};
 use crate::handle::{self, Kind};
-use crate::machine::{Answer, Machine, lock};
+use crate::lock::lock;
+use crate::machine::{Answer, Machine};
 
 /// What an attribute is, with the width that the caller must have room for.
 enum Value {
@@ -116,8 +117,14 @@ pub(crate) unsafe fn cuPointerGetAttributes(
     let machine = lock();
     machine.current()?;
     for index in 0..count as usize {
-        // SAFETY: both arrays have `count` elements, by the caller's promise.
-        let (which, out) = unsafe { (attributes.add(index).read(), data.add(index).read()) };
+        // SAFETY: both arrays have `count` elements, by the caller's promise. C callers need not
+        // align them.
+        let (which, out) = unsafe {
+            (
+                attributes.add(index).read_unaligned(),
+                data.add(index).read_unaligned(),
+            )
+        };
         let value = match attribute(&machine, ptr, which) {
             Ok(value) => value,
             Err(CUresult::NOT_SUPPORTED) => return Err(CUresult::NOT_SUPPORTED),
@@ -136,7 +143,9 @@ pub(crate) unsafe fn cuPointerGetAttributes(
     Ok(())
 }
 
-/// Synchronous memory operations: copies of simulated memory are in order anyway.
+/// The one attribute that can be set makes synchronous copies of the memory wait until they are
+/// done also where a real driver returns a little earlier. Here they always wait, so it is taken
+/// and has no effect.
 pub(crate) unsafe fn cuPointerSetAttribute(
     value: *const c_void,
     which: u32,

@@ -7,21 +7,21 @@ use cuguard_sys::{
     virtual_memory,
 };
 
-use super::memory::ALIGNMENT;
-use super::{get, put, valid};
+use super::{check, get, put, put_if_asked, valid};
 use crate::address_map::{Origin, Range};
+use crate::entry::{Function, may_fail};
 use crate::fault;
-use crate::handle::{self, Kind};
-use crate::machine::{self, Answer, Machine, lock};
+use crate::handle::{self, Id, Kind};
+use crate::lock::lock;
+use crate::machine::{self, Answer, Machine};
 use crate::memory_block::MemoryBlock;
-use crate::pool::{POOL_SPAN, Pool};
 
-fn as_handle(id: u32) -> CUmemoryPool {
+fn as_handle(id: Id) -> CUmemoryPool {
     CUmemoryPool(handle::encode(Kind::Pool, id))
 }
 
 /// The pool behind a handle.
-fn known(machine: &Machine, pool: CUmemoryPool) -> Result<u32, CUresult> {
+fn known(machine: &Machine, pool: CUmemoryPool) -> Result<Id, CUresult> {
     let id = handle::decode(Kind::Pool, pool.0);
     match id.filter(|id| machine.pools.get(id).is_some_and(|pool| !pool.destroyed)) {
         Some(id) => Ok(id),
@@ -32,55 +32,56 @@ fn known(machine: &Machine, pool: CUmemoryPool) -> Result<u32, CUresult> {
 
 fn allocate(
     machine: &mut Machine,
-    pool: u32,
+    pool: Id,
     bytes: usize,
-    stream: u32,
+    stream: Id,
 ) -> Result<CUdeviceptr, CUresult> {
     if bytes == 0 {
         return Ok(0);
     }
-    fault::on_allocation(bytes as u64)?;
+    let size = bytes as u64;
+    fault::on_allocation(size)?;
+    // First what the host may not have, so that nothing needs to be taken back.
+    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let base = take(machine, pool, size, stream).ok_or(CUresult::OUT_OF_MEMORY)?;
     let device = machine.pools[&pool].device;
-    let mut taken = None;
+    // The allocation has its place on the stream: other streams must not use it before.
+    match machine.submit(stream, None, None, None) {
+        Ok(work) => machine.add_range(Range {
+            base,
+            size,
+            origin: Origin::Pool(pool),
+            context: None,
+            device,
+            flags: 0,
+            id: 0,
+            born: Some((stream, work)),
+            block,
+        }),
+        Err(code) => {
+            if let Some(pool) = machine.pools.get_mut(&pool) {
+                pool.undo_take(base, size);
+            }
+            return Err(code);
+        }
+    }
+    Ok(base)
+}
+
+/// Addresses from a pool; all pools give back what they only hoard before that fails.
+fn take(machine: &mut Machine, pool: Id, bytes: u64, stream: Id) -> Option<u64> {
+    let device = machine.pools.get(&pool)?.device;
     for squeezed in [false, true] {
         if squeezed {
             machine.squeeze_pools(device);
         }
-        let streams = &machine.streams;
-        let done = |stream: u32, work: u64| {
-            streams
-                .get(&stream)
-                .is_none_or(|stream| stream.completed() >= work)
-        };
         let memory = &mut machine.devices[device as usize].memory;
-        let from = machine
-            .pools
-            .get_mut(&pool)
-            .ok_or(CUresult::INVALID_VALUE)?;
-        taken = from.take(bytes as u64, stream, memory, done);
+        let taken = machine.pools.get_mut(&pool)?.take(bytes, stream, memory);
         if taken.is_some() {
-            break;
+            return taken;
         }
     }
-    let base = taken.ok_or(CUresult::OUT_OF_MEMORY)?;
-    let range = |block| Range {
-        base,
-        size: bytes as u64,
-        origin: Origin::Pool(pool),
-        context: None,
-        device,
-        flags: 0,
-        id: 0,
-        block,
-    };
-    match MemoryBlock::fresh(bytes, ALIGNMENT) {
-        Some(block) => machine.add_range(range(block)),
-        None => {
-            machine.release_range(&range(MemoryBlock::empty()));
-            return Err(CUresult::OUT_OF_MEMORY);
-        }
-    }
-    Ok(base)
+    None
 }
 
 pub(crate) unsafe fn cuMemAllocAsync(
@@ -89,7 +90,9 @@ pub(crate) unsafe fn cuMemAllocAsync(
     stream: CUstream,
 ) -> Answer {
     // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put(ptr, 0) }?;
+    unsafe { put_if_asked(ptr, 0) };
+    may_fail(Function::cuMemAllocAsync)?;
+    valid(!ptr.is_null())?;
     let mut machine = lock();
     let stream = machine.stream(stream)?;
     machine::corrupted()?;
@@ -107,7 +110,9 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync(
     stream: CUstream,
 ) -> Answer {
     // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put(ptr, 0) }?;
+    unsafe { put_if_asked(ptr, 0) };
+    may_fail(Function::cuMemAllocFromPoolAsync)?;
+    valid(!ptr.is_null())?;
     let mut machine = lock();
     let stream = machine.stream(stream)?;
     machine::corrupted()?;
@@ -126,29 +131,69 @@ pub(crate) unsafe fn cuMemFreeAsync(ptr: CUdeviceptr, stream: CUstream) -> Answe
         return Ok(());
     }
     match machine.map.at(ptr).map(|range| range.origin) {
-        Some(Origin::Pool(id)) => {
-            let work = machine.submit(stream, Vec::new(), None, None)?;
-            let range = machine.map.remove(ptr).ok_or(CUresult::INVALID_VALUE)?;
-            if let Some(pool) = machine.pools.get_mut(&id) {
-                pool.free_after(range.base, range.size, stream, work);
-            }
-            Ok(())
-        }
-        Some(Origin::Device) => {
-            let range = machine.map.remove(ptr).ok_or(CUresult::INVALID_VALUE)?;
-            let freed = range.clone();
-            let then = move |machine: &mut Machine| machine.release_range(&freed);
-            match machine.submit(stream, Vec::new(), None, Some(Box::new(then))) {
-                Ok(_) => Ok(()),
-                Err(code) => {
-                    machine.map.insert(range);
-                    Err(code)
-                }
-            }
-        }
+        Some(Origin::Pool(pool)) => free_pooled(&mut machine, pool, ptr, stream),
+        Some(Origin::Device) => free_plain(&mut machine, ptr, stream),
         Some(Origin::Managed) => Err(CUresult::NOT_SUPPORTED),
         _ => Err(CUresult::INVALID_VALUE),
     }
+}
+
+fn free_pooled(machine: &mut Machine, pool: Id, ptr: u64, stream: Id) -> Answer {
+    machine.join_implied_order(stream);
+    let range = machine.map.at(ptr).ok_or(CUresult::INVALID_VALUE)?;
+    machine.check_allocated(range, stream)?;
+    let (id, size) = (range.id, range.size);
+    let work = machine.last_work(stream) + 1;
+    // Noted before the work is handed over: that may be done at once.
+    let range = machine.map.remove(ptr).ok_or(CUresult::INVALID_VALUE)?;
+    if let Some(pool) = machine.pools.get_mut(&pool) {
+        pool.free_after(ptr, size, stream, work);
+        pool.leaving.insert(id, range);
+    }
+    let then = move |machine: &mut Machine| {
+        let Some(pool) = machine.pools.get_mut(&pool) else {
+            return;
+        };
+        pool.free_happened(stream, work);
+        if let Some(range) = pool.leaving.remove(&id) {
+            machine.free_happens(range);
+        }
+    };
+    let submitted = machine.submit(stream, None, None, Some(Box::new(then)));
+    if submitted.is_err()
+        && let Some(pool) = machine.pools.get_mut(&pool)
+        && let Some(range) = pool.leaving.remove(&id)
+    {
+        pool.undo_free(ptr, size, stream, work);
+        machine.map.insert(range);
+    }
+    submitted.map(drop)
+}
+
+/// Memory from `cuMemAlloc`. The stream may be another context's: then the memory's own context may
+/// end first, and the memory goes with it.
+fn free_plain(machine: &mut Machine, ptr: u64, stream: Id) -> Answer {
+    let range = machine.map.remove(ptr).ok_or(CUresult::INVALID_VALUE)?;
+    let (id, owner) = (range.id, range.context.unwrap_or(0));
+    let taken = move |machine: &mut Machine| {
+        let owner = machine.contexts.get_mut(&owner)?;
+        owner.leaving.remove(&id)
+    };
+    if let Some(owner) = machine.contexts.get_mut(&owner) {
+        owner.leaving.insert(id, range);
+    }
+    let then = move |machine: &mut Machine| {
+        if let Some(range) = taken(machine) {
+            machine.free_happens(range);
+        }
+    };
+    let submitted = machine.submit(stream, None, None, Some(Box::new(then)));
+    if submitted.is_err()
+        && let Some(range) = taken(machine)
+    {
+        machine.map.insert(range);
+    }
+    submitted.map(drop)
 }
 
 pub(crate) unsafe fn cuMemPoolCreate(
@@ -160,20 +205,15 @@ pub(crate) unsafe fn cuMemPoolCreate(
     valid(!pool.is_null())?;
     valid(props.allocType == virtual_memory::ALLOCATION_TYPE_PINNED)?;
     valid(props.location.type_ == virtual_memory::LOCATION_TYPE_DEVICE)?;
-    if props.handleTypes != 0 {
-        // Sharing with other processes.
-        return Err(CUresult::NOT_SUPPORTED);
-    }
+    // Sharing with other processes, and what newer drivers made of the reserved bytes: a largest
+    // size, a use.
+    let plain = props.handleTypes == 0 && props.reserved.iter().all(|byte| *byte == 0);
+    check(plain, CUresult::NOT_SUPPORTED)?;
     let mut machine = lock();
     let device = machine
         .device(props.location.id)
         .map_err(|_| CUresult::INVALID_VALUE)?;
-    let base = machine
-        .addresses
-        .take(POOL_SPAN, crate::PAGE)
-        .ok_or(CUresult::OUT_OF_MEMORY)?;
-    let id = machine.new_id();
-    machine.pools.insert(id, Pool::new(device, base));
+    let id = machine.add_pool(device)?;
     // SAFETY: as the caller promises.
     unsafe { put(pool, as_handle(id)) }
 }

@@ -3,9 +3,10 @@
 use cuguard_sys::{CUcontext, CUdevice, CUresult};
 
 use super::{put, put_if_asked, valid};
+use crate::context::{Closing, end_context};
 use crate::handle::{self, Kind};
-use crate::machine::{Answer, Device, Guard, lock};
-use crate::queue::wait_until_idle;
+use crate::lock::lock;
+use crate::machine::Answer;
 
 /// The flags that a context takes: scheduling, mapped host memory, local memory, core dumps,
 /// synchronous memory operations.
@@ -16,9 +17,15 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(out: *mut CUcontext, dev: CUdevice
     let mut machine = lock();
     let device = machine.device(dev)?;
     let id = machine.on(device).primary;
-    if machine.check_alive(id).is_err() {
-        let flags = machine.on(device).primary_flags;
-        machine.open_context(id, device, flags)?;
+    match machine.contexts.get_mut(&id) {
+        // Overtakes a release that still waits. A reset ends the context for everybody, also for
+        // who comes while it waits.
+        Some(context) if context.closing == Some(Closing::Released) => context.closing = None,
+        Some(_) => {}
+        None => {
+            let flags = machine.on(device).primary_flags;
+            machine.open_context(id, device, flags)?;
+        }
     }
     machine.on_mut(device).primary_retains += 1;
     // SAFETY: as the caller promises.
@@ -36,8 +43,12 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> Answer {
     if own.primary_retains > 0 {
         return Ok(());
     }
-    own.primary_flags = 0;
-    end_primary(machine, device, |own| own.primary_retains == 0);
+    let id = own.primary;
+    (machine, _) = end_context(machine, id, Closing::Released);
+    let own = machine.on_mut(device);
+    if own.primary_retains == 0 {
+        own.primary_flags = 0;
+    }
     Ok(())
 }
 
@@ -46,21 +57,9 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> Answer {
 pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> Answer {
     let machine = lock();
     let device = machine.device(dev)?;
-    end_primary(machine, device, |_| true);
-    Ok(())
-}
-
-/// Ends the primary context once its work is done, if `still` wanted then: while this waited,
-/// another thread may have retained it anew.
-fn end_primary(machine: Guard, device: u32, still: impl FnOnce(&Device) -> bool) {
     let id = machine.on(device).primary;
-    if machine.check_alive(id).is_err() {
-        return;
-    }
-    let mut machine = wait_until_idle(machine, id);
-    if machine.check_alive(id).is_ok() && still(machine.on(device)) {
-        machine.close_context(id);
-    }
+    end_context(machine, id, Closing::Ended);
+    Ok(())
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) -> Answer {

@@ -53,12 +53,19 @@ fn introduced_in(symbol: &str) -> i32 {
     }
 }
 
+/// The flag by which a program asks for functions whose default stream is the thread's own.
+const PER_THREAD_DEFAULT_STREAM: u64 = 2;
+
 /// Names come without their version here: `cuMemAlloc` is `cuMemAlloc_v2`.
+///
+/// Functions whose default stream is the thread's own are not simulated, and to hand out the others
+/// instead would be wrong in silence: whoever asks for them finds nothing. Other flags make no
+/// difference.
 pub(crate) unsafe fn cuGetProcAddress(
     symbol: *const c_char,
     out: *mut *mut c_void,
     cuda_version: i32,
-    _flags: u64,
+    flags: u64,
 ) -> Answer {
     valid(!symbol.is_null())?;
     // SAFETY: not null, so a C string by the caller's promise.
@@ -71,6 +78,7 @@ pub(crate) unsafe fn cuGetProcAddress(
         None => crate::lookup(&symbol),
     };
     let found = found.filter(|_| cuda_version >= introduced_in(&symbol));
+    let found = found.filter(|_| flags & PER_THREAD_DEFAULT_STREAM == 0);
     // SAFETY: as the caller promises.
     unsafe {
         put(

@@ -7,8 +7,10 @@ use cuguard_sys::{CUcontext, CUhostFn, CUresult, CUstream, CUstreamCallback, fla
 use super::context::clamp_priority;
 use super::{check, put, valid};
 use crate::handle::{self, Kind};
-use crate::machine::{Answer, lock};
-use crate::queue::{HostCall, Stream, submit_run, synchronize_stream};
+use crate::lock::lock;
+use crate::machine::Answer;
+use crate::queue::{HostCall, Role, Stream};
+use crate::wait::synchronize_stream;
 
 pub(crate) unsafe fn cuStreamCreate(out: *mut CUstream, flags: u32) -> Answer {
     // SAFETY: as the caller promises.
@@ -23,9 +25,8 @@ pub(crate) unsafe fn cuStreamCreateWithPriority(
     valid(!out.is_null() && flags & !flags::STREAM_NON_BLOCKING == 0)?;
     let mut machine = lock();
     let context = machine.current()?;
-    let id = machine.new_id();
-    let stream = Stream::created(context, flags, clamp_priority(priority));
-    machine.streams.insert(id, stream);
+    let priority = clamp_priority(priority);
+    let id = machine.add_stream(Stream::new(context, Role::Created, flags, priority));
     // SAFETY: as the caller promises.
     unsafe { put(out, CUstream(handle::encode(Kind::Stream, id))) }
 }
@@ -91,7 +92,8 @@ pub(crate) unsafe fn cuLaunchHostFunc(
     let id = machine.stream(stream)?;
     // SAFETY: the program gave the function together with what it is to be called with.
     let call = HostCall(move || unsafe { function(user_data) });
-    submit_run(&mut machine, id, move || call.run())
+    let run = Box::new(move || call.run());
+    machine.submit(id, None, Some(run), None).map(drop)
 }
 
 pub(crate) unsafe fn cuStreamAddCallback(
@@ -106,5 +108,6 @@ pub(crate) unsafe fn cuStreamAddCallback(
     let id = machine.stream(stream)?;
     // SAFETY: the program gave the function together with what it is to be called with.
     let call = HostCall(move || unsafe { callback(stream, CUresult::SUCCESS, user_data) });
-    submit_run(&mut machine, id, move || call.run())
+    let run = Box::new(move || call.run());
+    machine.submit(id, None, Some(run), None).map(drop)
 }

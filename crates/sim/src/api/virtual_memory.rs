@@ -7,25 +7,25 @@ use cuguard_sys::{
     CUresult, virtual_memory,
 };
 
-use super::memory::ALIGNMENT;
 use super::{check, get, put, valid};
 use crate::PAGE;
 use crate::address_map::{Origin, Range};
 use crate::fault;
-use crate::handle::{self, Kind};
-use crate::machine::{Answer, Machine, Physical, lock};
+use crate::handle::{self, Id, Kind};
+use crate::lock::lock;
+use crate::machine::{Answer, Machine, Physical};
 use crate::memory_block::MemoryBlock;
 
 fn is_page_multiple(number: u64) -> bool {
     number.is_multiple_of(PAGE)
 }
 
-fn as_handle(id: u32) -> CUmemGenericAllocationHandle {
+fn as_handle(id: Id) -> CUmemGenericAllocationHandle {
     handle::encode(Kind::Physical, id) as u64
 }
 
 /// The physical memory behind a handle that the program still has.
-fn known(machine: &Machine, handle: CUmemGenericAllocationHandle) -> Result<u32, CUresult> {
+fn known(machine: &Machine, handle: CUmemGenericAllocationHandle) -> Result<Id, CUresult> {
     handle::decode(Kind::Physical, handle as usize)
         .filter(|id| {
             machine
@@ -59,6 +59,7 @@ pub(crate) unsafe fn cuMemAddressReserve(
     let align = PAGE.max(alignment as u64);
     let base = machine
         .addresses
+        .pages
         .take(size as u64, align)
         .ok_or(CUresult::OUT_OF_MEMORY)?;
     machine.reservations.insert(base, size as u64);
@@ -71,7 +72,7 @@ pub(crate) unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> Answer {
     valid(machine.reservations.get(&ptr) == Some(&(size as u64)))?;
     valid(!machine.map.overlaps(ptr, size as u64))?;
     machine.reservations.remove(&ptr);
-    machine.addresses.give(ptr, size as u64);
+    machine.addresses.pages.give(ptr, size as u64);
     Ok(())
 }
 
@@ -90,14 +91,12 @@ pub(crate) unsafe fn cuMemCreate(
     let mut machine = lock();
     let device = machine.device(prop.location.id)?;
     fault::on_allocation(size as u64)?;
+    // First what the host may not have, so that nothing needs to be taken back.
+    let block = MemoryBlock::fresh(size).ok_or(CUresult::OUT_OF_MEMORY)?;
     if !machine.take_pages(device, size as u64) {
         return Err(CUresult::OUT_OF_MEMORY);
     }
-    let Some(block) = MemoryBlock::fresh(size, ALIGNMENT) else {
-        machine.on_mut(device).memory.give(size as u64);
-        return Err(CUresult::OUT_OF_MEMORY);
-    };
-    let id = machine.new_id();
+    let id = machine.numbers.next(Kind::Physical);
     let physical = Physical {
         device,
         size: size as u64,
@@ -153,6 +152,7 @@ pub(crate) unsafe fn cuMemMap(
         device: physical.device,
         flags: 0,
         id: 0,
+        born: None,
         block: physical.block.clone(),
     };
     machine.add_range(range);
@@ -185,17 +185,22 @@ pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> Answer {
         .ok_or(CUresult::INVALID_VALUE)?;
     let reserved = machine.reservations.range(..=ptr).next_back();
     valid(size > 0 && reserved.is_some_and(|(base, len)| end <= base + len))?;
-    let touched = machine
-        .map
-        .iter()
-        .filter(|r| r.base < end && ptr < r.base + r.size);
-    let whole = |range: &Range| ptr <= range.base && range.base + range.size <= end;
-    let bases: Vec<u64> = touched
-        .map(|range| valid(whole(range)).map(|()| range.base))
-        .collect::<Result<_, _>>()?;
+    let mut bases = Vec::new();
+    for range in machine.map.overlapping(ptr, size as u64) {
+        valid(ptr <= range.base && range.base + range.size <= end)?;
+        bases.push(range.base);
+    }
+    for range in bases.iter().filter_map(|base| machine.map.at(*base)) {
+        // Beside work, the physical memory itself and each mapping of it hold the block.
+        let mappings = match range.origin {
+            Origin::Mapping { physical, .. } => machine.physical[&physical].mappings,
+            _ => 0,
+        };
+        machine.check_unused(range, 1 + mappings as usize, "unmapped")?;
+    }
     for base in bases {
         if let Some(range) = machine.map.remove(base) {
-            machine.release_range(&range);
+            machine.release_range(range);
         }
     }
     Ok(())
@@ -210,19 +215,23 @@ pub(crate) unsafe fn cuMemSetAccess(
     valid(count > 0)?;
     let mut machine = lock();
     let bases = whole_mappings(&machine, ptr, size as u64)?;
+    // All are looked at before the first has an effect.
+    let mut wishes = Vec::new();
     for index in 0..count {
         // SAFETY: the array has `count` elements, by the caller's promise.
         let desc = unsafe { get(desc.wrapping_add(index)) }?;
         valid(desc.location.type_ == virtual_memory::LOCATION_TYPE_DEVICE)?;
         valid(desc.flags == virtual_memory::ACCESS_READWRITE || desc.flags == 0)?;
-        let device = machine.device(desc.location.id)?;
+        wishes.push((machine.device(desc.location.id)?, desc.flags != 0));
+    }
+    for (device, allowed) in wishes {
         for base in &bases {
             // Access from another device is not simulated: copies between devices need none.
             if let Some(range) = machine.map.at_mut(*base)
                 && range.device == device
                 && let Origin::Mapping { accessible, .. } = &mut range.origin
             {
-                *accessible = desc.flags != 0;
+                *accessible = allowed;
             }
         }
     }

@@ -1,0 +1,300 @@
+//! What a copy or a fill works on: rows of bytes in one block, or in blocks whose addresses lie
+//! side by side.
+//!
+//! An area is a few numbers however many rows it has, so that it is made in no time under the
+//! machine's lock; the rows are walked where the work is done.
+
+use std::sync::Arc;
+
+use crate::memory_block::{Address, MemoryBlock};
+
+/// A run of bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    start: Address,
+    len: usize,
+    /// Keeps simulated memory alive until the work is done. `None`: pageable host memory, which
+    /// the caller promised to keep.
+    _keep: Option<Arc<MemoryBlock>>,
+}
+
+impl Span {
+    /// `len` bytes from `offset` of a block.
+    ///
+    /// # Panics
+    ///
+    /// If they do not lie within the block: the address map must have checked that.
+    pub(crate) fn within(block: &Arc<MemoryBlock>, offset: usize, len: usize) -> Self {
+        assert!(
+            offset <= block.len() && len <= block.len() - offset,
+            "a span of {len} bytes from {offset} is not within a block of {}",
+            block.len()
+        );
+        let start = block.start().as_ptr().wrapping_add(offset);
+        Self {
+            start: Address::new(start).unwrap_or(block.start()),
+            len,
+            _keep: Some(block.clone()),
+        }
+    }
+
+    /// Pageable host memory.
+    pub(crate) fn pageable(start: Address, len: usize) -> Self {
+        Self {
+            start,
+            len,
+            _keep: None,
+        }
+    }
+}
+
+/// How bytes lie: `rows` times `width` bytes, `pitch` bytes from row to row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) width: usize,
+    pub(crate) pitch: usize,
+    pub(crate) rows: usize,
+}
+
+impl Shape {
+    /// One run of bytes.
+    pub(crate) fn run(len: usize) -> Self {
+        Self {
+            width: len,
+            pitch: len,
+            rows: 1,
+        }
+    }
+
+    /// The bytes from the first to the last; `None` where that wraps.
+    pub(crate) fn extent(self) -> Option<usize> {
+        let rows_before = self.rows.checked_sub(1)?;
+        rows_before.checked_mul(self.pitch)?.checked_add(self.width)
+    }
+
+    /// The same with as few rows as possible.
+    fn collapsed(self) -> Self {
+        match self.extent() {
+            Some(len) if self.rows == 1 || self.pitch == self.width => Self::run(len),
+            _ => self,
+        }
+    }
+}
+
+/// Bytes in rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Area {
+    /// Where each span begins, counted in bytes from the first, and the span.
+    spans: Vec<(usize, Span)>,
+    shape: Shape,
+}
+
+impl Area {
+    /// Rows in spans that lie side by side.
+    ///
+    /// # Panics
+    ///
+    /// If the spans do not hold all rows: whoever found them must have looked for as many.
+    pub(crate) fn new(spans: Vec<Span>, shape: Shape) -> Self {
+        let mut len = 0;
+        let mut placed = Vec::with_capacity(spans.len());
+        for span in spans {
+            placed.push((len, span));
+            len += placed.last().map_or(0, |(_, span)| span.len);
+        }
+        assert_eq!(
+            shape.extent(),
+            Some(len),
+            "the spans are as long as the rows"
+        );
+        Self {
+            spans: placed,
+            shape: shape.collapsed(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.shape.width * self.shape.rows
+    }
+
+    /// The address `offset` bytes from the first, and how many bytes follow in its span.
+    fn at(&self, offset: usize) -> (*mut u8, usize) {
+        let behind = self.spans.partition_point(|(start, _)| *start <= offset);
+        let (start, span) = &self.spans[behind - 1];
+        let within = offset - start;
+        (span.start.as_ptr().wrapping_add(within), span.len - within)
+    }
+
+    /// How far from the first byte the byte number `index` lies, not counting those between rows.
+    fn offset_of(&self, index: usize) -> usize {
+        index / self.shape.width * self.shape.pitch + index % self.shape.width
+    }
+
+    /// Copies all bytes of another area of the same number of bytes.
+    ///
+    /// # Safety
+    ///
+    /// Pageable memory must be valid for its rows, and no other thread may touch either side
+    /// meanwhile, as a driver asks of its callers. (Simulated memory keeps itself alive.)
+    pub(crate) unsafe fn copy_from(&self, source: &Area) {
+        debug_assert_eq!(self.bytes(), source.bytes());
+        let row = self.shape.width.min(source.shape.width);
+        for index in (0..self.bytes()).step_by(row.max(1)) {
+            let (mut to, mut from) = (self.offset_of(index), source.offset_of(index));
+            let mut left = row;
+            while left > 0 {
+                let ((target, room), (origin, have)) = (self.at(to), source.at(from));
+                let len = room.min(have).min(left);
+                // SAFETY: both sides are valid for `len` bytes: simulated memory by `_keep`,
+                // pageable memory by the caller's promise. They may overlap, which `copy` allows.
+                unsafe { origin.copy_to(target, len) };
+                (to, from, left) = (to + len, from + len, left - len);
+            }
+        }
+    }
+
+    /// Fills every row with a pattern of one, two or four bytes. Rows, and spans within them, are
+    /// multiples of the pattern.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy_from`](Self::copy_from).
+    pub(crate) unsafe fn fill(&self, pattern: &[u8]) {
+        for row in 0..self.shape.rows {
+            let mut at = row * self.shape.pitch;
+            let mut left = self.shape.width;
+            while left > 0 {
+                let (start, room) = self.at(at);
+                let len = room.min(left);
+                // SAFETY: `len` bytes from here lie in one span, see `copy_from`.
+                unsafe { fill_run(start, len, pattern) };
+                (at, left) = (at + len, left - len);
+            }
+        }
+    }
+
+    /// A copy of the bytes, in memory of its own, without gaps.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy_from`](Self::copy_from).
+    pub(crate) unsafe fn staged(&self) -> Option<Area> {
+        let len = self.bytes();
+        let block = MemoryBlock::fresh(len)?;
+        let copy = Area::new(vec![Span::within(&block, 0, len)], Shape::run(len));
+        // SAFETY: the caller's promise covers the source; nobody else knows the fresh block.
+        unsafe { copy.copy_from(self) };
+        Some(copy)
+    }
+}
+
+/// Writes a pattern over and over. No reference to the bytes is made: the host may look at them.
+///
+/// # Safety
+///
+/// `start` is valid for writes of `len` bytes.
+unsafe fn fill_run(start: *mut u8, len: usize, pattern: &[u8]) {
+    if let [byte] = pattern {
+        // SAFETY: as the caller promises.
+        unsafe { start.write_bytes(*byte, len) };
+        return;
+    }
+    // What is there already is copied behind itself, twice as much each time.
+    let mut done = pattern.len().min(len);
+    // SAFETY: `done` is at most `len`, and at most what the pattern has.
+    unsafe { start.copy_from_nonoverlapping(pattern.as_ptr(), done) };
+    while done < len {
+        let more = done.min(len - done);
+        // SAFETY: the first `done` bytes are read, the `more` bytes behind them, within `len`, are
+        // written; as `more` is at most `done` they do not overlap.
+        unsafe { start.add(done).copy_from_nonoverlapping(start, more) };
+        done += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(bytes: &[u8]) -> Arc<MemoryBlock> {
+        let block = MemoryBlock::fresh(bytes.len()).unwrap();
+        // SAFETY: the block is as long, and nobody else knows it.
+        unsafe {
+            block
+                .start()
+                .as_ptr()
+                .copy_from(bytes.as_ptr(), bytes.len())
+        };
+        block
+    }
+
+    fn bytes(block: &MemoryBlock) -> Vec<u8> {
+        // SAFETY: all of the block, which nobody writes to meanwhile.
+        unsafe { std::slice::from_raw_parts(block.start().as_ptr(), block.len()) }.to_vec()
+    }
+
+    /// Rows in two blocks side by side, the first of `first` bytes.
+    fn split(a: &Arc<MemoryBlock>, b: &Arc<MemoryBlock>, shape: Shape) -> Area {
+        let rest = shape.extent().unwrap() - a.len();
+        let spans = vec![Span::within(a, 0, a.len()), Span::within(b, 0, rest)];
+        Area::new(spans, shape)
+    }
+
+    fn whole(block: &Arc<MemoryBlock>, shape: Shape) -> Area {
+        let len = shape.extent().unwrap();
+        Area::new(vec![Span::within(block, 0, len)], shape)
+    }
+
+    const ROWS: Shape = Shape {
+        width: 2,
+        pitch: 3,
+        rows: 3,
+    };
+
+    #[test]
+    fn rows_without_gaps_are_one_run() {
+        let tight = Shape {
+            width: 4,
+            pitch: 4,
+            rows: 1 << 40,
+        };
+        assert_eq!(tight.collapsed(), Shape::run(4 << 40));
+        assert_eq!(ROWS.collapsed(), ROWS);
+        assert_eq!(ROWS.extent(), Some(8));
+        let endless = Shape {
+            rows: usize::MAX,
+            ..ROWS
+        };
+        assert_eq!(endless.extent(), None);
+    }
+
+    #[test]
+    fn rows_are_copied_between_areas_of_other_shapes_and_borders() {
+        let source = block(b"ab-cd-ef");
+        let (a, b) = (block(b"01234"), block(b"56789"));
+        // SAFETY: simulated memory that only this test knows.
+        unsafe { split(&a, &b, ROWS).copy_from(&whole(&source, ROWS)) };
+        assert_eq!((bytes(&a), bytes(&b)), (b"ab2cd".into(), b"5ef89".into()));
+        let tight = block(b"......");
+        // SAFETY: as above.
+        unsafe { whole(&tight, Shape::run(6)).copy_from(&split(&a, &b, ROWS)) };
+        assert_eq!(bytes(&tight), b"abcdef");
+        // SAFETY: as above.
+        let staged = unsafe { whole(&source, ROWS).staged() }.unwrap();
+        assert_eq!((staged.shape, staged.bytes()), (Shape::run(6), 6));
+    }
+
+    #[test]
+    fn a_fill_leaves_what_is_between_rows() {
+        let (a, b) = (block(b"0123"), block(b"456789"));
+        // SAFETY: simulated memory that only this test knows.
+        unsafe { split(&a, &b, ROWS).fill(b"x") };
+        assert_eq!((bytes(&a), bytes(&b)), (b"xx2x".into(), b"x5xx89".into()));
+        for len in [4, 8, 12, 20, 4096] {
+            let block = block(&vec![0; len]);
+            // SAFETY: as above.
+            unsafe { whole(&block, Shape::run(len)).fill(b"abcd") };
+            assert_eq!(bytes(&block), b"abcd".repeat(len / 4));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Blocks of a pool whose free was asked for and that the host has not yet seen happen. They serve
+//! new allocations: on their own stream at once, on others when the free has happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::handle::Id;
+
+/// A block, and the piece of work on a stream after which it is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Freed {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) stream: Id,
+    pub(crate) work: u64,
+    pub(crate) happened: bool,
+}
+
+/// The same blocks in three orders, so that each question is answered without a search.
+#[derive(Debug, Default)]
+pub(crate) struct FreedBlocks {
+    /// (stream, work, offset) → (length, happened)
+    by_work: BTreeMap<(Id, u64, u64), (u64, bool)>,
+    /// (stream, length, offset, work)
+    by_stream: BTreeSet<(Id, u64, u64, u64)>,
+    /// (length, offset, stream, work) of those whose free has happened.
+    happened: BTreeSet<(u64, u64, Id, u64)>,
+}
+
+impl FreedBlocks {
+    pub(crate) fn insert(&mut self, block: Freed) {
+        let Freed {
+            offset,
+            len,
+            stream,
+            work,
+            happened,
+        } = block;
+        self.by_work.insert((stream, work, offset), (len, happened));
+        self.by_stream.insert((stream, len, offset, work));
+        if happened {
+            self.happened.insert((len, offset, stream, work));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, stream: Id, work: u64, offset: u64) -> Option<Freed> {
+        let (len, happened) = self.by_work.remove(&(stream, work, offset))?;
+        self.by_stream.remove(&(stream, len, offset, work));
+        self.happened.remove(&(len, offset, stream, work));
+        Some(Freed {
+            offset,
+            len,
+            stream,
+            work,
+            happened,
+        })
+    }
+
+    /// Notes that a stream has come to a free.
+    pub(crate) fn mark_happened(&mut self, stream: Id, work: u64) {
+        let of_that = (stream, work, 0)..=(stream, work, u64::MAX);
+        for ((_, _, offset), (len, happened)) in self.by_work.range_mut(of_that) {
+            *happened = true;
+            self.happened.insert((*len, *offset, stream, work));
+        }
+    }
+
+    /// Takes the smallest block of at least `len`, at the lowest offset among equals: one that was
+    /// freed on the stream itself or, if `others` may be taken, one whose free has happened.
+    pub(crate) fn take(&mut self, len: u64, stream: Id, others: bool) -> Option<Freed> {
+        let own = (stream, len, 0, 0)..=(stream, u64::MAX, u64::MAX, u64::MAX);
+        let own = self.by_stream.range(own).next();
+        let own = own.map(|(stream, len, offset, work)| (*len, *offset, *stream, *work));
+        let other = self.happened.range((len, 0, 0, 0)..).next().copied();
+        let other = other.filter(|_| others);
+        let (_, offset, stream, work) = own.into_iter().chain(other).min()?;
+        self.remove(stream, work, offset)
+    }
+
+    /// Takes all blocks whose free the host has seen happen: `seen` tells, of a stream, up to
+    /// which piece of work, if any.
+    pub(crate) fn take_seen(&mut self, seen: impl Fn(Id) -> Option<u64>) -> Vec<Freed> {
+        let mut keys = Vec::new();
+        let mut next = Bound::Unbounded;
+        while let Some(((stream, ..), _)) = self.by_work.range((next, Bound::Unbounded)).next() {
+            let stream = *stream;
+            if let Some(work) = seen(stream) {
+                let of_that = (stream, 0, 0)..=(stream, work, u64::MAX);
+                keys.extend(self.by_work.range(of_that).map(|(key, _)| *key));
+            }
+            next = Bound::Excluded((stream, u64::MAX, u64::MAX));
+        }
+        keys.into_iter()
+            .filter_map(|(stream, work, offset)| self.remove(stream, work, offset))
+            .collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_work.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn freed(offset: u64, len: u64, stream: Id, work: u64) -> Freed {
+        Freed {
+            offset,
+            len,
+            stream,
+            work,
+            happened: false,
+        }
+    }
+
+    #[test]
+    fn the_smallest_that_fits_and_may_be_had_is_taken() {
+        let mut blocks = FreedBlocks::default();
+        for block in [
+            freed(0, 100, 1, 1),
+            freed(100, 50, 1, 2),
+            freed(200, 50, 2, 1),
+        ] {
+            blocks.insert(block);
+        }
+        assert_eq!(blocks.take(60, 2, true), None);
+        assert_eq!(blocks.take(10, 2, true).unwrap().offset, 200);
+        assert_eq!(blocks.take(10, 2, true), None);
+        blocks.mark_happened(1, 2);
+        assert_eq!(blocks.take(10, 2, false), None);
+        assert_eq!(blocks.take(10, 2, true).unwrap().offset, 100);
+        assert_eq!(blocks.take(10, 1, false).unwrap().offset, 0);
+        assert!(blocks.is_empty() && blocks.by_stream.is_empty() && blocks.happened.is_empty());
+    }
+
+    #[test]
+    fn what_was_seen_is_taken_stream_by_stream() {
+        let mut blocks = FreedBlocks::default();
+        for (stream, work) in [(1, 1), (1, 2), (2, 1), (3, 9)] {
+            blocks.insert(freed(stream * 1000 + work, 10, stream, work));
+        }
+        let seen = |stream| match stream {
+            1 => Some(1),
+            3 => Some(u64::MAX),
+            _ => None,
+        };
+        let offsets: Vec<u64> = blocks.take_seen(seen).iter().map(|b| b.offset).collect();
+        assert_eq!(offsets, [1001, 3009]);
+        assert!(blocks.take_seen(seen).is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! Each thread's own default stream, one for each context that the thread uses it with. It goes
+//! when the thread has ended and its work is done.
+
+use std::sync::Mutex;
+
+use cuguard_sys::CUresult;
+
+use crate::current;
+use crate::handle::Id;
+use crate::machine::{Machine, is_forked};
+use crate::queue::{Role, Stream};
+
+/// The numbers of threads that have ended and may have streams left. Noted here and not in the
+/// machine: the end of a thread is no time to wait for a lock.
+static ENDED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+struct AtThreadEnd(u64);
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        if !is_forked() {
+            ENDED.lock().unwrap_or_else(|e| e.into_inner()).push(self.0);
+        }
+    }
+}
+
+thread_local! {
+    static AT_THREAD_END: AtThreadEnd = AtThreadEnd(current::thread_number());
+}
+
+impl Machine {
+    /// The calling thread's own default stream in its current context.
+    pub(crate) fn per_thread_stream(&mut self) -> Result<Id, CUresult> {
+        let context = self.current()?;
+        let thread = current::thread_number();
+        if let Some(id) = self.contexts[&context].per_thread.get(&thread) {
+            return Ok(*id);
+        }
+        self.end_streams_of_ended_threads();
+        // Fails where the thread is just ending: then the stream stays until its context ends.
+        let _ = AT_THREAD_END.try_with(|_| ());
+        let id = self.add_stream(Stream::new(context, Role::PerThread, 0, 0));
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.per_thread.insert(thread, id);
+        }
+        Ok(id)
+    }
+
+    fn end_streams_of_ended_threads(&mut self) {
+        let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(|e| e.into_inner()));
+        let mut streams = Vec::new();
+        for context in self.contexts.values_mut() {
+            let own = ended.iter().map(|thread| context.per_thread.remove(thread));
+            streams.extend(own.flatten());
+        }
+        for stream in streams {
+            self.destroy_stream(stream);
+        }
+    }
+}

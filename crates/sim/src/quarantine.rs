@@ -1,0 +1,80 @@
+//! Host memory of the driver's own that was freed not long ago. Its addresses stay taken for a
+//! while, so that whoever still uses them is told, instead of writing into something else.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::memory_block::MemoryBlock;
+
+/// How many ranges are remembered, and how many bytes of addresses they may take in all.
+const MOST_RANGES: usize = 1024;
+const MOST_BYTES: u64 = 64 << 30;
+
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    /// Base → size.
+    ranges: BTreeMap<u64, u64>,
+    order: VecDeque<(u64, Arc<MemoryBlock>)>,
+    bytes: u64,
+}
+
+impl Quarantine {
+    /// Adds what was freed; returns what has been here for long enough.
+    pub(crate) fn add(
+        &mut self,
+        base: u64,
+        size: u64,
+        block: Arc<MemoryBlock>,
+    ) -> Vec<Arc<MemoryBlock>> {
+        self.ranges.insert(base, size);
+        self.order.push_back((base, block));
+        self.bytes += size;
+        let mut gone = Vec::new();
+        while self.order.len() > MOST_RANGES || self.bytes > MOST_BYTES {
+            let Some((base, block)) = self.order.pop_front() else {
+                break;
+            };
+            self.bytes -= self.ranges.remove(&base).unwrap_or(0);
+            gone.push(block);
+        }
+        gone
+    }
+
+    /// The freed memory that has a byte in common with a range.
+    pub(crate) fn find(&self, base: u64, size: u64) -> Option<u64> {
+        let before = self.ranges.range(..base.saturating_add(size)).next_back();
+        before
+            .filter(|(start, len)| **start + **len > base)
+            .map(|(start, _)| *start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_thousand_are_remembered() {
+        let mut quarantine = Quarantine::default();
+        for number in 0..3000 {
+            let block = MemoryBlock::fresh(1).unwrap();
+            let gone = quarantine.add(number * 10_000, 4096, block);
+            assert_eq!(gone.len(), usize::from(number >= 1024));
+        }
+        assert_eq!(quarantine.find(1975 * 10_000, 1), None);
+        assert_eq!(quarantine.find(1976 * 10_000 + 5, 1), Some(1976 * 10_000));
+        assert_eq!(quarantine.find(1976 * 10_000 - 5, 6), Some(1976 * 10_000));
+        assert_eq!(quarantine.find(1976 * 10_000 + 4096, 4096), None);
+        assert_eq!(quarantine.bytes, 1024 * 4096);
+    }
+
+    #[test]
+    fn not_more_addresses_are_kept_than_are_to_spare() {
+        let mut quarantine = Quarantine::default();
+        for number in 0..10 {
+            let block = MemoryBlock::fresh(1).unwrap();
+            quarantine.add(number << 40, 20 << 30, block);
+        }
+        assert_eq!(quarantine.order.len(), 3);
+    }
+}

@@ -1,0 +1,345 @@
+//! Modules: code on the device, where there is a device that runs code.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use std::io::Write;
+
+use cuguard::driver::sys::CUresult;
+use cuguard::driver::{self, DriverKind};
+use cuguard::{
+    Context, DeviceBox, DeviceBuffer, Error, Kind, Module, PinnedBuffer, Result, Stream,
+};
+use support::*;
+
+const PATTERN: &str = include_str!("../kernels/pattern.ptx");
+const SAXPY: &str = include_str!("../kernels/saxpy.ptx");
+
+/// A module with a variable of four numbers, as the kernels of this repository have none.
+const TABLE: &str = "
+.version 6.4
+.target sm_52
+.address_size 64
+.visible .global .align 4 .u32 table[4] = {1, 2, 3, 4};
+.visible .entry nothing() { ret; }
+";
+
+/// Whether there is a real GPU; if not, says on standard error that a test was not run.
+fn real(test: &str) -> bool {
+    let real = driver::load().expect("a driver").kind() == DriverKind::Real;
+    if !real {
+        // Not by `eprintln!`, which the harness keeps to itself when a test passes.
+        let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a real GPU");
+    }
+    real
+}
+
+/// The word at an index, as `kernels/README.md` has it.
+fn pattern(index: usize, seed: u32) -> u32 {
+    (index as u32).wrapping_mul(2654435761) ^ seed
+}
+
+#[test]
+fn the_simulated_gpu_says_that_it_runs_no_kernels() -> Result<()> {
+    let _turn = turn();
+    if !simulated("the_simulated_gpu_says_that_it_runs_no_kernels") {
+        return Ok(());
+    }
+    let context = context()?;
+    let error = Module::from_ptx(&context, SAXPY).unwrap_err();
+    assert!(matches!(error, Error::NoKernels { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "Module::from_ptx: the simulated GPU runs no kernels"
+    );
+    // SAFETY: PTX with a NUL at its end.
+    let error = unsafe { Module::from_image(&context, b".version 6.4\0") }.unwrap_err();
+    assert!(matches!(error, Error::NoKernels { .. }), "{error:?}");
+    assert_eq!(context.live_count(), 0);
+    Ok(())
+}
+
+#[test]
+fn text_with_a_nul_is_refused_with_the_line_it_is_in() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let error = Module::from_ptx(&context, "first\nse\0cond\nthird").unwrap_err();
+    let Error::InteriorNul { text, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(text, "se\0cond");
+    Ok(())
+}
+
+#[test]
+fn a_closed_context_loads_nothing() -> Result<()> {
+    let _turn = turn();
+    if !real("a_closed_context_loads_nothing") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let module = Module::from_ptx(&context, TABLE)?;
+    let (function, table) = (module.function("nothing")?, module.global::<u32>("table")?);
+    let closed = |result: Result<()>| matches!(result, Err(Error::ContextClosed { .. }));
+    context.close()?;
+    assert!(closed(module.function("nothing").map(drop)));
+    assert!(closed(table.to_vec().map(drop)));
+    let launched = stream.scope(|s| {
+        // SAFETY: the kernel takes nothing.
+        unsafe { s.launch(&function, 1, 1, 0, &[]) }
+    });
+    assert!(closed(launched));
+    assert!(closed(module.close()));
+    Ok(())
+}
+
+#[test]
+fn up_through_a_kernel_and_down_again() -> Result<()> {
+    let _turn = turn();
+    if !real("up_through_a_kernel_and_down_again") {
+        return Ok(());
+    }
+    const LEN: usize = 1 << 20;
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let module = Module::from_ptx(&context, SAXPY)?;
+    let saxpy = module.function("saxpy")?;
+    let input: Vec<f32> = (0..LEN).map(|i| i as f32).collect();
+    let ones = PinnedBuffer::from_slice(&context, &[1.0_f32; LEN])?;
+    let mut output = PinnedBuffer::<f32>::zeroed(&context, LEN)?;
+    let mut x = DeviceBuffer::zeroed(&context, LEN)?;
+    let mut y = DeviceBuffer::zeroed_on(&stream, LEN)?;
+    stream.scope(|s| {
+        let (input, ones) = (s.bind_host(&input), s.bind_host(&ones));
+        let mut output = s.bind_host_mut(&mut output);
+        let (mut x, mut y) = (s.bind_mut(&mut x)?, s.bind_mut(&mut y)?);
+        s.upload(&mut x, &input)?;
+        s.upload(&mut y, &ones)?;
+        for _ in 0..3 {
+            // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
+            unsafe { s.launch(&saxpy, 256, 256, 0, &[&2.0_f32, &x, &y, &(LEN as u64)])? };
+        }
+        s.download(&y, &mut output)
+    })?;
+    assert!(
+        output
+            .iter()
+            .enumerate()
+            .all(|(i, y)| *y == 6.0 * i as f32 + 1.0)
+    );
+    Ok(())
+}
+
+#[test]
+fn kernels_write_and_check_what_is_bound() -> Result<()> {
+    let _turn = turn();
+    if !real("kernels_write_and_check_what_is_bound") {
+        return Ok(());
+    }
+    const LEN: usize = 100_000;
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let module = Module::from_ptx(&context, PATTERN)?.named("pattern");
+    let (fill, check) = (
+        module.function("fill_pattern")?,
+        module.function("check_pattern")?,
+    );
+    let mut words = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
+    let mut wrong = DeviceBox::new(&context, &0_u64)?;
+    stream.scope(|s| {
+        let (front, mut back) = s.bind_mut(&mut words)?.split_at(LEN / 2);
+        let (count, wrong) = (front.len() as u64, s.bind_mut(&mut wrong)?);
+        // SAFETY: fill_pattern(words, count, seed) writes `count` words, check_pattern(words,
+        // count, seed, mismatches) reads as many and writes one number.
+        unsafe {
+            s.launch(&fill, (8, 1, 1), (128, 1), 0, &[&front, &count, &7_u32])?;
+            s.copy(&mut back, &front)?;
+            s.launch(&check, 8, 128, 0, &[&back, &count, &7_u32, &wrong])?;
+            s.launch(&check, 8, 128, 0, &[&back, &count, &8_u32, &wrong])
+        }
+    })?;
+    assert_eq!(wrong.get()?, (LEN / 2) as u64);
+    let words = words.to_vec()?;
+    assert!(
+        words
+            .iter()
+            .enumerate()
+            .all(|(i, word)| *word == pattern(i % (LEN / 2), 7))
+    );
+    Ok(())
+}
+
+#[test]
+fn a_scope_waits_for_its_kernel_also_when_it_panics() -> Result<()> {
+    let _turn = turn();
+    if !real("a_scope_waits_for_its_kernel_also_when_it_panics") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let module = Module::from_ptx(&context, include_str!("../kernels/spin.ptx"))?;
+    let spin = module.function("spin")?;
+    let begin = std::time::Instant::now();
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        stream.scope(|s| {
+            // SAFETY: spin(nanoseconds) touches no memory.
+            unsafe { s.launch(&spin, 1, 1, 0, &[&200_000_000_u64])? };
+            assert!(!stream.is_idle()?);
+            if stream.priority()? == 0 {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+            Ok(())
+        })
+    }));
+    assert!(unwound.is_err());
+    assert!(begin.elapsed().as_millis() >= 190 && stream.is_idle()?);
+    Ok(())
+}
+
+#[test]
+fn a_variable_is_read_and_written() -> Result<()> {
+    let _turn = turn();
+    if !real("a_variable_is_read_and_written") {
+        return Ok(());
+    }
+    let context = context()?;
+    let module = Module::from_ptx(&context, TABLE)?;
+    let table = module.global::<u32>("table")?;
+    assert_eq!((table.len(), table.to_vec()?), (4, vec![1, 2, 3, 4]));
+    table.copy_from_slice(&[5, 6, 7, 8])?;
+    assert_eq!(
+        module.global::<[u32; 2]>("table")?.to_vec()?,
+        [[5, 6], [7, 8]]
+    );
+    let wrong = |result: Result<()>| matches!(result, Err(Error::LengthMismatch { .. }));
+    assert!(wrong(table.copy_from_slice(&[1])));
+    assert!(wrong(table.copy_to_slice(&mut [0; 5])));
+    assert!(wrong(module.global::<[u32; 3]>("table").map(drop)));
+    Ok(())
+}
+
+#[test]
+fn names_that_a_module_does_not_have_are_told() -> Result<()> {
+    let _turn = turn();
+    if !real("names_that_a_module_does_not_have_are_told") {
+        return Ok(());
+    }
+    let context = context()?;
+    let module = Module::from_ptx(&context, TABLE)?;
+    let error = module.function("saxpi").unwrap_err();
+    assert!(matches!(error, Error::NoSuchSymbol { .. }), "{error:?}");
+    assert!(error.to_string().contains("\"saxpi\""), "{error}");
+    assert!(matches!(
+        module.global::<u32>("tabel"),
+        Err(Error::NoSuchSymbol { .. })
+    ));
+    assert!(matches!(
+        module.function("a\0b"),
+        Err(Error::InteriorNul { .. })
+    ));
+    Ok(())
+}
+
+#[test]
+fn what_is_no_ptx_is_refused_with_the_compilers_words() -> Result<()> {
+    let _turn = turn();
+    if !real("what_is_no_ptx_is_refused_with_the_compilers_words") {
+        return Ok(());
+    }
+    let context = context()?;
+    let broken = TABLE.replace("ret;", "rat;");
+    let error = Module::from_ptx(&context, &broken).unwrap_err();
+    eprintln!("{error}");
+    let Error::Compile { log, .. } = &error else {
+        panic!("{error:?}");
+    };
+    assert!(log.contains("line 6") && log.contains("rat"), "{log}");
+    assert_eq!(error.code(), Some(CUresult::INVALID_PTX));
+    // What looks like a binary is text all the same.
+    for text in ["", "hello", "\x7fELF\x02\x01\x01\u{1}"] {
+        let error = Module::from_ptx(&context, text).unwrap_err();
+        eprintln!("{text:?}: {error}");
+        assert!(error.code().is_some(), "{error:?}");
+    }
+    assert_eq!(context.live_count(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_module_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
+    let _turn = turn();
+    if !real("a_module_goes_with_its_guard_wherever_that_is_dropped") {
+        return Ok(());
+    }
+    let context = context()?;
+    let other = Context::builder().own().build()?;
+    std::thread::scope(|scope| {
+        let load = || Module::from_ptx(&context, TABLE).unwrap();
+        let (first, second) = (load(), load());
+        scope.spawn(move || drop(first));
+        let other = &other;
+        scope.spawn(move || {
+            let _bound = other.bind().unwrap();
+            drop(second);
+        });
+    });
+    Module::from_ptx(&context, TABLE)?.close()?;
+    assert_eq!(context.totals(Kind::Module).count, 0);
+    std::mem::forget(Module::from_ptx(&context, TABLE)?.named("lost"));
+    let leak = &context.snapshot().leaks[0];
+    assert_eq!(
+        (leak.kind, leak.label.as_deref()),
+        (Kind::Module, Some("lost"))
+    );
+    context.close()
+}
+
+#[test]
+fn a_kernel_of_another_context_is_refused() -> Result<()> {
+    let _turn = turn();
+    if !real("a_kernel_of_another_context_is_refused") {
+        return Ok(());
+    }
+    let (one, two) = (context()?, Context::builder().own().build()?);
+    let stream = Stream::new(&one)?;
+    let module = Module::from_ptx(&two, TABLE)?;
+    let function = module.function("nothing")?;
+    // SAFETY: the kernel takes nothing.
+    let result = stream.scope(|s| unsafe { s.launch(&function, 1, 1, 0, &[]) });
+    assert!(
+        matches!(result, Err(Error::WrongContext { .. })),
+        "{result:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_scope_ends_when_its_kernel_breaks_the_context() {
+    const TEST: &str = "a_scope_ends_when_its_kernel_breaks_the_context";
+    if !real(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let module = Module::from_ptx(&context, include_str!("../kernels/fault.ptx")).unwrap();
+        let write_to = module.function("write_to").unwrap();
+        let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 1000]).unwrap();
+        let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
+        let begin = std::time::Instant::now();
+        let result = stream.scope(|s| {
+            // SAFETY: it is not, on purpose: nobody owns the address. What it breaks is told.
+            unsafe { s.launch(&write_to, 1, 1, 0, &[&16_u64])? };
+            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))
+        });
+        assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
+        assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+        // The driver refuses whatever is given back to it. None of it panics.
+        drop((buffer, target, module, stream));
+        assert!(!context.snapshot().failed_frees.is_empty());
+        return;
+    }
+    succeeded(&child(TEST, "broken", &[]));
+}
