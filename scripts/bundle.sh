@@ -32,9 +32,8 @@ out=bundle
 rm -rf "$out"
 mkdir -p "$out/tests" "$out/examples" "$out/benches"
 
-# One line `folder name file what-stays` for each program that cargo built, and for each shared
-# library that a test looks for beside itself. The main package's programs print backtraces, so
-# they keep their line tables; the others keep their names alone.
+# One line `folder name file` for each program that cargo built, and for each shared library that a
+# test looks for beside itself.
 built() {
     cargo "$@" --no-run --message-format=json | python3 -c '
 import json, os, sys
@@ -45,14 +44,13 @@ for line in sys.stdin:
         continue
     target = message["target"]
     kind, name = target["kind"][0], target["name"]
-    main = os.path.dirname(message["manifest_path"]) == os.getcwd()
     if message.get("executable"):
         if kind not in folders:
             name = "unit-" + name
-        print(folders.get(kind, "tests"), name, message["executable"], "lines" if main else "names")
+        print(folders.get(kind, "tests"), name, message["executable"])
     for file in message["filenames"]:
         if kind == "cdylib" and file.endswith(".so"):
-            print("tests", os.path.basename(file), file, "names")
+            print("tests", os.path.basename(file), file)
 '
 }
 
@@ -62,13 +60,15 @@ trap 'rm -f "$list"' EXIT
 built test --profile bundle --workspace >"$list"
 built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
 
-while read -r folder name file what; do
+# Where reports are looked at, names and lines stay, packed; elsewhere they only take room.
+while read -r folder name file; do
     # A crate without unit tests still has a test program.
     if [[ $name == unit-* ]] && "$file" --list 2>/dev/null | grep -q '^0 tests'; then continue; fi
-    case "$what" in
-    lines) how=--compress-debug-sections=zlib ;;
-    names) how=--strip-debug ;;
+    case "$name" in
+    leak_report | context_leak | host_leak) how=--compress-debug-sections=zlib ;;
+    *) how=--strip-all ;;
     esac
+    [ "$folder" = examples ] || how=--strip-all
     objcopy "$how" "$file" "$out/$folder/$name"
 done <"$list"
 

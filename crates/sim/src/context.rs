@@ -108,6 +108,9 @@ impl Machine {
             .remove_context(id)
             .into_iter()
             .partition(Range::on_host);
+        for range in &host {
+            self.announce_release(range);
+        }
         for range in device.into_iter().chain(leaving) {
             self.release_range(range);
         }

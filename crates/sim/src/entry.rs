@@ -2,7 +2,7 @@
 //! all calls: they are counted, may be made to fail, and are refused where a real driver refuses
 //! them.
 //!
-//! What a function does stands in [`crate::api`]; here it is only wrapped. A function that the
+//! What a function does stands in the modules of `api`; here it is only wrapped. A function that the
 //! simulation lacks answers `CUDA_ERROR_NOT_SUPPORTED`, never success.
 
 #![allow(

@@ -17,8 +17,9 @@
 //! - **Counters** of what is alive: see [`counters`].
 //!
 //! What it does not do: it runs no kernels (`cuModuleLoadData` and all that belongs to kernels,
-//! graphs, textures, graphics and inter-process sharing answers `CUDA_ERROR_NOT_SUPPORTED`), and it
-//! has no notion of bandwidth.
+//! graphs, textures, graphics and inter-process sharing answers `CUDA_ERROR_NOT_SUPPORTED`), it has
+//! no notion of bandwidth, and at most 1024 pieces of work run at the same time, host functions that
+//! wait for something among them.
 //!
 //! # Setting it up
 //!

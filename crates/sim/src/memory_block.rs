@@ -47,6 +47,11 @@ enum Owner {
     Pages(Pages),
     /// The memory belongs to the program, as with `cuMemHostRegister`.
     Program,
+    /// The memory is another block's, as with mappings of physical memory: each has its own block,
+    /// so that it can be told which of them work in flight uses.
+    Block {
+        _keep: Arc<MemoryBlock>,
+    },
 }
 
 /// Bytes that device work reads and writes.
@@ -112,6 +117,11 @@ impl MemoryBlock {
         Self::new(start, len, Owner::Program)
     }
 
+    /// Another block for the same memory.
+    pub(crate) fn view(of: &Arc<Self>) -> Arc<Self> {
+        Self::new(of.start, of.len, Owner::Block { _keep: of.clone() })
+    }
+
     pub(crate) fn start(&self) -> Address {
         self.start
     }
@@ -146,9 +156,9 @@ impl Drop for MemoryBlock {
     }
 }
 
-/// Whether nobody holds a block but the `holders` that are known: no work in flight will touch it.
-pub(crate) fn is_held_by(block: &Arc<MemoryBlock>, holders: usize) -> bool {
-    let alone = Arc::strong_count(block) <= holders;
+/// Whether nobody holds a block but the range it belongs to: no work in flight will touch it.
+pub(crate) fn is_unused(block: &Arc<MemoryBlock>) -> bool {
+    let alone = Arc::strong_count(block) == 1;
     if alone {
         // What was done through the holders that are gone has happened before this.
         fence(Ordering::Acquire);
@@ -187,10 +197,10 @@ mod tests {
     #[test]
     fn a_holder_is_seen() {
         let block = MemoryBlock::fresh(1).unwrap();
-        assert!(is_held_by(&block, 1));
+        assert!(is_unused(&block));
         let other = block.clone();
-        assert!(!is_held_by(&block, 1));
+        assert!(!is_unused(&block));
         drop(other);
-        assert!(is_held_by(&block, 1));
+        assert!(is_unused(&block));
     }
 }

@@ -58,3 +58,34 @@ impl Machine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cuguard_sys::CUstream;
+
+    use crate::lock::lock;
+    use crate::wait::synchronize_stream;
+    use crate::{current, machine};
+
+    #[test]
+    fn a_thread_that_has_ended_leaves_no_stream() {
+        machine::start().unwrap();
+        let primary = lock().on(0).primary;
+        lock().open_context(primary, 0, 0).unwrap();
+        let streams = move || {
+            current::replace(Some(primary));
+            let mut machine = lock();
+            let stream = machine.stream(CUstream::PER_THREAD).unwrap();
+            assert_eq!(machine.stream(CUstream::PER_THREAD), Ok(stream));
+            let work = Box::new(|| {});
+            machine.submit(stream, None, Some(work), None).unwrap();
+            synchronize_stream(machine, stream).streams.len()
+        };
+        for _ in 0..200 {
+            // The default stream, and this thread's.
+            assert_eq!(std::thread::spawn(streams).join().unwrap(), 2);
+        }
+        let machine = lock();
+        assert!(machine.contexts[&primary].per_thread.len() <= 1);
+    }
+}

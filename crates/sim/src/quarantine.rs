@@ -19,6 +19,12 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
+    /// Memory has left the map and will be added once no work uses it. Until then the addresses
+    /// are no more the program's than afterwards.
+    pub(crate) fn announce(&mut self, base: u64, size: u64) {
+        self.ranges.insert(base, size);
+    }
+
     /// Adds what was freed; returns what has been here for long enough.
     pub(crate) fn add(
         &mut self,
@@ -66,6 +72,15 @@ mod tests {
         assert_eq!(quarantine.find(1976 * 10_000 - 5, 6), Some(1976 * 10_000));
         assert_eq!(quarantine.find(1976 * 10_000 + 4096, 4096), None);
         assert_eq!(quarantine.bytes, 1024 * 4096);
+    }
+
+    #[test]
+    fn what_is_announced_is_known() {
+        let mut quarantine = Quarantine::default();
+        quarantine.announce(0x1000, 100);
+        assert_eq!(quarantine.find(0x1000, 1), Some(0x1000));
+        quarantine.add(0x1000, 100, MemoryBlock::fresh(1).unwrap());
+        assert_eq!((quarantine.bytes, quarantine.order.len()), (100, 1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::area::{Area, Shape, Span};
 use crate::handle::Id;
 use crate::lock::Leftover;
 use crate::machine::{Answer, Machine};
-use crate::memory_block::{Address, MemoryBlock, is_held_by};
+use crate::memory_block::{Address, MemoryBlock, is_unused};
 use crate::physical::{PACKED_MAX, to_pages};
 
 impl Machine {
@@ -115,6 +115,13 @@ impl Machine {
         self.discard(range.block);
     }
 
+    /// Host memory has left the map and is waited for before it is released.
+    pub(crate) fn announce_release(&mut self, range: &Range) {
+        if matches!(range.origin, Origin::Pinned | Origin::Managed) {
+            self.quarantine.announce(range.base, range.size);
+        }
+    }
+
     /// Lets memory go once the lock is free.
     pub(crate) fn discard(&mut self, block: Arc<MemoryBlock>) {
         self.leftovers.push(Leftover::Drop(block));
@@ -123,7 +130,7 @@ impl Machine {
     /// A free that was asked for on a stream happens.
     pub(crate) fn free_happens(&mut self, range: Range) {
         // There is nobody to answer; where misuse is no reason to abort, it is only noted.
-        let _ = self.check_unused(&range, 1, "freed on a stream");
+        let _ = self.check_unused(&range, "freed on a stream");
         match range.origin {
             Origin::Device => self.release_range(range),
             _ => self.discard(range.block),
@@ -131,9 +138,9 @@ impl Machine {
     }
 
     /// Whether work in flight holds memory that is being freed: it would write to what belongs to
-    /// somebody else by then. `holders` is how many hold the block that are no work.
-    pub(crate) fn check_unused(&self, range: &Range, holders: usize, how: &str) -> Answer {
-        if is_held_by(&range.block, holders) {
+    /// somebody else by then.
+    pub(crate) fn check_unused(&self, range: &Range, how: &str) -> Answer {
+        if is_unused(&range.block) {
             return Ok(());
         }
         Err(self.misused(

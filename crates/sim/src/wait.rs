@@ -8,7 +8,7 @@ use crate::crew;
 use crate::handle::Id;
 use crate::lock::{Guard, lock};
 use crate::machine::Machine;
-use crate::memory_block::{MemoryBlock, is_held_by};
+use crate::memory_block::{MemoryBlock, is_unused};
 use crate::queue::Role;
 
 /// Tells those who wait for memory that work which may have held it is done.
@@ -123,7 +123,7 @@ pub(crate) fn wait_until_idle(mut guard: Guard, context: Id) -> (Guard, bool) {
 /// the caller alone owns.
 pub(crate) fn wait_until_unused(mut guard: Guard, block: &Arc<MemoryBlock>) -> Guard {
     guard.watchers += 1;
-    guard = guard.wait(&PROGRESS, |_| is_held_by(block, 1));
+    guard = guard.wait(&PROGRESS, |_| is_unused(block));
     guard.watchers -= 1;
     guard
 }

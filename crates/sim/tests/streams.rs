@@ -3,53 +3,25 @@
 mod common;
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::*;
 use cuguard_sys::*;
 
-static OPEN: AtomicBool = AtomicBool::new(false);
-
-unsafe extern "C" fn gate(_: *mut c_void) {
-    while !OPEN.load(Ordering::Acquire) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Holds a stream up until the gate is opened.
-fn close_gate(stream: CUstream) {
-    OPEN.store(false, Ordering::Release);
-    ok(cu::cuLaunchHostFunc(
-        stream,
-        Some(gate),
-        std::ptr::null_mut(),
-    ));
-}
-
-fn open_gate() {
-    OPEN.store(true, Ordering::Release);
-}
-
-fn pinned(bytes: usize) -> *mut u8 {
-    let mut out = std::ptr::null_mut();
-    ok(cu::cuMemHostAlloc(&mut out, bytes, 0));
-    out.cast()
-}
-
 #[test]
 fn a_copy_from_pinned_memory_reads_it_when_its_turn_comes() {
     let _turn = turn();
     context();
-    let (stream, device, host) = (stream(), alloc(4), pinned(4));
+    let (stream, device, host) = (stream(), alloc(4), pinned(4).cast::<u8>());
     // SAFETY: four bytes of our own, which the copy reads only once the gate is open.
     unsafe { host.cast::<u32>().write(1) };
-    close_gate(stream);
+    let gate = Gate::close(stream);
     ok(cu::cuMemcpyHtoDAsync_v2(device, host.cast(), 4, stream));
     assert_eq!(cu::cuStreamQuery(stream), CUresult::NOT_READY);
     // SAFETY: as above.
     unsafe { host.cast::<u32>().write(2) };
-    open_gate();
+    gate.open();
     ok(cu::cuStreamSynchronize(stream));
     let mut seen = 0u32;
     ok(cu::cuMemcpyDtoH_v2((&raw mut seen).cast(), device, 4));
@@ -63,7 +35,7 @@ fn a_copy_from_pageable_memory_has_read_it_on_return() {
     context();
     let (stream, device) = (stream(), alloc(4));
     let mut source = 1u32;
-    close_gate(stream);
+    let gate = Gate::close(stream);
     ok(cu::cuMemcpyHtoDAsync_v2(
         device,
         (&raw const source).cast(),
@@ -72,7 +44,7 @@ fn a_copy_from_pageable_memory_has_read_it_on_return() {
     ));
     source += 1;
     assert_eq!(source, 2);
-    open_gate();
+    gate.open();
     ok(cu::cuStreamSynchronize(stream));
     let mut seen = 0u32;
     ok(cu::cuMemcpyDtoH_v2((&raw mut seen).cast(), device, 4));
@@ -88,14 +60,14 @@ fn an_event_orders_two_streams() {
     let device = alloc(4);
     let mut event = CUevent::NULL;
     ok(cu::cuEventCreate(&mut event, 0));
-    close_gate(first);
+    let gate = Gate::close(first);
     ok(cu::cuMemsetD32Async(device, 1, 1, first));
     ok(cu::cuEventRecord(event, first));
     ok(cu::cuStreamWaitEvent(second, event, 0));
     ok(cu::cuMemsetD32Async(device, 2, 1, second));
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(cu::cuStreamQuery(second), CUresult::NOT_READY);
-    open_gate();
+    gate.open();
     ok(cu::cuStreamSynchronize(second));
     let mut seen = 0u32;
     ok(cu::cuMemcpyDtoH_v2((&raw mut seen).cast(), device, 4));

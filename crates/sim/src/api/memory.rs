@@ -102,6 +102,7 @@ pub(super) fn remove_when_idle(mut machine: Guard, base: u64) -> (Guard, Option<
     let same = machine.map.at(base).is_some_and(|range| range.id == id);
     let range = if same { machine.map.remove(base) } else { None };
     if let Some(range) = range.as_ref().filter(|range| range.on_host()) {
+        machine.announce_release(range);
         machine = wait_until_unused(machine, &range.block);
     }
     (machine, range)
@@ -118,7 +119,7 @@ pub(crate) unsafe fn cuMemFree_v2(ptr: CUdeviceptr) -> Answer {
     let found = machine.map.at(ptr).ok_or(CUresult::INVALID_VALUE)?;
     let range = match found.origin {
         Origin::Pool(_) => {
-            machine.check_unused(found, 1, "freed at once")?;
+            machine.check_unused(found, "freed at once")?;
             machine.map.remove(ptr)
         }
         Origin::Device | Origin::Managed => {

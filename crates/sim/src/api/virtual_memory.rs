@@ -153,7 +153,7 @@ pub(crate) unsafe fn cuMemMap(
         flags: 0,
         id: 0,
         born: None,
-        block: physical.block.clone(),
+        block: MemoryBlock::view(&physical.block),
     };
     machine.add_range(range);
     if let Some(physical) = machine.physical.get_mut(&id) {
@@ -191,12 +191,7 @@ pub(crate) unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> Answer {
         bases.push(range.base);
     }
     for range in bases.iter().filter_map(|base| machine.map.at(*base)) {
-        // Beside work, the physical memory itself and each mapping of it hold the block.
-        let mappings = match range.origin {
-            Origin::Mapping { physical, .. } => machine.physical[&physical].mappings,
-            _ => 0,
-        };
-        machine.check_unused(range, 1 + mappings as usize, "unmapped")?;
+        machine.check_unused(range, "unmapped")?;
     }
     for base in bases {
         if let Some(range) = machine.map.remove(base) {

@@ -3,8 +3,11 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::ffi::c_void;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use cuguard_sim::entry;
 use cuguard_sys::*;
@@ -70,6 +73,86 @@ pub fn stream() -> CUstream {
     let mut stream = CUstream::NULL;
     ok(cu::cuStreamCreate(&mut stream, flags::STREAM_NON_BLOCKING));
     stream
+}
+
+/// A context of its own, current on this thread.
+pub fn create() -> CUcontext {
+    ok(cu::cuInit(0));
+    let mut context = CUcontext::NULL;
+    ok(cu::cuCtxCreate_v2(&mut context, 0, 0));
+    context
+}
+
+#[track_caller]
+pub fn alloc_async(bytes: usize, stream: CUstream) -> CUdeviceptr {
+    let mut ptr = 0;
+    ok(cu::cuMemAllocAsync(&mut ptr, bytes, stream));
+    ptr
+}
+
+pub fn pinned(bytes: usize) -> *mut c_void {
+    let mut out = std::ptr::null_mut();
+    ok(cu::cuMemHostAlloc(&mut out, bytes, 0));
+    out
+}
+
+pub fn event() -> CUevent {
+    let mut event = CUevent::NULL;
+    ok(cu::cuEventCreate(&mut event, 0));
+    event
+}
+
+/// Holds a stream up until it is opened, or dropped.
+pub struct Gate(&'static AtomicBool);
+
+impl Gate {
+    pub fn close(stream: CUstream) -> Self {
+        unsafe extern "C" fn wait(open: *mut c_void) {
+            // SAFETY: a flag that is never freed.
+            let open = unsafe { &*open.cast::<AtomicBool>() };
+            while !open.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let open: &'static AtomicBool = Box::leak(Box::default());
+        let data = std::ptr::from_ref(open).cast_mut().cast();
+        ok(cu::cuLaunchHostFunc(stream, Some(wait), data));
+        Self(open)
+    }
+
+    pub fn open(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// Waits for something that other threads bring about, for ten seconds at most.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "not within ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How many threads this process has.
+pub fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Runs a test in a process of its own, which must succeed.
+#[track_caller]
+pub fn lives(name: &str) {
+    let output = child(name);
+    let text = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {said}{text}", output.status);
 }
 
 /// Runs one test of this binary in a process of its own, as `name` with the variable `CHILD` set.

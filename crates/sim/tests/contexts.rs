@@ -1,0 +1,237 @@
+//! How contexts end while others use what belongs to them.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use cuguard_sim::counters;
+use cuguard_sys::*;
+
+/// Bytes of device memory that contexts and what they hold take.
+fn in_use() -> u64 {
+    counters().device_bytes_in_use
+}
+
+#[test]
+fn memory_freed_on_another_contexts_stream_goes_with_its_own_context() {
+    let _turn = turn();
+    // A small block shares a page with others of its context, a large one has pages of its own.
+    for bytes in [1000, 5 * MIB] {
+        let owner = create();
+        let ptr = alloc(bytes);
+        let other = create();
+        let cost = in_use();
+        let stream = stream();
+        let gate = Gate::close(stream);
+        ok(cu::cuMemFreeAsync(ptr, stream));
+        ok(cu::cuCtxDestroy_v2(owner));
+        let left = in_use();
+        assert!(left < cost);
+        gate.open();
+        ok(cu::cuStreamSynchronize(stream));
+        assert_eq!(
+            in_use(),
+            left,
+            "what was given back is not given back again"
+        );
+        ok(cu::cuCtxDestroy_v2(other));
+        assert_eq!(in_use(), 0);
+    }
+}
+
+#[test]
+fn a_free_that_comes_late_leaves_the_next_life_of_a_primary_context_alone() {
+    let _turn = turn();
+    let primary = context();
+    let ptr = alloc(1000);
+    let other = create();
+    let stream = stream();
+    let gate = Gate::close(stream);
+    ok(cu::cuMemFreeAsync(ptr, stream));
+    release();
+    assert_eq!(context(), primary);
+    let again = alloc(2 * MIB - 512);
+    assert_eq!(again, ptr, "the same page, in the next life");
+    let before = in_use();
+    gate.open();
+    ok(cu::cuStreamSynchronize(stream));
+    assert_eq!(in_use(), before);
+    ok(cu::cuMemFree_v2(again));
+    ok(cu::cuCtxDestroy_v2(other));
+    release();
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn a_context_ends_while_another_thread_goes_on_giving_it_work() {
+    let _turn = turn();
+    let context = create();
+    let (ptr, stream) = (alloc(16), stream());
+    let worker = std::thread::spawn(move || {
+        ok(cu::cuCtxSetCurrent(context));
+        loop {
+            let result = cu::cuMemsetD8Async(ptr, 1, 16, stream);
+            if !result.is_success() {
+                return result;
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    let gate = Gate::close(stream);
+    let destroyer = std::thread::spawn(move || cu::cuCtxDestroy_v2(context));
+    // Once the context is closing it takes nothing new, though it is not idle yet.
+    assert_eq!(worker.join().unwrap(), CUresult::CONTEXT_IS_DESTROYED);
+    assert_eq!(cu::cuCtxDestroy_v2(context), CUresult::CONTEXT_IS_DESTROYED);
+    gate.open();
+    ok(destroyer.join().unwrap());
+    ok(cu::cuCtxSetCurrent(CUcontext::NULL));
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn a_retain_overtakes_a_release_that_waits() {
+    let _turn = turn();
+    let primary = context();
+    ok(cu::cuDevicePrimaryCtxSetFlags_v2(0, 4));
+    let (ptr, stream) = (alloc(16), stream());
+    let gate = Gate::close(stream);
+    let releaser = std::thread::spawn(|| cu::cuDevicePrimaryCtxRelease_v2(0));
+    eventually("the context closes", || {
+        cu::cuMemsetD8_v2(ptr, 1, 1) == CUresult::CONTEXT_IS_DESTROYED
+    });
+    assert_eq!(context(), primary);
+    ok(cu::cuMemsetD8Async(ptr, 1, 16, stream));
+    gate.open();
+    ok(releaser.join().unwrap());
+    ok(cu::cuStreamSynchronize(stream));
+    let (mut flags, mut active) = (0, 0);
+    ok(cu::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active));
+    assert_eq!((flags, active), (4, 1), "nothing ended");
+    ok(cu::cuMemFree_v2(ptr));
+    release();
+    ok(cu::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active));
+    assert_eq!((flags, active, in_use()), (0, 0, 0));
+}
+
+#[test]
+fn a_reset_ends_the_context_whoever_retains_it_meanwhile() {
+    let _turn = turn();
+    context();
+    let (ptr, stream) = (alloc(16), stream());
+    let gate = Gate::close(stream);
+    let resetter = std::thread::spawn(|| cu::cuDevicePrimaryCtxReset_v2(0));
+    eventually("the context closes", || {
+        cu::cuMemsetD8_v2(ptr, 1, 1) == CUresult::CONTEXT_IS_DESTROYED
+    });
+    context();
+    gate.open();
+    ok(resetter.join().unwrap());
+    assert_eq!(cu::cuCtxSynchronize(), CUresult::CONTEXT_IS_DESTROYED);
+    context();
+    assert_eq!(cu::cuMemFree_v2(ptr), CUresult::INVALID_VALUE);
+    for _ in 0..3 {
+        release();
+    }
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn an_event_does_not_come_back_to_life_with_its_context() {
+    let _turn = turn();
+    for end in [
+        cu::cuDevicePrimaryCtxRelease_v2,
+        cu::cuDevicePrimaryCtxReset_v2,
+    ] {
+        context();
+        let event = event();
+        ok(cu::cuEventRecord(event, CUstream::NULL));
+        ok(end(0));
+        assert_eq!(counters().events, 0);
+        context();
+        assert_eq!(counters().events, 0);
+        let destroyed = CUresult::CONTEXT_IS_DESTROYED;
+        assert_eq!(cu::cuEventQuery(event), destroyed);
+        assert_eq!(cu::cuEventRecord(event, CUstream::NULL), destroyed);
+        assert_eq!(cu::cuStreamWaitEvent(CUstream::NULL, event, 0), destroyed);
+        assert_eq!(cu::cuEventDestroy_v2(event), destroyed);
+        while cu::cuDevicePrimaryCtxRelease_v2(0).is_success() {}
+    }
+}
+
+#[test]
+fn host_memory_is_not_let_go_while_another_contexts_copy_is_in_flight() {
+    let _turn = turn();
+    /// Ends the driver's knowledge of host memory.
+    type End = fn(CUcontext, usize) -> CUresult;
+    let ends: [(&str, End); 4] = [
+        ("cuMemFreeHost", |_, ptr| cu::cuMemFreeHost(ptr as _)),
+        ("cuMemFree", |_, ptr| cu::cuMemFree_v2(ptr as u64)),
+        ("cuMemHostUnregister", |_, ptr| {
+            cu::cuMemHostUnregister(ptr as _)
+        }),
+        ("cuCtxDestroy", |context, _| cu::cuCtxDestroy_v2(context)),
+    ];
+    for (name, end) in ends {
+        let owner = create();
+        let mut own = vec![0u8; 1 << 16];
+        let ptr = match name {
+            "cuMemFree" => {
+                let mut ptr = 0;
+                ok(cu::cuMemAllocManaged(&mut ptr, 1 << 16, 1));
+                ptr as usize
+            }
+            "cuMemHostUnregister" => {
+                ok(cu::cuMemHostRegister_v2(
+                    own.as_mut_ptr().cast(),
+                    1 << 16,
+                    1,
+                ));
+                own.as_ptr() as usize
+            }
+            _ => pinned(1 << 16) as usize,
+        };
+        let other = create();
+        let (source, stream) = (alloc(1 << 16), stream());
+        ok(cu::cuMemsetD8_v2(source, 0xEE, 1 << 16));
+        let gate = Gate::close(stream);
+        ok(cu::cuMemcpyDtoHAsync_v2(ptr as _, source, 1 << 16, stream));
+        let ender = std::thread::spawn(move || (end(owner, ptr), Instant::now()));
+        std::thread::sleep(Duration::from_millis(30));
+        let opened = Instant::now();
+        gate.open();
+        let (result, ended) = ender.join().unwrap();
+        assert_eq!(result, CUresult::SUCCESS, "{name}");
+        assert!(ended >= opened, "{name} did not wait");
+        if name == "cuMemHostUnregister" {
+            assert!(own.iter().all(|byte| *byte == 0xEE), "the copy was done");
+        }
+        ok(cu::cuStreamSynchronize(stream));
+        ok(cu::cuCtxDestroy_v2(other));
+        if name != "cuCtxDestroy" {
+            ok(cu::cuCtxDestroy_v2(owner));
+        }
+        ok(cu::cuCtxSetCurrent(CUcontext::NULL));
+    }
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn a_context_that_is_long_gone_is_known_by_its_handle() {
+    let _turn = turn();
+    let first = create();
+    ok(cu::cuCtxDestroy_v2(first));
+    for _ in 0..1000 {
+        let context = create();
+        event();
+        ok(cu::cuCtxDestroy_v2(context));
+    }
+    ok(cu::cuCtxSetCurrent(first));
+    let mut device = -1;
+    ok(cu::cuCtxGetDevice(&mut device));
+    assert_eq!(device, 0);
+    assert_eq!(cu::cuCtxSynchronize(), CUresult::CONTEXT_IS_DESTROYED);
+    assert_eq!(cu::cuCtxDestroy_v2(first), CUresult::CONTEXT_IS_DESTROYED);
+    ok(cu::cuCtxSetCurrent(CUcontext::NULL));
+    assert_eq!((counters().contexts, counters().events), (0, 0));
+}
