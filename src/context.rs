@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
 
-use crate::custody::{Custody, Parts, Source};
+use crate::custody::{Custody, Parts, Source, log_error};
 use crate::error::{DriverError, Error, Result};
 use crate::registry::{Kind, Level, Occasion, Registry, Snapshot, Totals};
 use crate::report::ReportSettings;
@@ -22,8 +22,9 @@ use crate::report::ReportSettings;
 ///
 /// There is one owner: a `Context` cannot be cloned. Share it by reference or in an
 /// [`Arc`]. When it goes, by [`close`](Self::close) or by drop, it waits for the device,
-/// reports what is still there (see the [manual](crate#leak_report)), frees it, and gives the
-/// driver's context back. Guards that are still around turn inert: to use them is an
+/// reports what is still there (see the [manual](crate#leak_report)), frees it (not at
+/// [`Level::Counts`], which keeps no addresses, nor without [`reclaim`](ContextBuilder::reclaim)),
+/// and gives the driver's context back. Guards that are still around turn inert: to use them is an
 /// [`Error::ContextClosed`], to drop them does nothing.
 ///
 /// ```
@@ -242,12 +243,14 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if let Err(error) = self.custody.tear_down("Context::drop", Occasion::Drop) {
-            log::error!("cuguard: {error}");
+            log_error(&error);
         }
     }
 }
 
-/// The context is current on this thread until this goes; see [`Context::bind`].
+/// The context is current on this thread until this goes; see [`Context::bind`]. Where several are
+/// kept at once, they must go in the reverse order, as with any stack; one that is forgotten leaves
+/// its context current.
 #[derive(Debug)]
 #[must_use = "the context is current only as long as this is kept"]
 pub struct Bound<'a> {
@@ -258,6 +261,9 @@ pub struct Bound<'a> {
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
+        if crate::exit::is_exiting() {
+            return;
+        }
         // SAFETY: takes away what `bind` pushed.
         let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
     }

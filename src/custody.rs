@@ -12,8 +12,11 @@
 //! An operation enters through the gate, which also makes the context current on its thread, and
 //! leaves before it returns. Teardown closes the gate for good once all operations have left.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult, CUstream};
@@ -52,6 +55,22 @@ pub(crate) struct Custody {
     /// Whether teardown frees what was forgotten.
     pub(crate) reclaim: bool,
     gate: RwLock<Gate>,
+    /// The thread that is tearing the context down, 0 for none. Its logger may come back here, and
+    /// must not wait for itself.
+    tearing: AtomicUsize,
+    /// Host memory that the driver let go of at teardown. What is not in here may still be
+    /// registered, where others keep the driver's context alive.
+    let_go: Mutex<HashSet<u64>>,
+    /// The driver's context is gone, and with it every registration.
+    destroyed: AtomicBool,
+}
+
+/// A number of the calling thread's own among those that live.
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 /// What a custody is made of.
@@ -92,6 +111,9 @@ impl Custody {
             report: parts.report,
             reclaim: parts.reclaim,
             gate: RwLock::new(Gate::Open),
+            tearing: AtomicUsize::new(0),
+            let_go: Mutex::default(),
+            destroyed: AtomicBool::new(false),
         });
         exit::remember(&custody);
         custody
@@ -99,7 +121,7 @@ impl Custody {
 
     /// Begins an operation: makes the context current on this thread if it is not.
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
-        if exit::is_exiting() {
+        if exit::is_exiting() || self.tearing.load(Ordering::Acquire) == this_thread() {
             return Err(Error::ContextClosed { operation });
         }
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -159,10 +181,14 @@ impl Custody {
     pub(crate) fn tear_down(&self, operation: &'static str, occasion: Occasion) -> Result<()> {
         // Operations under way end first: they hold the gate.
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        if *gate == Gate::Closed || exit::is_exiting() {
+        if *gate == Gate::Closed {
             return Ok(());
         }
+        if exit::is_exiting() {
+            return Err(Error::ContextClosed { operation });
+        }
         *gate = Gate::Closed;
+        self.tearing.store(this_thread(), Ordering::Release);
         exit::forget(self);
         let mut first = Ok(());
         let mut keep = |result: Result<()>| {
@@ -170,10 +196,18 @@ impl Custody {
                 first = result;
             }
         };
-        // SAFETY: the context is alive until it is given back below.
-        let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
-        let pushed = code.is_success();
-        keep(self.check(operation, "cuCtxPushCurrent", code, None));
+        // All that follows needs the context current, so a refusal is not taken at once.
+        let mut pushed = false;
+        for _ in 0..scope_end::REFUSALS {
+            // SAFETY: the context is alive until it is given back below.
+            let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
+            keep(self.check(operation, "cuCtxPushCurrent", code, None));
+            pushed = code.is_success();
+            if pushed {
+                break;
+            }
+            std::thread::sleep(scope_end::PAUSE);
+        }
         if pushed {
             // Scopes count on this wait, so one that is refused is tried again.
             for _ in 0..scope_end::REFUSALS {
@@ -186,7 +220,12 @@ impl Custody {
                 std::thread::sleep(scope_end::PAUSE);
             }
         }
-        report::emit(&self.snapshot(occasion), &self.report);
+        // The report may run the program's logger. Whatever that does, the rest is done, and a drop
+        // does not panic.
+        let reported = catch_unwind(AssertUnwindSafe(|| {
+            report::emit(&self.snapshot(occasion), &self.report);
+        }));
+        drop(reported);
         if pushed {
             if self.reclaim {
                 keep(self.reclaim(operation));
@@ -195,7 +234,20 @@ impl Custody {
             let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
         }
         keep(self.give_back(operation));
+        self.tearing.store(0, Ordering::Release);
         first
+    }
+
+    /// Whether a context that is closed has let go of host memory, so that it can be freed.
+    pub(crate) fn has_let_go(&self, address: u64) -> bool {
+        let let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        self.destroyed.load(Ordering::Acquire) || let_go.contains(&address)
+    }
+
+    /// Whether the context was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tearing.load(Ordering::Acquire) == this_thread()
+            || *self.gate.read().unwrap_or_else(PoisonError::into_inner) == Gate::Closed
     }
 
     /// Frees what forgotten guards left, on a device that has nothing left to do.
@@ -207,8 +259,12 @@ impl Custody {
             // SAFETY: the record says that a guard owns this, and the closed gate keeps that guard
             // from ever freeing it. The device is idle, so the default stream is as good as any.
             let (function, code) = unsafe { raw::free(key, CUstream::NULL) };
+            if code.is_success() && matches!(key.kind, Kind::Pinned | Kind::Registered) {
+                let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+                let_go.insert(key.address);
+            }
             if let Err(error) = self.check(operation, function, code, Some(record.bytes())) {
-                log::error!("cuguard: could not free what was forgotten: {error}");
+                log_error(&format_args!("could not free what was forgotten: {error}"));
                 if first.is_ok() {
                     first = Err(error);
                 }
@@ -231,6 +287,7 @@ impl Custody {
             Source::Own => {
                 // SAFETY: the builder created it, and the closed gate keeps all others out.
                 let code = unsafe { api::cuCtxDestroy_v2(self.context) };
+                self.destroyed.store(code.is_success(), Ordering::Release);
                 self.check(operation, "cuCtxDestroy", code, None)
             }
         }
@@ -262,11 +319,17 @@ impl Entered<'_> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        if self.pushed {
+        if self.pushed && !exit::is_exiting() {
             // SAFETY: takes away what `enter` pushed; nothing in between changes the stack.
             let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
         }
     }
+}
+
+/// Logs an error on a path that must not panic, whatever the program's logger does.
+pub(crate) fn log_error(what: &dyn fmt::Display) {
+    let logged = catch_unwind(AssertUnwindSafe(|| log::error!("cuguard: {what}")));
+    drop(logged);
 }
 
 /// The address of a thing for the registry.

@@ -4,7 +4,7 @@
 //! A driver library may crash when it is called late in an exit, after its own clean-up. So from
 //! the first exit handler on, guards that still go do nothing (law 7).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use crate::custody::Custody;
@@ -21,7 +21,9 @@ pub(crate) fn is_exiting() -> bool {
 pub(crate) fn remember(custody: &Arc<Custody>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
-        // Registered after the driver was loaded, so it runs before the driver's own handlers.
+        OWNER.store(std::process::id(), Ordering::Release);
+        // Registered after the driver was loaded, so it runs before the handlers that the driver
+        // registered when it was.
         // SAFETY: the function takes nothing, returns nothing and does not unwind.
         let refused = unsafe { libc::atexit(at_exit) };
         if refused != 0 {
@@ -39,10 +41,17 @@ pub(crate) fn forget(custody: &Custody) {
     open.retain(|known| !std::ptr::eq(known.as_ptr(), custody));
 }
 
+/// The process that registered the handler.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
 extern "C" fn at_exit() {
+    EXITING.store(true, Ordering::Release);
+    // A forked child has none of these contexts, and its locks may be held for ever.
+    if OWNER.load(Ordering::Acquire) != std::process::id() {
+        return;
+    }
     // A panic must not unwind into the C library; what it would say has been printed then.
     let reported = std::panic::catch_unwind(|| {
-        EXITING.store(true, Ordering::Release);
         // A thread that is killed by this exit may hold the lock: then there is nothing to read.
         if let Ok(open) = OPEN.try_lock() {
             open.iter()

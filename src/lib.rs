@@ -105,8 +105,10 @@
 //! through [`Stream::scope`], which waits at its end, panic or not. What the crate cannot know is
 //! `unsafe` and says what it asks for: launches, uninitialised memory, raw addresses.
 //!
-//! One hole is `cust`'s: buffers deref to [`cust::memory::DeviceSlice`], which can be copied out,
-//! and such a copy does not keep the buffer alive.
+//! The exceptions are `cust`'s, and reached through `Deref`: a [`cust::memory::DeviceSlice`] that is
+//! copied out of a buffer does not keep it alive and ignores scopes that have it bound; a reference
+//! to `cust`'s stream does not notice that the context goes; and `cust`'s `Stream::add_callback`
+//! takes closures that borrow.
 //!
 //! # Coming from `cust`
 //!

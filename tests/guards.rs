@@ -448,3 +448,95 @@ fn a_guard_dropped_during_exit_calls_no_driver() {
     }
     succeeded(&child(TEST, "exit", &[]));
 }
+
+#[test]
+fn host_memory_that_the_driver_still_holds_is_not_given_back() -> Result<()> {
+    use cuguard::Level;
+    let _turn = turn();
+    let others = context()?;
+    let closed = [
+        Context::builder().level(Level::Counts),
+        Context::builder().reclaim(false),
+    ];
+    for builder in closed {
+        let context = builder.build()?;
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 1 << 16)?;
+        // Nothing lets go of the memory: there is no record, or nobody wants it.
+        context.close()?;
+        drop(pinned);
+        // Freed memory would come back at the same address, and be refused as registered.
+        for _ in 0..20 {
+            PinnedBuffer::<u8>::zeroed(&others, 1 << 16)?.close()?;
+        }
+    }
+    others.close()
+}
+
+#[test]
+fn a_closed_buffer_shows_nothing_through_cust() -> Result<()> {
+    let _turn = turn();
+    let first = context()?;
+    let others = context()?;
+    let buffer = DeviceBuffer::from_slice(&first, &[1u32; 64])?;
+    first.close()?;
+    let _new = DeviceBuffer::from_slice(&others, &[77u32; 64])?;
+    let seen = catch_unwind(AssertUnwindSafe(|| buffer.as_host_vec()));
+    assert!(seen.is_err(), "cust was let at memory of a closed context");
+    others.close()
+}
+
+static LOGGED: Mutex<Option<DeviceBuffer<u8>>> = Mutex::new(None);
+
+/// A logger that does the worst: it drops a guard of the context that is being torn down, and
+/// panics.
+struct Hostile;
+
+impl log::Log for Hostile {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, _: &log::Record<'_>) {
+        drop(LOGGED.lock().unwrap_or_else(|e| e.into_inner()).take());
+        panic_quietly();
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_logger_that_misbehaves_does_not_hold_teardown_up() {
+    const TEST: &str = "a_logger_that_misbehaves_does_not_hold_teardown_up";
+    if part().is_some() {
+        log::set_logger(&Hostile).unwrap();
+        log::set_max_level(log::LevelFilter::Trace);
+        let before = free_bytes();
+        let context = support::context().unwrap();
+        let buffer = DeviceBuffer::<u8>::zeroed(&context, MIB).unwrap();
+        *LOGGED.lock().unwrap() = Some(buffer);
+        mem::forget(DeviceBuffer::<u8>::zeroed(&context, MIB).unwrap());
+        drop(context);
+        assert_eq!(free_bytes(), before);
+        println!("torn down");
+        return;
+    }
+    let (out, _) = succeeded(&child(TEST, "logger", &[]));
+    assert!(out.contains("torn down"), "{out}");
+}
+
+#[test]
+fn the_primary_context_may_be_retained_by_code_that_knows_nothing_of_this() -> Result<()> {
+    use cuguard::driver::api;
+    use cuguard::driver::sys::CUcontext;
+    let turn = turn();
+    let mut raw = CUcontext::NULL;
+    let context = context()?;
+    // SAFETY: the variable can be written to; given back below.
+    assert!(unsafe { api::cuDevicePrimaryCtxRetain(&mut raw, 0) }.is_success());
+    mem::forget(DeviceBuffer::<u8>::zeroed(&context, 8 * MIB)?);
+    let before = free_bytes();
+    context.close()?;
+    assert_eq!(free_bytes(), before + 8 * MIB as u64);
+    // SAFETY: gives back what was retained above.
+    assert!(unsafe { api::cuDevicePrimaryCtxRelease_v2(0) }.is_success());
+    turn.all_came_back();
+    Ok(())
+}

@@ -65,7 +65,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// The device address, for kernels.
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
-        self.buffer.as_device_ptr()
+        DevicePointer::from_raw(self.buffer.address())
     }
 
     /// The box as a buffer of one value.

@@ -378,8 +378,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Gives the memory away: its device address, 0 where there is none. The registry remembers it
-    /// as escaped, teardown leaves it alone, and whoever has the address must free it, or hand it
-    /// to [`from_raw`](Self::from_raw).
+    /// as escaped, and whoever has the address must free it, or hand it to
+    /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
+    /// all the same, so it outlives this [`Context`] only where others hold the primary context.
+    /// The address of a buffer whose context is closed already is nobody's.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -431,16 +433,41 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 }
 
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// Before `cust` gets at the memory, which knows neither of contexts that are closed nor of
+    /// stream-ordered memory that is still being written.
+    fn prepare_for_cust(&self) {
+        const OPERATION: &str = "DeviceBuffer::deref";
+        assert!(
+            !self.custody.is_closed(),
+            "{OPERATION}: its context was closed"
+        );
+        if self.home().is_some()
+            && let Ok(entered) = self.custody.enter(OPERATION)
+        {
+            // An error here comes back from whatever `cust` does next.
+            let _ = self.settle(&entered);
+        }
+    }
+}
+
 impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     type Target = DeviceSlice<T>;
 
+    /// What `cust` sees. Waits for the stream of a stream-ordered buffer.
+    ///
+    /// # Panics
+    ///
+    /// If the context was closed: the memory may be somebody else's then.
     fn deref(&self) -> &DeviceSlice<T> {
+        self.prepare_for_cust();
         &self.slice
     }
 }
 
 impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
     fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
+        self.prepare_for_cust();
         &mut self.slice
     }
 }

@@ -98,11 +98,11 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     }
 
     fn release(&mut self, operation: &'static str) -> Result<()> {
-        let Some(claim) = self.claim.take() else {
+        if self.claim.is_none() {
             return Ok(());
-        };
-        let result = claim.close(operation);
-        if may_free(&result) {
+        }
+        let (free, result) = may_free(self.claim.take(), operation);
+        if free {
             // SAFETY: once, as the claim was there and is taken. The driver has let go of it, and
             // `self` is not used any more.
             unsafe { ManuallyDrop::drop(&mut self.memory) };

@@ -45,14 +45,22 @@ pub(crate) unsafe fn register<T>(
     Ok(Some(Claim::new(custody, key(kind, address), entry, None)))
 }
 
-/// Whether memory that was registered can be given back to the heap, after what came of letting
-/// go of it. If the driver refused, it may still copy from or to it.
-pub(crate) fn may_free(released: &Result<()>) -> bool {
-    match released {
-        // Teardown has waited for the device and let go of it; at exit nothing was done.
-        Ok(()) | Err(Error::ContextClosed { .. }) => !exit::is_exiting(),
+/// Has the driver let go of memory that was registered. Tells whether it can be given back to the
+/// heap: if the driver did not let go, it may still copy from or to it, and the memory is leaked.
+pub(crate) fn may_free(claim: Option<Claim>, operation: &'static str) -> (bool, Result<()>) {
+    let Some(claim) = claim else {
+        return (true, Ok(()));
+    };
+    let (custody, address) = (claim.custody().clone(), claim.address());
+    let released = claim.close(operation);
+    let free = match &released {
+        Ok(()) => true,
+        // At exit nothing was done. Otherwise teardown has waited for the device; whether it has
+        // also let go of the memory depends on its settings, and on the driver.
+        Err(Error::ContextClosed { .. }) => !exit::is_exiting() && custody.has_let_go(address),
         Err(_) => false,
-    }
+    };
+    (free, released)
 }
 
 /// A vector that is registered with the driver, so that the device copies from and to it without a
@@ -109,11 +117,7 @@ impl<T: DeviceCopy> Registered<T> {
     ///
     /// What the driver says; the vector is leaked then, as the driver may still use it.
     pub fn into_vec(mut self) -> Result<Vec<T>> {
-        let released = match self.claim.take() {
-            Some(claim) => claim.close("Registered::into_vec"),
-            None => Ok(()),
-        };
-        let free = may_free(&released);
+        let (free, released) = may_free(self.claim.take(), "Registered::into_vec");
         let mut this = ManuallyDrop::new(self);
         if !free {
             released?;
@@ -125,11 +129,8 @@ impl<T: DeviceCopy> Registered<T> {
 
 impl<T: DeviceCopy> Drop for Registered<T> {
     fn drop(&mut self) {
-        let released = match self.claim.take() {
-            Some(claim) => claim.close("drop"),
-            None => Ok(()),
-        };
-        if may_free(&released) {
+        let (free, _) = may_free(self.claim.take(), "drop");
+        if free {
             // SAFETY: once, here. The driver has let go of it.
             unsafe { ManuallyDrop::drop(&mut self.values) };
         }
