@@ -305,7 +305,7 @@ macro_rules! debug {
 
 debug!(DeviceRef DeviceMut HostRef HostMut);
 
-/// Memory on the device that a scope can bind: a [`DeviceBuffer`], a [`DeviceBox`].
+/// Memory on the device that a scope can bind: a [`DeviceBuffer`], a [`DeviceBox`], a [`ManagedBuffer`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
