@@ -52,7 +52,7 @@ fn step<const BIT: usize>(number: usize, levels: usize, registry: &Registry, add
 }
 
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture"]
 fn cost_of_a_pair() {
     for (level, pairs) in [
         (Level::Counts, 500_000),
@@ -91,7 +91,7 @@ fn resident() -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture"]
 fn cost_of_a_report_over_a_million() {
     const LIVE: u64 = 1_000_000;
     let before = resident();
