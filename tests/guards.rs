@@ -431,22 +431,34 @@ fn several_devices() {
     succeeded(&child(TEST, "devices", &variables));
 }
 
+static LATE: Mutex<Option<DeviceBuffer<u8>>> = Mutex::new(None);
+
+/// Runs after cuguard's own exit handler, as it was registered before it.
+extern "C" fn drop_late() {
+    let calls = || cuguard::sim::counters().calls.values().sum::<u64>();
+    let before = calls();
+    drop(LATE.lock().unwrap_or_else(|e| e.into_inner()).take());
+    if calls() != before {
+        // SAFETY: ends the process at once, which is allowed in an exit handler.
+        unsafe { libc::_exit(9) };
+    }
+}
+
 #[test]
 fn a_guard_dropped_during_exit_calls_no_driver() {
     const TEST: &str = "a_guard_dropped_during_exit_calls_no_driver";
     if part().is_some() {
-        // A context in a static is never dropped; the thread-local guard goes while the process
-        // ends, before exit handlers run or after.
-        thread_local! {
-            static LATE: RefCell<Option<DeviceBuffer<u8>>> = const { RefCell::new(None) };
-        }
+        // SAFETY: the handler takes nothing and does not unwind.
+        assert_eq!(unsafe { libc::atexit(drop_late) }, 0);
+        // A context in a static is never dropped.
         static CONTEXT: std::sync::OnceLock<Context> = std::sync::OnceLock::new();
         let context = CONTEXT.get_or_init(|| support::context().unwrap());
-        let buffer = DeviceBuffer::zeroed(context, 1000).unwrap();
-        LATE.with_borrow_mut(|late| *late = Some(buffer));
+        *LATE.lock().unwrap() = Some(DeviceBuffer::zeroed(context, 1000).unwrap());
         std::process::exit(0);
     }
-    succeeded(&child(TEST, "exit", &[]));
+    // The simulated GPU counts the calls.
+    let output = child(TEST, "exit", &[("CUGUARD_DRIVER", "sim")]);
+    succeeded(&output);
 }
 
 #[test]
