@@ -10,17 +10,52 @@ use cuguard_driver::sys::{CUresult, CUstream};
 use crate::custody::Custody;
 use crate::error::{Error, Result};
 use crate::raw;
-use crate::registry::{Entry, FailedFree, Key};
+use crate::registry::{Entry, FailedFree, Key, Kind};
 use crate::stream::StreamCore;
 
 pub(crate) struct Claim {
-    custody: Arc<Custody>,
+    owner: Owner,
     key: Key,
     bytes: u64,
-    /// The stream that stream-ordered memory is freed on. It lives as long as the memory.
-    home: Option<Arc<StreamCore>>,
-    /// Nothing is owned any more: freed, or given away.
+    /// Nothing is owned any more (freed, or given away), or never was.
     done: bool,
+}
+
+/// What a claim keeps alive. One of the two and not both: a stream keeps its context, and each
+/// count that many threads share costs them time.
+pub(crate) enum Owner {
+    Context(Arc<Custody>),
+    /// The stream that stream-ordered memory is freed on. It lives as long as the memory.
+    Stream(Arc<StreamCore>),
+}
+
+impl From<&Arc<Custody>> for Owner {
+    fn from(custody: &Arc<Custody>) -> Self {
+        Self::Context(custody.clone())
+    }
+}
+
+impl From<&Arc<StreamCore>> for Owner {
+    fn from(core: &Arc<StreamCore>) -> Self {
+        Self::Stream(core.clone())
+    }
+}
+
+impl Owner {
+    fn custody(&self) -> &Arc<Custody> {
+        match self {
+            Self::Context(custody) => custody,
+            Self::Stream(core) => core.custody(),
+        }
+    }
+
+    /// The handle of the stream, for the registry; 0 is none.
+    pub(crate) fn stream(&self) -> u64 {
+        match self {
+            Self::Context(_) => 0,
+            Self::Stream(core) => core.handle().0 as u64,
+        }
+    }
 }
 
 impl fmt::Debug for Claim {
@@ -28,7 +63,9 @@ impl fmt::Debug for Claim {
         write!(
             f,
             "{} {:#x} of {:?}",
-            self.key.kind, self.key.address, self.custody
+            self.key.kind,
+            self.key.address,
+            self.custody()
         )
     }
 }
@@ -37,52 +74,51 @@ impl Claim {
     /// Takes a resource that the driver just gave out. (Law 2: into the registry after the driver
     /// allocated.)
     #[track_caller]
-    pub(crate) fn new(
-        custody: &Arc<Custody>,
-        key: Key,
-        entry: Entry,
-        home: Option<Arc<StreamCore>>,
-    ) -> Self {
+    pub(crate) fn new(owner: Owner, key: Key, entry: Entry) -> Self {
         let bytes = entry.bytes;
-        custody.registry.insert(key, entry);
+        owner.custody().registry.insert(key, entry);
         Self {
-            custody: custody.clone(),
+            owner,
             key,
             bytes,
-            home,
             done: false,
+        }
+    }
+
+    /// A claim on nothing, for what takes no memory.
+    pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
+        Self {
+            owner,
+            key: Key { kind, address: 0 },
+            bytes: 0,
+            done: true,
         }
     }
 
     /// Takes back what [`give_away`](Self::give_away) gave, or adopts what somebody else made.
     #[track_caller]
-    pub(crate) fn take_back(
-        custody: &Arc<Custody>,
-        key: Key,
-        entry: Entry,
-        home: Option<Arc<StreamCore>>,
-    ) -> Self {
-        if !custody.registry.recapture(key) {
-            return Self::new(custody, key, entry, home);
+    pub(crate) fn take_back(owner: Owner, key: Key, entry: Entry) -> Self {
+        if !owner.custody().registry.recapture(key) {
+            return Self::new(owner, key, entry);
         }
         Self {
-            custody: custody.clone(),
+            owner,
             key,
             bytes: entry.bytes,
-            home,
             done: false,
         }
     }
 
     /// Gives the resource away. It stays in the registry, marked as escaped.
     pub(crate) fn give_away(mut self) -> u64 {
-        self.custody.registry.escape(self.key, self.bytes);
-        self.done = true;
+        if !std::mem::replace(&mut self.done, true) {
+            self.custody().registry.escape(self.key, self.bytes);
+        }
         self.key.address
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
-        &self.custody
+        self.owner.custody()
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -90,11 +126,16 @@ impl Claim {
     }
 
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
-        self.home.as_ref()
+        match &self.owner {
+            Owner::Context(_) => None,
+            Owner::Stream(core) => Some(core),
+        }
     }
 
     pub(crate) fn name(&self, label: &str) {
-        self.custody.registry.label(self.key, label);
+        if !self.done {
+            self.custody().registry.label(self.key, label);
+        }
     }
 
     /// Frees the resource and tells whether the driver took it.
@@ -109,8 +150,9 @@ impl Claim {
         if std::mem::replace(&mut self.done, true) {
             return Ok(());
         }
-        let registry = &self.custody.registry;
-        let entered = match self.custody.enter(operation) {
+        let custody = self.owner.custody();
+        let registry = &custody.registry;
+        let entered = match custody.enter(operation) {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
                 // Teardown has freed it.
@@ -124,10 +166,7 @@ impl Claim {
             }
         };
         let record = registry.remove(self.key, self.bytes);
-        let stream = self
-            .home
-            .as_ref()
-            .map_or(CUstream::NULL, |home| home.handle());
+        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: this claim is the one owner and frees once. Its context is current. What guards
         // let happen to the resource on other streams is ordered before its home stream.
         let (function, code) = unsafe { raw::free(self.key, stream) };
@@ -147,7 +186,7 @@ impl Claim {
     /// A free that could not even be tried.
     #[track_caller]
     fn file(&self, function: &'static str, code: CUresult) {
-        let registry = &self.custody.registry;
+        let registry = &self.custody().registry;
         let record = registry.remove(self.key, self.bytes);
         registry.file_failed_free(FailedFree::new(
             self.key,

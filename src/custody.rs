@@ -9,24 +9,25 @@
 //!                                                     alive, never the context
 //! ```
 //!
-//! An operation enters through the gate, which also makes the context current on its thread, and
-//! leaves before it returns. Teardown closes the gate for good once all operations have left.
+//! An operation enters through the [gate](crate::gate), which also makes the context current on its
+//! thread, and leaves before it returns. [Teardown](crate::teardown) closes the gate for good and
+//! waits until all operations have left.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cuguard_driver::api;
-use cuguard_driver::sys::{CUcontext, CUresult, CUstream};
+use cuguard_driver::sys::{CUcontext, CUresult};
 
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
-use crate::raw;
+use crate::gate::{Gate, Inside};
 use crate::registry::{About, Key, Kind, Occasion, Registry, Snapshot};
-use crate::report::{self, ReportSettings};
-use crate::scope_end;
+use crate::report::ReportSettings;
+use crate::teardown::Story;
 
 /// Where the driver's context comes from, and so how it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +36,6 @@ pub(crate) enum Source {
     Primary,
     /// A context of our own.
     Own,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
-    Open,
-    Closed,
 }
 
 pub(crate) struct Custody {
@@ -54,19 +49,23 @@ pub(crate) struct Custody {
     pub(crate) report: ReportSettings,
     /// Whether teardown frees what was forgotten.
     pub(crate) reclaim: bool,
-    gate: RwLock<Gate>,
+    pub(crate) gate: Gate,
     /// The thread that is tearing the context down, 0 for none. Its logger may come back here, and
     /// must not wait for itself.
-    tearing: AtomicUsize,
+    pub(crate) tearing: AtomicUsize,
+    /// Teardown has seen that the device has nothing left to do in this context.
+    pub(crate) settled: AtomicBool,
     /// Host memory that the driver let go of at teardown. What is not in here may still be
     /// registered, where others keep the driver's context alive.
-    let_go: Mutex<HashSet<u64>>,
+    pub(crate) let_go: Mutex<HashSet<u64>>,
     /// The driver's context is gone, and with it every registration.
-    destroyed: AtomicBool,
+    pub(crate) destroyed: AtomicBool,
+    /// How far the telling of what leaked has come.
+    pub(crate) story: Mutex<Story>,
 }
 
 /// A number of the calling thread's own among those that live.
-fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
     }
@@ -96,7 +95,7 @@ pub(crate) struct Entered<'a> {
     custody: &'a Custody,
     operation: &'static str,
     pushed: bool,
-    _gate: RwLockReadGuard<'a, Gate>,
+    _inside: Inside<'a>,
 }
 
 impl Custody {
@@ -110,10 +109,12 @@ impl Custody {
             registry: parts.registry,
             report: parts.report,
             reclaim: parts.reclaim,
-            gate: RwLock::new(Gate::Open),
+            gate: Gate::default(),
             tearing: AtomicUsize::new(0),
+            settled: AtomicBool::new(false),
             let_go: Mutex::default(),
             destroyed: AtomicBool::new(false),
+            story: Mutex::default(),
         });
         exit::remember(&custody);
         custody
@@ -121,28 +122,39 @@ impl Custody {
 
     /// Begins an operation: makes the context current on this thread if it is not.
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
-        if exit::is_exiting() || self.tearing.load(Ordering::Acquire) == this_thread() {
+        let (entered, current) = self.enter_anyway(operation)?;
+        current.map(|()| entered)
+    }
+
+    /// Begins an operation that goes on where the context cannot be made current; and says why it
+    /// cannot.
+    pub(crate) fn enter_anyway(
+        &self,
+        operation: &'static str,
+    ) -> Result<(Entered<'_>, Result<()>)> {
+        // The end of the process is looked at from inside: the handler that ends it waits for those
+        // who are.
+        let inside = self.gate.pass().filter(|_| !exit::is_exiting());
+        let Some(inside) = inside else {
             return Err(Error::ContextClosed { operation });
-        }
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if *gate == Gate::Closed {
-            return Err(Error::ContextClosed { operation });
-        }
+        };
+        let mut entered = Entered {
+            custody: self,
+            operation,
+            pushed: false,
+            _inside: inside,
+        };
         let mut current = CUcontext::NULL;
         // SAFETY: the variable can be written to. A failure leaves it null, and the push tells.
         let _ = unsafe { api::cuCtxGetCurrent(&mut current) };
-        let pushed = current != self.context;
-        if pushed {
-            // SAFETY: the context is alive: the gate is open, and is held.
-            let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
-            self.check(operation, "cuCtxPushCurrent", code, None)?;
+        if current == self.context {
+            return Ok((entered, Ok(())));
         }
-        Ok(Entered {
-            custody: self,
-            operation,
-            pushed,
-            _gate: gate,
-        })
+        // SAFETY: the context is alive: nobody closes the gate's other side while one is inside.
+        let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
+        entered.pushed = code.is_success();
+        let pushed = self.check(operation, "cuCtxPushCurrent", code, None);
+        Ok((entered, pushed))
     }
 
     /// Turns a code of the driver into a result.
@@ -175,127 +187,24 @@ impl Custody {
         })
     }
 
-    /// Ends the context: waits for the device, reports what is still there, frees it, gives the
-    /// context back. Once; later calls find it done. The first thing that went wrong is answered,
-    /// the rest is done all the same.
-    pub(crate) fn tear_down(&self, operation: &'static str, occasion: Occasion) -> Result<()> {
-        // Operations under way end first: they hold the gate.
-        let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        if *gate == Gate::Closed {
-            return Ok(());
-        }
-        if exit::is_exiting() {
-            return Err(Error::ContextClosed { operation });
-        }
-        *gate = Gate::Closed;
-        self.tearing.store(this_thread(), Ordering::Release);
-        exit::forget(self);
-        let mut first = Ok(());
-        let mut keep = |result: Result<()>| {
-            if first.is_ok() {
-                first = result;
-            }
-        };
-        // All that follows needs the context current, so a refusal is not taken at once.
-        let mut pushed = false;
-        for _ in 0..scope_end::REFUSALS {
-            // SAFETY: the context is alive until it is given back below.
-            let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
-            keep(self.check(operation, "cuCtxPushCurrent", code, None));
-            pushed = code.is_success();
-            if pushed {
-                break;
-            }
-            std::thread::sleep(scope_end::PAUSE);
-        }
-        if pushed {
-            // Scopes count on this wait, so one that is refused is tried again.
-            for _ in 0..scope_end::REFUSALS {
-                // SAFETY: the context is current.
-                let code = unsafe { api::cuCtxSynchronize() };
-                keep(self.check(operation, "cuCtxSynchronize", code, None));
-                if code.is_success() {
-                    break;
-                }
-                std::thread::sleep(scope_end::PAUSE);
-            }
-        }
-        // The report may run the program's logger. Whatever that does, the rest is done, and a drop
-        // does not panic.
-        let reported = catch_unwind(AssertUnwindSafe(|| {
-            report::emit(&self.snapshot(occasion), &self.report);
-        }));
-        drop(reported);
-        if pushed {
-            if self.reclaim {
-                keep(self.reclaim(operation));
-            }
-            // SAFETY: takes away what was pushed above.
-            let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
-        }
-        keep(self.give_back(operation));
-        self.tearing.store(0, Ordering::Release);
-        first
-    }
-
-    /// Whether a context that is closed has let go of host memory, so that it can be freed.
+    /// Whether a context that is closed has let go of host memory, so that it can be freed. Waits
+    /// for a teardown that is under way, so the caller must not be inside the gate.
     pub(crate) fn has_let_go(&self, address: u64) -> bool {
+        self.wait_for_teardown();
         let let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
         self.destroyed.load(Ordering::Acquire) || let_go.contains(&address)
     }
 
+    /// Waits until a context that is closed is torn down, unless this thread does that.
+    pub(crate) fn wait_for_teardown(&self) {
+        if self.tearing.load(Ordering::Acquire) != this_thread() {
+            self.gate.wait_for_teardown();
+        }
+    }
+
     /// Whether the context was closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.tearing.load(Ordering::Acquire) == this_thread()
-            || *self.gate.read().unwrap_or_else(PoisonError::into_inner) == Gate::Closed
-    }
-
-    /// Frees what forgotten guards left, on a device that has nothing left to do.
-    fn reclaim(&self, operation: &'static str) -> Result<()> {
-        let mut first = Ok(());
-        let mut stream_ordered = false;
-        for (key, record) in self.registry.drain() {
-            stream_ordered |= key.kind == Kind::StreamOrdered;
-            // SAFETY: the record says that a guard owns this, and the closed gate keeps that guard
-            // from ever freeing it. The device is idle, so the default stream is as good as any.
-            let (function, code) = unsafe { raw::free(key, CUstream::NULL) };
-            if code.is_success() && matches!(key.kind, Kind::Pinned | Kind::Registered) {
-                let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-                let_go.insert(key.address);
-            }
-            if let Err(error) = self.check(operation, function, code, Some(record.bytes())) {
-                log_error(&format_args!("could not free what was forgotten: {error}"));
-                if first.is_ok() {
-                    first = Err(error);
-                }
-            }
-        }
-        if stream_ordered {
-            // So that the pool sees the frees happen. SAFETY: the context is current.
-            let _ = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
-        }
-        first
-    }
-
-    fn give_back(&self, operation: &'static str) -> Result<()> {
-        match self.source {
-            Source::Primary => {
-                // SAFETY: gives back what the builder retained, once.
-                let code = unsafe { api::cuDevicePrimaryCtxRelease_v2(self.device as i32) };
-                self.check(operation, "cuDevicePrimaryCtxRelease", code, None)
-            }
-            Source::Own => {
-                // SAFETY: the builder created it, and the closed gate keeps all others out.
-                let code = unsafe { api::cuCtxDestroy_v2(self.context) };
-                self.destroyed.store(code.is_success(), Ordering::Release);
-                self.check(operation, "cuCtxDestroy", code, None)
-            }
-        }
-    }
-
-    /// Reports a context that is still open when the process ends. Calls no driver.
-    pub(crate) fn report_never_closed(&self) {
-        report::emit(&self.snapshot(Occasion::NeverClosed), &self.report);
+        self.gate.is_closed()
     }
 }
 

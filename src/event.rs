@@ -93,7 +93,7 @@ impl Event {
             type_name: "",
             stream: 0,
         };
-        let claim = Claim::new(custody, key(Kind::Event, event.0 as u64), entry, None);
+        let claim = Claim::new(custody.into(), key(Kind::Event, event.0 as u64), entry);
         Ok(Self { claim, timed })
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use crate::custody::Custody;
 
@@ -14,7 +15,7 @@ static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
 
 /// Whether the process is ending.
 pub(crate) fn is_exiting() -> bool {
-    EXITING.load(Ordering::Acquire)
+    EXITING.load(Ordering::SeqCst)
 }
 
 /// Remembers a context until it is closed.
@@ -44,21 +45,34 @@ pub(crate) fn forget(custody: &Custody) {
 /// The process that registered the handler.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
+/// How long the exit waits for what other threads have under way. An operation that waits for the
+/// device may take for ever, and the exit must come.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Reports all contexts that are still open, once nothing calls the driver any more.
+fn end() {
+    let open: Vec<_> = {
+        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().filter_map(Weak::upgrade).collect()
+    };
+    let until = Instant::now() + PATIENCE;
+    open.iter()
+        .for_each(|custody| custody.let_teardown_end(until));
+    EXITING.store(true, Ordering::SeqCst);
+    let until = Instant::now() + PATIENCE;
+    open.iter().for_each(|custody| custody.gate.drain(until));
+    open.iter().for_each(|custody| custody.tell());
+}
+
 extern "C" fn at_exit() {
-    EXITING.store(true, Ordering::Release);
     // A forked child has none of these contexts, and its locks may be held for ever.
     if OWNER.load(Ordering::Acquire) != std::process::id() {
+        EXITING.store(true, Ordering::SeqCst);
         return;
     }
     // A panic must not unwind into the C library; what it would say has been printed then.
-    let reported = std::panic::catch_unwind(|| {
-        // A thread that is killed by this exit may hold the lock: then there is nothing to read.
-        if let Ok(open) = OPEN.try_lock() {
-            open.iter()
-                .filter_map(Weak::upgrade)
-                .for_each(|custody| custody.report_never_closed());
-        }
-    });
+    let reported = std::panic::catch_unwind(end);
+    EXITING.store(true, Ordering::SeqCst);
     if reported.is_ok()
         && let Some(code) = crate::report::exit_code()
     {

@@ -143,6 +143,8 @@ mod error;
 mod event;
 mod exit;
 mod fill;
+mod gate;
+mod lanes;
 mod launch;
 mod memory;
 mod module;
@@ -155,6 +157,7 @@ mod scope_end;
 mod scope_refusals;
 mod size;
 mod stream;
+mod teardown;
 
 pub use context::{Bound, Context, ContextBuilder, Memory};
 pub use error::{DriverError, Error, Result};

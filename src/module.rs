@@ -159,7 +159,7 @@ impl Module {
             type_name: "",
             stream: 0,
         };
-        let claim = Claim::new(custody, key(Kind::Module, module.0 as u64), entry, None);
+        let claim = Claim::new(custody.into(), key(Kind::Module, module.0 as u64), entry);
         drop(entered);
         Ok(Self { claim })
     }

@@ -6,15 +6,20 @@
 //! - The stream is waited for. If the driver refuses that, the whole context is; if it refuses that
 //!   too, the stream is asked whether it is idle until it says so. Each of these shows that the
 //!   work is done, whatever went wrong before.
-//! - If the driver refuses all of them, again and again, nothing works in this context any more.
-//!   That is what a fault on the device leaves behind: the driver has stopped all of the context's
-//!   work for good and answers every call with the same error. Nothing is in flight then.
-//! - If the context was closed within the scope, teardown has waited for the device.
+//! - If the driver refuses all of them with one and the same error, again and again, nothing works
+//!   in this context any more. That is what a fault on the device leaves behind: the driver has
+//!   stopped all of the context's work for good. Nothing is in flight then. As long as it answers
+//!   now this, now that, it is asked again.
+//! - If the context was closed within the scope, teardown has waited for the device. In the one case
+//!   in which it could not (the driver would not even let it try, and other code keeps the context
+//!   alive) the process is aborted: to go on would let the device write into memory that is used for
+//!   other things.
 //! - If the process is exiting, the driver must not be called, so nobody can tell whether the work
 //!   is done. The thread stops here: the exit, which is under way on another thread, ends it.
 //!   (Under way on another, as work that is in flight was given by this one before the exit began,
 //!   and whoever calls `exit` does not come back.)
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,14 +28,45 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 
 use crate::custody::Entered;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit;
 use crate::stream::StreamCore;
 
 const OPERATION: &str = "Stream::scope";
-/// How often everything must be refused before the context counts as broken, with a pause each.
-pub(crate) const REFUSALS: u32 = 10;
-pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
+/// Counts how often the driver refused.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    code: Option<CUresult>,
+    count: u32,
+}
+
+impl Refusals {
+    /// How often everything must be refused with one code before that is taken for an answer.
+    pub(crate) const ENOUGH: u32 = 10;
+    pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
+    /// Takes what several calls answered, all of them refusals. Whether that is the driver's last
+    /// word; if not, pauses, so that the caller can ask again.
+    pub(crate) fn are_final(&mut self, codes: &[CUresult]) -> bool {
+        let first = codes.first().copied();
+        if codes.iter().any(|code| Some(*code) != first) {
+            *self = Self::default();
+        } else if self.code == first {
+            self.count += 1;
+        } else {
+            *self = Self {
+                code: first,
+                count: 1,
+            };
+        }
+        if self.count >= Self::ENOUGH {
+            return true;
+        }
+        std::thread::sleep(Self::PAUSE);
+        false
+    }
+}
 
 /// Waits when it goes, also by a panic.
 #[derive(Debug)]
@@ -62,49 +98,75 @@ impl<'a> End<'a> {
         if !self.in_flight.load(Ordering::Acquire) {
             return Ok(());
         }
+        let custody = self.core.custody();
         let mut answer = Ok(());
-        for _ in 0..REFUSALS {
-            match self.core.custody().enter(OPERATION) {
-                Ok(entered) => {
-                    let settled = settle(&entered, self.core.handle());
-                    answer = answer.and(settled);
+        let mut refusals = Refusals::default();
+        loop {
+            match custody.enter_anyway(OPERATION) {
+                Ok((entered, Ok(()))) => {
+                    answer = answer.and(settle(&entered, self.core.handle()));
                     break;
                 }
-                Err(Error::ContextClosed { .. }) if exit::is_exiting() => loop {
+                Ok((_entered, Err(error))) => {
+                    // A stream can be asked also where its context cannot be made current.
+                    // SAFETY: the stream is alive.
+                    let idle = unsafe { api::cuStreamQuery(self.core.handle()) };
+                    let refused = error.code().unwrap_or(CUresult::UNKNOWN);
+                    answer = answer.and(Err(error));
+                    if idle.is_success() || refusals.are_final(&[refused, idle]) {
+                        break;
+                    }
+                }
+                Err(_) if exit::is_exiting() => loop {
                     std::thread::park();
                 },
-                Err(Error::ContextClosed { .. }) => break,
-                Err(error) => answer = answer.and(Err(error)),
+                Err(_) => {
+                    custody.wait_for_teardown();
+                    if !custody.settled.load(Ordering::Acquire) {
+                        give_up();
+                    }
+                    break;
+                }
             }
-            std::thread::sleep(PAUSE);
         }
         self.in_flight.store(false, Ordering::Release);
         answer
     }
 }
 
+/// Nobody can tell whether the device still writes to memory that is about to be used for other
+/// things.
+fn give_up() -> ! {
+    let _ = writeln!(
+        std::io::stderr(),
+        "cuguard: {OPERATION}: the context was closed within the scope, and the driver refused to \
+         say whether the device has done its work. The process ends here, as the device may still \
+         write to its memory."
+    );
+    std::process::abort()
+}
+
 /// Waits for a stream whatever it takes, and answers what the driver refused first on the way.
 pub(crate) fn settle(entered: &Entered<'_>, stream: CUstream) -> Result<()> {
     let mut answer = Ok(());
-    let mut refusals = 0;
-    while refusals < REFUSALS {
+    let mut refusals = Refusals::default();
+    loop {
         // SAFETY: the stream is alive.
-        let code = unsafe { api::cuStreamSynchronize(stream) };
-        answer = answer.and(entered.check("cuStreamSynchronize", code));
-        if code.is_success() {
+        let stream_code = unsafe { api::cuStreamSynchronize(stream) };
+        answer = answer.and(entered.check("cuStreamSynchronize", stream_code));
+        if stream_code.is_success() {
             break;
         }
         // SAFETY: the context is current.
-        if unsafe { api::cuCtxSynchronize() }.is_success() {
+        let context_code = unsafe { api::cuCtxSynchronize() };
+        if context_code.is_success() {
             break;
         }
         // SAFETY: the stream is alive.
-        match unsafe { api::cuStreamQuery(stream) } {
-            CUresult::SUCCESS => break,
-            CUresult::NOT_READY => refusals = 0,
-            _ => refusals += 1,
+        let query_code = unsafe { api::cuStreamQuery(stream) };
+        if query_code.is_success() || refusals.are_final(&[stream_code, context_code, query_code]) {
+            break;
         }
-        std::thread::sleep(PAUSE);
     }
     answer
 }

@@ -420,7 +420,7 @@ impl StreamBuilder<'_> {
             type_name: "",
             stream: 0,
         };
-        let claim = Claim::new(custody, key(Kind::Stream, handle.0 as u64), entry, None);
+        let claim = Claim::new(custody.into(), key(Kind::Stream, handle.0 as u64), entry);
         Ok(Stream {
             core: Arc::new(StreamCore { claim }),
             cust: as_cust(handle),

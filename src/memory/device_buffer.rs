@@ -9,7 +9,7 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Owner};
 use crate::context::Context;
 use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
@@ -55,9 +55,8 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     /// it: what is freed, and how long it is, stands in the claim and in `len`.
     slice: DeviceSlice<T>,
     len: usize,
-    custody: Arc<Custody>,
-    /// `None` where no memory is needed.
-    claim: Option<Claim>,
+    /// A claim on nothing where no memory is needed.
+    claim: Claim,
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -67,8 +66,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let bytes = bytes_of::<T>(operation, len)?;
         let mut address = 0;
         let entered = custody.enter(operation)?;
+        let owner = Owner::from(custody);
         let claim = if bytes == 0 {
-            None
+            Claim::nothing(owner, Kind::Device)
         } else {
             // SAFETY: the variable can be written to, and the context is current.
             let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
@@ -78,26 +78,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 type_name: std::any::type_name::<T>(),
                 stream: 0,
             };
-            Some(Claim::new(custody, key(Kind::Device, address), entry, None))
+            Claim::new(owner, key(Kind::Device, address), entry)
         };
         drop(entered);
-        Ok(Self::assemble(custody, address, len, claim))
+        Ok(Self::assemble(len, claim))
     }
 
-    pub(super) fn assemble(
-        custody: &Arc<Custody>,
-        address: CUdeviceptr,
-        len: usize,
-        claim: Option<Claim>,
-    ) -> Self {
+    pub(super) fn assemble(len: usize, claim: Claim) -> Self {
+        let start = DevicePointer::from_raw(claim.address());
         // SAFETY: the slice is as long as the memory that was allocated for it.
-        let slice = unsafe { DeviceSlice::from_raw_parts(DevicePointer::from_raw(address), len) };
-        Self {
-            slice,
-            len,
-            custody: custody.clone(),
-            claim,
-        }
+        let slice = unsafe { DeviceSlice::from_raw_parts(start, len) };
+        Self { slice, len, claim }
     }
 
     /// A copy of `values` on the device.
@@ -179,9 +170,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
-        if let Some(claim) = &self.claim {
-            claim.name(label);
-        }
+        self.claim.name(label);
         self
     }
 
@@ -205,15 +194,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     pub(crate) fn address(&self) -> CUdeviceptr {
-        self.claim.as_ref().map_or(0, Claim::address)
+        self.claim.address()
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
-        &self.custody
+        self.claim.custody()
     }
 
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
-        self.claim.as_ref().and_then(Claim::home)
+        self.claim.home()
     }
 
     fn check_len(&self, operation: &'static str, actual: usize) -> Result<()> {
@@ -237,7 +226,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
         self.check_len(operation, values.len())?;
-        let entered = self.custody.enter(operation)?;
+        let entered = self.custody().enter(operation)?;
         let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
         if bytes == 0 {
             return Ok(());
@@ -266,7 +255,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         if bytes == 0 {
             return Ok(());
         }
-        let entered = self.custody.enter(operation)?;
+        let entered = self.custody().enter(operation)?;
         // SAFETY: the memory has this many bytes; on a stream, it is valid in its order.
         let (function, code) = unsafe {
             match self.home() {
@@ -310,7 +299,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// `to` has room for all values.
     unsafe fn read(&self, operation: &'static str, to: *mut T) -> Result<()> {
-        let entered = self.custody.enter(operation)?;
+        let entered = self.custody().enter(operation)?;
         let bytes = self.size_in_bytes();
         if bytes == 0 {
             return Ok(());
@@ -371,10 +360,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
     /// says.
-    pub fn close(mut self) -> Result<()> {
-        self.claim
-            .take()
-            .map_or(Ok(()), |claim| claim.close("DeviceBuffer::close"))
+    pub fn close(self) -> Result<()> {
+        self.claim.close("DeviceBuffer::close")
     }
 
     /// Gives the memory away: its device address, 0 where there is none. The registry remembers it
@@ -395,28 +382,24 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "the memory is lost without its address"]
-    pub fn into_raw(mut self) -> CUdeviceptr {
-        self.claim.take().map_or(0, Claim::give_away)
+    pub fn into_raw(self) -> CUdeviceptr {
+        self.claim.give_away()
     }
 
     #[track_caller]
-    pub(super) fn adopt(
-        custody: &Arc<Custody>,
-        kind: Kind,
-        address: CUdeviceptr,
-        len: usize,
-        home: Option<&Arc<StreamCore>>,
-    ) -> Self {
+    pub(super) fn adopt(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
         let bytes = len.saturating_mul(mem::size_of::<T>());
-        let claim = (bytes != 0).then(|| {
+        let claim = if bytes == 0 {
+            Claim::nothing(owner, kind)
+        } else {
             let entry = Entry {
                 bytes: bytes as u64,
                 type_name: std::any::type_name::<T>(),
-                stream: home.map_or(0, |home| home.handle().0 as u64),
+                stream: owner.stream(),
             };
-            Claim::take_back(custody, key(kind, address), entry, home.cloned())
-        });
-        Self::assemble(custody, address, len, claim)
+            Claim::take_back(owner, key(kind, address), entry)
+        };
+        Self::assemble(len, claim)
     }
 
     /// Takes custody of device memory: of what [`into_raw`](Self::into_raw) gave away, with the
@@ -429,7 +412,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// 0 goes with a `len` that needs no memory.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
-        Self::adopt(context.custody(), Kind::Device, address, len, None)
+        let owner = Owner::from(context.custody());
+        Self::adopt(owner, Kind::Device, address, len)
     }
 }
 
@@ -439,11 +423,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     fn prepare_for_cust(&self) {
         const OPERATION: &str = "DeviceBuffer::deref";
         assert!(
-            !self.custody.is_closed(),
+            !self.custody().is_closed(),
             "{OPERATION}: its context was closed"
         );
         if self.home().is_some()
-            && let Ok(entered) = self.custody.enter(OPERATION)
+            && let Ok(entered) = self.custody().enter(OPERATION)
         {
             // An error here comes back from whatever `cust` does next.
             let _ = self.settle(&entered);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use cuguard_driver::api;
-use cuguard_driver::sys::{CUdeviceptr, CUresult, device_attribute, flags};
+use cuguard_driver::sys::{CUresult, device_attribute, flags};
 use cust::memory::{DeviceCopy, DevicePointer};
 
 use crate::claim::Claim;
@@ -45,8 +45,8 @@ use crate::registry::{Entry, Kind};
 #[derive(Debug)]
 pub struct ManagedBuffer<T: DeviceCopy> {
     len: usize,
-    custody: Arc<Custody>,
-    claim: Option<Claim>,
+    /// A claim on nothing where no memory is needed.
+    claim: Claim,
     values: std::marker::PhantomData<T>,
 }
 
@@ -56,7 +56,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         let bytes = bytes_of::<T>(operation, len)?;
         let custody = context.custody();
         let entered = custody.enter(operation)?;
-        let mut claim = None;
+        let mut claim = Claim::nothing(custody.into(), Kind::Managed);
         if bytes != 0 {
             let mut concurrent = 0;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
@@ -82,17 +82,11 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 type_name: std::any::type_name::<T>(),
                 stream: 0,
             };
-            claim = Some(Claim::new(
-                custody,
-                key(Kind::Managed, address),
-                entry,
-                None,
-            ));
+            claim = Claim::new(custody.into(), key(Kind::Managed, address), entry);
         }
         drop(entered);
         Ok(Self {
             len,
-            custody: custody.clone(),
             claim,
             values: std::marker::PhantomData,
         })
@@ -133,22 +127,22 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     }
 
     fn start(&self) -> *mut T {
-        match &self.claim {
-            Some(claim) => std::ptr::with_exposed_provenance_mut(claim.address() as usize),
-            None => std::ptr::dangling_mut(),
+        match self.claim.address() {
+            0 => std::ptr::dangling_mut(),
+            address => std::ptr::with_exposed_provenance_mut(address as usize),
         }
     }
 
     /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
     fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        if !Arc::ptr_eq(&self.custody, context.custody()) {
+        if !Arc::ptr_eq(self.custody(), context.custody()) {
             return Err(Error::WrongContext { operation });
         }
-        self.custody.enter(operation).map(|_| ())
+        self.custody().enter(operation).map(|_| ())
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
-        &self.custody
+        self.claim.custody()
     }
 
     /// The values, for the host.
@@ -178,8 +172,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// The address, for kernels.
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
-        let address: CUdeviceptr = self.claim.as_ref().map_or(0, Claim::address);
-        DevicePointer::from_raw(address)
+        DevicePointer::from_raw(self.claim.address())
     }
 
     /// The number of values.
@@ -203,9 +196,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// Gives the buffer a name that reports show.
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
-        if let Some(claim) = &self.claim {
-            claim.name(label);
-        }
+        self.claim.name(label);
         self
     }
 
@@ -215,9 +206,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
     /// says.
-    pub fn close(mut self) -> Result<()> {
-        self.claim
-            .take()
-            .map_or(Ok(()), |claim| claim.close("ManagedBuffer::close"))
+    pub fn close(self) -> Result<()> {
+        self.claim.close("ManagedBuffer::close")
     }
 }

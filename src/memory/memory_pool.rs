@@ -61,7 +61,7 @@ impl MemoryPool {
         };
         let key = key(Kind::MemoryPool, pool.0 as u64);
         Ok(Self {
-            claim: Claim::new(custody, key, entry, None),
+            claim: Claim::new(custody.into(), key, entry),
         })
     }
 

@@ -42,7 +42,7 @@ pub(crate) unsafe fn register<T>(
         stream: 0,
     };
     let address = start.expose_provenance() as u64;
-    Ok(Some(Claim::new(custody, key(kind, address), entry, None)))
+    Ok(Some(Claim::new(custody.into(), key(kind, address), entry)))
 }
 
 /// Has the driver let go of memory that was registered. Tells whether it can be given back to the

@@ -7,7 +7,7 @@ use cuguard_driver::api;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Owner};
 use crate::custody::key;
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
@@ -32,8 +32,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
         let mut address = 0;
         let entered = custody.enter(operation)?;
+        let owner = Owner::from(core);
         let claim = if bytes == 0 {
-            None
+            Claim::nothing(owner, Kind::StreamOrdered)
         } else {
             let (out, on) = (&mut address, core.handle());
             // SAFETY: the variable can be written to; stream and pool are alive.
@@ -50,13 +51,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             let entry = Entry {
                 bytes: bytes as u64,
                 type_name: std::any::type_name::<T>(),
-                stream: core.handle().0 as u64,
+                stream: owner.stream(),
             };
-            let key = key(Kind::StreamOrdered, address);
-            Some(Claim::new(custody, key, entry, Some(core.clone())))
+            Claim::new(owner, key(Kind::StreamOrdered, address), entry)
         };
         drop(entered);
-        Ok(Self::assemble(custody, address, len, claim))
+        Ok(Self::assemble(len, claim))
     }
 
     /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated, cleared and freed in the order
@@ -154,13 +154,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// that this stream knows of, has `len` valid values of `T`, and nobody else frees it.
     #[track_caller]
     pub unsafe fn from_raw_on(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
-        let core = stream.core();
-        Self::adopt(
-            core.custody(),
-            Kind::StreamOrdered,
-            address,
-            len,
-            Some(core),
-        )
+        let owner = Owner::from(stream.core());
+        Self::adopt(owner, Kind::StreamOrdered, address, len)
     }
 }

@@ -220,7 +220,7 @@ fn unrecorded(
 }
 
 /// Like failures together, the largest first.
-fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFreeGroup> {
+pub(super) fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFreeGroup> {
     let mut piles: HashMap<_, Groups> = HashMap::new();
     for one in failed {
         let refusal = (one.freed, one.function, one.code, one.code_name);

@@ -4,6 +4,7 @@ use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::kind::Kind;
+use crate::lanes::Lanes;
 
 /// A number of things and the bytes that they take together.
 ///
@@ -93,54 +94,58 @@ impl Totals {
     }
 }
 
-/// The counters of one kind, on cache lines of their own (processors fetch them in pairs): threads
-/// that work with different kinds do not slow each other down.
+/// How many of each kind one lane of threads made and freed. What one thread makes another may
+/// free, so only the sums over all lanes mean something.
+#[derive(Debug, Default)]
+struct Tally {
+    made: [AtomicU64; Kind::COUNT],
+    gone: [AtomicU64; Kind::COUNT],
+}
+
+/// The bytes of one kind. These are one number for all threads, or there would be no peak. They lie
+/// on cache lines of their own (processors fetch them in pairs), so that threads that work with
+/// different kinds do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Counter {
-    made: AtomicU64,
-    /// How many were freed. What is alive is `made - gone`: one addition less for each allocation.
-    gone: AtomicU64,
-    /// Bytes alive.
-    bytes: AtomicU64,
+struct Bytes {
+    live: AtomicU64,
     peak: AtomicU64,
 }
 
 /// The counters of one context. Relaxed throughout: nothing is published through them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    by_kind: [Counter; Kind::COUNT],
+    tallies: Lanes<Tally>,
+    bytes: [Bytes; Kind::COUNT],
 }
 
 impl Counters {
-    /// Something was made.
-    pub(super) fn add(&self, kind: Kind, bytes: u64) {
-        let counter = &self.by_kind[kind.index()];
-        counter.made.fetch_add(1, Relaxed);
-        counter.add_bytes(bytes);
+    /// Something was made. Answers how many of the kind this lane had made before.
+    pub(super) fn add(&self, kind: Kind, bytes: u64) -> u64 {
+        self.bytes[kind.index()].add(bytes);
+        self.tallies.mine().made[kind.index()].fetch_add(1, Relaxed)
     }
 
     /// Something is gone.
     pub(super) fn sub(&self, kind: Kind, bytes: u64) {
-        let counter = &self.by_kind[kind.index()];
-        counter.gone.fetch_add(1, Relaxed);
+        self.tallies.mine().gone[kind.index()].fetch_add(1, Relaxed);
         if bytes != 0 {
-            counter.bytes.fetch_sub(bytes, Relaxed);
+            self.bytes[kind.index()].live.fetch_sub(bytes, Relaxed);
         }
     }
 
     pub(super) fn totals(&self, kind: Kind) -> Totals {
-        let counter = &self.by_kind[kind.index()];
+        let index = kind.index();
         // Read before what was made, so that a thing that comes and goes in between is not
         // counted as gone only.
-        let gone = counter.gone.load(Relaxed);
-        let made = counter.made.load(Relaxed);
-        let bytes = counter.live_bytes();
+        let gone = sum(self.tallies.all().map(|tally| &tally.gone[index]));
+        let made = sum(self.tallies.all().map(|tally| &tally.made[index]));
+        let bytes = self.bytes[index].live();
         Totals {
             count: made.saturating_sub(gone),
             bytes,
             // An allocation under way may have added its bytes and not yet raised the peak.
-            peak_bytes: counter.peak.load(Relaxed).max(bytes),
+            peak_bytes: self.bytes[index].peak.load(Relaxed).max(bytes),
             made,
         }
     }
@@ -154,12 +159,16 @@ impl Counters {
     }
 }
 
-impl Counter {
-    fn add_bytes(&self, bytes: u64) {
+fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
+    counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
+}
+
+impl Bytes {
+    fn add(&self, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        let live = self.bytes.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+        let live = self.live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
         // Mostly it is not a new peak, and then nothing is written.
         if self.peak.load(Relaxed) < live {
             self.peak.fetch_max(live, Relaxed);
@@ -167,8 +176,8 @@ impl Counter {
     }
 
     /// Never below zero, also where something was taken out twice.
-    fn live_bytes(&self) -> u64 {
-        let bytes = self.bytes.load(Relaxed);
+    fn live(&self) -> u64 {
+        let bytes = self.live.load(Relaxed);
         if bytes > i64::MAX as u64 { 0 } else { bytes }
     }
 }
@@ -211,7 +220,9 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
-                        (0..8).for_each(|_| counters.add(Kind::Device, 3));
+                        for _ in 0..8 {
+                            counters.add(Kind::Device, 3);
+                        }
                         let seen = counters.totals(Kind::Device);
                         assert!(seen.peak_bytes >= seen.bytes && seen.peak_bytes >= 24);
                         (0..8).for_each(|_| counters.sub(Kind::Device, 3));

@@ -15,7 +15,7 @@ use super::kind::{Kind, Level};
 use super::names::{self, BuildMix, SHARDS};
 use super::place::MAX_DEPTH;
 use super::record::{Entry, FailedFree, Key, Record, place_of};
-use super::snapshot::{About, Snapshot};
+use super::snapshot::{About, FailedFreeGroup, Snapshot};
 
 /// What is alive in one context.
 ///
@@ -181,6 +181,12 @@ impl Registry {
     /// Keeps what the driver said when it refused to free (law 3).
     pub(crate) fn file_failed_free(&self, failed: FailedFree) {
         lock(&self.failed).push(failed);
+    }
+
+    /// What the driver refused to free so far.
+    pub(crate) fn failed_frees(&self) -> Vec<FailedFreeGroup> {
+        let failed = lock(&self.failed).clone();
+        collect::failed_frees(&failed, super::caller::now())
     }
 
     /// Counts a guard that was dropped after its context was torn down.

@@ -1,0 +1,186 @@
+//! The gate of a context: operations pass in and out, and teardown closes it for good.
+//!
+//! ```text
+//!     an operation           teardown
+//!     ------------           --------
+//!     inside += 1            closed = true
+//!     closed? then out       inside == 0 in every lane? else wait
+//! ```
+//!
+//! Each writes first and reads then, in one order that both agree on (`SeqCst`). So either the
+//! operation sees that the gate is closed, or teardown sees that somebody is inside. Nobody who
+//! comes to a closed gate waits: an operation within another one can never be in the way of a
+//! teardown that waits for the outer one.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::lanes::Lanes;
+
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    /// How many operations of each lane are inside.
+    inside: Lanes<AtomicUsize>,
+    /// What teardown had to do is done.
+    done: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Inside the gate until this goes.
+#[derive(Debug)]
+pub(crate) struct Inside<'a> {
+    lane: &'a AtomicUsize,
+}
+
+impl Gate {
+    /// Passes in; `None` where the gate is closed.
+    pub(crate) fn pass(&self) -> Option<Inside<'_>> {
+        let lane = self.inside.mine();
+        lane.fetch_add(1, Ordering::SeqCst);
+        // Goes out again where the gate is closed.
+        let inside = Inside { lane };
+        (!self.closed.load(Ordering::SeqCst)).then_some(inside)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Closes the gate and waits until everybody is out. False where it was closed before.
+    pub(crate) fn close(&self) -> bool {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let mut turns = 0_u32;
+        while !self.is_empty() {
+            turns += 1;
+            match turns {
+                0..50 => std::hint::spin_loop(),
+                50..100 => std::thread::yield_now(),
+                // Some operations wait for the device; nobody is in a hurry here.
+                _ => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+        true
+    }
+
+    /// Whether nobody is inside, of those who came before the gate was closed.
+    fn is_empty(&self) -> bool {
+        self.inside
+            .all()
+            .all(|lane| lane.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Waits a little until nobody is inside. For the end of the process, where operations that
+    /// are under way should end, and cannot be waited for if they do not.
+    pub(crate) fn drain(&self, until: Instant) {
+        while !self.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Says that teardown is done.
+    pub(crate) fn finish(&self) {
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until teardown is done. Must not be called inside the gate, nor by teardown itself.
+    pub(crate) fn wait_for_teardown(&self) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*done {
+            done = self
+                .changed
+                .wait(done)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The same, for a while.
+    pub(crate) fn wait_for_teardown_until(&self, until: Instant) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*done {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(done, left);
+            done = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // What was done inside happens before teardown goes on.
+        self.lane.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::Gate;
+
+    #[test]
+    fn a_closed_gate_lets_nobody_in() {
+        let gate = Gate::default();
+        drop(gate.pass().expect("open"));
+        assert!(gate.close());
+        assert!(gate.pass().is_none() && gate.is_closed());
+        assert!(!gate.close());
+    }
+
+    /// Threads go in and out; once `close` has returned, nobody is inside any more.
+    #[test]
+    fn nobody_is_inside_once_it_is_closed() {
+        for _ in 0..200 {
+            let (gate, over) = (Gate::default(), AtomicBool::new(false));
+            let passed = AtomicU64::new(0);
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        while let Some(inside) = gate.pass() {
+                            assert!(!over.load(Ordering::Relaxed));
+                            passed.fetch_add(1, Ordering::Relaxed);
+                            drop(inside);
+                        }
+                    });
+                }
+                while passed.load(Ordering::Relaxed) < 20 {
+                    std::hint::spin_loop();
+                }
+                assert!(gate.close());
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+    }
+
+    #[test]
+    fn closing_waits_for_who_is_inside_and_others_wait_for_teardown() {
+        let gate = Gate::default();
+        let out = AtomicBool::new(false);
+        let inside = gate.pass().expect("open");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(gate.close());
+                assert!(out.load(Ordering::Relaxed));
+                gate.finish();
+            });
+            while !gate.is_closed() {
+                thread::yield_now();
+            }
+            // Who is inside comes to a closed gate and does not wait.
+            assert!(gate.pass().is_none());
+            gate.drain(Instant::now() + Duration::from_millis(5));
+            out.store(true, Ordering::Relaxed);
+            drop(inside);
+            gate.wait_for_teardown();
+        });
+    }
+}
