@@ -173,7 +173,7 @@ impl Context {
         self.custody
             .check("Context::bind", "cuCtxPushCurrent", code, None)?;
         Ok(Bound {
-            _context: self,
+            context: self,
             _this_thread: PhantomData,
         })
     }
@@ -249,12 +249,12 @@ impl Drop for Context {
 }
 
 /// The context is current on this thread until this goes; see [`Context::bind`]. Where several are
-/// kept at once, they must go in the reverse order, as with any stack; one that is forgotten leaves
-/// its context current.
+/// kept at once, they may go in any order; one that is forgotten leaves its context on the thread's
+/// stack of contexts.
 #[derive(Debug)]
 #[must_use = "the context is current only as long as this is kept"]
 pub struct Bound<'a> {
-    _context: &'a Context,
+    context: &'a Context,
     /// The stack of current contexts is a thread's own.
     _this_thread: PhantomData<*const ()>,
 }
@@ -264,8 +264,23 @@ impl Drop for Bound<'_> {
         if crate::exit::is_exiting() {
             return;
         }
-        // SAFETY: takes away what `bind` pushed.
-        let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
+        // The driver keeps a stack of contexts for each thread. Others that were put on it since
+        // stay there.
+        let ours = self.context.custody.context;
+        let mut others = Vec::new();
+        loop {
+            let mut popped = CUcontext::NULL;
+            // SAFETY: the variable can be written to.
+            let code = unsafe { api::cuCtxPopCurrent_v2(&mut popped) };
+            if !code.is_success() || popped == ours {
+                break;
+            }
+            others.push(popped);
+        }
+        for other in others.into_iter().rev() {
+            // SAFETY: it was on the stack a moment ago.
+            let _ = unsafe { api::cuCtxPushCurrent_v2(other) };
+        }
     }
 }
 

@@ -1,0 +1,174 @@
+//! A driver that refuses at the end of a context: nothing is lost, nothing panics, and the report
+//! tells.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use cuguard::driver::sys::CUresult;
+use cuguard::sim::{self, Fault};
+use cuguard::{
+    Context, DeviceBuffer, Event, ManagedBuffer, PinnedBuffer, Registered, Result, Stream,
+};
+use gate::Gate;
+use support::*;
+
+/// One of each kind that the simulated GPU has, forgotten.
+fn forget_all(context: &Context) -> Result<()> {
+    let stream = Stream::new(context)?;
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(context, 1000)?.named("plain"));
+    std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 2000)?);
+    std::mem::forget(PinnedBuffer::<u8>::zeroed(context, 3000)?);
+    std::mem::forget(ManagedBuffer::<u8>::zeroed(context, 4000)?);
+    std::mem::forget(Registered::new(context, vec![0_u8; 5000])?);
+    std::mem::forget(Event::new(context)?);
+    std::mem::forget(stream);
+    Ok(())
+}
+
+/// What teardown could not free is in the report, with the driver's word and the place that made
+/// it, and sets the exit code.
+#[test]
+fn frees_that_teardown_is_refused_are_in_the_report() {
+    const TEST: &str = "frees_that_teardown_is_refused_are_in_the_report";
+    if !simulated(TEST) {
+        return;
+    }
+    if let Some(function) = part() {
+        let context = Context::new(0).unwrap();
+        forget_all(&context).unwrap();
+        let fault = Fault::nth_call_of(function, 1).answering(CUresult::INVALID_HANDLE);
+        sim::inject(fault).unwrap();
+        let error = context.close().unwrap_err();
+        assert_eq!(error.code(), Some(CUresult::INVALID_HANDLE), "{error}");
+        sim::clear_faults();
+        // Whatever the exit code will be, this is the end of the test.
+        std::process::exit(0);
+    }
+    for function in [
+        "cuMemFree_v2",
+        "cuMemFreeAsync",
+        "cuMemHostUnregister",
+        "cuEventDestroy_v2",
+        "cuStreamDestroy_v2",
+    ] {
+        let output = child(TEST, function, &[("LEAK_REPORT", "1,exitcode=23")]);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(23), "{err}");
+        let name = function.trim_end_matches("_v2");
+        let told = format!("{name} answered CUDA_ERROR_INVALID_HANDLE (400)");
+        assert!(err.contains(&told), "{told}\n{err}");
+        assert_eq!(err.matches("forget_all").count(), 8, "{err}");
+    }
+}
+
+/// The driver does not let teardown make the context current: nothing can be freed, and everything
+/// is told.
+#[test]
+fn a_context_that_cannot_be_made_current_is_told() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_context_that_cannot_be_made_current_is_told") {
+        return Ok(());
+    }
+    let context = Context::builder().own().build()?;
+    forget_all(&context)?;
+    sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
+    let error = context.close().unwrap_err();
+    sim::clear_faults();
+    assert!(error.to_string().contains("cuCtxPushCurrent"), "{error}");
+    Ok(())
+}
+
+/// Teardown inside a scope waits for the scope's work also where the driver refuses at first.
+#[test]
+fn a_context_dropped_inside_a_scope_waits_on_a_driver_that_refuses() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_context_dropped_inside_a_scope_waits_on_a_driver_that_refuses") {
+        return Ok(());
+    }
+    for function in ["cuCtxSynchronize", "cuCtxPushCurrent_v2"] {
+        let context = Context::new(0)?;
+        let stream = Stream::new(&context)?;
+        let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 1000])?;
+        let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+        let gate = Gate::on(&context, &stream);
+        let mut opener = None;
+        stream.scope(|s| {
+            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            opener = Some(gate.open_later());
+            for n in 1..4 {
+                sim::inject(Fault::nth_call_of(function, n)).unwrap();
+            }
+            drop(context);
+            Ok(())
+        })?;
+        sim::clear_faults();
+        assert!(gate.is_open());
+        assert_eq!(*target, [7; 1000]);
+        opener.unwrap().join().unwrap();
+    }
+    Ok(())
+}
+
+/// Nobody can tell whether the work is done: the process ends instead of letting the device write
+/// into memory that is used for something else.
+#[test]
+fn a_scope_that_cannot_know_ends_the_process() {
+    const TEST: &str = "a_scope_that_cannot_know_ends_the_process";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let keeps_it_alive = Context::new(0).unwrap();
+        let context = Context::new(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 1000]).unwrap();
+        let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
+        let gate = Gate::on(&context, &stream);
+        let _ = stream.scope(|s| {
+            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
+            drop(context);
+            Ok(())
+        });
+        gate.open();
+        drop(keeps_it_alive);
+        println!("went on");
+        return;
+    }
+    let output = child(TEST, "child", &[]);
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        !output.status.success() && !out.contains("went on"),
+        "{out}"
+    );
+    assert!(err.contains("closed within the scope"), "{err}");
+}
+
+/// Contexts that are bound to a thread at the same time may be unbound in any order.
+#[test]
+fn bound_contexts_go_in_any_order() -> Result<()> {
+    let turn = turn();
+    {
+        let (one, two) = (Context::new(0)?, Context::builder().own().build()?);
+        let first = one.bind()?;
+        let second = two.bind()?;
+        drop(first);
+        let mut current = cuguard::driver::sys::CUcontext::NULL;
+        // SAFETY: the variable can be written to.
+        let code = unsafe { cuguard::driver::api::cuCtxGetCurrent(&mut current) };
+        assert!(code.is_success());
+        assert_eq!(current, two.as_raw());
+        drop(second);
+        // SAFETY: as above.
+        let code = unsafe { cuguard::driver::api::cuCtxGetCurrent(&mut current) };
+        assert!(code.is_success());
+        assert_ne!(current, two.as_raw());
+        assert_ne!(current, one.as_raw());
+    }
+    turn.all_came_back();
+    Ok(())
+}
