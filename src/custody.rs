@@ -25,7 +25,7 @@ use cuguard_driver::sys::{CUcontext, CUresult};
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::gate::{Gate, Inside};
-use crate::registry::{About, Key, Kind, Occasion, Registry, Snapshot};
+use crate::registry::{About, Broken, Key, Kind, Occasion, Registry, Snapshot};
 use crate::report::ReportSettings;
 use crate::teardown::Story;
 
@@ -165,16 +165,21 @@ impl Custody {
         code: CUresult,
         bytes: Option<u64>,
     ) -> Result<()> {
-        match code {
-            CUresult::SUCCESS => Ok(()),
-            code => Err(Error::Driver(DriverError {
-                operation,
-                function,
-                code,
-                bytes,
-                device: Some(self.device),
-            })),
+        if code.is_success() {
+            return Ok(());
         }
+        if code.breaks_context() {
+            let name = code.name().unwrap_or_default();
+            self.registry
+                .note_broken(Broken::new(operation, function, code.0, name));
+        }
+        Err(Error::Driver(DriverError {
+            operation,
+            function,
+            code,
+            bytes,
+            device: Some(self.device),
+        }))
     }
 
     pub(crate) fn snapshot(&self, occasion: Occasion) -> Snapshot {

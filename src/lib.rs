@@ -163,8 +163,9 @@ pub use context::{Bound, Context, ContextBuilder, Memory};
 pub use error::{DriverError, Error, Result};
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
 pub use registry::{
-    About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
-    MAX_DEPTH, Occasion, Origin, Site, Snapshot, Totals, Trend, UnknownLevel, in_label as label,
+    About, Amount, Broken, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops,
+    Level, MAX_DEPTH, Occasion, Origin, Site, Snapshot, Totals, Trend, UnknownLevel,
+    in_label as label,
 };
 pub use report::{Checkpoint, Colour, PatternError, Problem, ReportSettings};
 

@@ -196,6 +196,7 @@ impl Custody {
             Story::Unknown => self.snapshot(Occasion::NeverClosed),
             Story::Known(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();
+                snapshot.broken = self.registry.broken();
                 *snapshot
             }
             Story::Told => return,

@@ -25,12 +25,23 @@ struct Common {
 /// A group that records are being added to.
 struct Pile {
     kind: Kind,
+    /// What stands for more where only samples are recorded.
     amount: Amount,
+    /// What stands for itself alone.
+    exact: Amount,
     threads: HashSet<NameId, BuildMix>,
     streams: HashSet<u64, BuildMix>,
     first_born: Duration,
     last_born: Duration,
     addresses: Vec<u64>,
+}
+
+/// How a registry records.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    pub(super) level: Level,
+    /// One in so many.
+    pub(super) sample: u32,
 }
 
 /// Records sorted into groups, one record at a time.
@@ -52,13 +63,19 @@ impl Groups {
         let pile = self.piles.entry(common).or_insert_with(|| Pile {
             kind: key.kind,
             amount: Amount::default(),
+            exact: Amount::default(),
             threads: HashSet::default(),
             streams: HashSet::default(),
             first_born: born,
             last_born: born,
             addresses: Vec::new(),
         });
-        pile.amount += Amount::new(1, record.bytes());
+        if record.place == 0 {
+            // Recorded for another reason than that a sample met it.
+            pile.exact += Amount::new(1, record.bytes());
+        } else {
+            pile.amount += Amount::new(1, record.bytes());
+        }
         pile.threads.insert(record.thread);
         if record.stream() != 0 {
             pile.streams.insert(record.stream());
@@ -69,7 +86,7 @@ impl Groups {
     }
 
     /// Two lists: what did not escape and what did.
-    fn into_groups(self, now: Duration) -> (Vec<Group>, Vec<Group>) {
+    fn into_groups(self, sample: u32, now: Duration) -> (Vec<Group>, Vec<Group>) {
         let mut lists = (Vec::new(), Vec::new());
         for (common, pile) in self.piles {
             let list = if common.escaped {
@@ -77,7 +94,7 @@ impl Groups {
             } else {
                 &mut lists.0
             };
-            list.push(pile.into_group(common, now));
+            list.push(pile.into_group(common, sample, now));
         }
         (merged(lists.0), merged(lists.1))
     }
@@ -85,22 +102,23 @@ impl Groups {
     pub(super) fn into_snapshot(
         self,
         about: About,
-        level: Level,
+        how: How,
         totals: Vec<(Kind, Totals)>,
         failed: &[FailedFree],
         late: &[Amount; Kind::COUNT],
     ) -> Snapshot {
         let now = caller::now();
-        let (leaks, escaped) = self.into_groups(now);
+        let (leaks, escaped) = self.into_groups(how.sample, now);
         let late = Kind::ALL
             .iter()
             .zip(late)
             .filter(|(_, amount)| !amount.is_zero());
         Snapshot {
             about,
-            level,
+            level: how.level,
+            sample: how.sample,
             taken_at: now,
-            unrecorded: unrecorded(&totals, &leaks, &escaped),
+            unrecorded: unrecorded(how, &totals, &leaks, &escaped),
             totals: totals
                 .into_iter()
                 .filter(|(_, totals)| totals.made != 0)
@@ -111,12 +129,16 @@ impl Groups {
             late_drops: late
                 .map(|(kind, amount)| LateDrops::new(*kind, amount.count, amount.bytes))
                 .collect(),
+            broken: None,
         }
     }
 }
 
 impl Pile {
-    fn into_group(mut self, common: Common, now: Duration) -> Group {
+    fn into_group(mut self, common: Common, sample: u32, now: Duration) -> Group {
+        let mut amount = self.exact;
+        let scale = |n: u64| n.saturating_mul(u64::from(sample));
+        amount += Amount::new(scale(self.amount.count), scale(self.amount.bytes));
         let place = place::get(common.place);
         self.addresses.sort_unstable();
         let mut threads: Vec<_> = self.threads.into_iter().filter_map(names::text).collect();
@@ -128,7 +150,7 @@ impl Pile {
             type_name: place.map_or("", |place| place.type_name),
             label: caller::join(names::text(common.scope), names::text(common.name)),
             origin: origin(common.place),
-            amount: self.amount,
+            amount,
             threads,
             streams,
             oldest: now.saturating_sub(self.first_born),
@@ -200,8 +222,10 @@ fn by_stack(one: &Group, other: &Group) -> Ordering {
     one.origin.stack.cmp(other.origin.stack)
 }
 
-/// What the counters know of and no record tells.
+/// What the counters know of and no record tells. Where samples stand for all, only kinds that no
+/// sample met.
 fn unrecorded(
+    how: How,
     totals: &[(Kind, Totals)],
     leaks: &[Group],
     escaped: &[Group],
@@ -212,7 +236,11 @@ fn unrecorded(
         .collect();
     for group in leaks.iter().chain(escaped) {
         if let Some((_, amount)) = rest.iter_mut().find(|(kind, _)| *kind == group.kind) {
-            *amount -= group.amount;
+            *amount -= if how.sample > 1 {
+                *amount
+            } else {
+                group.amount
+            };
         }
     }
     rest.retain(|(_, amount)| amount.count != 0);
@@ -230,7 +258,7 @@ pub(super) fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFr
     }
     let mut list = Vec::new();
     for ((freed, function, code, code_name), groups) in piles {
-        for made in groups.into_groups(now).0 {
+        for made in groups.into_groups(1, now).0 {
             list.push(FailedFreeGroup {
                 made,
                 freed: origin(freed),

@@ -41,5 +41,7 @@ pub use diff::{Change, Diff, Trend};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key};
-pub use snapshot::{About, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Site, Snapshot};
+pub use snapshot::{
+    About, Broken, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Site, Snapshot,
+};
 pub(crate) use table::Registry;

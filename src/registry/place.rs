@@ -22,7 +22,7 @@ use super::names::{BuildMix, SHARDS, mix};
 /// ```
 pub const MAX_DEPTH: usize = 128;
 
-/// Frames of this crate and of the unwinder lie on top of each stack. They are recorded in addition
+/// Frames of this crate lie on top of each stack. They are recorded in addition
 /// to the depth that was asked for, and cut away in the report.
 const OWN_FRAMES: usize = 8;
 
@@ -87,28 +87,13 @@ pub(super) fn stack(
     depth: usize,
 ) -> PlaceId {
     let mut frames = [0; CAPACITY];
-    let count = capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
+    // Addresses only: their names are looked up when somebody wants to read them.
+    let count = cuguard_stack::capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
     intern(&Seen {
         site,
         type_name,
         stack: &frames[..count],
     })
-}
-
-/// Fills `frames` with the return addresses of the calling thread, innermost first, and answers how
-/// many there are. Addresses only: their names are looked up when somebody wants to read them.
-fn capture(frames: &mut [usize]) -> usize {
-    let mut count = 0;
-    backtrace::trace(|frame| {
-        let address = frame.ip() as usize;
-        if address == 0 {
-            return false;
-        }
-        frames[count] = address;
-        count += 1;
-        count < frames.len()
-    });
-    count
 }
 
 /// The place with this number.
@@ -203,7 +188,7 @@ mod tests {
     use std::panic::Location;
     use std::thread;
 
-    use super::{CAPACITY, MAX_DEPTH, OWN_FRAMES, Seen, capture, get, intern, site, stack};
+    use super::{MAX_DEPTH, OWN_FRAMES, Seen, get, intern, site, stack};
 
     #[test]
     fn equal_places_have_one_number() {
@@ -241,8 +226,6 @@ mod tests {
             }
         }
         assert_eq!(get(deep(50)).unwrap().stack.len(), 4 + OWN_FRAMES);
-        let mut frames = [0; CAPACITY];
-        assert!((1..=CAPACITY).contains(&capture(&mut frames)));
     }
 
     /// Places whose hashes meet are told apart: the table is filled with one under the hash that

@@ -31,13 +31,16 @@ use super::kind::{Kind, Level};
 /// assert_eq!(snapshot.leaked().bytes, 4096);
 /// assert!(snapshot.to_string().contains("4 KiB in 2 allocations of device memory, f32"));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// Which context, and why the snapshot was taken.
     pub about: About,
     /// How much was being recorded.
     pub level: Level,
+    /// One thing in so many was recorded, 1 for all of them. Where it is more, the figures of the
+    /// groups are estimates: what was recorded, times this. The [`totals`](Self::totals) are exact.
+    pub sample: u32,
     /// When it was taken, since the process made its first context.
     pub taken_at: Duration,
     /// Figures by kind, for kinds of which there ever was one.
@@ -53,6 +56,27 @@ pub struct Snapshot {
     pub failed_frees: Vec<FailedFreeGroup>,
     /// Guards that were dropped after the end of their context.
     pub late_drops: Vec<LateDrops>,
+    /// The first error that left the context unusable.
+    pub broken: Option<Broken>,
+}
+
+impl Default for Snapshot {
+    /// Of nothing.
+    fn default() -> Self {
+        Self {
+            about: About::default(),
+            level: Level::default(),
+            sample: 1,
+            taken_at: Duration::ZERO,
+            totals: Vec::new(),
+            leaks: Vec::new(),
+            unrecorded: Vec::new(),
+            escaped: Vec::new(),
+            failed_frees: Vec::new(),
+            late_drops: Vec::new(),
+            broken: None,
+        }
+    }
 }
 
 impl Snapshot {
@@ -327,6 +351,52 @@ impl FailedFreeGroup {
         Self {
             made,
             freed: Origin::default(),
+            function,
+            code,
+            code_name,
+        }
+    }
+}
+
+/// An error after which a context is of no use any more: the device stopped in the middle of its
+/// work, as by a kernel's access to a bad address. Every later call answers the same, frees too.
+///
+/// The operation is the one that met the error first. What caused it was given to the device
+/// earlier.
+///
+/// ```
+/// let broken = cuguard::Broken::new("Stream::scope", "cuStreamSynchronize", 700, "ILLEGAL_ADDRESS");
+/// assert_eq!(broken.code, 700);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Broken {
+    /// What was asked of this crate.
+    pub operation: &'static str,
+    /// The driver's function that answered with the error.
+    pub function: &'static str,
+    /// The driver's code.
+    pub code: u32,
+    /// The code by name.
+    pub code_name: &'static str,
+}
+
+impl Broken {
+    /// This function answered this code in the course of this operation.
+    ///
+    /// ```
+    /// let broken = cuguard::Broken::new("Context::synchronize", "cuCtxSynchronize", 719, "");
+    /// assert_eq!(broken.operation, "Context::synchronize");
+    /// ```
+    #[must_use]
+    pub const fn new(
+        operation: &'static str,
+        function: &'static str,
+        code: u32,
+        code_name: &'static str,
+    ) -> Self {
+        Self {
+            operation,
             function,
             code,
             code_name,

@@ -4,18 +4,19 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 
-use super::collect;
+use super::collect::{self, How};
 use super::counters::{Amount, Counters, Totals};
 use super::kind::{Kind, Level};
-use super::names::{self, BuildMix, SHARDS};
+use super::names::{self, BuildMix, SHARDS, mix};
 use super::place::MAX_DEPTH;
 use super::record::{Entry, FailedFree, Key, Record, place_of};
-use super::snapshot::{About, FailedFreeGroup, Snapshot};
+use super::snapshot::{About, Broken, FailedFreeGroup, Snapshot};
+use crate::lanes::lane;
 
 /// What is alive in one context.
 ///
@@ -28,8 +29,11 @@ pub(crate) struct Registry {
     counters: Counters,
     failed: Mutex<Vec<FailedFree>>,
     late: Mutex<[Amount; Kind::COUNT]>,
+    broken: OnceLock<Broken>,
     level: AtomicU8,
     depth: usize,
+    /// One in so many gets a record.
+    sample: u32,
     /// Whether there ever was a record. At level *counts* there is none, and the table is not even
     /// looked at.
     ever_recorded: AtomicBool,
@@ -58,11 +62,28 @@ impl Registry {
             counters: Counters::default(),
             failed: Mutex::default(),
             late: Mutex::default(),
+            broken: OnceLock::new(),
             level: AtomicU8::new(level.to_byte()),
             depth: depth.clamp(1, MAX_DEPTH),
+            sample: 1,
             ever_recorded: AtomicBool::new(false),
             ever_unrecorded: AtomicBool::new(false),
         }
+    }
+
+    /// Records only one thing in so many; all are counted. For programs that make so much that even
+    /// a record is too much.
+    #[must_use]
+    pub(crate) fn sampling(mut self, one_in: u32) -> Self {
+        self.sample = one_in.max(1);
+        self
+    }
+
+    /// Whether the thing that a lane makes as its `nth` gets a record. Not simply every so many:
+    /// programs repeat themselves, and a step that goes with the program's own would see one place
+    /// always and another one never.
+    fn is_sampled(&self, nth: u64) -> bool {
+        self.sample == 1 || mix(nth, lane() as u64) % u64::from(self.sample) == 0
     }
 
     /// Enters what the driver just gave out. The calling line is kept as the one that made it, and
@@ -77,9 +98,9 @@ impl Registry {
 
     /// [`insert`](Self::insert) for a caller that knows the line itself.
     pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
-        self.counters.add(key.kind, entry.bytes);
+        let nth = self.counters.add(key.kind, entry.bytes);
         let level = self.level();
-        if level == Level::Counts {
+        if level == Level::Counts || !self.is_sampled(nth) {
             set(&self.ever_unrecorded);
             if self.ever_recorded.load(Relaxed) {
                 self.forget(key);
@@ -189,6 +210,16 @@ impl Registry {
         collect::failed_frees(&failed, super::caller::now())
     }
 
+    /// Keeps the first error that left the context unusable.
+    pub(crate) fn note_broken(&self, broken: Broken) {
+        let _ = self.broken.set(broken);
+    }
+
+    /// The first error that left the context unusable.
+    pub(crate) fn broken(&self) -> Option<Broken> {
+        self.broken.get().copied()
+    }
+
     /// Counts a guard that was dropped after its context was torn down.
     pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
         lock(&self.late)[kind.index()] += Amount::new(1, bytes);
@@ -226,7 +257,13 @@ impl Registry {
         }
         let failed = lock(&self.failed).clone();
         let late = *lock(&self.late);
-        groups.into_snapshot(about, self.level(), totals, &failed, &late)
+        let how = How {
+            level: self.level(),
+            sample: self.sample,
+        };
+        let mut snapshot = groups.into_snapshot(about, how, totals, &failed, &late);
+        snapshot.broken = self.broken();
+        snapshot
     }
 }
 
@@ -246,6 +283,7 @@ mod tests {
     use std::thread;
 
     use super::Registry;
+    use crate::registry::About;
     use crate::registry::counters::Amount;
     use crate::registry::kind::{Kind, Level};
     use crate::registry::record::{Entry, Key};
@@ -327,6 +365,48 @@ mod tests {
         assert_eq!(registry.live(), Amount::new(1, 4));
         assert!(registry.remove(key(3), 4).is_none());
         assert_eq!(registry.live(), Amount::default());
+    }
+
+    /// Groups are scaled to what there is in all, whatever the rhythm in which things are made.
+    #[test]
+    fn a_sample_stands_for_all() {
+        let registry = Registry::new(Level::Sites, 8).sampling(10);
+        for i in 0..20_000 {
+            // Two places in turn; a step of ten would meet one of them only.
+            if i % 2 == 0 {
+                registry.insert(key(i), entry(1));
+            } else {
+                registry.insert(key(i), entry(3));
+            }
+        }
+        let snapshot = registry.snapshot(About::default());
+        assert_eq!(snapshot.sample, 10);
+        assert_eq!(registry.live(), Amount::new(20_000, 40_000));
+        assert_eq!(snapshot.leaks.len(), 2);
+        for (group, bytes) in snapshot.leaks.iter().zip([30_000, 10_000]) {
+            assert!(
+                group.amount.bytes.abs_diff(bytes) < bytes / 5,
+                "{:?}",
+                group.amount
+            );
+            assert!(group.addresses.len() < 1500);
+        }
+        assert!(snapshot.unrecorded.is_empty());
+        for i in 0..20_000 {
+            registry.remove(key(i), if i % 2 == 0 { 1 } else { 3 });
+        }
+        assert_eq!(registry.live(), Amount::default());
+    }
+
+    /// What no sample met is not lost: it is told as counted and not recorded.
+    #[test]
+    fn what_no_sample_met_is_told() {
+        let registry = Registry::new(Level::Sites, 8).sampling(1_000_000);
+        registry.insert(key(1), entry(10));
+        registry.insert(key(2), entry(10));
+        let snapshot = registry.snapshot(About::default());
+        assert_eq!(snapshot.leaked(), Amount::new(2, 20));
+        assert!(!snapshot.is_clean());
     }
 
     #[test]

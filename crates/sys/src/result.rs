@@ -180,6 +180,33 @@ impl CUresult {
         if self.is_success() { Ok(()) } else { Err(self) }
     }
 
+    /// Whether the code says that the device stopped in the middle of its work, as after an access
+    /// to a bad address. The context is of no use then: every later call answers the same code, and
+    /// only a new process helps.
+    ///
+    /// ```
+    /// # use cuguard_sys::CUresult;
+    /// assert!(CUresult::ILLEGAL_ADDRESS.breaks_context());
+    /// assert!(!CUresult::OUT_OF_MEMORY.breaks_context());
+    /// ```
+    #[must_use]
+    pub const fn breaks_context(self) -> bool {
+        matches!(
+            self,
+            Self::ECC_UNCORRECTABLE
+                | Self::NVLINK_UNCORRECTABLE
+                | Self::ILLEGAL_ADDRESS
+                | Self::LAUNCH_TIMEOUT
+                | Self::ASSERT
+                | Self::HARDWARE_STACK_ERROR
+                | Self::ILLEGAL_INSTRUCTION
+                | Self::MISALIGNED_ADDRESS
+                | Self::INVALID_ADDRESS_SPACE
+                | Self::INVALID_PC
+                | Self::LAUNCH_FAILED
+        )
+    }
+
     /// The name in the driver's header, or `None` for a number that this crate does not know.
     ///
     /// ```

@@ -1,0 +1,51 @@
+//! The long way: the addresses from the crate `backtrace`.
+
+/// Fills `frames` by `backtrace`. With `first`, the frames inside of the one with that address are
+/// left out; they belong to this crate and to the unwinder.
+#[cold]
+#[inline(never)]
+pub(crate) fn trace(frames: &mut [usize], first: Option<usize>) -> usize {
+    let count = trace_from(frames, first);
+    if count == 0 && first.is_some() {
+        // The unwinder did not come as far as the caller. It still knows something.
+        return trace_from(frames, None);
+    }
+    count
+}
+
+fn trace_from(frames: &mut [usize], first: Option<usize>) -> usize {
+    if frames.is_empty() {
+        return 0;
+    }
+    let mut skipping = first.is_some();
+    let mut count = 0;
+    each(|address| {
+        if address == 0 {
+            return false;
+        }
+        if skipping && Some(address) != first {
+            return true;
+        }
+        skipping = false;
+        if let Some(frame) = frames.get_mut(count) {
+            *frame = address;
+            count += 1;
+        }
+        count < frames.len()
+    });
+    count
+}
+
+/// Calls `visit` with the address of each frame until it answers `false`.
+fn each(mut visit: impl FnMut(usize) -> bool) {
+    // The lock of `backtrace` is there for the debug library of Windows. On Linux it is left out: a
+    // child that was forked while another thread held it would wait for ever.
+    #[cfg(target_os = "linux")]
+    // SAFETY: on Linux this calls `_Unwind_Backtrace` and nothing else, and that may be called by
+    // any number of threads at once.
+    unsafe {
+        backtrace::trace_unsynchronized(|frame| visit(frame.ip() as usize));
+    }
+    #[cfg(not(target_os = "linux"))]
+    backtrace::trace(|frame| visit(frame.ip() as usize));
+}

@@ -1,0 +1,83 @@
+//! The comparison that all tests make: one stack, seen by this crate and by `backtrace`.
+
+#![allow(dead_code)]
+
+use std::hint::black_box;
+use std::process::{Command, Output};
+
+use cuguard_stack::{Method, capture, capture_with_rules, method};
+
+/// More frames than any stack of these tests has.
+pub const MANY: usize = 600;
+
+/// Whether a stack must be covered by rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Rules,
+    Backtrace,
+    Either,
+}
+
+/// Captures the stack of the caller both ways and compares. Answers how many frames there are.
+#[inline(never)]
+pub fn check(by: By) -> usize {
+    let mut frames = [0; MANY];
+    let mut again = [0; MANY];
+    let count = capture(&mut frames);
+    let covered = capture_with_rules(&mut again);
+    let mut expected = Vec::new();
+    backtrace::trace(|frame| {
+        if !frame.ip().is_null() {
+            expected.push((frame.ip() as usize, frame.symbol_address() as usize));
+        }
+        true
+    });
+    compare(&frames[..count], &expected);
+    match (by, covered) {
+        (By::Rules, None) => panic!("not covered by rules: {:x?}", &frames[..count]),
+        (By::Backtrace, Some(_)) => panic!("covered by rules: {:x?}", &frames[..count]),
+        (_, Some(other)) => assert_eq!(again[1..other], frames[1..count]),
+        (_, None) => {}
+    }
+    black_box(count)
+}
+
+/// `frames` start in the frame of `check`. `expected` starts further inside, and its frame of
+/// `check` is another place in the same function.
+fn compare(frames: &[usize], expected: &[(usize, usize)]) {
+    let own = expected
+        .iter()
+        .position(|&(_, function)| function == check as fn(By) -> usize as usize)
+        .expect("`check` is on the stack");
+    let outer: Vec<usize> = expected[own + 1..].iter().map(|&(ip, _)| ip).collect();
+    assert!(!frames.is_empty() && frames.len() < MANY);
+    assert_eq!(
+        frames[1..],
+        outer,
+        "\n  capture:   {:x?}\n  backtrace: {:x?}",
+        &frames[1..],
+        &outer[..]
+    );
+}
+
+/// Where there are rules at all, these tests must go by rules.
+pub fn rules() -> By {
+    match method() {
+        Method::Rules => By::Rules,
+        _ => By::Either,
+    }
+}
+
+/// Runs one test of this binary in a process of its own, with a variable set.
+pub fn child(test: &str, variable: &str) -> Output {
+    Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(variable, "1")
+        .output()
+        .expect("a child")
+}
+
+/// Says that something was not tested.
+pub fn not_run(what: &str) {
+    eprintln!("NOT RUN: {what}");
+}
