@@ -30,10 +30,30 @@ const RUNTIME_CRATES: [&str; 7] = [
     "__rustc",
 ];
 
-const GUARD_CRATES: [&str; 3] = ["cuguard", "cuguard_driver", "cuguard_sim"];
+/// This crate and those that it is built on.
+const GUARD_CRATES: [&str; 5] = [
+    "cuguard",
+    "cuguard_driver",
+    "cuguard_sim",
+    "cuguard_stack",
+    "cuguard_sys",
+];
 
-/// Where this crate's own functions are written.
-const OWN_FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+/// Where the functions of these crates are written: in their repository, and for those that this
+/// one is built on, where cargo keeps what it has downloaded.
+const OWN_FILES: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/src/"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/crates/"),
+];
+const OWN_FOLDERS: [&str; 4] = [
+    "/cuguard-driver-",
+    "/cuguard-sim-",
+    "/cuguard-stack-",
+    "/cuguard-sys-",
+];
+
+/// Folders of a package that hold code.
+const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
 
 /// Functions without a path that start programs and threads.
 const STARTERS: [&str; 9] = [
@@ -112,9 +132,18 @@ fn source_by_file(name: &str, file: Option<&str>) -> Source {
         Some(file) if in_library(file).is_some() || file.contains("/backtrace-0.") => {
             Source::Runtime
         }
-        Some(file) if file.starts_with(OWN_FILES) => Source::Guard,
+        Some(file) if is_own(file) => Source::Guard,
         Some(_) => Source::Person,
     }
+}
+
+fn is_own(file: &str) -> bool {
+    // The compiler may have been told to write other paths down; then it did so for this file too.
+    let here = file!().strip_suffix("report/frames.rs");
+    let here = here.filter(|folder| folder.starts_with('/'));
+    OWN_FILES.iter().any(|folder| file.starts_with(folder))
+        || OWN_FOLDERS.iter().any(|folder| file.contains(folder))
+        || here.is_some_and(|folder| file.starts_with(folder))
 }
 
 /// Whether the name of a function says which crate it is of.
@@ -215,9 +244,34 @@ impl Paths {
         }
         match below(path, self.home.as_deref()) {
             Some(rest) => format!("~/{rest}").into(),
-            None => path.into(),
+            None => in_package(path).into(),
         }
     }
+}
+
+/// The part of a path from the folder of its package on: `/build/1234/app/src/main.rs` was built
+/// somewhere else, and a person knows it as `app/src/main.rs`.
+///
+/// The text alone must tell, as the folder may not be there any more. The last folder of code counts
+/// (`/usr/src/app/src/main.rs`), and those right before it (`app/src/tests/a.rs`).
+fn in_package(path: &str) -> &str {
+    if !path.starts_with('/') {
+        return path;
+    }
+    let is_code = |end: usize| {
+        let folder = path[..end].rsplit('/').next();
+        folder.is_some_and(|folder| CODE_FOLDERS.contains(&folder))
+    };
+    // Where each folder ends, from the last to the first.
+    let mut ends = path.rmatch_indices('/').map(|(end, _)| end).peekable();
+    while ends.next_if(|end| !is_code(*end)).is_some() {}
+    if ends.peek().is_none() {
+        return path;
+    }
+    while ends.next_if(|end| is_code(*end)).is_some() {}
+    // Here ends the package's folder; it begins after the slash before.
+    ends.next();
+    ends.next().map_or(&path[1..], |begin| &path[begin + 1..])
 }
 
 /// The rest of a path that lies below a folder.
@@ -302,6 +356,37 @@ mod tests {
         assert_eq!(source(&in_c), Source::Person);
     }
 
+    /// Where there is little debug information, inlined functions have no path in their names.
+    #[test]
+    fn names_without_a_crate_are_judged_by_their_files() {
+        let own = concat!(env!("CARGO_MANIFEST_DIR"), "/src/memory/device_buffer.rs");
+        let stack = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/stack/src/lib.rs");
+        let downloaded = "/x/registry/src/index/cuguard-stack-0.1.0/src/lib.rs";
+        for (name, file, expected) in [
+            ("zeroed<f32>", own, Source::Guard),
+            ("capture", stack, Source::Guard),
+            ("capture", downloaded, Source::Guard),
+            ("{closure#0}", "/build/app/src/main.rs", Source::Person),
+            ("remember_forever", "src/main.rs", Source::Person),
+            (
+                "call_once<app::main::{closure_env#0}, ()>",
+                "/rustc/59807616e1f/library/core/src/ops/function.rs",
+                Source::Runtime,
+            ),
+            (
+                "trace<backtrace::capture::{closure_env#0}>",
+                "/x/registry/src/index/backtrace-0.3.77/src/backtrace/mod.rs",
+                Source::Runtime,
+            ),
+        ] {
+            let symbol = Symbol {
+                file: Some(file.to_owned()),
+                ..symbol(name)
+            };
+            assert_eq!(source(&symbol), expected, "{name}");
+        }
+    }
+
     #[test]
     fn only_what_a_person_wrote_is_left() {
         let stack = [
@@ -374,7 +459,19 @@ mod tests {
                 "/x/lib/rustlib/src/rust/library/std/src/rt.rs",
                 "std/src/rt.rs",
             ),
-            ("/srv/library/src/x.rs", "/srv/library/src/x.rs"),
+            ("/srv/library/src/x.rs", "library/src/x.rs"),
+            ("/build/xyz/app/src/main.rs", "app/src/main.rs"),
+            ("/build/app/examples/a/main.rs", "app/examples/a/main.rs"),
+            ("/usr/src/app/src/net/http.rs", "app/src/net/http.rs"),
+            ("/usr/src/app/benches/a.rs", "app/benches/a.rs"),
+            ("/app/src/tests/a.rs", "app/src/tests/a.rs"),
+            ("/src/main.rs", "src/main.rs"),
+            ("/build/app/build.rs", "/build/app/build.rs"),
+            ("/build/resources/src.rs", "/build/resources/src.rs"),
+            ("/build/mysrc/a.rs", "/build/mysrc/a.rs"),
+            ("/home/ann/other/src/a.rs", "~/other/src/a.rs"),
+            ("build/app/src/a.rs", "build/app/src/a.rs"),
+            ("", ""),
         ] {
             assert_eq!(paths.shorten(path), expected);
         }

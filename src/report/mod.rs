@@ -22,6 +22,7 @@ mod frames;
 mod json;
 #[cfg(test)]
 mod json_reader;
+mod merge;
 mod output;
 mod parse;
 mod pattern;

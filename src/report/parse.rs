@@ -8,7 +8,8 @@ use crate::registry::MAX_DEPTH;
 
 /// All words, as a message shows them.
 const WORDS: &str = "0, 1, text, json, file=PATTERN, exitcode=N, max=N, depth=N, \
-                     level=counts|sites|stacks, suppress=FILE, colour=auto|always|never";
+                     level=counts|sites|stacks, sample=N, reclaim=yes|no, suppress=FILE, \
+                     colour=auto|always|never";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
@@ -97,7 +98,8 @@ fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
             settings.report = form(settings.report, name);
             return Ok(());
         }
-        "file" | "exitcode" | "max" | "depth" | "level" | "suppress" | "colour" | "color" => {}
+        "file" | "exitcode" | "max" | "depth" | "level" | "sample" | "reclaim" | "suppress"
+        | "colour" | "color" => {}
         _ => {
             return Err(Problem::UnknownWord {
                 word: word.to_owned(),
@@ -125,6 +127,10 @@ fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
                 .unwrap_or(MAX_DEPTH);
         }
         "level" => settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
+        "sample" => {
+            settings.sample = number((1, u32::MAX.into()))?.try_into().unwrap_or(u32::MAX);
+        }
+        "reclaim" => settings.reclaim = Some(yes_or_no(value).map_err(bad)?),
         "suppress" => settings.suppress_files.push(value.into()),
         _ => settings.colour = colour(value).map_err(bad)?,
     }
@@ -161,8 +167,18 @@ fn expected(name: &str) -> &'static str {
         "max" => "a number of groups",
         "depth" => "a number of frames from 1 to 128",
         "level" => "one of counts, sites, stacks",
+        "sample" => "a number from 1 to 4294967295",
+        "reclaim" => "one of yes, no",
         "suppress" => "the name of a file",
         _ => "one of auto, always, never",
+    }
+}
+
+fn yes_or_no(word: &str) -> Result<bool, String> {
+    match word {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("{word:?} is none of yes, no")),
     }
 }
 
@@ -194,7 +210,7 @@ mod tests {
     #[test]
     fn every_word_does_what_it_says() {
         let (settings, problems) = parse(
-            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,level=sites,colour=always,suppress=a,suppress=b",
+            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,level=sites,sample=100,reclaim=no,colour=always,suppress=a,suppress=b",
         );
         assert_eq!(problems, []);
         let mut expected = ReportSettings::text()
@@ -204,11 +220,21 @@ mod tests {
             .max(20)
             .depth(64)
             .level(Level::Sites)
+            .sample(100)
+            .reclaim(false)
             .colour(Colour::Always);
         expected.suppress_files = vec!["a".into(), "b".into()];
         assert_eq!(settings, expected);
         assert_eq!(parse("1,color=never").0.colour, Colour::Never);
         assert_eq!(parse("1,exitcode=0").0.exit_code, None);
+        assert_eq!(parse("1,reclaim=yes").0.wanted_reclaim(), Some(true));
+        assert_eq!(
+            parse("1,reclaim=yes,reclaim=no").0.wanted_reclaim(),
+            Some(false)
+        );
+        assert_eq!(parse("1").0.wanted_reclaim(), None);
+        assert_eq!(parse("1").0.wanted_sample(), 1);
+        assert_eq!(parse("1,sample=4294967295").0.wanted_sample(), u32::MAX);
         assert_eq!(
             parse("level=sites,level=counts").0.wanted_level(),
             Some(Level::Counts)
@@ -218,7 +244,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_and_the_rest_holds() {
         let (settings, problems) = parse(
-            "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,",
+            "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
+             sample=0,sample=4294967296,sample=,reclaim=maybe,reclaim=1,reclaim,",
         );
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let starts = [
@@ -232,6 +259,12 @@ mod tests {
             "does not know the word \"bogus\"; it knows 0, 1, text, json, file=PATTERN",
             "cannot use \"max=-1\": \"-1\" is not a number of groups",
             "cannot use \"exitcode=256\": \"256\" is not a number from 0 to 255",
+            "cannot use \"sample=0\": \"0\" is not a number from 1 to 4294967295",
+            "cannot use \"sample=4294967296\": \"4294967296\" is not a number from 1 to 4294967295",
+            "cannot use \"sample=\": sample needs a value: a number from 1 to 4294967295",
+            "cannot use \"reclaim=maybe\": \"maybe\" is none of yes, no",
+            "cannot use \"reclaim=1\": \"1\" is none of yes, no",
+            "cannot use \"reclaim\": reclaim needs a value: one of yes, no",
             "there is an empty word in \"1,colour=purple",
         ];
         assert_eq!(texts.len(), starts.len(), "{texts:#?}");
@@ -255,7 +288,7 @@ mod tests {
         assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
     }
 
-    const GOOD: [&str; 9] = [
+    const GOOD: [&str; 11] = [
         "1",
         "text",
         "json",
@@ -264,6 +297,8 @@ mod tests {
         "max=0",
         "depth=9",
         "level=stacks",
+        "sample=8",
+        "reclaim=no",
         "color=auto",
     ];
 
@@ -283,7 +318,7 @@ mod tests {
                 prop_oneof![
                     prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
                     "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
-                    "(exitcode|max|depth|level|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|level|sample|reclaim|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
                 ],
                 1..12,
             )

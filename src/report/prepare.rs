@@ -1,9 +1,11 @@
 //! A snapshot with the names that its addresses have, and without what is suppressed: what the
 //! renderers work from.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::frames::{Paths, mark};
+use super::merge::merged;
 use super::suppress::Suppressions;
 use super::symbols::{Frame, Symbol, Symbols};
 use crate::registry::{Amount, FailedFreeGroup, Group, Kind, Origin, Snapshot};
@@ -23,14 +25,15 @@ pub(super) struct Prepared<'a> {
 /// A group with its stack in names.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
-    pub(super) group: &'a Group,
+    /// As in the snapshot, unless several that look the same were put together.
+    pub(super) group: Cow<'a, Group>,
     pub(super) frames: Vec<Frame>,
 }
 
 /// Failed frees with both stacks in names.
 #[derive(Debug)]
 pub(super) struct FailedRow<'a> {
-    pub(super) failed: &'a FailedFreeGroup,
+    pub(super) failed: Cow<'a, FailedFreeGroup>,
     pub(super) made: Vec<Frame>,
     pub(super) freed: Vec<Frame>,
 }
@@ -45,17 +48,17 @@ impl<'a> Prepared<'a> {
             frames
         };
         let mut row = |group: &'a Group| Row {
-            group,
+            group: Cow::Borrowed(group),
             frames: named(&group.origin),
         };
-        let mut leaks: Vec<_> = snapshot.leaks.iter().map(&mut row).collect();
-        let mut escaped: Vec<_> = snapshot.escaped.iter().map(&mut row).collect();
+        let mut leaks = merged(snapshot.leaks.iter().map(&mut row).collect());
+        let mut escaped = merged(snapshot.escaped.iter().map(&mut row).collect());
         let failed = snapshot.failed_frees.iter().map(|failed| FailedRow {
-            failed,
+            failed: Cow::Borrowed(failed),
             made: named(&failed.made.origin),
             freed: named(&failed.freed),
         });
-        let failed = failed.collect();
+        let mut failed = merged(failed.collect());
         let mut suppressed = (0, Amount::default());
         if !suppressions.is_empty() {
             leaks.retain(|row| {
@@ -67,9 +70,13 @@ impl<'a> Prepared<'a> {
                 !hidden
             });
         }
-        // Stable: what the names do not tell apart stays in the order of the snapshot.
         leaks.sort_by(order);
         escaped.sort_by(order);
+        // Stable: of the same size, in the order that merging left.
+        failed.sort_by_key(|row| {
+            let amount = row.failed.made.amount;
+            std::cmp::Reverse((amount.bytes, amount.count))
+        });
         Self {
             snapshot,
             leaks,
@@ -107,7 +114,7 @@ impl<'a> Prepared<'a> {
 /// functions.
 fn order(one: &Row<'_>, other: &Row<'_>) -> Ordering {
     fn key<'r>(row: &'r Row<'_>) -> impl Ord + 'r {
-        let group = row.group;
+        let group = &row.group;
         let size = std::cmp::Reverse((group.amount.bytes, group.amount.count));
         (
             size,
@@ -128,7 +135,7 @@ fn order(one: &Row<'_>, other: &Row<'_>) -> Ordering {
 /// Whether a pattern matches the group's type or label, the line that made it, or a function or a
 /// file on its stack. Files are compared as they are and as they are shown.
 fn is_suppressed(row: &Row<'_>, suppressions: &Suppressions, paths: &Paths) -> bool {
-    let group = row.group;
+    let group = &row.group;
     let file =
         |file: &str| suppressions.matches(file) || suppressions.matches(&paths.shorten(file));
     suppressions.matches(group.type_name)
@@ -220,6 +227,50 @@ mod tests {
         let prepared = Prepared::new(&snapshot, &suppressions);
         assert!(!prepared.is_leak() && !prepared.is_empty());
         assert_eq!(prepared.suppressed, (1, Amount::new(1, 1)));
+    }
+
+    /// What an optimiser makes of loops: one line at two addresses.
+    #[test]
+    fn one_line_at_two_addresses_is_one_group() {
+        #[inline(never)]
+        fn make(registry: &Registry, address: u64) -> u64 {
+            let kind = Kind::Device;
+            let entry = Entry {
+                bytes: 1,
+                type_name: "u8",
+                stream: 0,
+            };
+            registry.insert(Key { kind, address }, entry);
+            std::hint::black_box(address)
+        }
+        let registry = Registry::new(Level::Stacks, 32);
+        assert_eq!([make(&registry, 1), make(&registry, 2)], [1, 2]);
+        registry.insert(
+            Key {
+                kind: Kind::Device,
+                address: 3,
+            },
+            Entry {
+                bytes: 5,
+                type_name: "u8",
+                stream: 0,
+            },
+        );
+        let snapshot = registry.snapshot(About::default());
+        assert_eq!(snapshot.leaks.len(), 3);
+        let prepared = Prepared::new(&snapshot, &Suppressions::NONE);
+        let [large, twice] = &prepared.leaks[..] else {
+            panic!("{:#?}", prepared.leaks);
+        };
+        assert_eq!(large.group.amount, Amount::new(1, 5));
+        assert_eq!(twice.group.amount, Amount::new(2, 2));
+        assert_eq!(twice.group.addresses, [1, 2]);
+        // What is suppressed is counted as it would be shown.
+        let mut suppressions = Suppressions::default();
+        suppressions.add("*::make");
+        let prepared = Prepared::new(&snapshot, &suppressions);
+        assert_eq!(prepared.suppressed, (1, Amount::new(2, 2)));
+        assert_eq!(prepared.leaks.len(), 1);
     }
 
     /// Two stacks that differ in addresses only are put in the order of the names.

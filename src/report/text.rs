@@ -158,8 +158,8 @@ impl Page<'_> {
             _ => ("leaked", Tone::Bad),
         };
         self.rows(&prepared.leaks, "groups", |page, row| {
-            page.group(word, tone, row.group);
-            page.made_by(row.group);
+            page.group(word, tone, &row.group);
+            page.made_by(&row.group);
             page.origin(row.group.origin.site, &row.frames, "    ");
         });
         if !prepared.snapshot.unrecorded.is_empty() {
@@ -276,7 +276,7 @@ impl Page<'_> {
         self.rows(failed, "groups of failed frees", |page, row| {
             let made = &row.failed.made;
             page.group("could not free", Tone::Bad, made);
-            page.line(format!("  {}; {}", refusal(row.failed), addresses(made)));
+            page.line(format!("  {}; {}", refusal(&row.failed), addresses(made)));
             page.made_by(made);
             page.origin(made.origin.site, &row.made, "    ");
             if row.failed.freed.site.is_some() || !row.freed.is_empty() {
@@ -298,12 +298,12 @@ impl Page<'_> {
             &prepared.escaped,
             "groups of escaped pointers",
             |page, row: &Row<'_>| {
-                page.group("given away", Tone::Notice, row.group);
+                page.group("given away", Tone::Notice, &row.group);
                 page.line(format!(
                     "  by into_raw, and not taken back: {}",
-                    addresses(row.group)
+                    addresses(&row.group)
                 ));
-                page.made_by(row.group);
+                page.made_by(&row.group);
                 page.origin(row.group.origin.site, &row.frames, "    ");
             },
         );

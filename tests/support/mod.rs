@@ -5,9 +5,11 @@
 
 pub mod json;
 
-use std::io::Write;
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use cuguard::driver::{self, DriverKind};
 use cuguard::{Context, Result};
@@ -58,16 +60,73 @@ pub fn simulated(test: &str) -> bool {
     simulated
 }
 
+/// Whether there is a real GPU; if not, says on standard error that a test was not run.
+pub fn real(test: &str) -> bool {
+    let real = driver::load().expect("a driver").kind() == DriverKind::Real;
+    if !real {
+        let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a real GPU");
+    }
+    real
+}
+
 /// Runs one test of this program again in a process of its own, with the variable `CHILD` set to
 /// `part` and others as given.
 pub fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
-    Command::new(std::env::current_exe().expect("this program has a file"))
+    command(test, part, variables)
+        .output()
+        .expect("a child can be started")
+}
+
+fn command(test: &str, part: &str, variables: &[(&str, &str)]) -> Command {
+    let program = std::env::current_exe().expect("this program has a file");
+    let mut command = Command::new(program);
+    command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("CHILD", part)
         .env_remove("LEAK_REPORT")
-        .envs(variables.iter().copied())
-        .output()
-        .expect("a child can be started")
+        .envs(variables.iter().copied());
+    command
+}
+
+/// As [`child`], but one that may hang: after so long it is killed, and the test fails.
+#[track_caller]
+pub fn child_within(limit: Duration, test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
+    /// Reads all the while, as a pipe that nobody reads from holds the child up.
+    fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.read_to_end(&mut bytes);
+            bytes
+        })
+    }
+    let mut child = command(test, part, variables)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a child can be started");
+    let out = read(child.stdout.take().expect("a pipe"));
+    let err = read(child.stderr.take().expect("a pipe"));
+    let begin = Instant::now();
+    let mut late = false;
+    let status = loop {
+        match child.try_wait().expect("it can be waited for") {
+            Some(status) => break status,
+            None if begin.elapsed() > limit => {
+                late = true;
+                let _ = child.kill();
+            }
+            None => {}
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let (stdout, stderr) = (out.join().unwrap(), err.join().unwrap());
+    let text = String::from_utf8_lossy(&stderr);
+    assert!(!late, "{test} did not end within {limit:?}\n{text}");
+    Output {
+        status,
+        stdout,
+        stderr,
+    }
 }
 
 /// The part that this process is to play, if it is a child.

@@ -1,0 +1,179 @@
+//! The end of the process while other threads are in the middle of something: it ends at once, with
+//! the code that was asked for, and the report tells what can be told.
+//!
+//! Each test runs itself again as a child, in which one thread is held up by a gate that nobody
+//! opens while another ends the process.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use std::process::Output;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
+use gate::Gate;
+use support::*;
+
+const LEN: usize = 1000;
+
+/// A gate lets go after 20 seconds; who waits for it is later than this.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The code that children end with.
+const CODE: i32 = 7;
+
+/// Things on a stream that is held up for ever.
+struct Held {
+    context: Context,
+    stream: Stream,
+    event: Event,
+    buffer: DeviceBuffer<u32>,
+}
+
+impl Held {
+    fn new() -> Result<Self> {
+        let context = context()?;
+        let stream = Stream::new(&context)?;
+        let buffer = DeviceBuffer::zeroed_on(&stream, LEN)?.named("held");
+        let event = Event::new(&context)?;
+        stream.synchronize()?;
+        Gate::on(&context, &stream);
+        event.record(&stream)?;
+        Ok(Self {
+            context,
+            stream,
+            event,
+            buffer,
+        })
+    }
+}
+
+/// Ends the process while another thread is inside `blocked`, which says when it is about to begin.
+fn exit_while(blocked: impl FnOnce(Held, Sender<()>) + Send + 'static) -> ! {
+    let (begin, begun) = channel();
+    thread::spawn(move || {
+        let held = Held::new().unwrap();
+        blocked(held, begin);
+        // Nobody opens the gate.
+        eprintln!("the operation came back");
+    });
+    begun.recv().unwrap();
+    // It is in the driver now, and waits.
+    thread::sleep(Duration::from_millis(100));
+    std::process::exit(CODE);
+}
+
+/// Runs a test as a child, and answers what it wrote on standard error.
+#[track_caller]
+fn ends(test: &str, leak_report: &str, code: i32) -> String {
+    let variables = [("LEAK_REPORT", leak_report)];
+    let Output { status, stderr, .. } = child_within(LIMIT, test, "exits", &variables);
+    let err = String::from_utf8_lossy(&stderr).into_owned();
+    // A crash has no code.
+    assert_eq!(status.code(), Some(code), "{status}\n{err}");
+    assert!(!err.contains("came back"), "{err}");
+    err
+}
+
+/// Without a report, with one, and with one that decides the exit code.
+#[track_caller]
+fn ends_each_way(test: &str) {
+    ends(test, "0", CODE);
+    // Without stacks, whose names take long to look up.
+    let err = ends(test, "1,level=sites", CODE);
+    for words in ["never closed", "stream-ordered memory", "\"held\""] {
+        assert!(err.contains(words), "{words}\n{err}");
+    }
+    ends(test, "1,level=sites,exitcode=23", 23);
+}
+
+#[test]
+fn while_a_thread_waits_for_a_stream() {
+    if part().is_some() {
+        exit_while(|held, begin| {
+            begin.send(()).unwrap();
+            let _ = held.stream.synchronize();
+        });
+    }
+    ends_each_way("while_a_thread_waits_for_a_stream");
+}
+
+#[test]
+fn while_a_thread_waits_for_an_event() {
+    if part().is_some() {
+        exit_while(|held, begin| {
+            begin.send(()).unwrap();
+            let _ = held.event.synchronize();
+        });
+    }
+    ends_each_way("while_a_thread_waits_for_an_event");
+}
+
+#[test]
+fn while_a_thread_reads_a_buffer() {
+    if part().is_some() {
+        exit_while(|held, begin| {
+            begin.send(()).unwrap();
+            let _ = held.buffer.to_vec();
+        });
+    }
+    ends_each_way("while_a_thread_reads_a_buffer");
+}
+
+#[test]
+fn while_a_thread_is_at_the_end_of_a_scope() {
+    if part().is_some() {
+        exit_while(|held, begin| {
+            let mut target = PinnedBuffer::<u32>::zeroed(&held.context, LEN).unwrap();
+            let scope = held.stream.scope(|s| {
+                let mut target = s.bind_host_mut(&mut target);
+                s.download(&s.bind(&held.buffer)?, &mut target)?;
+                begin.send(()).unwrap();
+                Ok(())
+            });
+            drop(scope);
+        });
+    }
+    ends_each_way("while_a_thread_is_at_the_end_of_a_scope");
+}
+
+#[test]
+fn while_a_thread_closes_a_context() {
+    const TEST: &str = "while_a_thread_closes_a_context";
+    if part().is_some() {
+        exit_while(|held, begin| {
+            begin.send(()).unwrap();
+            drop(held.context);
+        });
+    }
+    // Whether a context that is being closed gets a report is left open: it has not ended, and it
+    // was not forgotten.
+    ends(TEST, "0", CODE);
+    ends(TEST, "1", CODE);
+}
+
+#[test]
+fn while_threads_allocate_and_free() {
+    const TEST: &str = "while_threads_allocate_and_free";
+    if part().is_some() {
+        for _ in 0..4 {
+            thread::spawn(|| {
+                let context = context().unwrap();
+                loop {
+                    let stream = Stream::new(&context);
+                    let buffer = stream.and_then(|s| DeviceBuffer::<u8>::zeroed_on(&s, LEN));
+                    drop((buffer, DeviceBuffer::from_slice(&context, &[1; LEN])));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(50));
+        std::process::exit(CODE);
+    }
+    for _ in 0..3 {
+        ends(TEST, "0", CODE);
+        ends(TEST, "1", CODE);
+    }
+}
