@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let observer = Context::builder().own().build()?;
     let before = observer.memory()?.free;
     let taken = || -> Result<String> {
-        let bytes = before - observer.memory()?.free;
+        let bytes = before.saturating_sub(observer.memory()?.free);
         Ok(format!("{:6.1} MiB taken", bytes as f64 / (1 << 20) as f64))
     };
 
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     // SAFETY: gives back what the forgotten context retained, which nobody uses any more.
     let code = unsafe { api::cuDevicePrimaryCtxRelease_v2(0) };
     println!("{}  after a release in its name ({code})", taken()?);
-    let left = before - observer.memory()?.free;
+    let left = before.saturating_sub(observer.memory()?.free);
     println!("bytes alive in the driver: {left}");
     Ok(())
 }

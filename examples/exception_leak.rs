@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     println!("              {} bytes alive", context.live_bytes());
 
     context.close()?;
-    let left = before - observer.memory()?.free;
+    let left = before.saturating_sub(observer.memory()?.free);
     println!("bytes alive in the driver: {left}");
     assert_eq!(left, 0);
     Ok(())

@@ -64,7 +64,7 @@ fn main() -> Result<()> {
     let (things, bytes) = (context.live_count(), context.live_bytes());
     println!("alive: {things} things, {bytes} bytes");
     context.close()?;
-    let left = before - observer.memory()?.free;
+    let left = before.saturating_sub(observer.memory()?.free);
     println!("bytes that the driver still has of it: {left}");
     Ok(())
 }

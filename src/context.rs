@@ -23,7 +23,8 @@ use crate::report::ReportSettings;
 /// There is one owner: a `Context` cannot be cloned. Share it by reference or in an
 /// [`Arc`]. When it goes, by [`close`](Self::close) or by drop, it waits for the device,
 /// reports what is still there (see the [manual](crate#leak_report)), frees it (not at
-/// [`Level::Counts`], which keeps no addresses, nor without [`reclaim`](ContextBuilder::reclaim)),
+/// [`Level::Counts`], which keeps no addresses, nor what no [sample](crate::ReportSettings::sample)
+/// met, nor without [`reclaim`](ContextBuilder::reclaim)),
 /// and gives the driver's context back. Guards that are still around turn inert: to use them is an
 /// [`Error::ContextClosed`], to drop them does nothing.
 ///
@@ -292,7 +293,7 @@ pub struct ContextBuilder {
     source: Source,
     level: Option<Level>,
     report: Option<ReportSettings>,
-    reclaim: bool,
+    reclaim: Option<bool>,
 }
 
 impl Default for ContextBuilder {
@@ -302,7 +303,7 @@ impl Default for ContextBuilder {
             source: Source::Primary,
             level: None,
             report: None,
-            reclaim: true,
+            reclaim: None,
         }
     }
 }
@@ -334,10 +335,10 @@ impl ContextBuilder {
         self
     }
 
-    /// Whether teardown frees what was forgotten; it does by default. Without, other tools that
-    /// look for leaks see them too.
+    /// Whether teardown frees what was forgotten. By default what `LEAK_REPORT` says (`reclaim=no`),
+    /// else it does. Without, other tools that look for leaks see them too.
     pub fn reclaim(mut self, reclaim: bool) -> Self {
-        self.reclaim = reclaim;
+        self.reclaim = Some(reclaim);
         self
     }
 
@@ -389,7 +390,8 @@ impl ContextBuilder {
             .report
             .unwrap_or_else(|| ReportSettings::from_env().clone());
         let level = self.level.or(report.wanted_level()).unwrap_or_default();
-        let registry = Registry::new(level, report.wanted_depth());
+        let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
+        let reclaim = self.reclaim.or(report.wanted_reclaim()).unwrap_or(true);
         let mut context = CUcontext::NULL;
         match self.source {
             Source::Primary => {
@@ -414,7 +416,7 @@ impl ContextBuilder {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             registry,
             report,
-            reclaim: self.reclaim,
+            reclaim,
         });
         Ok(Context { custody })
     }

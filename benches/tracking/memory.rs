@@ -126,7 +126,7 @@ pub fn report(short: bool) -> Outcome {
     for count in counts(short) {
         let context = Way::Stacks.context()?;
         fill(Way::Stacks, &context, *count)?;
-        let mut measured = |what: &str, act: &mut dyn FnMut() -> usize| {
+        let measured = |what: &str, act: &mut dyn FnMut() -> usize| {
             let before = LIVE.load(Relaxed);
             PEAK.store(before, Relaxed);
             let start = Instant::now();

@@ -20,7 +20,7 @@ fn round(way: Way, context: &Context, streams: &[Stream], pairs: usize) -> Resul
         // `cust` needs it; cuguard finds its context by itself.
         let _bound = context.bind().map_err(|error| error.to_string())?;
         let cust_stream: &cust::stream::Stream = stream;
-        let mut pair = || -> Outcome {
+        let pair = || -> Outcome {
             // SAFETY: nothing reads the memory.
             unsafe {
                 if way == Way::Cust {

@@ -71,8 +71,18 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
             json.key("primary").boolean(about.primary);
         });
         json.key("level").string(&snapshot.level.to_string());
+        json.key("sample").number(snapshot.sample.into());
         json.key("seconds").seconds(snapshot.taken_at);
         json.key("leaked").boolean(prepared.is_leak());
+        match &snapshot.broken {
+            None => json.key("broken").raw("null"),
+            Some(broken) => json.key("broken").object(|json| {
+                json.key("operation").string(broken.operation);
+                json.key("function").string(broken.function);
+                json.key("code").number(broken.code.into());
+                json.key("code_name").string(broken.code_name);
+            }),
+        }
         json.key("totals")
             .array(&snapshot.totals, |json, (kind, totals)| {
                 json.object(|json| {

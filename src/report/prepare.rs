@@ -98,6 +98,17 @@ impl<'a> Prepared<'a> {
             && self.escaped.is_empty()
             && self.suppressed.0 == 0
             && self.snapshot.late_drops.is_empty()
+            && self.snapshot.broken.is_none()
+    }
+
+    /// What stands before the figures of a group: they are estimates where samples were recorded.
+    /// What was recorded for another reason has no place.
+    pub(super) fn about(&self, group: &Group) -> &'static str {
+        if self.snapshot.sample > 1 && group.origin.site.is_some() {
+            "about "
+        } else {
+            ""
+        }
     }
 
     /// What leaked, with and without records.

@@ -357,13 +357,11 @@ impl ReportSettings {
     }
 
     /// Of how many things that are made one is recorded.
-    #[allow(dead_code, reason = "the context does not ask yet")]
     pub(crate) fn wanted_sample(&self) -> u32 {
         self.sample
     }
 
     /// Whether teardown is to free what was forgotten, if anybody said so.
-    #[allow(dead_code, reason = "the context does not ask yet")]
     pub(crate) fn wanted_reclaim(&self) -> Option<bool> {
         self.reclaim
     }

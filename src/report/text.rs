@@ -7,7 +7,7 @@ use super::prepare::{FailedRow, Prepared, Row};
 use super::settings::ReportSettings;
 use super::suppress::Suppressions;
 use super::symbols::Frame;
-use super::words::{age, count, fate, list, sum, things};
+use super::words::{self, age, count, fate, list, sum, things};
 use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
 use crate::size::Size;
 
@@ -150,6 +150,17 @@ impl Page<'_> {
         if snapshot.about.occasion == Occasion::NeverClosed {
             self.line("  this context was never closed");
         }
+        if snapshot.sample > 1 {
+            self.line(format!(
+                "  one thing in {} was recorded: figures below are estimates, these are exact",
+                snapshot.sample
+            ));
+        }
+        if let Some(broken) = &snapshot.broken {
+            let what = self.paint(Tone::Bad, "the device stopped in the middle of its work:");
+            self.line(format!("  {what} {}", words::broken(broken)));
+            self.line("  every later call answers the same; only a new process helps");
+        }
     }
 
     fn leaks(&mut self, prepared: &Prepared<'_>) {
@@ -158,7 +169,7 @@ impl Page<'_> {
             _ => ("leaked", Tone::Bad),
         };
         self.rows(&prepared.leaks, "groups", |page, row| {
-            page.group(word, tone, &row.group);
+            page.group(word, tone, prepared.about(&row.group), &row.group);
             page.made_by(&row.group);
             page.origin(row.group.origin.site, &row.frames, "    ");
         });
@@ -171,7 +182,10 @@ impl Page<'_> {
                     things(*kind, *amount)
                 ));
             }
-            self.line("  made at level counts; level=sites tells the places");
+            self.line(match prepared.snapshot.sample {
+                1 => "  made at level counts; level=sites tells the places",
+                _ => "  no sample met them; sample=1 tells the places",
+            });
         }
     }
 
@@ -191,11 +205,11 @@ impl Page<'_> {
     }
 
     /// The first line of a group: what it is, and how much.
-    fn group(&mut self, word: &str, tone: Tone, group: &Group) {
+    fn group(&mut self, word: &str, tone: Tone, about: &str, group: &Group) {
         let word = self.paint(tone, word);
         let things = self.paint(Tone::Strong, &things(group.kind, group.amount));
         self.line(format!(
-            "{word} {things}{}",
+            "{word} {about}{things}{}",
             description(group.type_name, group.label.as_deref())
         ));
     }
@@ -275,7 +289,7 @@ impl Page<'_> {
     fn failed(&mut self, failed: &[FailedRow<'_>]) {
         self.rows(failed, "groups of failed frees", |page, row| {
             let made = &row.failed.made;
-            page.group("could not free", Tone::Bad, made);
+            page.group("could not free", Tone::Bad, "", made);
             page.line(format!("  {}; {}", refusal(&row.failed), addresses(made)));
             page.made_by(made);
             page.origin(made.origin.site, &row.made, "    ");
@@ -298,7 +312,7 @@ impl Page<'_> {
             &prepared.escaped,
             "groups of escaped pointers",
             |page, row: &Row<'_>| {
-                page.group("given away", Tone::Notice, &row.group);
+                page.group("given away", Tone::Notice, "", &row.group);
                 page.line(format!(
                     "  by into_raw, and not taken back: {}",
                     addresses(&row.group)
@@ -329,6 +343,10 @@ impl Page<'_> {
             .sum();
         let mut parts = Vec::new();
         if !leaked.is_empty() {
+            let leaked = match snapshot.sample {
+                1 => leaked,
+                _ => format!("about {leaked}"),
+            };
             let groups = prepared.leaks.len() as u64;
             let groups = match groups {
                 0 => String::new(),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::text::{Look, render};
 use crate::registry::{
-    About, Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Site, Snapshot, Totals,
+    About, Amount, Broken, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Site,
+    Snapshot, Totals,
 };
 use crate::report::prepare::Prepared;
 use crate::report::suppress::Suppressions;
@@ -193,4 +194,43 @@ fn labels_cannot_reach_the_terminal() {
     let mut snapshot = everything();
     snapshot.leaks[0].label = Some("\x1b[2J\n".to_owned());
     assert!(snapshot.to_string().contains(r#", "\u{1b}[2J\n""#));
+}
+
+#[test]
+fn estimates_are_told_as_such() {
+    let mut snapshot = everything();
+    snapshot.sample = 100;
+    let text = snapshot.to_string();
+    for words in [
+        "\n  one thing in 100 was recorded: figures below are estimates, these are exact\n",
+        "\nleaked about 1 MiB in ",
+        "no sample met them; sample=1 tells the places",
+        "\ncuguard: leaked about ",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert!(snapshot.to_json().contains("\"sample\":100,"));
+}
+
+#[test]
+fn the_error_that_broke_the_context_is_told() {
+    let mut snapshot = Snapshot::default();
+    snapshot.about.occasion = Occasion::Close;
+    assert!(snapshot.to_json().contains("\"broken\":null"));
+    let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
+    snapshot.broken = Some(Broken::new(
+        "Stream::scope",
+        "cuStreamSynchronize",
+        700,
+        name,
+    ));
+    let text = snapshot.to_string();
+    let told = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first answered by cuStreamSynchronize in \
+                Stream::scope\n";
+    assert!(text.contains(told), "{text}");
+    assert!(text.contains("only a new process helps"), "{text}");
+    assert!(text.ends_with("\ncuguard: nothing leaked"), "{text}");
+    let json =
+        r#""broken":{"operation":"Stream::scope","function":"cuStreamSynchronize","code":700,"#;
+    assert!(snapshot.to_json().contains(json), "{}", snapshot.to_json());
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::registry::{Amount, Kind, Occasion, Snapshot};
+use crate::registry::{Amount, Broken, Kind, Occasion, Snapshot};
 use crate::size::Size;
 
 /// How long ago, with as much detail as a person wants.
@@ -85,6 +85,18 @@ pub(super) fn fate(occasion: Occasion) -> &'static str {
     }
 }
 
+/// Which error broke a context, and who met it.
+pub(super) fn broken(broken: &Broken) -> String {
+    let name = match broken.code_name {
+        "" => "error",
+        name => name,
+    };
+    format!(
+        "{name} ({}), first answered by {} in {}",
+        broken.code, broken.function, broken.operation
+    )
+}
+
 /// The one line in the log when nobody asked for a report.
 pub(super) fn warning(snapshot: &Snapshot) -> String {
     let leaks = snapshot
@@ -109,6 +121,9 @@ pub(super) fn warning(snapshot: &Snapshot) -> String {
     }
     if failed != 0 {
         let _ = write!(text, "{gap} {} failed", count(failed, "free"));
+    }
+    if let Some(error) = &snapshot.broken {
+        let _ = write!(text, " after {}", broken(error));
     }
     text.push_str("; LEAK_REPORT=1 shows where");
     text
