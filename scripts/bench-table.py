@@ -15,7 +15,8 @@ FIGURES = {
     "pair": ["ns", "ratio"],
     "churn": ["ns", "ratio"],
     "depth": ["ns", "added"],
-    "threads": ["ns", "added", "added_over_one_thread"],
+    "threads": ["ns", "added"],
+    "scaling": ["stacks_own_ns", "over_one_thread"],
     "memory": ["bytes_a_record"],
     "report": ["ms", "peak_mib", "kib"],
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Gathers tests, examples and benchmarks, with all that they need, into the folder `bundle`, for a
-# machine that has a GPU and no Rust toolchain:
+# Gathers tests, examples and benchmarks, with all that they need, into the folder `bundle` and the
+# archive `bundle.tar.gz`, for a machine that has a GPU and no Rust toolchain:
 #
-#     scripts/bundle.sh                 # here
-#     rsync -a bundle/ gpu-machine:b/   # or however files travel
-#     ssh gpu-machine b/run             # there; `b/run --help` says more
+#     scripts/bundle.sh                                      # here
+#     scp bundle.tar.gz gpu-machine:                         # or however files travel
+#     ssh gpu-machine 'tar xzf bundle.tar.gz && bundle/run'  # there; `bundle/run --help` says more
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -67,11 +67,12 @@ built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
 
 # Where reports are looked at, names and lines stay, packed; elsewhere they only take room.
 while read -r folder name file; do
-    case "$name" in
-    leak_report | context_leak) how=--compress-debug-sections=zlib ;;
+    case "$folder/$name" in
+    examples/leak_report | examples/context_leak | benches/tracking)
+        how=--compress-debug-sections=zlib
+        ;;
     *) how=--strip-all ;;
     esac
-    [ "$folder" = examples ] || how=--strip-all
     objcopy "$how" "$file" "$out/$folder/$name"
 done <"$list"
 
@@ -79,8 +80,11 @@ cp scripts/bundle-run "$out/run"
 chmod +x "$out/run"
 git describe --always --dirty >"$out/VERSION" 2>/dev/null || echo unknown >"$out/VERSION"
 
-size_mib=$(du -sm "$out" | cut -f1)
-printf '%s: %s programs, %s MiB\n' "$out" "$(find "$out" -mindepth 2 -type f | wc -l)" "$size_mib"
+tar czf "$out.tar.gz" "$out"
+
+size_mib=$(du -sm "$out.tar.gz" | cut -f1)
+printf '%s: %s programs; %s.tar.gz: %s MiB\n' "$out" "$(find "$out" -mindepth 2 -type f | wc -l)" \
+    "$out" "$size_mib"
 if [ "$size_mib" -ge "$limit_mib" ]; then
     echo "scripts/bundle.sh: larger than $limit_mib MiB" >&2
     exit 1

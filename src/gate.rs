@@ -12,17 +12,17 @@
 //! comes to a closed gate waits: an operation within another one can never be in the way of a
 //! teardown that waits for the outer one.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Mine};
 
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
     /// How many operations of each lane are inside.
-    inside: Lanes<AtomicUsize>,
+    inside: Lanes<AtomicU64>,
     /// What teardown had to do is done.
     done: Mutex<bool>,
     changed: Condvar,
@@ -31,14 +31,14 @@ pub(crate) struct Gate {
 /// Inside the gate until this goes.
 #[derive(Debug)]
 pub(crate) struct Inside<'a> {
-    lane: &'a AtomicUsize,
+    lane: Mine<'a, AtomicU64>,
 }
 
 impl Gate {
     /// Passes in; `None` where the gate is closed.
     pub(crate) fn pass(&self) -> Option<Inside<'_>> {
         let lane = self.inside.mine();
-        lane.fetch_add(1, Ordering::SeqCst);
+        lane.enter();
         // Goes out again where the gate is closed.
         let inside = Inside { lane };
         (!self.closed.load(Ordering::SeqCst)).then_some(inside)
@@ -115,7 +115,7 @@ impl Gate {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // What was done inside happens before teardown goes on.
-        self.lane.fetch_sub(1, Ordering::Release);
+        self.lane.leave();
     }
 }
 

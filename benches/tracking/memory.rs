@@ -2,10 +2,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Level, ReportSettings};
+use cuguard::{Context, DeviceBuffer, Level, ReportSettings, Stream};
 
 use crate::{Outcome, Way};
 
@@ -66,6 +67,8 @@ fn counts(short: bool) -> &'static [usize] {
 
 /// Allocates so many blocks from 1,024 places and forgets the guards: what is left is records.
 fn fill(way: Way, context: &Context, count: usize) -> Outcome {
+    let stream = Stream::new(context)?;
+    let cust_stream: &cust::stream::Stream = &stream;
     let mut outcome: Outcome = Ok(());
     in_places(count, &mut || {
         if outcome.is_err() {
@@ -74,10 +77,10 @@ fn fill(way: Way, context: &Context, count: usize) -> Outcome {
         // SAFETY: nothing reads the memory.
         outcome = unsafe {
             match way {
-                Way::Cust => cust::memory::cuda_malloc::<u8>(BYTES)
-                    .map(drop)
+                Way::Cust => cust::memory::cuda_malloc_async::<u8>(cust_stream, BYTES)
+                    .map(|address| BYPASSED.lock().unwrap().push(address.as_raw()))
                     .map_err(Into::into),
-                _ => DeviceBuffer::<u8>::uninitialized(context, BYTES)
+                _ => DeviceBuffer::<u8>::uninitialized_on(&stream, BYTES)
                     .map(std::mem::forget)
                     .map_err(Into::into),
             }
@@ -107,6 +110,7 @@ pub fn records(short: bool) -> Outcome {
                 _ => way.context()?,
             };
             let bound = context.bind()?;
+            BYPASSED.lock().unwrap().reserve(*count);
             let before = LIVE.load(Relaxed);
             fill(way, &context, *count)?;
             used.push(LIVE.load(Relaxed).saturating_sub(before));
@@ -115,10 +119,25 @@ pub fn records(short: bool) -> Outcome {
                 "memory live={count} way={} bytes_a_record={per_record:.1}",
                 way.name()
             );
+            free_bypassed()?;
             drop(bound);
             context.close()?;
         }
     }
+    Ok(())
+}
+
+/// What `cust` allocated: it outlives its context, as it comes from the device's pool.
+static BYPASSED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+fn free_bypassed() -> Outcome {
+    let stream = cust::stream::Stream::new(cust::stream::StreamFlags::DEFAULT, None)?;
+    for address in BYPASSED.lock().unwrap().drain(..) {
+        let pointer = cust::memory::DevicePointer::<u8>::from_raw(address);
+        // SAFETY: allocated in `fill`, and freed once.
+        unsafe { cust::memory::cuda_free_async(&stream, pointer)? };
+    }
+    stream.synchronize()?;
     Ok(())
 }
 

@@ -8,21 +8,46 @@ use crate::{Outcome, Way};
 
 const SIZES: [usize; 5] = [4, 4 << 10, 256 << 10, 1 << 20, 64 << 20];
 
-/// One allocation and its free, by `cust` or by cuguard.
-fn once(way: Way, context: &Context, stream: Option<&Stream>, bytes: usize) -> Outcome {
+/// A pair by `cust`.
+fn plain(stream: Option<&cust::stream::Stream>, bytes: usize) -> Outcome {
     // SAFETY: nothing reads the memory.
     unsafe {
-        match (way, stream) {
-            (Way::Cust, None) => drop(CustBuffer::<u8>::uninitialized(bytes)?),
-            (Way::Cust, Some(stream)) => {
-                let stream: &cust::stream::Stream = stream;
+        match stream {
+            None => drop(CustBuffer::<u8>::uninitialized(bytes)?),
+            Some(stream) => {
                 CustBuffer::<u8>::uninitialized_async(bytes, stream)?.drop_async(stream)?;
             }
-            (_, None) => drop(DeviceBuffer::<u8>::uninitialized(context, bytes)?),
-            (_, Some(stream)) => drop(DeviceBuffer::<u8>::uninitialized_on(stream, bytes)?),
         }
     }
     Ok(())
+}
+
+/// The same by cuguard.
+fn guarded(context: &Context, stream: Option<&Stream>, bytes: usize) -> Outcome {
+    // SAFETY: nothing reads the memory.
+    unsafe {
+        match stream {
+            None => drop(DeviceBuffer::<u8>::uninitialized(context, bytes)?),
+            Some(stream) => drop(DeviceBuffer::<u8>::uninitialized_on(stream, bytes)?),
+        }
+    }
+    Ok(())
+}
+
+/// A pair in one way, to be called many times.
+pub fn repeated<'a>(
+    way: Way,
+    context: &'a Context,
+    stream: Option<&'a Stream>,
+    bytes: usize,
+) -> Box<dyn FnMut() -> Outcome + 'a> {
+    if way == Way::Cust {
+        // Once, as it asks whether the context is still there.
+        let stream: Option<&cust::stream::Stream> = stream.map(|stream| &**stream);
+        Box::new(move || plain(stream, bytes))
+    } else {
+        Box::new(move || guarded(context, stream, bytes))
+    }
 }
 
 pub fn pair(short: bool) -> Outcome {
@@ -46,13 +71,11 @@ pub fn pair(short: bool) -> Outcome {
                 .zip(contexts.iter().zip(&streams))
                 .map(|(way, (context, stream))| {
                     let stream = (mode == "stream").then_some(stream);
-                    move || once(*way, context, stream, bytes)
+                    repeated(*way, context, stream, bytes)
                 })
                 .collect();
-            let mut ways: Vec<&mut dyn FnMut() -> Outcome> = ways
-                .iter_mut()
-                .map(|way| way as &mut dyn FnMut() -> Outcome)
-                .collect();
+            let mut ways: Vec<&mut dyn FnMut() -> Outcome> =
+                ways.iter_mut().map(|way| &mut **way as _).collect();
             let times = medians(rounds, count, &mut ways)?;
             for (way, time) in Way::ALL.iter().zip(&times) {
                 println!(

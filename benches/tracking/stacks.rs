@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
-use cuguard::{DeviceBuffer, Stream};
-use cust::memory::DeviceBuffer as CustBuffer;
+use cuguard::Stream;
 
+use crate::pairs::repeated;
 use crate::timing::medians;
 use crate::{Outcome, Way};
 
@@ -47,26 +47,11 @@ pub fn depth(short: bool) -> Outcome {
         let mut ways: Vec<_> = Way::ALL
             .iter()
             .zip(&streams)
-            .map(|(way, stream)| {
-                move || -> Outcome {
-                    // SAFETY: nothing reads the memory.
-                    unsafe {
-                        if *way == Way::Cust {
-                            let stream: &cust::stream::Stream = stream;
-                            let buffer = CustBuffer::<u8>::uninitialized_async(BYTES, stream)?;
-                            buffer.drop_async(stream)?;
-                        } else {
-                            drop(DeviceBuffer::<u8>::uninitialized_on(stream, BYTES)?);
-                        }
-                    }
-                    Ok(())
-                }
-            })
+            .zip(&contexts)
+            .map(|((way, stream), context)| repeated(*way, context, Some(stream), BYTES))
             .collect();
-        let mut ways: Vec<&mut dyn FnMut() -> Outcome> = ways
-            .iter_mut()
-            .map(|way| way as &mut dyn FnMut() -> Outcome)
-            .collect();
+        let mut ways: Vec<&mut dyn FnMut() -> Outcome> =
+            ways.iter_mut().map(|way| &mut **way as _).collect();
         let times = at_depth(frames, &mut || medians(rounds, count, &mut ways))?;
         for (way, time) in Way::ALL.iter().zip(&times) {
             println!(

@@ -1,11 +1,19 @@
 //! Many threads that allocate at once, each on a stream of its own, in one context.
+//!
+//! The driver has one lock for all of them. A thread that allocates again at once often finds it
+//! free, still; one that does anything else in between, finds it taken, and waits its turn. So part
+//! of what tracking seems to cost here is that the driver lets others go first. To tell the two
+//! apart there is a way `busy`: plain `cust`, with as much to do in between as tracking had on one
+//! thread, and nothing in it that threads share.
 
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Stream};
+use cuguard::{Context, Stream};
 use cust::memory::DeviceBuffer as CustBuffer;
 
+use crate::pairs::repeated;
 use crate::stacks::at_depth;
 use crate::timing::median;
 use crate::{Outcome, Way};
@@ -13,36 +21,68 @@ use crate::{Outcome, Way};
 const FRAMES: usize = 24;
 const BYTES: usize = 1 << 20;
 
+/// What a thread does: a way to allocate, and how many nanoseconds of other work go with each pair.
+#[derive(Clone, Copy)]
+struct Job {
+    name: &'static str,
+    way: Way,
+    busy: f64,
+}
+
+/// Keeps the processor busy for about so long, without memory and without a clock.
+fn work(steps: u64) {
+    let mut number = 1_u64;
+    for _ in 0..steps {
+        number = black_box(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1);
+    }
+}
+
+/// How many steps of [`work`] take a nanosecond here.
+fn steps_a_nanosecond() -> f64 {
+    const STEPS: u64 = 1_000_000;
+    let once = || {
+        let start = Instant::now();
+        work(STEPS);
+        STEPS as f64 / start.elapsed().as_nanos() as f64
+    };
+    median((0..9).map(|_| once()).collect())
+}
+
 /// Nanoseconds for one pair, as a thread sees it, with so many threads at it.
-fn round(way: Way, context: &Context, streams: &[Stream], pairs: usize) -> Result<f64, String> {
+fn round(
+    job: Job,
+    steps: f64,
+    context: &Context,
+    streams: &[Stream],
+    pairs: usize,
+) -> Result<f64, String> {
     let barrier = Barrier::new(streams.len());
+    // After the allocation and after the free, as with tracking.
+    let steps = (job.busy * steps / 2.0) as u64;
     let one = |stream: &Stream| -> Result<f64, String> {
         // `cust` needs it; cuguard finds its context by itself.
         let _bound = context.bind().map_err(|error| error.to_string())?;
         let cust_stream: &cust::stream::Stream = stream;
-        let pair = || -> Outcome {
-            // SAFETY: nothing reads the memory.
-            unsafe {
-                if way == Way::Cust {
-                    let buffer = CustBuffer::<u8>::uninitialized_async(BYTES, cust_stream)?;
-                    buffer.drop_async(cust_stream)?;
-                } else {
-                    drop(DeviceBuffer::<u8>::uninitialized_on(stream, BYTES)?);
-                }
-            }
-            Ok(())
+        let mut pair = if steps == 0 {
+            repeated(job.way, context, Some(stream), BYTES)
+        } else {
+            Box::new(|| {
+                // SAFETY: nothing reads the memory.
+                let buffer = unsafe { CustBuffer::<u8>::uninitialized_async(BYTES, cust_stream)? };
+                work(steps);
+                buffer.drop_async(cust_stream)?;
+                work(steps);
+                Ok(())
+            })
         };
-        let timed = at_depth(FRAMES, &mut || -> Outcome {
-            (0..pairs / 10 + 1).try_for_each(|_| pair())
-        });
+        let mut many = |count: usize| -> Outcome { (0..count).try_for_each(|_| pair()) };
+        let warm = at_depth(FRAMES, &mut || many(pairs / 10 + 1));
         barrier.wait();
         let start = Instant::now();
-        let done = at_depth(FRAMES, &mut || -> Outcome {
-            (0..pairs).try_for_each(|_| pair())
-        });
+        let done = at_depth(FRAMES, &mut || many(pairs));
         let time = start.elapsed().as_nanos() as f64 / pairs as f64;
         barrier.wait();
-        timed.and(done).map_err(|error| error.to_string())?;
+        warm.and(done).map_err(|error| error.to_string())?;
         Ok(time)
     };
     let times: Vec<_> = std::thread::scope(|scope| {
@@ -60,43 +100,71 @@ fn round(way: Way, context: &Context, streams: &[Stream], pairs: usize) -> Resul
 }
 
 pub fn threads(short: bool) -> Outcome {
-    const WAYS: [Way; 4] = [Way::Cust, Way::Counts, Way::Sites, Way::Stacks];
-    let (rounds, pairs) = if short { (3, 20) } else { (21, 2000) };
-    let mut alone = [0.0; WAYS.len()];
+    let job = |name, way| Job {
+        name,
+        way,
+        busy: 0.0,
+    };
+    let mut jobs = [
+        job("cust", Way::Cust),
+        job("counts", Way::Counts),
+        job("sites", Way::Sites),
+        job("stacks", Way::Stacks),
+        job("busy", Way::Cust),
+    ];
+    const STACKS: usize = 3;
+    const BUSY: usize = 4;
+    let steps = steps_a_nanosecond();
+    let (rounds, pairs) = if short { (3, 20) } else { (31, 2000) };
+    let mut alone = 0.0;
     for threads in [1, 2, 4, 8, 16] {
-        let contexts: Vec<_> = WAYS
+        let contexts: Vec<_> = jobs
             .iter()
-            .map(|way| way.context())
+            .map(|job| job.way.context())
             .collect::<Result<_, _>>()?;
         let streams: Vec<Vec<_>> = contexts
             .iter()
             .map(|context| (0..threads).map(|_| Stream::new(context)).collect())
             .collect::<Result<_, _>>()?;
-        let mut times = vec![Vec::new(); WAYS.len()];
+        let mut times = vec![Vec::new(); jobs.len()];
         for _ in 0..rounds {
-            for (index, way) in WAYS.iter().enumerate() {
-                times[index].push(round(*way, &contexts[index], &streams[index], pairs)?);
+            for (index, job) in jobs.iter().enumerate() {
+                times[index].push(round(
+                    *job,
+                    steps,
+                    &contexts[index],
+                    &streams[index],
+                    pairs,
+                )?);
             }
         }
         let times: Vec<_> = times.into_iter().map(median).collect();
-        for (index, way) in WAYS.iter().enumerate() {
-            let added = times[index] - times[0];
-            if threads == 1 {
-                alone[index] = added;
-            }
-            let over_one = if index == 0 {
-                1.0
-            } else {
-                added / alone[index]
-            };
-            println!(
-                "threads threads={threads} way={} ns={:.0} added={added:.0} \
-                 added_over_one_thread={over_one:.2} ratio={:.3}",
-                way.name(),
-                times[index],
-                times[index] / times[0]
-            );
+        if threads == 1 {
+            alone = (times[STACKS] - times[0]).max(1.0);
+            jobs[BUSY].busy = alone;
         }
+        for (job, time) in jobs.iter().zip(&times) {
+            // The first round only finds out how busy to be.
+            if threads > 1 || job.name != "busy" {
+                println!(
+                    "threads threads={threads} way={} ns={time:.0} added={:.0} ratio={:.3}",
+                    job.name,
+                    time - times[0],
+                    time / times[0]
+                );
+            }
+        }
+        // What tracking itself takes with so many threads: what it adds to a thread that is as
+        // busy, and what that one is busy with.
+        let own = if threads == 1 {
+            alone
+        } else {
+            times[STACKS] - times[BUSY] + alone
+        };
+        println!(
+            "scaling threads={threads} stacks_own_ns={own:.0} over_one_thread={:.2}",
+            own / alone
+        );
     }
     Ok(())
 }

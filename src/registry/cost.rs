@@ -76,6 +76,42 @@ fn cost_of_a_pair() {
     }
 }
 
+/// What a pair costs each of many threads that do nothing else, all in one registry.
+#[test]
+#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture"]
+fn cost_of_a_pair_with_threads() {
+    const PAIRS: u64 = 20_000;
+    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        for threads in [1_u64, 2, 4, 8, 16] {
+            let registry = Registry::new(level, 64);
+            let barrier = std::sync::Barrier::new(threads as usize);
+            let one = |number: u64| {
+                let mut best = f64::INFINITY;
+                for _ in 0..10 {
+                    barrier.wait();
+                    let start = Instant::now();
+                    deeper(12, &mut || {
+                        for i in 0..PAIRS {
+                            let key = key(black_box((number << 32) + (i % 8) * 512));
+                            registry.insert(key, entry(512));
+                            black_box(registry.remove(key, 512));
+                        }
+                    });
+                    best = best.min(start.elapsed().as_nanos() as f64 / PAIRS as f64);
+                }
+                best
+            };
+            let one = &one;
+            let times: Vec<f64> = std::thread::scope(|scope| {
+                let handles: Vec<_> = (0..threads).map(|n| scope.spawn(move || one(n))).collect();
+                handles.into_iter().map(|t| t.join().unwrap()).collect()
+            });
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            println!("{level:>7}, {threads:2} threads: {mean:7.1} ns for insert + remove");
+        }
+    }
+}
+
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status

@@ -123,12 +123,14 @@ impl Counters {
     /// Something was made. Answers how many of the kind this lane had made before.
     pub(super) fn add(&self, kind: Kind, bytes: u64) -> u64 {
         self.bytes[kind.index()].add(bytes);
-        self.tallies.mine().made[kind.index()].fetch_add(1, Relaxed)
+        let tallies = self.tallies.mine();
+        tallies.add(|tally| &tally.made[kind.index()], 1)
     }
 
     /// Something is gone.
     pub(super) fn sub(&self, kind: Kind, bytes: u64) {
-        self.tallies.mine().gone[kind.index()].fetch_add(1, Relaxed);
+        let tallies = self.tallies.mine();
+        tallies.add(|tally| &tally.gone[kind.index()], 1);
         if bytes != 0 {
             self.bytes[kind.index()].live.fetch_sub(bytes, Relaxed);
         }
