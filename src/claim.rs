@@ -10,7 +10,7 @@ use cuguard_driver::sys::{CUresult, CUstream};
 use crate::custody::Custody;
 use crate::error::{Error, Result};
 use crate::raw;
-use crate::registry::{Entry, FailedFree, Key, Kind};
+use crate::registry::{Entry, FailedFree, Key, Kind, Record};
 use crate::stream::StreamCore;
 
 pub(crate) struct Claim {
@@ -139,56 +139,87 @@ impl Claim {
     }
 
     /// Frees the resource and tells whether the driver took it.
+    #[track_caller]
     pub(crate) fn close(mut self, operation: &'static str) -> Result<()> {
         self.release(operation)
     }
 
+    /// The usual way for a resource to go: its context is there, and current, and the driver takes
+    /// it. False where it is not so simple, with nothing done. Kept short, as it is on the way of
+    /// every free.
+    ///
     /// Law 2: out of the registry before the driver frees, as the driver hands the address out
     /// again at once. Law 3: what it refuses is kept.
+    #[inline]
+    #[track_caller]
+    fn release_quickly(&mut self) -> bool {
+        let custody = self.owner.custody();
+        let inside = match self.key.kind {
+            Kind::StreamOrdered => custody.enter_for_stream(),
+            _ => custody.enter_quickly(),
+        };
+        let Some(_inside) = inside else {
+            return false;
+        };
+        self.done = true;
+        let record = custody.registry.remove(self.key, self.bytes);
+        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
+        // SAFETY: this claim is the one owner and frees once. Its context is current, or that of
+        // its stream. What guards let happen to the resource on other streams is ordered before its
+        // home stream.
+        let code = unsafe { raw::free(self.key, stream) };
+        if !code.is_success() {
+            self.file("drop", raw::function(self.key.kind), code, record);
+        }
+        true
+    }
+
     #[track_caller]
     fn release(&mut self, operation: &'static str) -> Result<()> {
         if std::mem::replace(&mut self.done, true) {
             return Ok(());
         }
         let custody = self.owner.custody();
-        let registry = &custody.registry;
         let entered = match custody.enter(operation) {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
                 // Teardown has freed it.
-                registry.count_late_drop(self.key.kind, self.bytes);
+                custody.registry.count_late_drop(self.key.kind, self.bytes);
                 return Err(error);
             }
             Err(error) => {
                 let code = error.code().unwrap_or(CUresult::UNKNOWN);
-                self.file("cuCtxPushCurrent", code);
+                let record = custody.registry.remove(self.key, self.bytes);
+                // A free that could not even be tried.
+                self.file(operation, "cuCtxPushCurrent", code, record);
                 return Err(error);
             }
         };
-        let record = registry.remove(self.key, self.bytes);
+        let record = custody.registry.remove(self.key, self.bytes);
         let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
-        // SAFETY: this claim is the one owner and frees once. Its context is current. What guards
-        // let happen to the resource on other streams is ordered before its home stream.
-        let (function, code) = unsafe { raw::free(self.key, stream) };
+        // SAFETY: as in `release_quickly`.
+        let code = unsafe { raw::free(self.key, stream) };
+        let function = raw::function(self.key.kind);
         if !code.is_success() {
-            registry.file_failed_free(FailedFree::new(
-                self.key,
-                self.bytes,
-                record,
-                function,
-                code.0,
-                code.to_string(),
-            ));
+            self.file(operation, function, code, record);
         }
         entered.check_bytes(function, code, self.bytes as usize)
     }
 
-    /// A free that could not even be tried.
+    /// Keeps what the driver refused.
+    #[cold]
     #[track_caller]
-    fn file(&self, function: &'static str, code: CUresult) {
-        let registry = &self.custody().registry;
-        let record = registry.remove(self.key, self.bytes);
-        registry.file_failed_free(FailedFree::new(
+    fn file(
+        &self,
+        operation: &'static str,
+        function: &'static str,
+        code: CUresult,
+        record: Option<Record>,
+    ) {
+        let custody = self.custody();
+        // Notes an error that breaks the context; the result is for those who can return it.
+        let _ = custody.check(operation, function, code, None);
+        custody.registry.file_failed_free(FailedFree::new(
             self.key,
             self.bytes,
             record,
@@ -200,8 +231,11 @@ impl Claim {
 }
 
 impl Drop for Claim {
+    #[inline]
     fn drop(&mut self) {
-        // What went wrong has been filed.
-        let _ = self.release("drop");
+        if !self.done && !self.release_quickly() {
+            // What goes wrong is filed.
+            let _ = self.release("drop");
+        }
     }
 }

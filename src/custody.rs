@@ -126,6 +126,30 @@ impl Custody {
         current.map(|()| entered)
     }
 
+    /// Begins an operation in the usual case, in which the context is there and current already.
+    /// This is on the way of every allocation and every free.
+    #[inline]
+    pub(crate) fn enter_quickly(&self) -> Option<Inside<'_>> {
+        self.enter_for_stream().filter(|_| self.is_current())
+    }
+
+    /// Begins an operation on a stream that needs no current context: stream-ordered memory is
+    /// allocated and freed in the context of the stream, whichever one is current, if any is. (The
+    /// conformance suite holds drivers to that.) `None` where the context is closed.
+    #[inline]
+    pub(crate) fn enter_for_stream(&self) -> Option<Inside<'_>> {
+        self.gate.pass().filter(|_| !exit::is_exiting())
+    }
+
+    /// Whether the context is current on this thread.
+    #[inline]
+    fn is_current(&self) -> bool {
+        let mut current = CUcontext::NULL;
+        // SAFETY: the variable can be written to. A failure leaves it null, which no context is.
+        let _ = unsafe { api::cuCtxGetCurrent(&mut current) };
+        current == self.context
+    }
+
     /// Begins an operation that goes on where the context cannot be made current; and says why it
     /// cannot.
     pub(crate) fn enter_anyway(
@@ -144,13 +168,10 @@ impl Custody {
             pushed: false,
             _inside: inside,
         };
-        let mut current = CUcontext::NULL;
-        // SAFETY: the variable can be written to. A failure leaves it null, and the push tells.
-        let _ = unsafe { api::cuCtxGetCurrent(&mut current) };
-        if current == self.context {
+        if self.is_current() {
             return Ok((entered, Ok(())));
         }
-        // SAFETY: the context is alive: nobody closes the gate's other side while one is inside.
+        // SAFETY: the context is alive: teardown waits for those who are inside.
         let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
         entered.pushed = code.is_success();
         let pushed = self.check(operation, "cuCtxPushCurrent", code, None);
@@ -158,6 +179,7 @@ impl Custody {
     }
 
     /// Turns a code of the driver into a result.
+    #[inline]
     pub(crate) fn check(
         &self,
         operation: &'static str,
@@ -168,18 +190,29 @@ impl Custody {
         if code.is_success() {
             return Ok(());
         }
+        Err(self.refused(operation, function, code, bytes))
+    }
+
+    #[cold]
+    fn refused(
+        &self,
+        operation: &'static str,
+        function: &'static str,
+        code: CUresult,
+        bytes: Option<u64>,
+    ) -> Error {
         if code.breaks_context() {
             let name = code.name().unwrap_or_default();
             self.registry
                 .note_broken(Broken::new(operation, function, code.0, name));
         }
-        Err(Error::Driver(DriverError {
+        Error::Driver(DriverError {
             operation,
             function,
             code,
             bytes,
             device: Some(self.device),
-        }))
+        })
     }
 
     pub(crate) fn snapshot(&self, occasion: Occasion) -> Snapshot {
@@ -215,11 +248,13 @@ impl Custody {
 
 impl Entered<'_> {
     /// Turns a code of the driver into a result of this operation.
+    #[inline]
     pub(crate) fn check(&self, function: &'static str, code: CUresult) -> Result<()> {
         self.custody.check(self.operation, function, code, None)
     }
 
     /// The same for a call about so many bytes.
+    #[inline]
     pub(crate) fn check_bytes(
         &self,
         function: &'static str,
@@ -232,6 +267,7 @@ impl Entered<'_> {
 }
 
 impl Drop for Entered<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.pushed && !exit::is_exiting() {
             // SAFETY: takes away what `enter` pushed; nothing in between changes the stack.

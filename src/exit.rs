@@ -14,6 +14,7 @@ static EXITING: AtomicBool = AtomicBool::new(false);
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
 
 /// Whether the process is ending.
+#[inline]
 pub(crate) fn is_exiting() -> bool {
     EXITING.load(Ordering::SeqCst)
 }

@@ -36,6 +36,7 @@ pub(crate) struct Inside<'a> {
 
 impl Gate {
     /// Passes in; `None` where the gate is closed.
+    #[inline]
     pub(crate) fn pass(&self) -> Option<Inside<'_>> {
         let lane = self.inside.mine();
         lane.enter();
@@ -113,6 +114,7 @@ impl Gate {
 }
 
 impl Drop for Inside<'_> {
+    #[inline]
     fn drop(&mut self) {
         // What was done inside happens before teardown goes on.
         self.lane.leave();

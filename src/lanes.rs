@@ -36,6 +36,7 @@ impl<T: Default> Default for Lanes<T> {
 
 impl<T> Lanes<T> {
     /// The calling thread's.
+    #[inline]
     pub(crate) fn mine(&self) -> Mine<'_, T> {
         let lane = lane();
         Mine {
@@ -61,6 +62,7 @@ pub(crate) struct Mine<'a, T> {
 
 impl<T> Mine<'_, T> {
     /// Adds to one of the lane's counters, and answers what it was before.
+    #[inline]
     pub(crate) fn add(&self, counter: impl FnOnce(&T) -> &AtomicU64, number: u64) -> u64 {
         let counter = counter(self.value);
         if self.alone {
@@ -75,6 +77,7 @@ impl<T> Mine<'_, T> {
 
 impl Mine<'_, AtomicU64> {
     /// Adds one, before all that the thread does next.
+    #[inline]
     pub(crate) fn enter(&self) {
         if self.alone {
             // One exchange, which is a barrier too.
@@ -86,6 +89,7 @@ impl Mine<'_, AtomicU64> {
     }
 
     /// Takes one away, after all that the thread did before.
+    #[inline]
     pub(crate) fn leave(&self) {
         if self.alone {
             let inside = self.value.load(Ordering::Relaxed);
@@ -124,6 +128,7 @@ thread_local! {
 }
 
 /// The calling thread's lane: the same for as long as the thread lives.
+#[inline]
 pub(crate) fn lane() -> usize {
     LANE.with(|lane| {
         if lane.get() == UNKNOWN {

@@ -71,9 +71,8 @@ impl StreamCore {
                 })
         };
         // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
-        let (function, code) =
-            unsafe { raw::free(key(Kind::Event, event.0 as u64), CUstream::NULL) };
-        ordered.and(entered.check(function, code))
+        let code = unsafe { raw::free(key(Kind::Event, event.0 as u64), CUstream::NULL) };
+        ordered.and(entered.check(raw::function(Kind::Event), code))
     }
 
     /// What this stream is given from now on waits for the event.

@@ -126,7 +126,9 @@ impl Custody {
                 // SAFETY: the record says that a guard owns this, and the closed gate keeps that
                 // guard from ever freeing it. The context is current. The device is idle, so the
                 // default stream is as good as any.
-                Ok(()) => unsafe { raw::free(key, CUstream::NULL) },
+                Ok(()) => (raw::function(key.kind), unsafe {
+                    raw::free(key, CUstream::NULL)
+                }),
                 Err(error) => (
                     "cuCtxPushCurrent",
                     error.code().unwrap_or(CUresult::UNKNOWN),

@@ -59,28 +59,37 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     claim: Claim,
 }
 
+/// Takes device memory. One function for all types of elements.
+#[track_caller]
+fn take(
+    operation: &'static str,
+    custody: &Arc<Custody>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<Claim> {
+    let entered = custody.enter(operation)?;
+    if bytes == 0 {
+        return Ok(Claim::nothing(custody.into(), Kind::Device));
+    }
+    let mut address = 0;
+    // SAFETY: the variable can be written to, and the context is current.
+    let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
+    entered.check_bytes("cuMemAlloc", code, bytes)?;
+    let entry = Entry {
+        bytes: bytes as u64,
+        type_name,
+        stream: 0,
+    };
+    let key = key(Kind::Device, address);
+    Ok(Claim::new(custody.into(), key, entry))
+}
+
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Memory for `len` values, with whatever is in it.
     #[track_caller]
     fn allocate(operation: &'static str, custody: &Arc<Custody>, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let mut address = 0;
-        let entered = custody.enter(operation)?;
-        let owner = Owner::from(custody);
-        let claim = if bytes == 0 {
-            Claim::nothing(owner, Kind::Device)
-        } else {
-            // SAFETY: the variable can be written to, and the context is current.
-            let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
-            entered.check_bytes("cuMemAlloc", code, bytes)?;
-            let entry = Entry {
-                bytes: bytes as u64,
-                type_name: std::any::type_name::<T>(),
-                stream: 0,
-            };
-            Claim::new(owner, key(Kind::Device, address), entry)
-        };
-        drop(entered);
+        let claim = take(operation, custody, bytes, std::any::type_name::<T>())?;
         Ok(Self::assemble(len, claim))
     }
 

@@ -13,7 +13,49 @@ use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::{DeviceBuffer, MemoryPool};
 use crate::registry::{Entry, Kind};
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamCore};
+
+/// Takes memory in the order of a stream, from a pool or from the device's own. One function for
+/// all types of elements.
+#[track_caller]
+fn take(
+    operation: &'static str,
+    pool: Option<&MemoryPool>,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<Claim> {
+    let custody = core.custody();
+    if pool.is_some_and(|pool| !Arc::ptr_eq(pool.claim().custody(), custody)) {
+        return Err(Error::WrongContext { operation });
+    }
+    let Some(_inside) = custody.enter_for_stream() else {
+        return Err(Error::ContextClosed { operation });
+    };
+    if bytes == 0 {
+        return Ok(Claim::nothing(core.into(), Kind::StreamOrdered));
+    }
+    let mut address = 0;
+    let (out, on) = (&mut address, core.handle());
+    // SAFETY: the variable can be written to; stream and pool are alive.
+    let (function, code) = unsafe {
+        match pool {
+            None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
+            Some(pool) => (
+                "cuMemAllocFromPoolAsync",
+                api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
+            ),
+        }
+    };
+    custody.check(operation, function, code, Some(bytes as u64))?;
+    let owner = Owner::from(core);
+    let entry = Entry {
+        bytes: bytes as u64,
+        type_name,
+        stream: owner.stream(),
+    };
+    Ok(Claim::new(owner, key(Kind::StreamOrdered, address), entry))
+}
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Memory for `len` values in the order of a stream, from a pool or from the device's own.
@@ -25,37 +67,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         len: usize,
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let core = stream.core();
-        let custody = core.custody();
-        if pool.is_some_and(|pool| !Arc::ptr_eq(pool.claim().custody(), custody)) {
-            return Err(Error::WrongContext { operation });
-        }
-        let mut address = 0;
-        let entered = custody.enter(operation)?;
-        let owner = Owner::from(core);
-        let claim = if bytes == 0 {
-            Claim::nothing(owner, Kind::StreamOrdered)
-        } else {
-            let (out, on) = (&mut address, core.handle());
-            // SAFETY: the variable can be written to; stream and pool are alive.
-            let (function, code) = unsafe {
-                match pool {
-                    None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
-                    Some(pool) => (
-                        "cuMemAllocFromPoolAsync",
-                        api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
-                    ),
-                }
-            };
-            entered.check_bytes(function, code, bytes)?;
-            let entry = Entry {
-                bytes: bytes as u64,
-                type_name: std::any::type_name::<T>(),
-                stream: owner.stream(),
-            };
-            Claim::new(owner, key(Kind::StreamOrdered, address), entry)
-        };
-        drop(entered);
+        let type_name = std::any::type_name::<T>();
+        let claim = take(operation, pool, stream.core(), bytes, type_name)?;
         Ok(Self::assemble(len, claim))
     }
 

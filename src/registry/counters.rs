@@ -121,6 +121,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Something was made. Answers how many of the kind this lane had made before.
+    #[inline]
     pub(super) fn add(&self, kind: Kind, bytes: u64) -> u64 {
         self.bytes[kind.index()].add(bytes);
         let tallies = self.tallies.mine();
@@ -128,6 +129,7 @@ impl Counters {
     }
 
     /// Something is gone.
+    #[inline]
     pub(super) fn sub(&self, kind: Kind, bytes: u64) {
         let tallies = self.tallies.mine();
         tallies.add(|tally| &tally.gone[kind.index()], 1);
@@ -166,6 +168,7 @@ fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
 }
 
 impl Bytes {
+    #[inline]
     fn add(&self, bytes: u64) {
         if bytes == 0 {
             return;

@@ -40,7 +40,7 @@ pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use place::MAX_DEPTH;
-pub(crate) use record::{Entry, FailedFree, Key};
+pub(crate) use record::{Entry, FailedFree, Key, Record};
 pub use snapshot::{
     About, Broken, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Site, Snapshot,
 };

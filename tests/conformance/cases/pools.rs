@@ -22,6 +22,7 @@ cases! {"pools":
     allocate_from_pool,
     device_pool,
     destroyed_pool,
+    whatever_is_current,
 }
 
 fn device_props(device: CUdevice) -> CUmemPoolProps {
@@ -458,4 +459,34 @@ fn destroyed_pool(c: &Case) {
         wait_for(c, stream);
     });
     c.same("KiB that came back", given_back, 32 * 1024);
+}
+
+/// Stream-ordered memory goes by its stream: it is allocated, cleared and freed there whatever
+/// context is current, and where none is.
+fn whatever_is_current(c: &Case) {
+    let context = primary(c);
+    let (default, stream) = (default_pool(c), independent(c));
+    let pair = |what: &str| {
+        let mut ptr = 0;
+        let code = cuMemAllocAsync(&mut ptr, MIB, stream);
+        c.ok(format_args!("allocate with {what} current"), code);
+        let code = cuMemsetD8Async(ptr, 1, MIB, stream);
+        c.ok(format_args!("clear with {what} current"), code);
+        let code = cuMemFreeAsync(ptr, stream);
+        c.ok(format_args!("free with {what} current"), code);
+        let code = cuMemAllocFromPoolAsync(&mut ptr, MIB, default, stream);
+        c.ok(format_args!("from a pool with {what} current"), code);
+        let code = cuMemFreeAsync(ptr, stream);
+        c.ok(format_args!("free that with {what} current"), code);
+        let code = cuStreamSynchronize(stream);
+        c.ok(format_args!("wait with {what} current"), code);
+    };
+    pair("its own context");
+    let other = create(c);
+    pair("another context");
+    c.yes("the other one still is", current(c) == other);
+    crate::host::on_another_thread(|| pair("no context"));
+    c.ok("destroy the other one", cuCtxDestroy_v2(other));
+    c.ok("back to the first", cuCtxSetCurrent(context));
+    c.same("used in the end", used(c, default), 0);
 }
