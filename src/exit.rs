@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::custody::Custody;
+use crate::fence;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
@@ -60,6 +61,8 @@ fn end() {
     open.iter()
         .for_each(|custody| custody.let_teardown_end(until));
     EXITING.store(true, Ordering::SeqCst);
+    // Who is inside a gate and has not seen this is seen there.
+    fence::heavy();
     let until = Instant::now() + PATIENCE;
     open.iter().for_each(|custody| custody.gate.drain(until));
     open.iter().for_each(|custody| custody.tell());

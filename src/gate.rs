@@ -7,18 +7,19 @@
 //!     closed? then out       inside == 0 in every lane? else wait
 //! ```
 //!
-//! Each writes first and reads then, in one order that both agree on (`SeqCst`). So either the
-//! operation sees that the gate is closed, or teardown sees that somebody is inside. Nobody who
-//! comes to a closed gate waits: an operation within another one can never be in the way of a
-//! teardown that waits for the outer one.
+//! Each writes first and reads then, with a [barrier](crate::fence) between. So either the operation
+//! sees that the gate is closed, or teardown sees that somebody is inside. Nobody who comes to a
+//! closed gate waits: an operation within another one can never be in the way of a teardown that
+//! waits for the outer one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::fence;
 use crate::lanes::{Lanes, Mine};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gate {
     closed: AtomicBool,
     /// How many operations of each lane are inside.
@@ -34,15 +35,28 @@ pub(crate) struct Inside<'a> {
     lane: Mine<'a, AtomicU64>,
 }
 
+impl Default for Gate {
+    fn default() -> Self {
+        fence::prepare();
+        Self {
+            closed: AtomicBool::new(false),
+            inside: Lanes::default(),
+            done: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+}
+
 impl Gate {
     /// Passes in; `None` where the gate is closed.
     #[inline]
     pub(crate) fn pass(&self) -> Option<Inside<'_>> {
         let lane = self.inside.mine();
         lane.enter();
+        fence::light();
         // Goes out again where the gate is closed.
         let inside = Inside { lane };
-        (!self.closed.load(Ordering::SeqCst)).then_some(inside)
+        (!self.closed.load(Ordering::Acquire)).then_some(inside)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -54,6 +68,7 @@ impl Gate {
         if self.closed.swap(true, Ordering::SeqCst) {
             return false;
         }
+        fence::heavy();
         let mut turns = 0_u32;
         while !self.is_empty() {
             turns += 1;
@@ -71,11 +86,12 @@ impl Gate {
     fn is_empty(&self) -> bool {
         self.inside
             .all()
-            .all(|lane| lane.load(Ordering::SeqCst) == 0)
+            .all(|lane| lane.load(Ordering::Acquire) == 0)
     }
 
     /// Waits a little until nobody is inside. For the end of the process, where operations that
-    /// are under way should end, and cannot be waited for if they do not.
+    /// are under way should end, and cannot be waited for if they do not. Those who come later must
+    /// have something to see that sends them away, written before a [heavy](fence::heavy) barrier.
     pub(crate) fn drain(&self, until: Instant) {
         while !self.is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));

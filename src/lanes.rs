@@ -76,16 +76,10 @@ impl<T> Mine<'_, T> {
 }
 
 impl Mine<'_, AtomicU64> {
-    /// Adds one, before all that the thread does next.
+    /// Adds one.
     #[inline]
     pub(crate) fn enter(&self) {
-        if self.alone {
-            // One exchange, which is a barrier too.
-            let inside = self.value.load(Ordering::Relaxed);
-            self.value.swap(inside + 1, Ordering::SeqCst);
-        } else {
-            self.value.fetch_add(1, Ordering::SeqCst);
-        }
+        self.add(|inside| inside, 1);
     }
 
     /// Takes one away, after all that the thread did before.

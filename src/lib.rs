@@ -142,6 +142,7 @@ mod custody;
 mod error;
 mod event;
 mod exit;
+mod fence;
 mod fill;
 mod gate;
 mod lanes;

@@ -1,0 +1,107 @@
+//! A barrier that only one side pays for.
+//!
+//! Two threads that each write one thing and then read the other's need a barrier between, or both
+//! may miss what the other wrote. An operation that passes the [gate](crate::gate) happens millions
+//! of times, teardown once. So the operation has a [`light`] barrier, which costs nothing and only
+//! keeps the compiler from reordering, and teardown a [`heavy`] one: the kernel then puts a barrier
+//! into every thread of the process that is running (`membarrier`, Linux 4.14). Where the kernel
+//! does not do that, both are ordinary barriers.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+
+/// Whether the kernel takes part. Set before the first gate is made, and then never changed.
+static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    /// The commands of `membarrier`, which libc has no function for.
+    pub(super) const REGISTER: libc::c_int = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
+    pub(super) const BARRIER: libc::c_int = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+
+    pub(super) fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: a system call that takes numbers only and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    pub(super) const REGISTER: i32 = 0;
+    pub(super) const BARRIER: i32 = 1;
+
+    pub(super) fn membarrier(_: i32) -> bool {
+        false
+    }
+}
+
+/// To be called before the first [`light`] or [`heavy`].
+pub(crate) fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let works = kernel::membarrier(kernel::REGISTER) && kernel::membarrier(kernel::BARRIER);
+        ASYMMETRIC.store(works, Ordering::SeqCst);
+    });
+}
+
+/// Between a write and a read on the side that is often taken.
+#[inline]
+pub(crate) fn light() {
+    if ASYMMETRIC.load(Ordering::Relaxed) {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Between a write and a read on the side that is seldom taken.
+pub(crate) fn heavy() {
+    fence(Ordering::SeqCst);
+    if ASYMMETRIC.load(Ordering::Relaxed) && !kernel::membarrier(kernel::BARRIER) {
+        // It worked before; a filter for system calls may have been put up since. What a processor
+        // has not yet written when a thread is interrupted, it has after this long.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::{heavy, light, prepare};
+
+    /// Two threads write and then read: never do both miss the other's write.
+    #[test]
+    fn one_of_the_two_sees_the_other() {
+        const ROUNDS: usize = 20_000;
+        prepare();
+        let (mine, other) = (AtomicU32::new(0), AtomicU32::new(0));
+        let barrier = Barrier::new(2);
+        let rounds = |often: bool| {
+            let (own, read) = if often {
+                (&mine, &other)
+            } else {
+                (&other, &mine)
+            };
+            let mut seen = Vec::with_capacity(ROUNDS);
+            for round in 1..=ROUNDS as u32 {
+                barrier.wait();
+                own.store(round, Relaxed);
+                if often {
+                    light()
+                } else {
+                    heavy()
+                }
+                seen.push(read.load(Relaxed) == round);
+            }
+            seen
+        };
+        let (often, seldom) = std::thread::scope(|scope| {
+            let often = scope.spawn(|| rounds(true));
+            let seldom = scope.spawn(|| rounds(false));
+            (often.join().unwrap(), seldom.join().unwrap())
+        });
+        assert!(often.iter().zip(&seldom).all(|(one, two)| *one || *two));
+    }
+}
