@@ -180,22 +180,30 @@ impl Claim {
             return Ok(());
         }
         let custody = self.owner.custody();
-        let entered = match custody.enter(operation) {
+        let (entered, current) = match custody.enter_anyway(operation) {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
-                // Teardown has freed it.
+                // Teardown has freed it, as far as it could.
                 custody.registry.count_late_drop(self.key.kind, self.bytes);
                 return Err(error);
             }
-            Err(error) => {
-                let code = error.code().unwrap_or(CUresult::UNKNOWN);
-                let record = custody.registry.remove(self.key, self.bytes);
-                // A free that could not even be tried.
-                self.file(operation, "cuCtxPushCurrent", code, record);
-                return Err(error);
-            }
+            // The exit handler has told of it, or tells.
+            Err(error) => return Err(error),
         };
         let record = custody.registry.remove(self.key, self.bytes);
+        // Memory of the device can be freed whatever context is current.
+        let needs_context = !matches!(
+            self.key.kind,
+            Kind::Device | Kind::StreamOrdered | Kind::Managed
+        );
+        if let Err(error) = current
+            && needs_context
+        {
+            // A free that could not even be tried.
+            let code = error.code().unwrap_or(CUresult::UNKNOWN);
+            self.file(operation, "cuCtxPushCurrent", code, record);
+            return Err(error);
+        }
         let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: as in `release_quickly`.
         let code = unsafe { raw::free(self.key, stream) };

@@ -10,6 +10,7 @@ use cuguard_driver::sys::{CUcontext, CUresult};
 
 use crate::custody::{Custody, Parts, Source, log_error};
 use crate::error::{DriverError, Error, Result};
+use crate::exit;
 use crate::registry::{Kind, Level, Occasion, Registry, Snapshot, Totals};
 use crate::report::ReportSettings;
 
@@ -21,11 +22,11 @@ use crate::report::ReportSettings;
 /// current context is changed.
 ///
 /// There is one owner: a `Context` cannot be cloned. Share it by reference or in an
-/// [`Arc`]. When it goes, by [`close`](Self::close) or by drop, it waits for the device,
-/// reports what is still there (see the [manual](crate#leak_report)), frees it (not at
+/// [`Arc`]. When it goes, by [`close`](Self::close) or by drop, it waits for the device, takes down
+/// what is still there, frees it (not at
 /// [`Level::Counts`], which keeps no addresses, nor what no [sample](crate::ReportSettings::sample)
-/// met, nor without [`reclaim`](ContextBuilder::reclaim)),
-/// and gives the driver's context back. Guards that are still around turn inert: to use them is an
+/// met, nor without [`reclaim`](ContextBuilder::reclaim)), gives the driver's context back, and
+/// reports (see the [manual](crate#leak_report)). Guards that are still around turn inert: to use them is an
 /// [`Error::ContextClosed`], to drop them does nothing.
 ///
 /// ```
@@ -56,7 +57,7 @@ pub struct Context {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Memory {
+pub struct MemoryInfo {
     /// Bytes that nobody uses.
     pub free: u64,
     /// All bytes.
@@ -121,13 +122,13 @@ impl Context {
     /// # Errors
     ///
     /// What the driver says.
-    pub fn memory(&self) -> Result<Memory> {
+    pub fn memory(&self) -> Result<MemoryInfo> {
         let entered = self.custody.enter("Context::memory")?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both variables can be written to.
         let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
         entered.check("cuMemGetInfo", code)?;
-        Ok(Memory {
+        Ok(MemoryInfo {
             free: free as u64,
             total: total as u64,
         })
@@ -166,14 +167,19 @@ impl Context {
     /// # Errors
     ///
     /// What the driver says.
-    pub fn bind(&self) -> Result<Bound<'_>> {
-        // The borrow of `self` keeps the context from being closed, so the gate need not be held.
-        drop(self.custody.enter("Context::bind")?);
+    pub fn bind(&self) -> Result<Current<'_>> {
+        const OPERATION: &str = "Context::bind";
+        let Some(_inside) = self.custody.enter_for_stream() else {
+            // It cannot be closed, as it is borrowed.
+            return Err(Error::ProcessEnding {
+                operation: OPERATION,
+            });
+        };
         // SAFETY: the context is alive.
         let code = unsafe { api::cuCtxPushCurrent_v2(self.custody.context) };
         self.custody
-            .check("Context::bind", "cuCtxPushCurrent", code, None)?;
-        Ok(Bound {
+            .check(OPERATION, "cuCtxPushCurrent", code, None)?;
+        Ok(Current {
             context: self,
             _this_thread: PhantomData,
         })
@@ -231,7 +237,7 @@ impl Context {
     }
 
     /// Tears the context down and tells whether the driver agreed: the first thing that it refused
-    /// is the error, and the rest was done all the same. Drop does the same and keeps quiet.
+    /// is the error, and the rest was done all the same. Drop does the same, and logs that error.
     ///
     /// # Errors
     ///
@@ -254,17 +260,17 @@ impl Drop for Context {
 /// stack of contexts.
 #[derive(Debug)]
 #[must_use = "the context is current only as long as this is kept"]
-pub struct Bound<'a> {
+pub struct Current<'a> {
     context: &'a Context,
     /// The stack of current contexts is a thread's own.
     _this_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Bound<'_> {
+impl Drop for Current<'_> {
     fn drop(&mut self) {
-        if crate::exit::is_exiting() {
+        let Some(_inside) = self.context.custody.enter_for_stream() else {
             return;
-        }
+        };
         // The driver keeps a stack of contexts for each thread. Others that were put on it since
         // stay there.
         let ours = self.context.custody.context;
@@ -359,6 +365,11 @@ impl ContextBuilder {
                 device: Some(self.device),
             })),
         };
+        if exit::is_exiting() {
+            return Err(Error::ProcessEnding {
+                operation: OPERATION,
+            });
+        }
         cuguard_driver::load()?;
         // SAFETY: may be called at any time, and again.
         check("cuInit", unsafe { api::cuInit(0) })?;

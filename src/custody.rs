@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
@@ -25,7 +25,7 @@ use cuguard_driver::sys::{CUcontext, CUresult};
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::gate::{Gate, Inside};
-use crate::registry::{About, Broken, Key, Kind, Occasion, Registry, Snapshot};
+use crate::registry::{About, Key, Kind, Occasion, Refusal, Registry, Snapshot};
 use crate::report::ReportSettings;
 use crate::teardown::Story;
 
@@ -62,6 +62,7 @@ pub(crate) struct Custody {
     pub(crate) destroyed: AtomicBool,
     /// How far the telling of what leaked has come.
     pub(crate) story: Mutex<Story>,
+    pub(crate) told: Condvar,
 }
 
 /// A number of the calling thread's own among those that live.
@@ -115,6 +116,7 @@ impl Custody {
             let_go: Mutex::default(),
             destroyed: AtomicBool::new(false),
             story: Mutex::default(),
+            told: Condvar::new(),
         });
         exit::remember(&custody);
         custody
@@ -156,12 +158,14 @@ impl Custody {
         &self,
         operation: &'static str,
     ) -> Result<(Entered<'_>, Result<()>)> {
-        // The end of the process is looked at from inside: the handler that ends it waits for those
-        // who are.
-        let inside = self.gate.pass().filter(|_| !exit::is_exiting());
-        let Some(inside) = inside else {
+        let Some(inside) = self.gate.pass() else {
             return Err(Error::ContextClosed { operation });
         };
+        // The end of the process is looked at from inside: the handler that ends it waits for those
+        // who are.
+        if exit::is_exiting() {
+            return Err(Error::ProcessEnding { operation });
+        }
         let mut entered = Entered {
             custody: self,
             operation,
@@ -204,7 +208,7 @@ impl Custody {
         if code.breaks_context() {
             let name = code.name().unwrap_or_default();
             self.registry
-                .note_broken(Broken::new(operation, function, code.0, name));
+                .note_broken(Refusal::new(operation, function, code.0, name));
         }
         Error::Driver(DriverError {
             operation,

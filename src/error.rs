@@ -42,6 +42,23 @@ pub enum Error {
         operation: &'static str,
     },
 
+    /// The process is ending, or is a fork of one that uses the driver: the driver is not called any
+    /// more.
+    #[error("{operation}: the process is ending, or was forked from one that uses the driver")]
+    ProcessEnding {
+        /// What was asked for.
+        operation: &'static str,
+    },
+
+    /// There is not so much memory on the host.
+    #[error("{operation}: {} of host memory cannot be had", Size(*.bytes))]
+    OutOfHostMemory {
+        /// What was asked for.
+        operation: &'static str,
+        /// How many bytes were asked for.
+        bytes: u64,
+    },
+
     /// The two belong to different contexts.
     #[error("{operation}: the two belong to different contexts")]
     WrongContext {

@@ -35,6 +35,7 @@ use crate::stream::{Stream, StreamCore};
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct Event {
     claim: Claim,
     timed: bool,

@@ -14,7 +14,7 @@ use crate::fence;
 static EXITING: AtomicBool = AtomicBool::new(false);
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
 
-/// Whether the process is ending.
+/// Whether the process is ending, or is a fork.
 #[inline]
 pub(crate) fn is_exiting() -> bool {
     EXITING.load(Ordering::SeqCst)
@@ -29,6 +29,11 @@ pub(crate) fn remember(custody: &Arc<Custody>) {
         // registered when it was.
         // SAFETY: the function takes nothing, returns nothing and does not unwind.
         let refused = unsafe { libc::atexit(at_exit) };
+        // SAFETY: the function only stores a flag.
+        let fork_refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        if fork_refused != 0 {
+            log::warn!("cuguard: no handler for forks could be registered");
+        }
         if refused != 0 {
             log::warn!("cuguard: no exit handler could be registered; contexts that are never closed go unreported");
         }
@@ -51,21 +56,37 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// device may take for ever, and the exit must come.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// How long it waits for a report that another thread is writing.
+const PATIENCE_TO_TELL: Duration = Duration::from_secs(5);
+
+/// Contexts that are not yet told of.
+fn open() -> Vec<Arc<Custody>> {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.iter().filter_map(Weak::upgrade).collect()
+}
+
 /// Reports all contexts that are still open, once nothing calls the driver any more.
 fn end() {
-    let open: Vec<_> = {
-        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.iter().filter_map(Weak::upgrade).collect()
-    };
     let until = Instant::now() + PATIENCE;
-    open.iter()
+    open()
+        .iter()
         .for_each(|custody| custody.let_teardown_end(until));
     EXITING.store(true, Ordering::SeqCst);
     // Who is inside a gate and has not seen this is seen there.
     fence::heavy();
     let until = Instant::now() + PATIENCE;
+    let open = open();
     open.iter().for_each(|custody| custody.gate.drain(until));
     open.iter().for_each(|custody| custody.tell());
+    let until = Instant::now() + PATIENCE_TO_TELL;
+    open.iter()
+        .for_each(|custody| custody.let_telling_end(until));
+}
+
+/// In a forked child the driver does not work, and threads that held locks are not there: everything
+/// is inert, as at the end.
+extern "C" fn in_child() {
+    EXITING.store(true, Ordering::SeqCst);
 }
 
 extern "C" fn at_exit() {

@@ -59,6 +59,15 @@ impl Gate {
         (!self.closed.load(Ordering::Acquire)).then_some(inside)
     }
 
+    /// Counts the caller as inside, whatever the gate is. For teardown itself, which the end of the
+    /// process must wait for like for any operation.
+    pub(crate) fn count_in(&self) -> Inside<'_> {
+        let lane = self.inside.mine();
+        lane.enter();
+        fence::light();
+        Inside { lane }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }

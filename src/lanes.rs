@@ -10,6 +10,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::exit;
+
 /// How many threads have a lane of their own.
 pub(crate) const LANES: usize = 64;
 
@@ -108,7 +110,8 @@ impl Drop for Holder {
     fn drop(&mut self) {
         let _ = LANE.try_with(|lane| lane.set(SHARED));
         let lane = self.0.get();
-        if lane != SHARED {
+        // A thread that is not there any more may hold the lock in a forked child.
+        if lane != SHARED && !exit::is_exiting() {
             let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
             free.push(lane);
         }
@@ -134,6 +137,9 @@ pub(crate) fn lane() -> usize {
 
 #[cold]
 fn take() -> usize {
+    if exit::is_exiting() {
+        return SHARED;
+    }
     // A thread that is ending already could not give a lane back.
     let held = HOLDER.try_with(|holder| {
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();

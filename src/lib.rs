@@ -160,12 +160,12 @@ mod size;
 mod stream;
 mod teardown;
 
-pub use context::{Bound, Context, ContextBuilder, Memory};
+pub use context::{Context, ContextBuilder, Current, MemoryInfo};
 pub use error::{DriverError, Error, Result};
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
 pub use registry::{
-    About, Amount, Broken, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops,
-    Level, MAX_DEPTH, Occasion, Origin, Site, Snapshot, Totals, Trend, UnknownLevel,
+    About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
+    MAX_DEPTH, Occasion, Origin, Refusal, Site, Snapshot, Totals, Trend, UnknownLevel,
     in_label as label,
 };
 pub use report::{Checkpoint, Colour, PatternError, Problem, ReportSettings};

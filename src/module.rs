@@ -52,6 +52,7 @@ const ERROR_LOG: [u32; 2] = [5, 6];
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct Module {
     claim: Claim,
 }

@@ -11,6 +11,7 @@ use cuguard_driver::sys::{CUresult, CUstream};
 use cust::memory::DeviceCopy;
 
 use crate::bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef, Place};
+use crate::custody::log_error;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::scope_end::End;
@@ -120,7 +121,7 @@ impl Stream {
             (Ok(answer), waited) => waited.map(|()| answer),
             (Err(error), Ok(())) => Err(error),
             (Err(error), Err(later)) => {
-                log::error!("cuguard: {later}");
+                log_error(&later);
                 Err(error)
             }
         }

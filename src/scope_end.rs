@@ -6,14 +6,15 @@
 //! - The stream is waited for. If the driver refuses that, the whole context is; if it refuses that
 //!   too, the stream is asked whether it is idle until it says so. Each of these shows that the
 //!   work is done, whatever went wrong before.
-//! - If the driver refuses all of them with one and the same error, again and again, nothing works
-//!   in this context any more. That is what a fault on the device leaves behind: the driver has
-//!   stopped all of the context's work for good. Nothing is in flight then. As long as it answers
-//!   now this, now that, it is asked again.
-//! - If the context was closed within the scope, teardown has waited for the device. In the one case
-//!   in which it could not (the driver would not even let it try, and other code keeps the context
-//!   alive) the process is aborted: to go on would let the device write into memory that is used for
-//!   other things.
+//! - If the driver answers all of them, again and again, that the context is of no use any more,
+//!   nothing is in flight: that is what a fault on the device leaves behind, or somebody who
+//!   destroyed the context; the driver has stopped all of its work for good.
+//! - As long as it refuses with any other error, it is asked again. If that goes on, nobody can tell
+//!   whether the device still writes, and the process is aborted: to go on would let the device
+//!   write into memory that is used for other things.
+//! - If the context was closed within the scope, teardown has waited for the device. Where it could
+//!   not (the driver would not even let it try, and other code keeps the context alive) the process
+//!   is aborted too.
 //! - If the process is exiting, the driver must not be called, so nobody can tell whether the work
 //!   is done. The thread stops here: the exit, which is under way on another thread, ends it.
 //!   (Under way on another, as work that is in flight was given by this one before the exit began,
@@ -22,45 +23,66 @@
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use crate::custody::Entered;
+use crate::custody::{Entered, log_error};
 use crate::error::Result;
 use crate::exit;
 use crate::stream::StreamCore;
 
 const OPERATION: &str = "Stream::scope";
 
-/// Counts how often the driver refused.
+/// Whether a code says that nothing works in a context any more, and so nothing is under way in it.
+pub(crate) fn is_dead(code: CUresult) -> bool {
+    code.breaks_context()
+        || matches!(
+            code,
+            // Somebody destroyed the context, or reset the device.
+            CUresult::CONTEXT_IS_DESTROYED
+                | CUresult::INVALID_CONTEXT
+                | CUresult::INVALID_HANDLE
+                // The driver has ended, or this is a fork.
+                | CUresult::DEINITIALIZED
+                | CUresult::NOT_INITIALIZED
+                // What is answered where the device itself is gone.
+                | CUresult::UNKNOWN
+        )
+}
+
+/// How often the driver refused.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    code: Option<CUresult>,
-    count: u32,
+    /// So many times in a row nothing worked any more.
+    dead: u32,
+    since: Option<Instant>,
 }
 
 impl Refusals {
-    /// How often everything must be refused with one code before that is taken for an answer.
+    /// How often nothing must work before that is taken for an answer.
     pub(crate) const ENOUGH: u32 = 10;
     pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+    /// How long a driver may refuse for other reasons.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Takes what several calls answered, all of them refusals. Whether that is the driver's last
-    /// word; if not, pauses, so that the caller can ask again.
-    pub(crate) fn are_final(&mut self, codes: &[CUresult]) -> bool {
-        let first = codes.first().copied();
-        if codes.iter().any(|code| Some(*code) != first) {
+    /// Takes what several calls answered, none of them success. Whether the context is dead; if
+    /// not, pauses, so that the caller can ask again.
+    fn are_final(&mut self, codes: &[CUresult]) -> bool {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if codes.contains(&CUresult::NOT_READY) {
+            // It works, and says so.
             *self = Self::default();
-        } else if self.code == first {
-            self.count += 1;
+        } else if codes.iter().all(|code| is_dead(*code)) {
+            self.dead += 1;
         } else {
-            *self = Self {
-                code: first,
-                count: 1,
-            };
+            self.dead = 0;
+            if since.elapsed() > Self::PATIENCE {
+                give_up("the driver refuses to say whether the device has done its work");
+            }
         }
-        if self.count >= Self::ENOUGH {
+        if self.dead >= Self::ENOUGH {
             return true;
         }
         std::thread::sleep(Self::PAUSE);
@@ -123,7 +145,10 @@ impl<'a> End<'a> {
                 Err(_) => {
                     custody.wait_for_teardown();
                     if !custody.settled.load(Ordering::Acquire) {
-                        give_up();
+                        give_up(
+                            "the context was closed within the scope, and the driver refused to \
+                             say whether the device has done its work",
+                        );
                     }
                     break;
                 }
@@ -136,12 +161,11 @@ impl<'a> End<'a> {
 
 /// Nobody can tell whether the device still writes to memory that is about to be used for other
 /// things.
-fn give_up() -> ! {
+fn give_up(why: &str) -> ! {
     let _ = writeln!(
         std::io::stderr(),
-        "cuguard: {OPERATION}: the context was closed within the scope, and the driver refused to \
-         say whether the device has done its work. The process ends here, as the device may still \
-         write to its memory."
+        "cuguard: {OPERATION}: {why}. The process ends here, as the device may still write to its \
+         memory."
     );
     std::process::abort()
 }
@@ -174,7 +198,7 @@ pub(crate) fn settle(entered: &Entered<'_>, stream: CUstream) -> Result<()> {
 impl Drop for End<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
-            log::error!("cuguard: {error}");
+            log_error(&error);
         }
     }
 }

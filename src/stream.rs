@@ -17,7 +17,7 @@ use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::raw;
-use crate::registry::{Entry, Kind};
+use crate::registry::{Entry, FailedFree, Kind};
 
 /// The driver's stream, destroyed when the last that shares it goes.
 #[derive(Debug)]
@@ -71,8 +71,16 @@ impl StreamCore {
                 })
         };
         // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
-        let code = unsafe { raw::free(key(Kind::Event, event.0 as u64), CUstream::NULL) };
-        ordered.and(entered.check(raw::function(Kind::Event), code))
+        let key = key(Kind::Event, event.0 as u64);
+        let code = unsafe { raw::free(key, CUstream::NULL) };
+        let function = raw::function(Kind::Event);
+        if !code.is_success() {
+            // It never was in the registry, but what is lost is told (law 3).
+            let name = code.to_string();
+            let failed = FailedFree::new(key, 0, None, function, code.0, name);
+            self.custody().registry.file_failed_free(failed);
+        }
+        ordered.and(entered.check(function, code))
     }
 
     /// What this stream is given from now on waits for the event.
@@ -118,6 +126,7 @@ impl StreamCore {
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct Stream {
     core: Arc<StreamCore>,
     /// The same handle as `cust` has it. Its `Drop`, which would destroy the stream a second time,
@@ -362,7 +371,7 @@ impl Deref for Stream {
     /// Where the context is closed: the handle that `cust` would use is no longer one.
     fn deref(&self) -> &cust::stream::Stream {
         let entered = self.core.custody().enter("Stream::deref");
-        if let Err(error @ Error::ContextClosed { .. }) = entered {
+        if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
             panic!("{error}");
         }
         &self.cust

@@ -6,8 +6,8 @@
 //! meantime, the exit handler tells them instead.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
 use cuguard_driver::api;
@@ -17,9 +17,9 @@ use crate::custody::{Custody, Source, this_thread};
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::raw;
-use crate::registry::{FailedFree, Kind, Occasion, Snapshot};
+use crate::registry::{FailedFree, Kind, Occasion, Refusal, Snapshot};
 use crate::report;
-use crate::scope_end::Refusals;
+use crate::scope_end::{Refusals, is_dead};
 
 /// How far the telling of what leaked has come.
 #[derive(Debug, Default)]
@@ -28,16 +28,18 @@ pub(crate) enum Story {
     Unknown,
     /// What there was when teardown looked.
     Known(Box<Snapshot>),
+    /// It is being told, by the thread with this number.
+    Telling(usize),
     Told,
 }
 
-/// Says that teardown is done, however it ends.
-struct Finish<'a>(&'a Custody);
+/// Says that it is told, however the telling ends.
+struct Told<'a>(&'a Custody);
 
-impl Drop for Finish<'_> {
+impl Drop for Told<'_> {
     fn drop(&mut self) {
-        self.0.tearing.store(0, Ordering::Release);
-        self.0.gate.finish();
+        *self.0.lock_story() = Story::Told;
+        self.0.told.notify_all();
         exit::forget(self.0);
     }
 }
@@ -49,15 +51,21 @@ impl Custody {
         if self.gate.is_closed() {
             return Ok(());
         }
+        let ending = Err(Error::ProcessEnding { operation });
         if exit::is_exiting() {
-            return Err(Error::ContextClosed { operation });
+            return ending;
         }
         self.tearing.store(this_thread(), Ordering::Release);
         // Operations under way end first.
         if !self.gate.close() {
             return Ok(());
         }
-        let _finish = Finish(self);
+        // The exit of the process may have begun while this waited; from here on it waits for this.
+        let inside = self.gate.count_in();
+        if exit::is_exiting() {
+            self.gate.finish();
+            return ending;
+        }
         let mut first = Ok(());
         let mut keep = |result: Result<()>| {
             if first.is_ok() {
@@ -73,40 +81,49 @@ impl Custody {
         if self.reclaim {
             keep(self.reclaim(operation, &pushed));
         }
-        if pushed.is_ok() {
+        if pushed.is_ok() && !exit::is_exiting() {
             // SAFETY: takes away what was pushed above.
             let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
         }
         keep(self.give_back(operation));
+        drop(inside);
+        // Others may wait for this with a lock in their hands that the report needs.
+        self.gate.finish();
         self.tell();
+        self.tearing.store(0, Ordering::Release);
         first
     }
 
     /// Makes the context current. All that follows needs it, so a refusal is not taken at once.
     fn push(&self, operation: &'static str) -> Result<()> {
-        let mut refusals = Refusals::default();
-        loop {
+        let mut pushed = Ok(());
+        for _ in 0..Refusals::ENOUGH {
             // SAFETY: the context is alive until it is given back.
             let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
-            let pushed = self.check(operation, "cuCtxPushCurrent", code, None);
-            if pushed.is_ok() || refusals.are_final(&[code]) {
-                return pushed;
+            pushed = self.check(operation, "cuCtxPushCurrent", code, None);
+            if pushed.is_ok() || exit::is_exiting() {
+                break;
             }
+            std::thread::sleep(Refusals::PAUSE);
         }
+        pushed
     }
 
     /// Waits for the device. Scopes count on it, so a wait that is refused is tried again a few
-    /// times. Where other calls are refused in the same way, the context is broken, and a broken
-    /// one does nothing any more.
+    /// times. Where the driver says that the context is of no use any more, nothing is under way in
+    /// it either.
     fn wait_for_device(&self, operation: &'static str) -> Result<()> {
         let mut answer = Ok(());
         for _ in 0..Refusals::ENOUGH {
+            if exit::is_exiting() {
+                break;
+            }
             // SAFETY: the context is current.
             let code = unsafe { api::cuCtxSynchronize() };
             answer = answer.and(self.check(operation, "cuCtxSynchronize", code, None));
             // SAFETY: asks the default stream of the current context.
-            let broken = || code == unsafe { api::cuStreamQuery(CUstream::NULL) };
-            let settled = code.is_success() || broken();
+            let ask = || unsafe { api::cuStreamQuery(CUstream::NULL) };
+            let settled = code.is_success() || (is_dead(code) && is_dead(ask()));
             self.settled.store(settled, Ordering::Release);
             if code.is_success() {
                 break;
@@ -121,6 +138,9 @@ impl Custody {
         let mut first = Ok(());
         let mut stream_ordered = false;
         for (key, record) in self.registry.drain() {
+            if exit::is_exiting() {
+                return first.and(Err(Error::ProcessEnding { operation }));
+            }
             stream_ordered |= key.kind == Kind::StreamOrdered;
             let (function, code) = match pushed {
                 // SAFETY: the record says that a guard owns this, and the closed gate keeps that
@@ -152,7 +172,7 @@ impl Custody {
                 code.to_string(),
             ));
         }
-        if stream_ordered && pushed.is_ok() {
+        if stream_ordered && pushed.is_ok() && !exit::is_exiting() {
             // So that the pool sees the frees happen. SAFETY: the context is current.
             let _ = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
         }
@@ -160,11 +180,14 @@ impl Custody {
     }
 
     fn give_back(&self, operation: &'static str) -> Result<()> {
-        match self.source {
+        if exit::is_exiting() {
+            return Err(Error::ProcessEnding { operation });
+        }
+        let (function, code) = match self.source {
             Source::Primary => {
                 // SAFETY: gives back what the builder retained, once.
                 let code = unsafe { api::cuDevicePrimaryCtxRelease_v2(self.device as i32) };
-                self.check(operation, "cuDevicePrimaryCtxRelease", code, None)
+                ("cuDevicePrimaryCtxRelease", code)
             }
             Source::Own => {
                 // SAFETY: the builder created it, and the closed gate keeps all others out.
@@ -174,15 +197,25 @@ impl Custody {
                     // Its work went with it.
                     self.settled.store(true, Ordering::Release);
                 }
-                self.check(operation, "cuCtxDestroy", code, None)
+                ("cuCtxDestroy", code)
             }
+        };
+        if !code.is_success() {
+            let name = code.name().unwrap_or_default();
+            self.registry
+                .note_not_released(Refusal::new(operation, function, code.0, name));
         }
+        self.check(operation, function, code, None)
+    }
+
+    fn lock_story(&self) -> MutexGuard<'_, Story> {
+        self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes down what there is.
     fn note(&self, occasion: Occasion) {
         let snapshot = Box::new(self.snapshot(occasion));
-        let mut story = self.story.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut story = self.lock_story();
         if matches!(*story, Story::Unknown) {
             *story = Story::Known(snapshot);
         }
@@ -191,22 +224,26 @@ impl Custody {
     /// Reports what there was, once. Calls no driver.
     pub(crate) fn tell(&self) {
         let story = {
-            let mut story = self.story.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *story, Story::Told)
+            let mut story = self.lock_story();
+            if matches!(*story, Story::Telling(_) | Story::Told) {
+                return;
+            }
+            std::mem::replace(&mut *story, Story::Telling(this_thread()))
         };
+        let _told = Told(self);
         let snapshot = match story {
-            Story::Unknown => self.snapshot(Occasion::NeverClosed),
             Story::Known(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();
                 snapshot.broken = self.registry.broken();
+                snapshot.not_released = self.registry.not_released();
                 *snapshot
             }
-            Story::Told => return,
+            _ => self.snapshot(Occasion::NeverClosed),
         };
         // The report may run the program's logger. Whatever that does, the rest is done, and a drop
         // does not panic.
         let reported = catch_unwind(AssertUnwindSafe(|| {
-            report::emit(&snapshot, &self.report);
+            report::emit(&snapshot, &self.report, exit::is_exiting());
         }));
         drop(reported);
     }
@@ -215,6 +252,20 @@ impl Custody {
     pub(crate) fn let_teardown_end(&self, until: Instant) {
         if self.gate.is_closed() && self.tearing.load(Ordering::Acquire) != this_thread() {
             self.gate.wait_for_teardown_until(until);
+        }
+    }
+
+    /// Lets another thread that is just telling end, for a while. (Not for ever: it may wait for a
+    /// lock that the thread holds which called `exit`.)
+    pub(crate) fn let_telling_end(&self, until: Instant) {
+        let mut story = self.lock_story();
+        while matches!(*story, Story::Telling(thread) if thread != this_thread()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.told.wait_timeout(story, left);
+            story = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -172,3 +172,176 @@ fn bound_contexts_go_in_any_order() -> Result<()> {
     turn.all_came_back();
     Ok(())
 }
+
+/// A scope with a download in flight on a driver that answers these codes when it is waited for,
+/// for as long as the gate is closed. Whether the gate was open when the scope ended.
+fn waited_out(codes: [u32; 3]) -> Result<bool> {
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 100])?;
+    let mut target = PinnedBuffer::<u8>::zeroed(&context, 100)?;
+    let gate = Gate::on(&context, &stream);
+    let mut opener = None;
+    let result = stream.scope(|s| {
+        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        let functions = ["cuStreamSynchronize", "cuCtxSynchronize", "cuStreamQuery"];
+        for (function, code) in functions.into_iter().zip(codes) {
+            let fault = Fault::nth_call_of(function, 1).sticky();
+            sim::inject(fault.answering(CUresult(code))).unwrap();
+        }
+        let gate = gate.clone();
+        opener = Some(std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            gate.open();
+            sim::clear_faults();
+        }));
+        Ok(())
+    });
+    assert!(result.is_err());
+    let open = gate.is_open();
+    opener.unwrap().join().unwrap();
+    context.synchronize()?;
+    Ok(open)
+}
+
+/// An error that does not mean the end of the context is no answer: the scope asks on.
+#[test]
+fn a_scope_asks_until_it_knows() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_scope_asks_until_it_knows") {
+        return Ok(());
+    }
+    assert!(waited_out([2, 2, 2])?, "out of memory");
+    assert!(waited_out([2, 900, 1])?, "one thing and another");
+    // The context is gone, as each says in its own way: nothing is in flight then. (Here something
+    // is, as the simulation only pretends.)
+    assert!(!waited_out([400, 709, 400])?, "destroyed by somebody");
+    Ok(())
+}
+
+struct Loud;
+
+impl log::Log for Loud {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        panic!("a logger that panics: {}", record.args());
+    }
+    fn flush(&self) {}
+}
+
+/// Two panics at once would abort the process.
+#[test]
+fn a_logger_that_panics_while_a_scope_unwinds() {
+    const TEST: &str = "a_logger_that_panics_while_a_scope_unwinds";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        log::set_logger(&Loud).unwrap();
+        log::set_max_level(log::LevelFilter::Error);
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let mut buffer = DeviceBuffer::from_slice(&context, &[7_u8; 100]).unwrap();
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            stream.scope(|s| -> Result<()> {
+                s.fill(&mut s.bind_mut(&mut buffer)?, 3)?;
+                sim::inject(Fault::nth_call_of("cuStreamSynchronize", 1)).unwrap();
+                std::panic::resume_unwind(Box::new("on purpose"));
+            })
+        }));
+        assert!(caught.is_err());
+        return;
+    }
+    succeeded(&child(TEST, "child", &[]));
+}
+
+/// A context that the driver does not take back costs memory: that is no clean end.
+#[test]
+fn a_context_that_is_not_taken_back_is_told() {
+    const TEST: &str = "a_context_that_is_not_taken_back_is_told";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let context = Context::builder().own().build().unwrap();
+        sim::inject(Fault::nth_call_of("cuCtxDestroy_v2", 1)).unwrap();
+        drop(context);
+        sim::clear_faults();
+        return;
+    }
+    let output = child(TEST, "child", &[("LEAK_REPORT", "1,exitcode=23")]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(23), "{err}");
+    assert!(
+        err.contains("not given back: cuCtxDestroy answered CUDA_ERROR_UNKNOWN (999)"),
+        "{err}"
+    );
+}
+
+/// The memory of a guard comes back also where its context could not be made current.
+#[test]
+fn memory_is_freed_whatever_is_current() -> Result<()> {
+    let turn = turn();
+    if !simulated("memory_is_freed_whatever_is_current") {
+        return Ok(());
+    }
+    {
+        let context = context()?;
+        let buffer = DeviceBuffer::<u8>::zeroed(&context, 8 << 20)?;
+        let before = free_bytes();
+        sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
+        drop(buffer);
+        sim::clear_faults();
+        assert_eq!(free_bytes(), before + (8 << 20));
+        assert!(context.snapshot().is_clean());
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn an_event_of_our_own_that_is_not_destroyed_is_told() -> Result<()> {
+    let _turn = turn();
+    if !simulated("an_event_of_our_own_that_is_not_destroyed_is_told") {
+        return Ok(());
+    }
+    let context = context()?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    sim::inject(Fault::nth_call_of("cuEventDestroy_v2", 1)).unwrap();
+    assert!(one.order_after(&other).is_err());
+    sim::clear_faults();
+    assert_eq!(context.snapshot().failed_frees.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
+    let context = context()?;
+    let error = PinnedBuffer::<u8>::zeroed(&context, 1 << 47).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "PinnedBuffer::zeroed: 128 TiB of host memory cannot be had"
+    );
+    Ok(())
+}
+
+/// A checkpoint sees also what no sample met.
+#[test]
+fn a_checkpoint_under_sampling() -> Result<()> {
+    let _turn = turn();
+    let settings = cuguard::ReportSettings::off().sample(1000);
+    let context = Context::builder().report(settings).build()?;
+    let mut kept = Vec::new();
+    while context.snapshot().leaks.is_empty() {
+        kept.push(DeviceBuffer::<u8>::zeroed(&context, 10)?);
+    }
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        cuguard::assert_no_leaks!(context, {
+            kept.push(DeviceBuffer::<u8>::zeroed(&context, 10).unwrap());
+        });
+    }));
+    assert!(checked.is_err());
+    Ok(())
+}

@@ -20,6 +20,7 @@ use crate::memory::DeviceBuffer;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct DeviceBox<T: DeviceCopy> {
     buffer: DeviceBuffer<T>,
 }

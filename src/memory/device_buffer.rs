@@ -50,6 +50,7 @@ pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct DeviceBuffer<T: DeviceCopy> {
     /// What `cust` sees. Safe code can overwrite it through `DerefMut`, so nothing here relies on
     /// it: what is freed, and how long it is, stands in the claim and in `len`.
@@ -398,7 +399,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub(super) fn adopt(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
         let bytes = len.saturating_mul(mem::size_of::<T>());
-        let claim = if bytes == 0 {
+        let claim = if address == 0 {
             Claim::nothing(owner, kind)
         } else {
             let entry = Entry {

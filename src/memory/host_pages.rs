@@ -1,9 +1,9 @@
 //! Host memory that begins on a page, for registration with the driver.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 
 const PAGE: usize = 4096;
@@ -33,7 +33,7 @@ impl<T> HostPages<T> {
         if bytes == 0 {
             return Ok(none);
         }
-        let overflow = crate::Error::SizeOverflow {
+        let overflow = Error::SizeOverflow {
             operation,
             count: len,
             size: size_of::<T>(),
@@ -48,7 +48,10 @@ impl<T> HostPages<T> {
                 layout: Some(layout),
                 ..none
             }),
-            None => handle_alloc_error(layout),
+            None => Err(Error::OutOfHostMemory {
+                operation,
+                bytes: bytes as u64,
+            }),
         }
     }
 

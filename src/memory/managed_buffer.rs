@@ -43,6 +43,7 @@ use crate::registry::{Entry, Kind};
 /// println!("{slice:?}");
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct ManagedBuffer<T: DeviceCopy> {
     len: usize,
     /// A claim on nothing where no memory is needed.

@@ -28,6 +28,7 @@ use crate::registry::{Entry, Kind};
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct MemoryPool {
     claim: Claim,
 }

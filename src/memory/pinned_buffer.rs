@@ -30,6 +30,7 @@ use crate::registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct PinnedBuffer<T: DeviceCopy> {
     /// Freed by hand, after the driver has let go of it.
     memory: ManuallyDrop<HostPages<T>>,

@@ -77,6 +77,7 @@ pub(crate) fn may_free(claim: Option<Claim>, operation: &'static str) -> (bool, 
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
 pub struct Registered<T: DeviceCopy> {
     /// Freed by hand, after the driver has let go of it.
     values: ManuallyDrop<Vec<T>>,

@@ -30,6 +30,8 @@ fn take(
         return Err(Error::WrongContext { operation });
     }
     let Some(_inside) = custody.enter_for_stream() else {
+        // Says why.
+        custody.enter(operation)?;
         return Err(Error::ContextClosed { operation });
     };
     if bytes == 0 {

@@ -25,8 +25,8 @@ struct Common {
 /// A group that records are being added to.
 struct Pile {
     kind: Kind,
-    /// What stands for more where only samples are recorded.
-    amount: Amount,
+    /// What a sample met, and so stands for more where only samples are recorded.
+    met: Amount,
     /// What stands for itself alone.
     exact: Amount,
     threads: HashSet<NameId, BuildMix>,
@@ -50,7 +50,64 @@ pub(super) struct Groups {
     piles: HashMap<Common, Pile, BuildMix>,
 }
 
+/// What the samples of one kind stand for: all that is alive of it, over what they met. The totals
+/// are known exactly, so the groups of a kind come to just that, but for what rounding takes.
+#[derive(Clone, Copy)]
+struct Scale {
+    all: Amount,
+    met: Amount,
+}
+
+/// By kind.
+type Scales = [Scale; Kind::COUNT];
+
+impl Default for Scale {
+    /// Everything stands for itself.
+    fn default() -> Self {
+        Self {
+            all: Amount::new(1, 1),
+            met: Amount::new(1, 1),
+        }
+    }
+}
+
+impl Scale {
+    fn of(self, met: Amount) -> Amount {
+        let share = |part: u64, all: u64, met: u64| match met {
+            0 => part,
+            met => (u128::from(part) * u128::from(all) / u128::from(met)) as u64,
+        };
+        // What is there is at least one.
+        let count = share(met.count, self.all.count, self.met.count).max(met.count.min(1));
+        Amount::new(count, share(met.bytes, self.all.bytes, self.met.bytes))
+    }
+}
+
 impl Groups {
+    fn scales(&self, how: How, totals: &[(Kind, Totals)]) -> Scales {
+        let mut scales = Scales::default();
+        if how.sample == 1 {
+            return scales;
+        }
+        for (kind, totals) in totals {
+            let scale = &mut scales[kind.index()];
+            *scale = Scale {
+                all: totals.live(),
+                met: Amount::default(),
+            };
+        }
+        for (common, pile) in &self.piles {
+            let scale = &mut scales[pile.kind.index()];
+            scale.all -= pile.exact;
+            match common.escaped {
+                // What was given away stands for itself.
+                true => scale.all -= pile.met,
+                false => scale.met += pile.met,
+            }
+        }
+        scales
+    }
+
     pub(super) fn add(&mut self, key: Key, record: Record) {
         let common = Common {
             kind: key.kind.index() as u8,
@@ -62,7 +119,7 @@ impl Groups {
         let born = record.born();
         let pile = self.piles.entry(common).or_insert_with(|| Pile {
             kind: key.kind,
-            amount: Amount::default(),
+            met: Amount::default(),
             exact: Amount::default(),
             threads: HashSet::default(),
             streams: HashSet::default(),
@@ -74,7 +131,7 @@ impl Groups {
             // Recorded for another reason than that a sample met it.
             pile.exact += Amount::new(1, record.bytes());
         } else {
-            pile.amount += Amount::new(1, record.bytes());
+            pile.met += Amount::new(1, record.bytes());
         }
         pile.threads.insert(record.thread);
         if record.stream() != 0 {
@@ -86,7 +143,7 @@ impl Groups {
     }
 
     /// Two lists: what did not escape and what did.
-    fn into_groups(self, sample: u32, now: Duration) -> (Vec<Group>, Vec<Group>) {
+    fn into_groups(self, scales: &Scales, now: Duration) -> (Vec<Group>, Vec<Group>) {
         let mut lists = (Vec::new(), Vec::new());
         for (common, pile) in self.piles {
             let list = if common.escaped {
@@ -94,7 +151,11 @@ impl Groups {
             } else {
                 &mut lists.0
             };
-            list.push(pile.into_group(common, sample, now));
+            let scale = match common.escaped {
+                true => Scale::default(),
+                false => scales[pile.kind.index()],
+            };
+            list.push(pile.into_group(common, scale, now));
         }
         (merged(lists.0), merged(lists.1))
     }
@@ -108,7 +169,8 @@ impl Groups {
         late: &[Amount; Kind::COUNT],
     ) -> Snapshot {
         let now = caller::now();
-        let (leaks, escaped) = self.into_groups(how.sample, now);
+        let scales = self.scales(how, &totals);
+        let (leaks, escaped) = self.into_groups(&scales, now);
         let late = Kind::ALL
             .iter()
             .zip(late)
@@ -118,7 +180,7 @@ impl Groups {
             level: how.level,
             sample: how.sample,
             taken_at: now,
-            unrecorded: unrecorded(how, &totals, &leaks, &escaped),
+            unrecorded: unrecorded(&totals, &leaks, &escaped),
             totals: totals
                 .into_iter()
                 .filter(|(_, totals)| totals.made != 0)
@@ -130,15 +192,15 @@ impl Groups {
                 .map(|(kind, amount)| LateDrops::new(*kind, amount.count, amount.bytes))
                 .collect(),
             broken: None,
+            not_released: None,
         }
     }
 }
 
 impl Pile {
-    fn into_group(mut self, common: Common, sample: u32, now: Duration) -> Group {
+    fn into_group(mut self, common: Common, scale: Scale, now: Duration) -> Group {
         let mut amount = self.exact;
-        let scale = |n: u64| n.saturating_mul(u64::from(sample));
-        amount += Amount::new(scale(self.amount.count), scale(self.amount.bytes));
+        amount += scale.of(self.met);
         let place = place::get(common.place);
         self.addresses.sort_unstable();
         let mut threads: Vec<_> = self.threads.into_iter().filter_map(names::text).collect();
@@ -222,10 +284,8 @@ fn by_stack(one: &Group, other: &Group) -> Ordering {
     one.origin.stack.cmp(other.origin.stack)
 }
 
-/// What the counters know of and no record tells. Where samples stand for all, only kinds that no
-/// sample met.
+/// What the counters know of and no record tells.
 fn unrecorded(
-    how: How,
     totals: &[(Kind, Totals)],
     leaks: &[Group],
     escaped: &[Group],
@@ -236,11 +296,7 @@ fn unrecorded(
         .collect();
     for group in leaks.iter().chain(escaped) {
         if let Some((_, amount)) = rest.iter_mut().find(|(kind, _)| *kind == group.kind) {
-            *amount -= if how.sample > 1 {
-                *amount
-            } else {
-                group.amount
-            };
+            *amount -= group.amount;
         }
     }
     rest.retain(|(_, amount)| amount.count != 0);
@@ -258,7 +314,7 @@ pub(super) fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFr
     }
     let mut list = Vec::new();
     for ((freed, function, code, code_name), groups) in piles {
-        for made in groups.into_groups(1, now).0 {
+        for made in groups.into_groups(&Scales::default(), now).0 {
             list.push(FailedFreeGroup {
                 made,
                 freed: origin(freed),

@@ -42,6 +42,6 @@ pub use kind::{Kind, Level, UnknownLevel};
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key, Record};
 pub use snapshot::{
-    About, Broken, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Site, Snapshot,
+    About, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Refusal, Site, Snapshot,
 };
 pub(crate) use table::Registry;

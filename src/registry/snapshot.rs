@@ -56,8 +56,13 @@ pub struct Snapshot {
     pub failed_frees: Vec<FailedFreeGroup>,
     /// Guards that were dropped after the end of their context.
     pub late_drops: Vec<LateDrops>,
-    /// The first error that left the context unusable.
-    pub broken: Option<Broken>,
+    /// The first error that left the context unusable: the device stopped in the middle of its work,
+    /// as by a kernel's access to a bad address. Every later call answers the same, frees too. The
+    /// operation is the one that met the error first; what caused it was given to the device
+    /// earlier.
+    pub broken: Option<Refusal>,
+    /// The driver did not take the context back: what it costs stays taken.
+    pub not_released: Option<Refusal>,
 }
 
 impl Default for Snapshot {
@@ -75,19 +80,24 @@ impl Default for Snapshot {
             failed_frees: Vec::new(),
             late_drops: Vec::new(),
             broken: None,
+            not_released: None,
         }
     }
 }
 
 impl Snapshot {
-    /// Whether nothing is left: nothing alive but what was given away, and no free failed.
+    /// Whether nothing is left: nothing alive but what was given away, no free failed, and the context
+    /// was given back.
     ///
     /// ```
     /// assert!(cuguard::Snapshot::default().is_clean());
     /// ```
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.leaks.is_empty() && self.unrecorded.is_empty() && self.failed_frees.is_empty()
+        self.leaks.is_empty()
+            && self.unrecorded.is_empty()
+            && self.failed_frees.is_empty()
+            && self.not_released.is_none()
     }
 
     /// How much is alive and has not escaped, with and without records.
@@ -358,19 +368,16 @@ impl FailedFreeGroup {
     }
 }
 
-/// An error after which a context is of no use any more: the device stopped in the middle of its
-/// work, as by a kernel's access to a bad address. Every later call answers the same, frees too.
-///
-/// The operation is the one that met the error first. What caused it was given to the device
-/// earlier.
+/// A call that the driver refused, as plain data.
 ///
 /// ```
-/// let broken = cuguard::Broken::new("Stream::scope", "cuStreamSynchronize", 700, "ILLEGAL_ADDRESS");
-/// assert_eq!(broken.code, 700);
+/// let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
+/// let refusal = cuguard::Refusal::new("Stream::scope", "cuStreamSynchronize", 700, name);
+/// assert_eq!(refusal.code, 700);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Broken {
+pub struct Refusal {
     /// What was asked of this crate.
     pub operation: &'static str,
     /// The driver's function that answered with the error.
@@ -381,11 +388,11 @@ pub struct Broken {
     pub code_name: &'static str,
 }
 
-impl Broken {
+impl Refusal {
     /// This function answered this code in the course of this operation.
     ///
     /// ```
-    /// let broken = cuguard::Broken::new("Context::synchronize", "cuCtxSynchronize", 719, "");
+    /// let broken = cuguard::Refusal::new("Context::synchronize", "cuCtxSynchronize", 719, "");
     /// assert_eq!(broken.operation, "Context::synchronize");
     /// ```
     #[must_use]

@@ -28,7 +28,7 @@ use std::time::Duration;
 use super::prepare::Prepared;
 use super::suppress::Suppressions;
 use super::symbols::Frame;
-use crate::registry::{Amount, Group, Kind, Site, Snapshot};
+use crate::registry::{Amount, Group, Kind, Refusal, Site, Snapshot};
 
 /// The version of the schema. It changes when a member goes or changes its meaning.
 const VERSION: u64 = 1;
@@ -74,15 +74,9 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         json.key("sample").number(snapshot.sample.into());
         json.key("seconds").seconds(snapshot.taken_at);
         json.key("leaked").boolean(prepared.is_leak());
-        match &snapshot.broken {
-            None => json.key("broken").raw("null"),
-            Some(broken) => json.key("broken").object(|json| {
-                json.key("operation").string(broken.operation);
-                json.key("function").string(broken.function);
-                json.key("code").number(broken.code.into());
-                json.key("code_name").string(broken.code_name);
-            }),
-        }
+        json.key("broken").refusal(snapshot.broken.as_ref());
+        json.key("not_released")
+            .refusal(snapshot.not_released.as_ref());
         json.key("totals")
             .array(&snapshot.totals, |json, (kind, totals)| {
                 json.object(|json| {
@@ -257,6 +251,18 @@ impl Writer {
 
     fn boolean(&mut self, value: bool) {
         self.raw(if value { "true" } else { "false" });
+    }
+
+    fn refusal(&mut self, refusal: Option<&Refusal>) {
+        match refusal {
+            None => self.raw("null"),
+            Some(refusal) => self.object(|json| {
+                json.key("operation").string(refusal.operation);
+                json.key("function").string(refusal.function);
+                json.key("code").number(refusal.code.into());
+                json.key("code_name").string(refusal.code_name);
+            }),
+        }
     }
 
     fn seconds(&mut self, time: Duration) {

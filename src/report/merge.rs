@@ -136,9 +136,10 @@ fn by_frames(one: &[Frame], other: &[Frame]) -> Ordering {
             return Ordering::Equal;
         }
         let by_name = seen(&one.symbol).cmp(&seen(&other.symbol));
-        // Of a function without a name a person sees the address.
-        let nameless = one.symbol.function.is_none();
-        by_name.then_with(|| match nameless {
+        // Of a function without a name a person sees the address; and without lines, only the
+        // address tells two calls in one function apart.
+        let untold = one.symbol.function.is_none() || one.symbol.line.is_none();
+        by_name.then_with(|| match untold {
             true => one.address.cmp(&other.address),
             false => Ordering::Equal,
         })

@@ -36,6 +36,9 @@ mod text_tests;
 mod words;
 
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::registry::Snapshot;
 
@@ -52,10 +55,13 @@ static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 ///
 /// Without a report a leak is one warning in the log. With one, a context that leaked nothing is
 /// one line.
-pub(crate) fn emit(snapshot: &Snapshot, settings: &ReportSettings) -> bool {
+///
+/// `at_exit` says that the process is ending: other threads may stand still then with locks in their
+/// hands, so none is waited for without end.
+pub(crate) fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bool {
     if !settings.is_on() {
         if !snapshot.is_clean() {
-            log::warn!("{}", words::warning(snapshot));
+            warn(words::warning(snapshot), at_exit);
         }
         return !snapshot.is_clean();
     }
@@ -66,8 +72,25 @@ pub(crate) fn emit(snapshot: &Snapshot, settings: &ReportSettings) -> bool {
         let code = i32::from(code);
         let _ = EXIT_CODE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
-    output::deliver(&prepared, settings);
+    output::deliver(&prepared, settings, at_exit);
     leaked
+}
+
+/// One line in the log. What the program's logger does nobody knows, so at the end of the process it
+/// is called on a thread of its own, and only waited for a while.
+fn warn(line: String, at_exit: bool) {
+    if !at_exit {
+        log::warn!("{line}");
+        return;
+    }
+    let (done, wait) = mpsc::channel();
+    let spawned = thread::Builder::new().spawn(move || {
+        log::warn!("{line}");
+        let _ = done.send(());
+    });
+    if spawned.is_ok() {
+        let _ = wait.recv_timeout(Duration::from_secs(2));
+    }
 }
 
 /// The exit code that the process should end with: set when a leak was reported and the settings
@@ -95,14 +118,14 @@ mod tests {
         clean.about.occasion = Occasion::Close;
         let mut leaky = clean.clone();
         leaky.leaks.push(Group::new(Kind::Device, "f32", 1, 4));
-        assert!(!emit(&clean, &to(21)));
+        assert!(!emit(&clean, &to(21), false));
         assert_eq!(exit_code(), None);
-        assert!(emit(&leaky, &ReportSettings::off().exit_code(22)));
+        assert!(emit(&leaky, &ReportSettings::off().exit_code(22), false));
         assert_eq!(exit_code(), None);
-        assert!(!emit(&leaky, &to(23).suppress("f32")));
+        assert!(!emit(&leaky, &to(23).suppress("f32"), false));
         assert_eq!(exit_code(), None);
-        assert!(emit(&leaky, &to(24)));
-        assert!(emit(&leaky, &to(25)));
+        assert!(emit(&leaky, &to(24), false));
+        assert!(emit(&leaky, &to(25), false));
         assert_eq!(exit_code(), Some(24));
         let written = std::fs::read_to_string(&file).unwrap();
         assert_eq!(written.matches("nothing leaked").count(), 2, "{written}");

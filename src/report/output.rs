@@ -19,7 +19,12 @@ static BEGUN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
 /// Writes the report where the settings say. What cannot be written to a file goes to standard
 /// error, with a line that says why; what cannot be written there is lost, as there is nobody left
 /// to tell.
-pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings) {
+pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exit: bool) {
+    let to_stderr = if at_exit {
+        to_stderr_without_lock
+    } else {
+        to_stderr
+    };
     let (as_text, as_json) = settings.forms();
     let to_text = |coloured| {
         text::render(
@@ -74,6 +79,20 @@ fn to_stderr(text: &str) {
         let mut stderr = io::stderr().lock();
         let _ = write!(stderr, "{text}");
     }
+}
+
+/// The same, where the lock of standard error may be in the hands of a thread that will never give it
+/// back.
+fn to_stderr_without_lock(text: &str) {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        if let Ok(own) = io::stderr().as_fd().try_clone_to_owned() {
+            let _ = fs::File::from(own).write_all(text.as_bytes());
+            return;
+        }
+    }
+    to_stderr(text);
 }
 
 /// Begins the file anew with the first report of this process, and appends the others.
@@ -141,6 +160,7 @@ mod tests {
         deliver(
             &Prepared::new(&leaky(context), &Suppressions::NONE),
             settings,
+            false,
         );
     }
 

@@ -89,7 +89,10 @@ impl<'a> Prepared<'a> {
 
     /// Whether there is anything that was not freed or could not be freed.
     pub(super) fn is_leak(&self) -> bool {
-        !self.leaks.is_empty() || !self.failed.is_empty() || !self.snapshot.unrecorded.is_empty()
+        !self.leaks.is_empty()
+            || !self.failed.is_empty()
+            || !self.snapshot.unrecorded.is_empty()
+            || self.snapshot.not_released.is_some()
     }
 
     /// Whether there is nothing to show at all.

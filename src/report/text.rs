@@ -161,6 +161,11 @@ impl Page<'_> {
             self.line(format!("  {what} {}", words::broken(broken)));
             self.line("  every later call answers the same; only a new process helps");
         }
+        if let Some(refusal) = &snapshot.not_released {
+            let what = self.paint(Tone::Bad, "the context was not given back:");
+            self.line(format!("  {what} {}", words::refusal(refusal)));
+            self.line("  the memory that it costs stays taken until the process ends");
+        }
     }
 
     fn leaks(&mut self, prepared: &Prepared<'_>) {
@@ -343,10 +348,6 @@ impl Page<'_> {
             .sum();
         let mut parts = Vec::new();
         if !leaked.is_empty() {
-            let leaked = match snapshot.sample {
-                1 => leaked,
-                _ => format!("about {leaked}"),
-            };
             let groups = prepared.leaks.len() as u64;
             let groups = match groups {
                 0 => String::new(),
@@ -359,6 +360,9 @@ impl Page<'_> {
         }
         if failed != 0 {
             parts.push(format!("{} failed", count(failed, "free")));
+        }
+        if snapshot.not_released.is_some() {
+            parts.push("the context was not given back".to_owned());
         }
         let (tone, text) = if parts.is_empty() {
             let text = match snapshot.about.occasion {

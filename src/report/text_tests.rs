@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::text::{Look, render};
 use crate::registry::{
-    About, Amount, Broken, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Site,
+    About, Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Refusal, Site,
     Snapshot, Totals,
 };
 use crate::report::prepare::Prepared;
@@ -205,7 +205,7 @@ fn estimates_are_told_as_such() {
         "\n  one thing in 100 was recorded: figures below are estimates, these are exact\n",
         "\nleaked about 1 MiB in ",
         "no sample met them; sample=1 tells the places",
-        "\ncuguard: leaked about ",
+        "\ncuguard: leaked ",
     ] {
         assert!(text.contains(words), "{words}\n{text}");
     }
@@ -218,7 +218,7 @@ fn the_error_that_broke_the_context_is_told() {
     snapshot.about.occasion = Occasion::Close;
     assert!(snapshot.to_json().contains("\"broken\":null"));
     let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
-    snapshot.broken = Some(Broken::new(
+    snapshot.broken = Some(Refusal::new(
         "Stream::scope",
         "cuStreamSynchronize",
         700,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::registry::{Amount, Broken, Kind, Occasion, Snapshot};
+use crate::registry::{Amount, Kind, Occasion, Refusal, Snapshot};
 use crate::size::Size;
 
 /// How long ago, with as much detail as a person wants.
@@ -86,15 +86,28 @@ pub(super) fn fate(occasion: Occasion) -> &'static str {
 }
 
 /// Which error broke a context, and who met it.
-pub(super) fn broken(broken: &Broken) -> String {
-    let name = match broken.code_name {
-        "" => "error",
-        name => name,
-    };
+pub(super) fn broken(broken: &Refusal) -> String {
+    let Refusal {
+        function,
+        operation,
+        ..
+    } = broken;
     format!(
-        "{name} ({}), first answered by {} in {}",
-        broken.code, broken.function, broken.operation
+        "{}, first answered by {function} in {operation}",
+        code(broken)
     )
+}
+
+/// What the driver refused.
+pub(super) fn refusal(refusal: &Refusal) -> String {
+    format!("{} answered {}", refusal.function, code(refusal))
+}
+
+fn code(refusal: &Refusal) -> String {
+    match refusal.code_name {
+        "" => format!("error {}", refusal.code),
+        name => format!("{name} ({})", refusal.code),
+    }
 }
 
 /// The one line in the log when nobody asked for a report.
@@ -121,6 +134,9 @@ pub(super) fn warning(snapshot: &Snapshot) -> String {
     }
     if failed != 0 {
         let _ = write!(text, "{gap} {} failed", count(failed, "free"));
+    }
+    if let Some(error) = &snapshot.not_released {
+        let _ = write!(text, " the context was not given back: {}", refusal(error));
     }
     if let Some(error) = &snapshot.broken {
         let _ = write!(text, " after {}", broken(error));

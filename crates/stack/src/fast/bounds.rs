@@ -34,6 +34,12 @@ pub(super) fn top(sp: usize) -> Option<usize> {
     ask(sp)
 }
 
+/// How much of the stack is left, on a thread that [`top`] has told of.
+pub(super) fn room() -> usize {
+    let here = 0_u8;
+    (&raw const here as usize).saturating_sub(STACK.get().low)
+}
+
 #[cold]
 fn ask(sp: usize) -> Option<usize> {
     let stack = STACK.get();

@@ -19,6 +19,10 @@ const OPEN: u8 = 0;
 const RULES: u8 = 1;
 const BACKTRACE: u8 = 2;
 
+/// Working out a rule takes some stack itself. Where there is less than this, `backtrace` is left
+/// with it, which needs little.
+const ROOM: usize = 64 << 10;
+
 /// How many frames the first capture compares.
 const COMPARED: usize = 64;
 
@@ -176,11 +180,21 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn find(ra: usize, asked: &mut bool) -> Rule {
-    if let Some(rule) = table::second(ra)
-        // Where it asks, the rule may be gone.
-        && (!rule.is_volatile() || std::mem::replace(asked, true) || !table::refresh())
-    {
+    let found = table::second(ra).and_then(|rule| {
+        if !rule.is_volatile() {
+            return Some(rule);
+        }
+        if !std::mem::replace(asked, true) {
+            table::refresh();
+        }
+        // Once more: the one that was seen may be from before the modules changed.
+        table::second(ra)
+    });
+    if let Some(rule) = found {
         return rule;
+    }
+    if bounds::room() < ROOM {
+        return Rule::SLOW;
     }
     let rule = cfi::rule(ra);
     table::put(ra, rule);
@@ -193,7 +207,10 @@ fn find(ra: usize, asked: &mut bool) -> Rule {
 #[inline(never)]
 fn choose(start: Frame) -> bool {
     // Looking for the stack's bounds may allocate, and an allocator may want a stack as well.
-    if CHOICE.load(Ordering::Acquire) != OPEN || CHOOSING.replace(true) {
+    if CHOICE.load(Ordering::Acquire) != OPEN || bounds::top(start.sp).is_none() {
+        return false;
+    }
+    if bounds::room() < ROOM || CHOOSING.replace(true) {
         return false;
     }
     modules::note_staying();

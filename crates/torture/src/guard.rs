@@ -1,0 +1,171 @@
+//! All guards in one type.
+
+use bytemuck::{Pod, Zeroable};
+use cuguard::{
+    Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
+    Registered, Result, Stream,
+};
+use cust::memory::DeviceCopy;
+
+/// A page: what is registered with a real driver must not share pages.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(4096))]
+pub struct Page(pub [u8; 4096]);
+
+// SAFETY: plain bytes without pointers.
+unsafe impl DeviceCopy for Page {}
+
+/// A guard of some kind.
+#[derive(Debug)]
+pub enum Guard {
+    Bytes(DeviceBuffer<u8>),
+    Words(DeviceBuffer<u32>),
+    One(DeviceBox<u32>),
+    Pinned(PinnedBuffer<u8>),
+    Registered(Registered<Page>),
+    Managed(ManagedBuffer<u8>),
+    Stream(Stream),
+    Event(Event),
+    Pool(MemoryPool),
+}
+
+impl Guard {
+    /// The bytes in it; `None` for handles, and for managed memory without a context to see it
+    /// through.
+    pub fn read(&self, context: Option<&Context>) -> Option<Result<Vec<u8>>> {
+        Some(match self {
+            Self::Bytes(buffer) => buffer.to_vec(),
+            Self::Words(buffer) => {
+                let mut words = vec![0; buffer.len()];
+                buffer
+                    .copy_to_slice(&mut words)
+                    .map(|()| bytemuck::cast_slice(&words).to_vec())
+            }
+            Self::One(one) => one.get().map(|word| word.to_ne_bytes().to_vec()),
+            Self::Pinned(buffer) => Ok(buffer.to_vec()),
+            Self::Registered(pages) => Ok(bytemuck::cast_slice(pages).to_vec()),
+            Self::Managed(buffer) => buffer.as_slice(context?).map(<[u8]>::to_vec),
+            Self::Stream(_) | Self::Event(_) | Self::Pool(_) => return None,
+        })
+    }
+
+    /// Writes bytes, as many as there are in it or fewer or more.
+    pub fn write(&mut self, context: Option<&Context>, bytes: &[u8]) -> Option<Result<()>> {
+        Some(match self {
+            Self::Bytes(buffer) => buffer.copy_from_slice(bytes),
+            Self::Words(buffer) => buffer.copy_from_slice(&words(bytes)),
+            Self::One(one) => one.set(&words(bytes).first().copied().unwrap_or(0)),
+            Self::Pinned(buffer) => {
+                buffer.copy_from_slice(bytes);
+                Ok(())
+            }
+            Self::Registered(pages) => {
+                bytemuck::cast_slice_mut(pages).copy_from_slice(bytes);
+                Ok(())
+            }
+            Self::Managed(buffer) => buffer
+                .as_mut_slice(context?)
+                .map(|slice| slice.copy_from_slice(bytes)),
+            Self::Stream(_) | Self::Event(_) | Self::Pool(_) => return None,
+        })
+    }
+
+    pub fn close(self) -> Result<()> {
+        match self {
+            Self::Bytes(guard) => guard.close(),
+            Self::Words(guard) => guard.close(),
+            Self::One(guard) => guard.close(),
+            Self::Pinned(guard) => guard.close(),
+            Self::Registered(guard) => guard.into_vec().map(drop),
+            Self::Managed(guard) => guard.close(),
+            Self::Stream(guard) => guard.close(),
+            Self::Event(guard) => guard.close(),
+            Self::Pool(guard) => guard.close(),
+        }
+    }
+
+    pub fn named(self, label: &str) -> Self {
+        match self {
+            Self::Bytes(guard) => Self::Bytes(guard.named(label)),
+            Self::Words(guard) => Self::Words(guard.named(label)),
+            Self::One(guard) => Self::One(guard.named(label)),
+            Self::Pinned(guard) => Self::Pinned(guard.named(label)),
+            Self::Registered(guard) => Self::Registered(guard.named(label)),
+            Self::Managed(guard) => Self::Managed(guard.named(label)),
+            Self::Stream(guard) => Self::Stream(guard.named(label)),
+            Self::Event(guard) => Self::Event(guard.named(label)),
+            Self::Pool(guard) => Self::Pool(guard.named(label)),
+        }
+    }
+
+    /// The type that reports name.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) | Self::Pinned(_) | Self::Managed(_) => "u8",
+            Self::Words(_) | Self::One(_) => "u32",
+            Self::Registered(_) => std::any::type_name::<Page>(),
+            Self::Stream(_) | Self::Event(_) => "",
+            Self::Pool(_) => "MemoryPool",
+        }
+    }
+
+    /// Whether copies and fills on a stream reach it.
+    pub fn is_on_device(&self) -> bool {
+        matches!(
+            self,
+            Self::Bytes(_) | Self::Words(_) | Self::One(_) | Self::Managed(_)
+        )
+    }
+
+    /// Memory of the host's that a copy can go from and to.
+    pub fn host_mut(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Self::Pinned(buffer) => Some(&mut *buffer),
+            Self::Registered(pages) => Some(bytemuck::cast_slice_mut(pages)),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes as words, of whatever alignment they are.
+pub fn words(bytes: &[u8]) -> Vec<u32> {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+}
+
+/// Bytes that depend on their place.
+pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
+    if seed == 0 {
+        return vec![0; len];
+    }
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31) ^ seed ^ (i >> 8) as u8)
+        .collect()
+}
+
+/// Words as `kernels/pattern.cu` writes and checks them.
+pub fn word_pattern(seed: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes as u32 / 4)
+        .flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_ne_bytes())
+        .collect()
+}
+
+/// A thing that a program holds or has forgotten, and what it must be like.
+#[derive(Debug)]
+pub struct Thing {
+    pub id: u64,
+    /// The number of its context.
+    pub context: usize,
+    /// What the registry knows it by; `None` for what takes no memory.
+    pub key: Option<(Kind, u64)>,
+    pub kind: Kind,
+    pub contents: Vec<u8>,
+    /// The seed of [`word_pattern`] that made the contents.
+    pub seed: Option<u32>,
+    /// The stream that it was allocated on.
+    pub home: Option<u64>,
+    /// The pinned memory of a closed context may still be the driver's.
+    pub kept_by_driver: bool,
+    pub forgotten: bool,
+    pub guard: Guard,
+}

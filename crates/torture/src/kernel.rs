@@ -1,0 +1,89 @@
+//! Contents checked by a kernel, where there is a device that runs kernels.
+
+use std::panic::Location;
+
+use cuguard::{Context, DeviceBox, Kind, Module, Result, Stream};
+
+use crate::guard::{Guard, Thing};
+use crate::world::{Source, World};
+use crate::wrong::{Answer, ensure_eq};
+
+/// The PTX of `kernels/pattern.cu`, which has `check_pattern`.
+const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
+
+/// What a check makes and frees again: address and bytes of the box, the handles.
+struct Used {
+    site: &'static Location<'static>,
+    stream: u64,
+    module: u64,
+    count: u64,
+    wrong: u64,
+}
+
+#[track_caller]
+fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Used> {
+    let words = match guard {
+        Guard::Words(words) => words,
+        Guard::One(one) => one.as_buffer(),
+        _ => unreachable!("picked as words"),
+    };
+    let stream = Stream::new(context)?;
+    let module = Module::from_ptx(context, PATTERN)?;
+    let check = module.function("check_pattern")?;
+    let mut wrong = DeviceBox::new(context, &0_u64)?;
+    let count = words.len() as u64;
+    stream.scope(|s| {
+        let (words, wrong) = (s.bind(words)?, s.bind_mut(&mut wrong)?);
+        // SAFETY: check_pattern(words, count, seed, mismatches) reads `count` words and writes one
+        // number.
+        unsafe { s.launch(&check, 4, 128, 0, &[&words, &count, &seed, &wrong]) }
+    })?;
+    Ok(Used {
+        site: Location::caller(),
+        stream: stream.as_raw().0 as u64,
+        module: module.as_raw().0 as u64,
+        count: wrong.as_device_ptr().as_raw(),
+        wrong: wrong.get()?,
+    })
+}
+
+impl World {
+    /// Has a kernel look at words; other memory, and all on the simulated GPU, is read back.
+    pub fn kernel(&mut self, number: u8) -> Answer {
+        let fits = |thing: &Thing| thing.seed.is_some() && thing.key.is_some();
+        let Some(at) = self.pick(number, fits) else {
+            return Ok(());
+        };
+        let (thing, place) = (&self.things[at], self.things[at].context);
+        let (Some(context), Some(seed)) = (self.context_of(thing), thing.seed) else {
+            return Ok(());
+        };
+        if self.simulated {
+            return self.check_contents(thing);
+        }
+        let used = count_wrong(context, &thing.guard, seed)?;
+        ensure_eq("words that a kernel finds wrong", used.wrong, 0)?;
+        self.outcome.kernels += 1;
+        for (key, bytes, type_name) in [
+            ((Kind::Stream, used.stream), 0, ""),
+            ((Kind::Module, used.module), 0, ""),
+            ((Kind::Device, used.count), 8, "u64"),
+        ] {
+            let source = Source {
+                label: 0,
+                site: used.site,
+                stream: 0,
+            };
+            self.entered(place, key, bytes, type_name, source);
+        }
+        for key in [
+            (Kind::Device, used.count),
+            (Kind::Module, used.module),
+            (Kind::Stream, used.stream),
+        ] {
+            self.places[place].registry.remove(key);
+            self.driver.alive.remove(&key);
+        }
+        Ok(())
+    }
+}

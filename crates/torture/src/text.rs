@@ -1,0 +1,145 @@
+//! What else the fuzzer looks at: the words of `LEAK_REPORT`, and our own JSON read back.
+
+use std::collections::BTreeMap;
+
+use arbitrary::Unstructured;
+use cuguard::{Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, ReportSettings, Snapshot};
+use serde_json::Value;
+
+/// Reads any text as `LEAK_REPORT` has it.
+///
+/// # Panics
+///
+/// Where the parser does not keep its word: what it cannot use is told, and the rest holds.
+pub fn setting(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    // A file of suppressions would be read, from wherever a fuzzer thinks of.
+    if text.contains("suppress") {
+        return;
+    }
+    let (settings, problems) = ReportSettings::parse(&text);
+    for problem in &problems {
+        assert!(!problem.to_string().is_empty());
+    }
+    assert_eq!(ReportSettings::parse(&text).0, settings, "twice the same");
+    if let Some(level) = settings.wanted_level() {
+        assert!(level <= Level::Stacks);
+    }
+    assert!((1..=cuguard::MAX_DEPTH).contains(&settings.wanted_depth()));
+    // A word more at the end that nobody knows: it is told, and changes nothing.
+    if !text.trim().is_empty() {
+        let (same, more) = ReportSettings::parse(&format!("{text},no-such-word"));
+        assert_eq!(same, settings);
+        assert_eq!(more.len(), problems.len() + 1);
+    }
+}
+
+/// Texts with a static life, as types and threads have.
+const NAMES: [&str; 6] = ["", "u8", "a \"b\"", "\n\t\\", "λ\u{2028}", "\u{1}\u{7f}"];
+
+fn group(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Group> {
+    let kind = *bytes.choose(Kind::ALL)?;
+    let name = bytes.choose(&NAMES)?;
+    let mut group = Group::new(kind, name, bytes.arbitrary()?, bytes.arbitrary()?);
+    if bytes.arbitrary()? {
+        group.label = Some(bytes.arbitrary::<String>()?);
+    }
+    group.threads = vec![bytes.choose(&NAMES)?];
+    group.streams = bytes.arbitrary()?;
+    group.addresses = bytes.arbitrary()?;
+    Ok(group)
+}
+
+fn snapshot(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    snapshot.about.device = bytes.arbitrary()?;
+    snapshot.about.context = bytes.arbitrary()?;
+    snapshot.about.primary = bytes.arbitrary()?;
+    for _ in 0..bytes.int_in_range(0..=4)? {
+        snapshot.leaks.push(group(bytes)?);
+    }
+    for _ in 0..bytes.int_in_range(0..=3)? {
+        snapshot.escaped.push(group(bytes)?);
+    }
+    for _ in 0..bytes.int_in_range(0..=3)? {
+        let (made, name) = (group(bytes)?, bytes.choose(&NAMES)?);
+        let failed = FailedFreeGroup::new(made, name, bytes.arbitrary()?, name);
+        snapshot.failed_frees.push(failed);
+    }
+    for _ in 0..bytes.int_in_range(0..=3)? {
+        let kind = *bytes.choose(Kind::ALL)?;
+        let late = LateDrops::new(kind, bytes.arbitrary()?, bytes.arbitrary()?);
+        snapshot.unrecorded.push((kind, late.amount));
+        snapshot.late_drops.push(late);
+    }
+    snapshot.about.device_name = String::arbitrary_take_rest_or_empty(bytes);
+    Ok(snapshot)
+}
+
+/// What is left of the bytes, as text.
+trait Rest {
+    fn arbitrary_take_rest_or_empty(bytes: &mut Unstructured<'_>) -> String;
+}
+
+impl Rest for String {
+    fn arbitrary_take_rest_or_empty(bytes: &mut Unstructured<'_>) -> String {
+        let rest = bytes.bytes(bytes.len()).unwrap_or_default();
+        String::from_utf8_lossy(rest).into_owned()
+    }
+}
+
+/// Makes a snapshot of any bytes, writes it as JSON and reads that back.
+///
+/// # Panics
+///
+/// Where the text is no JSON, or says something else than the snapshot.
+pub fn report_json(bytes: &[u8]) {
+    let Ok(snapshot) = snapshot(&mut Unstructured::new(bytes)) else {
+        return;
+    };
+    let text = snapshot.to_json();
+    assert!(!text.contains('\n'), "one line");
+    let json: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_eq!(json["device"]["ordinal"], snapshot.about.device);
+    assert_eq!(json["device"]["name"], snapshot.about.device_name);
+    assert_eq!(json["context"]["id"], snapshot.about.context);
+    assert_eq!(json["context"]["primary"], snapshot.about.primary);
+    assert_eq!(json["leaked"], !snapshot.is_clean());
+    assert_eq!(json["leaks_not_shown"], 0);
+    same_groups(&json["leaks"], &snapshot.leaks);
+    same_groups(&json["escaped"], &snapshot.escaped);
+    let made: Vec<_> = snapshot
+        .failed_frees
+        .iter()
+        .map(|f| f.made.clone())
+        .collect();
+    let failed = json["failed_frees"].as_array().expect("an array");
+    let listed = Value::Array(failed.iter().map(|f| f["made"].clone()).collect());
+    same_groups(&listed, &made);
+    let late = json["late_drops"].as_array().expect("an array");
+    assert_eq!(late.len(), snapshot.late_drops.len());
+    for (json, late) in late.iter().zip(&snapshot.late_drops) {
+        assert_eq!(json["kind"], late.kind.name());
+        assert_eq!(json["count"], late.amount.count);
+        assert_eq!(json["bytes"], late.amount.bytes);
+    }
+}
+
+/// The same groups, in whatever order; those that a person could not tell apart may be one.
+fn same_groups(json: &Value, groups: &[Group]) {
+    let mut read: BTreeMap<_, Amount> = BTreeMap::new();
+    for group in json.as_array().expect("an array") {
+        let text = |key: &str| group[key].as_str().unwrap_or("").to_owned();
+        let number = |key: &str| group[key].as_u64().expect("a number");
+        let identity = (text("kind"), text("type"), text("label"));
+        *read.entry(identity).or_default() += Amount::new(number("count"), number("bytes"));
+    }
+    let mut expected: BTreeMap<_, Amount> = BTreeMap::new();
+    for group in groups {
+        let kind = group.kind.name().to_owned();
+        let label = group.label.clone().unwrap_or_default();
+        let identity = (kind, group.type_name.to_owned(), label);
+        *expected.entry(identity).or_default() += group.amount;
+    }
+    assert_eq!(read, expected);
+}

@@ -1,0 +1,85 @@
+//! Threads that allocate and free the same small sizes at the same time, so that the driver gives
+//! an address that one of them just freed to another one at once. No record may get lost then
+//! (law 2: out of the registry before the driver frees).
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cuguard::driver::{self, DriverKind};
+use cuguard::{Context, DeviceBuffer, Kind, Result};
+
+const THREADS: u64 = 8;
+/// What each thread holds at a time.
+const HELD: usize = 4;
+const BYTES: usize = 256;
+
+/// Gives a buffer away and takes it back. The registry knows it by its record; where that got lost,
+/// it is entered anew, and counted as one more that was made.
+fn through_the_registry(context: &Context, buffer: DeviceBuffer<u8>) -> DeviceBuffer<u8> {
+    let address = buffer.into_raw();
+    // SAFETY: the address and the length of a buffer of this context, given away above.
+    unsafe { DeviceBuffer::from_raw(context, address, BYTES) }
+}
+
+#[test]
+fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
+    let context = Context::builder().own().build()?;
+    let real = driver::load().expect("a driver").kind() == DriverKind::Real;
+    let long = std::env::var_os("CUGUARD_TORTURE_STEPS").is_some();
+    let span = Duration::from_secs(if long { 30 } else { 2 });
+    let round = if real { 50 } else { 500 };
+    let (made, begin) = (AtomicU64::new(0), Instant::now());
+    let barrier = Barrier::new(THREADS as usize);
+    let held = AtomicU64::new(0);
+    let wrong = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (context, made, barrier) = (&context, &made, &barrier);
+            let (held, wrong) = (&held, &wrong);
+            scope.spawn(move || {
+                let mut mine: Vec<DeviceBuffer<u8>> = Vec::new();
+                let mut stop = false;
+                while !stop {
+                    for _ in 0..round {
+                        if mine.len() == HELD {
+                            let oldest = mine.remove(0);
+                            drop(through_the_registry(context, oldest));
+                        }
+                        // SAFETY: nobody reads it.
+                        let buffer = unsafe { DeviceBuffer::uninitialized(context, BYTES) };
+                        mine.push(buffer.expect("there is memory"));
+                        made.fetch_add(1, Ordering::Relaxed);
+                    }
+                    held.fetch_add(mine.len() as u64, Ordering::SeqCst);
+                    if barrier.wait().is_leader() {
+                        // All others wait: the figures are of one moment.
+                        let live = held.swap(0, Ordering::SeqCst);
+                        let listed = context.snapshot().leaked();
+                        let totals = context.totals(Kind::Device);
+                        let same = context.live_count() == live
+                            && (listed.count, listed.bytes) == (live, live * BYTES as u64)
+                            && totals.made == made.load(Ordering::Relaxed);
+                        // The answer is even while the test goes on: all stop together.
+                        let done = u64::from(begin.elapsed() > span);
+                        wrong.fetch_or(done | u64::from(!same) << 1, Ordering::SeqCst);
+                    }
+                    barrier.wait();
+                    stop = wrong.load(Ordering::SeqCst) != 0;
+                }
+                let last = mine.len() as u64;
+                assert_eq!(last, HELD as u64, "thread {number}");
+            });
+        }
+    });
+    let totals = context.totals(Kind::Device);
+    assert_eq!(
+        totals.made,
+        made.into_inner(),
+        "made, by the registry and by the threads"
+    );
+    assert_eq!((totals.count, totals.bytes), (0, 0));
+    assert_eq!(wrong.into_inner() & 2, 0, "figures in the middle");
+    context.close()
+}

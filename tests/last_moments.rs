@@ -1,0 +1,272 @@
+//! The end of a process that is busy: threads that tear down, write a report, hold locks or wait,
+//! while another one calls `exit`; and forks. Each in a child process, which must end in time.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, Stream, sim};
+use gate::Gate;
+use support::*;
+
+/// What a child ends with that came to its end by itself.
+const FINE: i32 = 7;
+
+/// Runs a test in a child, and answers its exit code and what it wrote to standard error.
+fn run(test: &str, leak_report: &str) -> (Option<i32>, String) {
+    let limit = Duration::from_secs(30);
+    let output = child_within(limit, test, "child", &[("LEAK_REPORT", leak_report)]);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), err)
+}
+
+fn later(milliseconds: u64) {
+    thread::sleep(Duration::from_millis(milliseconds));
+}
+
+/// Ends the process at once, without handlers.
+fn end_now(code: i32) -> ! {
+    // SAFETY: may be called at any time.
+    unsafe { libc::_exit(code) }
+}
+
+#[inline(never)]
+fn leak(context: &Context) {
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(context, 1000).unwrap());
+}
+
+#[test]
+fn a_report_under_way_is_finished_and_sets_the_exit_code() {
+    const TEST: &str = "a_report_under_way_is_finished_and_sets_the_exit_code";
+    if part().is_some() {
+        let (begin, begun) = channel();
+        thread::spawn(move || {
+            let context = context().unwrap();
+            leak(&context);
+            begin.send(()).unwrap();
+            drop(context);
+        });
+        begun.recv().unwrap();
+        later(20);
+        std::process::exit(0);
+    }
+    let (code, err) = run(TEST, "1,exitcode=23");
+    assert_eq!(code, Some(23), "{err}");
+    assert_eq!(err.matches("cuguard: leaked").count(), 1, "{err}");
+}
+
+struct Slow;
+
+impl log::Log for Slow {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        later(500);
+        eprintln!("LOGGED {}", record.args());
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_warning_under_way_is_finished() {
+    const TEST: &str = "a_warning_under_way_is_finished";
+    if part().is_some() {
+        log::set_logger(&Slow).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let (begin, begun) = channel();
+        thread::spawn(move || {
+            let context = context().unwrap();
+            leak(&context);
+            begin.send(()).unwrap();
+            drop(context);
+        });
+        begun.recv().unwrap();
+        later(20);
+        std::process::exit(0);
+    }
+    let (_, err) = run(TEST, "0");
+    assert!(err.contains("LOGGED cuguard: context 1"), "{err}");
+}
+
+/// A thread that stops at the end of its scope never gives its locks back.
+#[test]
+fn a_lock_on_standard_error_does_not_stop_the_exit() {
+    const TEST: &str = "a_lock_on_standard_error_does_not_stop_the_exit";
+    if part().is_some() {
+        let (begin, begun) = channel();
+        thread::spawn(move || {
+            let context = context().unwrap();
+            let stream = Stream::new(&context).unwrap();
+            let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 100]).unwrap();
+            let mut target = PinnedBuffer::<u8>::zeroed(&context, 100).unwrap();
+            let _locked = std::io::stderr().lock();
+            let _ = stream.scope(|s| {
+                s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+                begin.send(()).unwrap();
+                later(600);
+                Ok(())
+            });
+        });
+        begun.recv().unwrap();
+        std::process::exit(FINE);
+    }
+    let (code, err) = run(TEST, "1,level=sites");
+    assert_eq!(code, Some(FINE), "{err}");
+    assert!(err.contains("never closed"), "{err}");
+}
+
+extern "C" fn count_late_calls() {
+    later(700);
+    let counters = sim::counters();
+    let late = counters.calls_of("cuDevicePrimaryCtxRelease_v2")
+        + counters.calls_of("cuMemFree_v2")
+        + counters.calls_of("cuCtxSynchronize");
+    end_now(if late == 0 { FINE } else { 8 });
+}
+
+/// Teardown waits for an operation, the exit begins, the operation ends: teardown must not go on.
+#[test]
+fn a_teardown_that_waited_too_long_calls_no_driver() {
+    const TEST: &str = "a_teardown_that_waited_too_long_calls_no_driver";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        // SAFETY: takes and answers nothing. Handlers run last first, so this one after cuguard's.
+        unsafe { libc::atexit(count_late_calls) };
+        let (begin, begun) = channel();
+        thread::spawn(move || {
+            let context = context().unwrap();
+            let stream = Stream::new(&context).unwrap();
+            leak(&context);
+            let gate = Gate::on(&context, &stream);
+            thread::spawn(move || stream.synchronize());
+            later(100);
+            thread::spawn(move || {
+                later(450);
+                gate.open();
+            });
+            begin.send(()).unwrap();
+            drop(context);
+        });
+        begun.recv().unwrap();
+        later(50);
+        std::process::exit(9);
+    }
+    let (code, err) = run(TEST, "0");
+    assert_eq!(code, Some(FINE), "{err}");
+}
+
+extern "C" fn make_a_context() {
+    let refused = matches!(Context::new(0), Err(Error::ProcessEnding { .. }));
+    end_now(if refused { FINE } else { 8 });
+}
+
+#[test]
+fn no_context_is_made_once_the_process_ends() {
+    const TEST: &str = "no_context_is_made_once_the_process_ends";
+    if part().is_some() {
+        // SAFETY: as above.
+        unsafe { libc::atexit(make_a_context) };
+        drop(context().unwrap());
+        std::process::exit(9);
+    }
+    let (code, err) = run(TEST, "0");
+    assert_eq!(code, Some(FINE), "{err}");
+}
+
+/// A thread waits for teardown with the lock in its hands that the report needs.
+#[test]
+fn a_pinned_buffer_dropped_while_another_thread_reports() {
+    const TEST: &str = "a_pinned_buffer_dropped_while_another_thread_reports";
+    if part().is_some() {
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 100).unwrap();
+        let gate = Gate::on(&context, &stream);
+        let closer = thread::spawn(move || drop(context));
+        later(200);
+        {
+            let _locked = std::io::stderr().lock();
+            gate.open_later();
+            drop(pinned);
+        }
+        closer.join().unwrap();
+        std::process::exit(FINE);
+    }
+    let (code, err) = run(TEST, "1,level=sites");
+    assert_eq!(code, Some(FINE), "{err}");
+}
+
+/// In a forked child nothing works any more, and nothing hangs.
+#[test]
+fn a_fork_while_another_thread_is_inside() {
+    const TEST: &str = "a_fork_while_another_thread_is_inside";
+    if part().is_some() {
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let buffer = DeviceBuffer::<u8>::zeroed(&context, 100).unwrap();
+        let gate = Gate::on(&context, &stream);
+        let waiter = thread::spawn(move || stream.synchronize());
+        later(100);
+        // SAFETY: the child only does what is under test, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let inert = matches!(buffer.to_vec(), Err(Error::ProcessEnding { .. }))
+                && matches!(Context::new(0), Err(Error::ProcessEnding { .. }));
+            drop((buffer, context));
+            end_now(if inert { 0 } else { 1 });
+        }
+        let (begin, mut status, mut ended) = (Instant::now(), 0, false);
+        while !ended && begin.elapsed() < Duration::from_secs(5) {
+            // SAFETY: our own child, and the variable can be written to.
+            ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
+            later(10);
+        }
+        gate.open();
+        waiter.join().unwrap().unwrap();
+        drop((buffer, context));
+        if !ended {
+            // SAFETY: our own child.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        std::process::exit(if ended && status == 0 { FINE } else { 8 });
+    }
+    let (code, err) = run(TEST, "0");
+    assert_eq!(code, Some(FINE), "{err}");
+}
+
+/// What goes with the process is told as alive in a context that was never closed, and not also as
+/// dropped too late.
+#[test]
+fn guards_dropped_during_the_exit_are_no_late_drops() {
+    const TEST: &str = "guards_dropped_during_the_exit_are_no_late_drops";
+    if part().is_some() {
+        let (begin, begun) = channel();
+        thread::spawn(move || {
+            let context = context().unwrap();
+            let stream = Stream::new(&context).unwrap();
+            let event = Event::new(&context).unwrap();
+            let buffer = DeviceBuffer::<u8>::zeroed(&context, 8).unwrap();
+            let gate = Gate::on(&context, &stream);
+            std::mem::forget(context);
+            thread::spawn(move || stream.synchronize());
+            begin.send(()).unwrap();
+            later(100);
+            drop((event, buffer));
+            gate.open();
+        });
+        begun.recv().unwrap();
+        later(20);
+        std::process::exit(FINE);
+    }
+    let (code, err) = run(TEST, "1,level=sites");
+    assert_eq!(code, Some(FINE), "{err}");
+    assert!(!err.contains("dropped after their context"), "{err}");
+    assert!(err.contains("never closed"), "{err}");
+}
