@@ -21,7 +21,7 @@ use common::{By, check, child, not_run, rules};
 fn on_spawned_threads() {
     let found = thread::spawn(|| {
         let inner = thread::Builder::new()
-            .stack_size(64 << 10)
+            .stack_size(256 << 10)
             .spawn(|| check(rules()))
             .expect("a thread");
         check(rules()) + inner.join().expect("no panic")
