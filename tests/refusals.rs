@@ -345,3 +345,29 @@ fn a_checkpoint_under_sampling() -> Result<()> {
     assert!(checked.is_err());
     Ok(())
 }
+
+/// From one call on everything fails, as on a device that is lost: the scope ends, and its work is
+/// not done later behind the program's back.
+#[test]
+fn a_driver_that_is_lost_has_nothing_in_flight() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_driver_that_is_lost_has_nothing_in_flight") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 1000])?;
+    let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    let gate = Gate::on(&context, &stream);
+    let result = stream.scope(|s| {
+        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        sim::inject(Fault::nth_call(1).sticky()).unwrap();
+        Ok(())
+    });
+    assert_eq!(result.unwrap_err().code(), Some(CUresult::UNKNOWN));
+    gate.open();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(*target, [0; 1000]);
+    sim::clear_faults();
+    context.synchronize()
+}

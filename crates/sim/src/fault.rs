@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cuguard_sys::{CUresult, NAMES};
 
+use crate::engine;
+
 /// A call that is to fail, and how.
 ///
 /// ```
@@ -72,6 +74,7 @@ impl Fault {
     }
 
     /// Not only the call that is described fails, but every one after it of the same description.
+    /// Where that is every call, the device has stopped: work that is in flight is not done.
     pub fn sticky(mut self) -> Self {
         self.sticky = true;
         self
@@ -194,6 +197,9 @@ pub fn clear_faults() {
     let mut armed = ARMED.lock().unwrap_or_else(|e| e.into_inner());
     armed.clear();
     ANY.store(false, Ordering::Release);
+    if crate::machine::corrupted().is_ok() {
+        engine::start_again();
+    }
 }
 
 /// Runs `matches` over the armed faults: it counts down and tells whether this one fires now.
@@ -213,6 +219,9 @@ fn check(mut matches: impl FnMut(&mut ArmedTrigger) -> bool) -> Result<(), CUres
     let fault = &armed[index];
     fault.fired.fetch_add(1, Ordering::Relaxed);
     let answer = fault.answer;
+    if fault.sticky && matches!(fault.trigger, ArmedTrigger::Call(_)) {
+        engine::stop();
+    }
     if !fault.sticky {
         armed.remove(index);
         ANY.store(!armed.is_empty(), Ordering::Release);

@@ -53,6 +53,7 @@ mod context;
 mod counters;
 mod crew;
 mod current;
+mod engine;
 pub mod entry;
 mod event_table;
 mod fault;

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::counters::Counters;
 use crate::crew::Crew;
 use crate::current;
+use crate::engine;
 use crate::event_table::EventTable;
 use crate::handle::{self, Id, Kind, Numbers};
 use crate::lock::{Leftover, lock};
@@ -312,8 +313,8 @@ impl Machine {
 }
 
 /// Breaks the simulated machine as a kernel's access to a bad address breaks a real one: from now
-/// on, whatever needs a context answers `code`, on every context and every thread, and no new
-/// context can be had. Only a new process helps: there is no way back, and `CUDA_SUCCESS`, which
+/// on, whatever needs a context answers `code`, on every context and every thread, no new context
+/// can be had, and work that is in flight stops. Only a new process helps: there is no way back, and `CUDA_SUCCESS`, which
 /// is nothing to break a machine with, is ignored.
 ///
 /// ```no_run
@@ -324,6 +325,7 @@ impl Machine {
 pub fn corrupt(code: CUresult) {
     if !code.is_success() {
         CORRUPTED.store(code.0, Ordering::Release);
+        engine::stop();
     }
 }
 

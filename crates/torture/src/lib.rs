@@ -33,6 +33,6 @@ mod wrong;
 
 pub use options::Options;
 pub use program::Program;
-pub use run::{Outcome, run, run_with};
+pub use run::{Outcome, free_bytes, run, run_with};
 pub use step::{Action, End, Make, Step, Task, What, Work, size};
 pub use text::{report_json, setting};

@@ -99,7 +99,12 @@ pub fn run_with(program: &Program, options: &Options) -> Outcome {
     if let Err(Wrong(what)) = begin(&mut world) {
         panic!("at the beginning: {what}");
     }
+    let trace = std::env::var_os("CUGUARD_TORTURE_TRACE").is_some();
     for (number, step) in program.steps.iter().enumerate() {
+        if trace {
+            // For programs that end the process.
+            eprintln!("step {number}, {step:?}");
+        }
         let result;
         (world, result) = do_step(world, *step);
         match result {
@@ -114,8 +119,10 @@ pub fn run_with(program: &Program, options: &Options) -> Outcome {
     }
     let outcome =
         finish(&mut world, program.end).unwrap_or_else(|Wrong(what)| panic!("at the end: {what}"));
+    // A real driver keeps memory of its own back and returns it when it likes.
+    let exact = world.simulated && spare::is_empty();
     drop(world);
-    if spare::is_empty() {
+    if exact {
         assert_eq!(free_bytes(), before.free, "bytes free on the device");
     }
     outcome
@@ -143,7 +150,12 @@ fn before(options: &Options) -> Before {
 }
 
 /// Bytes free on the device, in the driver's own figures.
-fn free_bytes() -> u64 {
+///
+/// # Panics
+///
+/// Where the driver does not tell.
+#[must_use]
+pub fn free_bytes() -> u64 {
     // Pools give back what is not in use when somebody waits.
     OBSERVER
         .synchronize()
@@ -269,15 +281,15 @@ impl World {
                 reclaim,
             } => {
                 let open = self.places.iter().filter(|place| place.context.is_some());
-                if open.count() >= MOST_CONTEXTS {
+                if open.count() >= MOST_CONTEXTS || self.spares_contexts() {
                     return Ok(());
                 }
                 let level = level(byte, &self.options);
                 self.open(own, level, reclaim)
             }
             Action::End { context, close } => match self.pick_context(context) {
-                Some(place) => self.end(place, close),
-                None => Ok(()),
+                Some(place) if !self.spares_contexts() => self.end(place, close),
+                _ => Ok(()),
             },
         }
     }

@@ -135,7 +135,9 @@ impl World {
         };
         let place = self.things[stream].context;
         if let End::Close(after) = end
-            && (!self.is_open(place) || self.things.iter().any(|t| self.would_be_lost(t, place)))
+            && (!self.is_open(place)
+                || self.spares_contexts()
+                || self.things.iter().any(|t| self.would_be_lost(t, place)))
         {
             end = End::Panic(after);
         }

@@ -132,6 +132,12 @@ impl World {
         self.pick(number, |thing| thing.kind == Kind::Stream)
     }
 
+    /// On a real GPU a context takes a third of a second, so most steps that make or end one do
+    /// nothing.
+    pub fn spares_contexts(&self) -> bool {
+        !self.simulated && !self.outcome.steps.is_multiple_of(16)
+    }
+
     pub fn context_of(&self, thing: &Thing) -> Option<&Context> {
         self.places[thing.context].context.as_ref()
     }

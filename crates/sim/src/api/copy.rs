@@ -7,6 +7,7 @@ use cuguard_sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
 
 use super::check;
 use crate::area::{Area, Shape};
+use crate::engine;
 use crate::handle::{self, Id, Kind};
 use crate::lock::{Guard, lock};
 use crate::machine::{Answer, Machine};
@@ -99,7 +100,7 @@ pub(super) fn copy_on(stream: CUstream, plan: impl Planner) -> Answer {
         }
     }
     let to_pageable = plan.to_pageable;
-    let run = Box::new(move || plan.run());
+    let run = Box::new(move || engine::run(|| plan.run()));
     let number = machine.submit(stream, None, Some(run), None)?;
     if to_pageable {
         drop(wait_for_work(machine, stream, number));

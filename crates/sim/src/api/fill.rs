@@ -4,6 +4,7 @@ use cuguard_sys::{CUdeviceptr, CUresult, CUstream};
 
 use super::valid;
 use crate::area::{Area, Shape};
+use crate::engine;
 use crate::handle::Id;
 use crate::lock::lock;
 use crate::machine::{Answer, Machine};
@@ -88,7 +89,7 @@ fn fill_on(stream: CUstream, target: Target, pattern: &[u8]) -> Answer {
         return Ok(());
     };
     let pattern = pattern.to_vec();
-    let run = Box::new(move || run(area, &pattern));
+    let run = Box::new(move || engine::run(|| run(area, &pattern)));
     machine.submit(stream, None, Some(run), None).map(drop)
 }
 

@@ -1,0 +1,47 @@
+//! A pool that goes before the memory that was taken from it, and the pool that comes after it. A
+//! random program ended in a crash of a real driver there: `cuMemAllocFromPoolAsync` on a new pool,
+//! after a pool was destroyed with a block still in use and the block freed on the same stream.
+
+use cuguard::{Context, DeviceBuffer, MemoryPool, Result, Stream};
+
+/// `settle`: the stream is waited for after each free.
+fn pools_come_and_go(context: &Context, settle: bool) -> Result<()> {
+    let stream = Stream::new(context)?;
+    for _ in 0..20 {
+        let pool = MemoryPool::new(context)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 172)?;
+        drop(pool);
+        assert_eq!(buffer.to_vec()?, [0; 172]);
+        drop(buffer);
+        if settle {
+            stream.synchronize()?;
+        }
+        // As the program did: device memory and memory of the default pool come in between.
+        drop(DeviceBuffer::<u8>::zeroed(context, 3298)?);
+        drop(DeviceBuffer::<u8>::zeroed_on(&stream, 3298)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_outlives_its_pool() -> Result<()> {
+    let context = Context::new(0)?;
+    pools_come_and_go(&context, false)?;
+    context.close()
+}
+
+#[test]
+fn memory_outlives_its_pool_and_the_stream_is_waited_for() -> Result<()> {
+    let context = Context::new(0)?;
+    pools_come_and_go(&context, true)?;
+    context.close()
+}
+
+#[test]
+fn memory_outlives_its_pool_with_the_context_current() -> Result<()> {
+    let context = Context::new(0)?;
+    let bound = context.bind()?;
+    pools_come_and_go(&context, true)?;
+    drop(bound);
+    context.close()
+}
