@@ -9,6 +9,7 @@ use cuguard_driver::sys::{CUresult, CUstream};
 
 use crate::custody::Custody;
 use crate::error::{Error, Result};
+use crate::memory::PoolCore;
 use crate::raw;
 use crate::registry::{Entry, FailedFree, Key, Kind, Record};
 use crate::stream::StreamCore;
@@ -27,6 +28,8 @@ pub(crate) enum Owner {
     Context(Arc<Custody>),
     /// The stream that stream-ordered memory is freed on. It lives as long as the memory.
     Stream(Arc<StreamCore>),
+    /// The same, and the pool that the memory is from.
+    Pool(Box<(Arc<StreamCore>, Arc<PoolCore>)>),
 }
 
 impl From<&Arc<Custody>> for Owner {
@@ -46,6 +49,7 @@ impl Owner {
         match self {
             Self::Context(custody) => custody,
             Self::Stream(core) => core.custody(),
+            Self::Pool(both) => both.0.custody(),
         }
     }
 
@@ -54,6 +58,7 @@ impl Owner {
         match self {
             Self::Context(_) => 0,
             Self::Stream(core) => core.handle().0 as u64,
+            Self::Pool(both) => both.0.handle().0 as u64,
         }
     }
 }
@@ -129,6 +134,7 @@ impl Claim {
         match &self.owner {
             Owner::Context(_) => None,
             Owner::Stream(core) => Some(core),
+            Owner::Pool(both) => Some(&both.0),
         }
     }
 

@@ -141,6 +141,11 @@ impl Custody {
             if exit::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
             }
+            if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) && pushed.is_ok()
+            {
+                // Pools come last, when their memory is really free. SAFETY: the context is current.
+                let _ = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
+            }
             stream_ordered |= key.kind == Kind::StreamOrdered;
             let (function, code) = match pushed {
                 // SAFETY: the record says that a guard owns this, and the closed gate keeps that

@@ -378,7 +378,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// as escaped, and whoever has the address must free it, or hand it to
     /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
     /// all the same, so it outlives this [`Context`] only where others hold the primary context.
-    /// The address of a buffer whose context is closed already is nobody's.
+    /// The address of a buffer whose context is closed already is nobody's. Memory of a
+    /// [`MemoryPool`](crate::MemoryPool) must be freed before the pool goes.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -1,5 +1,7 @@
 //! A memory pool of the driver's, for stream-ordered memory.
 
+use std::sync::Arc;
+
 use cuguard_driver::api;
 use cuguard_driver::sys::{
     CUmemLocation, CUmemPoolProps, CUmemoryPool, pool_attribute, virtual_memory,
@@ -7,13 +9,15 @@ use cuguard_driver::sys::{
 
 use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::key;
+use crate::custody::{Custody, key};
 use crate::error::Result;
 use crate::registry::{Entry, Kind};
 
 /// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
-/// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in). Buffers that are still in use when
-/// the pool goes stay valid.
+/// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
+///
+/// The driver's pool is destroyed when this guard and all buffers that were taken from it are gone.
+/// (A driver was seen to crash later where a pool was destroyed before its memory was freed.)
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -30,6 +34,12 @@ use crate::registry::{Entry, Kind};
 #[derive(Debug)]
 #[must_use = "what is not kept is freed at once"]
 pub struct MemoryPool {
+    core: Arc<PoolCore>,
+}
+
+/// The driver's pool, destroyed when the last that shares it goes.
+#[derive(Debug)]
+pub(crate) struct PoolCore {
     claim: Claim,
 }
 
@@ -61,23 +71,32 @@ impl MemoryPool {
             stream: 0,
         };
         let key = key(Kind::MemoryPool, pool.0 as u64);
+        let claim = Claim::new(custody.into(), key, entry);
         Ok(Self {
-            claim: Claim::new(custody.into(), key, entry),
+            core: Arc::new(PoolCore { claim }),
         })
     }
 
-    pub(crate) fn claim(&self) -> &Claim {
-        &self.claim
+    fn claim(&self) -> &Claim {
+        &self.core.claim
+    }
+
+    pub(crate) fn core(&self) -> &Arc<PoolCore> {
+        &self.core
+    }
+
+    pub(crate) fn custody(&self) -> &Arc<Custody> {
+        self.claim().custody()
     }
 
     /// The driver's handle.
     #[must_use]
     pub fn as_raw(&self) -> CUmemoryPool {
-        CUmemoryPool(self.claim.address() as usize)
+        CUmemoryPool(self.claim().address() as usize)
     }
 
     fn get(&self, operation: &'static str, attribute: u32) -> Result<u64> {
-        let entered = self.claim.custody().enter(operation)?;
+        let entered = self.custody().enter(operation)?;
         let mut value = 0_u64;
         // SAFETY: the attributes asked for here are 64 bits wide.
         let code = unsafe {
@@ -115,10 +134,7 @@ impl MemoryPool {
     ///
     /// What the driver says.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
-        let entered = self
-            .claim
-            .custody()
-            .enter("MemoryPool::set_release_threshold")?;
+        let entered = self.custody().enter("MemoryPool::set_release_threshold")?;
         let mut value = bytes;
         let attribute = pool_attribute::RELEASE_THRESHOLD;
         // SAFETY: the attribute is 64 bits wide.
@@ -134,7 +150,7 @@ impl MemoryPool {
     ///
     /// What the driver says.
     pub fn trim_to(&self, keep: usize) -> Result<()> {
-        let entered = self.claim.custody().enter("MemoryPool::trim_to")?;
+        let entered = self.custody().enter("MemoryPool::trim_to")?;
         // SAFETY: the pool is alive.
         let code = unsafe { api::cuMemPoolTrimTo(self.as_raw(), keep) };
         entered.check("cuMemPoolTrimTo", code)
@@ -143,16 +159,18 @@ impl MemoryPool {
     /// Gives the pool a name that reports show.
     #[must_use = "the pool is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.claim.name(label);
+        self.claim().name(label);
         self
     }
 
-    /// Ends the pool and tells whether the driver took it.
+    /// Ends the pool and tells whether the driver took it. A pool from which buffers are still in use
+    /// goes with the last of them; until then it stays in the registry, and this answers `Ok`.
     ///
     /// # Errors
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn close(self) -> Result<()> {
-        self.claim.close("MemoryPool::close")
+        let last = Arc::into_inner(self.core);
+        last.map_or(Ok(()), |core| core.claim.close("MemoryPool::close"))
     }
 }

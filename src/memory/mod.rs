@@ -14,5 +14,6 @@ pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
+pub(crate) use memory_pool::PoolCore;
 pub use pinned_buffer::PinnedBuffer;
 pub use registered::Registered;

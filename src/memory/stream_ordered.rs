@@ -26,7 +26,7 @@ fn take(
     type_name: &'static str,
 ) -> Result<Claim> {
     let custody = core.custody();
-    if pool.is_some_and(|pool| !Arc::ptr_eq(pool.claim().custody(), custody)) {
+    if pool.is_some_and(|pool| !Arc::ptr_eq(pool.custody(), custody)) {
         return Err(Error::WrongContext { operation });
     }
     let Some(_inside) = custody.enter_for_stream() else {
@@ -50,7 +50,10 @@ fn take(
         }
     };
     custody.check(operation, function, code, Some(bytes as u64))?;
-    let owner = Owner::from(core);
+    let owner = match pool {
+        None => Owner::from(core),
+        Some(pool) => Owner::Pool(Box::new((core.clone(), pool.core().clone()))),
+    };
     let entry = Entry {
         bytes: bytes as u64,
         type_name,

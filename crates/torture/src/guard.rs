@@ -164,6 +164,8 @@ pub struct Thing {
     pub seed: Option<u32>,
     /// The stream that it was allocated on.
     pub home: Option<u64>,
+    /// The pool that it was taken from.
+    pub pool: Option<u64>,
     /// The pinned memory of a closed context may still be the driver's.
     pub kept_by_driver: bool,
     pub forgotten: bool,

@@ -10,7 +10,7 @@ use cuguard::{
 use crate::guard::{Guard, Page, Thing, pattern, word_pattern, words};
 use crate::model::Key;
 use crate::step::{Make, What, size};
-use crate::world::{Flow, Source, World, name_label, scope_label};
+use crate::world::{Flow, Source, World, is_shared, name_label, scope_label};
 use crate::wrong::{Answer, Expected, ensure, expect};
 
 /// What was made, and what the model must know of it.
@@ -75,6 +75,7 @@ impl World {
         };
         let (id, place) = (self.things[stream].id, self.things[stream].context);
         let pool = pool.map(|pool| &self.things[pool]);
+        let pool_id = pool.map(|pool| pool.id);
         let of_one_context = pool.is_none_or(|pool| pool.context == place);
         let pool = pool.map(|pool| match &pool.guard {
             Guard::Pool(pool) => pool,
@@ -107,7 +108,12 @@ impl World {
             seed: None,
             site,
         };
-        self.take_in(place, made, make.label, Some(id), handle)
+        self.take_in(place, made, make.label, Some(id), handle)?;
+        if let Some(thing) = self.things.last_mut() {
+            // What takes no memory needs no pool.
+            thing.pool = pool_id.filter(|_| thing.key.is_some());
+        }
+        Ok(())
     }
 
     fn make_in(&mut self, place: usize, what: What, make: Make) -> Answer {
@@ -147,7 +153,7 @@ impl World {
                 stream: handle,
             };
             self.entered(place, key, bytes, type_name, source);
-            if key.0 == Kind::Stream {
+            if is_shared(key.0) {
                 self.flows.push(Flow {
                     id,
                     context: place,
@@ -163,6 +169,7 @@ impl World {
             contents: made.contents,
             seed: made.seed,
             home,
+            pool: None,
             kept_by_driver: false,
             forgotten: false,
             guard: made.guard,

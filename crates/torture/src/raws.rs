@@ -13,7 +13,10 @@ use crate::wrong::{Answer, ensure};
 impl World {
     pub fn give_away(&mut self, number: u8) -> Answer {
         let fits = |thing: &Thing| {
-            matches!(thing.guard, Guard::Bytes(_) | Guard::Words(_)) && thing.key.is_some()
+            // Memory of a pool must be freed before the pool goes, which nobody would see to.
+            matches!(thing.guard, Guard::Bytes(_) | Guard::Words(_))
+                && thing.key.is_some()
+                && thing.pool.is_none()
         };
         let Some(at) = self.pick(number, fits) else {
             return Ok(());
@@ -121,6 +124,7 @@ impl World {
             contents: raw.contents,
             seed: raw.seed,
             home: home.map(|(id, _)| id),
+            pool: None,
             kept_by_driver: false,
             forgotten: false,
             guard,

@@ -45,7 +45,12 @@ pub struct Source {
     pub stream: u64,
 }
 
-/// A stream of the driver's, which lives as long as its guard and the memory on it.
+/// Whether it lives as long as its guard and the memory that came from it.
+pub fn is_shared(kind: Kind) -> bool {
+    matches!(kind, Kind::Stream | Kind::MemoryPool)
+}
+
+/// A stream or a pool of the driver's, which lives as long as its guard and the memory from it.
 #[derive(Debug)]
 pub struct Flow {
     pub id: u64,
@@ -281,7 +286,7 @@ impl World {
     pub fn left(&mut self, context: usize, key: Option<Key>) {
         if let Some(key) = key
             && self.is_open(context)
-            && key.0 != Kind::Stream
+            && !is_shared(key.0)
         {
             self.places[context].registry.remove(key);
             self.driver.alive.remove(&key);
@@ -289,13 +294,14 @@ impl World {
         self.settle_flows();
     }
 
-    /// Streams go when nobody holds them any more.
+    /// Streams and pools go when nobody holds them any more.
     pub fn settle_flows(&mut self) {
         let things = &self.things;
         let held = |flow: &Flow| {
+            let id = Some(flow.id);
             things
                 .iter()
-                .any(|thing| thing.id == flow.id || thing.home == Some(flow.id))
+                .any(|thing| thing.id == flow.id || thing.home == id || thing.pool == id)
         };
         let gone: Vec<_> = self.flows.extract_if(.., |flow| !held(flow)).collect();
         for flow in gone {
@@ -313,8 +319,12 @@ impl World {
             self.left(thing.context, thing.key);
             return Ok(());
         }
-        let shared = thing.kind == Kind::Stream
-            && self.things.iter().any(|other| other.home == Some(thing.id));
+        let id = Some(thing.id);
+        let shared = is_shared(thing.kind)
+            && self
+                .things
+                .iter()
+                .any(|other| other.home == id || other.pool == id);
         let open = self.is_open(thing.context) || thing.key.is_none() || shared;
         let expected = match &thing.guard {
             // The vector comes back also where the context has let go of it.
