@@ -1,0 +1,327 @@
+//! Whole scenarios on a driver that refuses: the first call fails, then the second, and so on until
+//! the scenario passes; once, and from then on for good; with several errors.
+//!
+//! Whatever happens: no panic, no use of what is gone (the simulation looks), an error that names
+//! the operation, and nothing lost: what is still in the driver afterwards is in the report.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use cuguard::driver::sys::CUresult;
+use cuguard::sim::{self, Counters, Fault};
+use cuguard::{
+    Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, PinnedBuffer, Registered,
+    ReportSettings, Result, Stream,
+};
+use support::*;
+
+type Scenario = fn(&ReportSettings) -> Result<()>;
+
+const SCENARIOS: [(&str, Scenario); 6] = [
+    ("memory", memory),
+    ("streams", streams),
+    ("pools", pools),
+    ("an own context", own_context),
+    ("given away", given_away),
+    ("forgotten", forgotten),
+];
+
+fn primary(settings: &ReportSettings) -> Result<Context> {
+    Context::builder().report(settings.clone()).build()
+}
+
+fn memory(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let mut buffer = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?.named("memory");
+    buffer.copy_from_slice(&[2; 1000])?;
+    assert_eq!(buffer.to_vec()?, [2; 1000]);
+    let boxed = DeviceBox::new(&context, &7_u64)?;
+    let mut managed = ManagedBuffer::<u16>::zeroed(&context, 100)?;
+    managed.as_mut_slice(&context)?[0] = 1;
+    let pinned = PinnedBuffer::<u8>::zeroed(&context, 5000)?;
+    let registered = Registered::new(&context, vec![0_u8; 5000])?;
+    context.memory()?;
+    boxed.close()?;
+    pinned.close()?;
+    registered.into_vec()?;
+    drop((buffer, managed));
+    context.close()
+}
+
+fn streams(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let event = Event::new(&context)?;
+    let source = PinnedBuffer::from_slice(&context, &[3_u8; 1000])?;
+    let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    let (mut a, mut b) = (
+        DeviceBuffer::<u8>::zeroed(&context, 1000)?,
+        DeviceBuffer::<u8>::zeroed_on(&other, 1000)?,
+    );
+    one.scope(|s| {
+        let (mut a, mut b) = (s.bind_mut(&mut a)?, s.bind_mut(&mut b)?);
+        s.upload(&mut a, &s.bind_host(&source))?;
+        s.copy(&mut b, &a)?;
+        s.record(&event)?;
+        s.download(&b, &mut s.bind_host_mut(&mut target))
+    })?;
+    assert_eq!(*target, [3; 1000]);
+    other.wait_for(&event)?;
+    b.used_on(&one)?;
+    b.close()?;
+    event.close()?;
+    drop((one, other, a));
+    context.synchronize()?;
+    context.close()
+}
+
+fn pools(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let pool = MemoryPool::new(&context)?;
+    pool.set_release_threshold(1 << 20)?;
+    let buffers = [
+        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3 << 20)?,
+    ];
+    drop(pool);
+    assert_eq!(buffers[0].to_vec()?, [0; 1000]);
+    drop(buffers);
+    stream.close()?;
+    context.close()
+}
+
+fn own_context(settings: &ReportSettings) -> Result<()> {
+    let context = Context::builder().own().report(settings.clone()).build()?;
+    let current = context.bind()?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+    drop(current);
+    // On another thread, where no context is current.
+    std::thread::scope(|scope| scope.spawn(|| drop(buffer)).join()).expect("a drop never panics");
+    context.close()
+}
+
+fn given_away(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let plain = DeviceBuffer::from_slice(&context, &[5_u8; 100])?.into_raw();
+    // SAFETY: the address and the length of a buffer of this context, given away above.
+    let plain = unsafe { DeviceBuffer::<u8>::from_raw(&context, plain, 100) };
+    let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?.into_raw();
+    // SAFETY: the same, on the same stream.
+    let ordered = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, ordered, 100) };
+    assert_eq!(plain.to_vec()?, [5; 100]);
+    drop((plain, ordered));
+    context.close()
+}
+
+fn forgotten(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
+    std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?);
+    std::mem::forget(PinnedBuffer::<u8>::zeroed(&context, 1000)?);
+    std::mem::forget(Event::new(&context)?);
+    std::mem::forget(MemoryPool::new(&context)?);
+    std::mem::forget(stream);
+    context.close()
+}
+
+/// What is alive in the driver, without how often what was called.
+fn alive() -> Counters {
+    let mut counters = sim::counters();
+    counters.calls.clear();
+    counters
+}
+
+/// Whether there is more in the driver than before.
+fn left(before: &Counters, after: &Counters) -> bool {
+    after.contexts > before.contexts
+        || after.streams > before.streams
+        || after.events > before.events
+        || after.pools > before.pools
+        || after.allocations().count > before.allocations().count
+        || after.registered.count > before.registered.count
+}
+
+/// One attempt, with a fault in it. Answers whether the fault was met.
+fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
+    let _ = std::fs::remove_file(file);
+    let settings = ReportSettings::text()
+        .file(file.to_str().expect("text"))
+        .expect("a path");
+    let before = alive();
+    let what = format!("{name}: {fault:?}");
+    let injected = sim::inject(fault).unwrap();
+    // On a thread of its own: what a refused pop leaves current goes with it.
+    let result = std::thread::scope(|scope| {
+        let run = || catch_unwind(AssertUnwindSafe(|| scenario(&settings)));
+        scope.spawn(run).join()
+    });
+    sim::clear_faults();
+    let result = result
+        .unwrap()
+        .unwrap_or_else(|_| panic!("{what}: a panic"));
+    if let Err(error) = &result {
+        assert!(error.to_string().contains("::"), "{what}: {error}");
+    }
+    // Work that was in flight when the fault was cleared ends, and holds memory until then.
+    settle();
+    let after = alive();
+    assert_eq!(
+        after.misuses,
+        before.misuses,
+        "{what}: {:?}",
+        sim::misuses()
+    );
+    if left(&before, &after) {
+        let report = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(
+            report.contains("could not free") || report.contains("not given back"),
+            "{what}: {before:#?}\n{after:#?}\n{report}\n{result:?}"
+        );
+    }
+    if injected.fired() == 0 {
+        result.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(!left(&before, &after), "{what}: {before:?} {after:?}");
+    }
+    injected.fired() != 0
+}
+
+/// Waits for all that the driver has under way, in whatever context.
+fn settle() {
+    if let Ok(context) = Context::builder().report(ReportSettings::off()).build() {
+        let _ = context.synchronize();
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("cuguard-{name}-{}.txt", std::process::id()))
+}
+
+/// Contexts that the faults leave behind must not fill the device.
+fn small_contexts() {
+    let _ = sim::configure(sim::Config::new().context_cost(1 << 20));
+}
+
+fn every_call(mode: &str, codes: &[CUresult], fault: impl Fn(u64, CUresult) -> Fault) {
+    small_contexts();
+    let file = scratch(mode);
+    let mut faults = 0_u64;
+    for (name, scenario) in SCENARIOS {
+        for code in codes {
+            for call in 1.. {
+                assert!(call < 500, "{name} never ends");
+                if !attempt(name, scenario, fault(call, *code), &file) {
+                    break;
+                }
+                faults += 1;
+            }
+        }
+    }
+    let _ = std::fs::remove_file(file);
+    // What the harness keeps to itself when a test passes is wanted here.
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{mode}: {faults} faults injected");
+    assert!(faults > 500);
+}
+
+#[test]
+fn each_call_refused_once() {
+    if !simulated("each_call_refused_once") {
+        return;
+    }
+    let _turn = turn();
+    let codes = [
+        CUresult::UNKNOWN,
+        CUresult::OUT_OF_MEMORY,
+        CUresult::INVALID_VALUE,
+        CUresult::ILLEGAL_ADDRESS,
+        CUresult::NOT_READY,
+        CUresult(54_321),
+    ];
+    every_call("once", &codes, |call, code| {
+        Fault::nth_call(call).answering(code)
+    });
+}
+
+/// From one call on nothing works any more, as on a device that is lost.
+#[test]
+fn each_call_refused_and_all_after_it() {
+    if !simulated("each_call_refused_and_all_after_it") {
+        return;
+    }
+    let _turn = turn();
+    let codes = [
+        CUresult::UNKNOWN,
+        CUresult::ILLEGAL_ADDRESS,
+        CUresult::CONTEXT_IS_DESTROYED,
+    ];
+    every_call("for good", &codes, |call, code| {
+        Fault::nth_call(call).answering(code).sticky()
+    });
+}
+
+/// Memory runs out at every allocation in turn.
+#[test]
+fn out_of_memory_at_every_allocation() {
+    if !simulated("out_of_memory_at_every_allocation") {
+        return;
+    }
+    let _turn = turn();
+    small_contexts();
+    let file = scratch("memory");
+    for (name, scenario) in SCENARIOS {
+        // In steps that are smaller than any of the blocks.
+        let mut bytes = 0;
+        while attempt(name, scenario, Fault::after_bytes(bytes).sticky(), &file) {
+            bytes += 90;
+            if bytes > 20_000 {
+                bytes += 100_000;
+            }
+        }
+        assert!(bytes > 0, "{name}");
+    }
+    let _ = std::fs::remove_file(file);
+}
+
+/// The device stops in the middle of its work: guards still drop, nothing that was refused counts
+/// as freed, and the report says what happened and that only a new process helps.
+#[test]
+fn a_device_that_breaks_in_the_middle() {
+    const TEST: &str = "a_device_that_breaks_in_the_middle";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let context = Context::new(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
+        let result = stream.scope(|s| {
+            s.fill(&mut s.bind_mut(&mut buffer)?, 1)?;
+            sim::corrupt(CUresult::ILLEGAL_ADDRESS);
+            Ok(())
+        });
+        let code = result.unwrap_err().code();
+        assert_eq!(code, Some(CUresult::ILLEGAL_ADDRESS));
+        drop((buffer, stream));
+        assert!(context.close().is_err());
+        let again = Context::new(0).unwrap_err();
+        assert_eq!(again.code(), Some(CUresult::ILLEGAL_ADDRESS));
+        return;
+    }
+    let output = child(TEST, "child", &[("LEAK_REPORT", "1,exitcode=23")]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(23), "{err}");
+    for words in [
+        "CUDA_ERROR_ILLEGAL_ADDRESS (700), first answered by cuStreamSynchronize in Stream::scope",
+        "only a new process helps",
+        "could not free 1000 B in 1 allocation of device memory",
+        "could not free 1 stream",
+        "2 frees failed",
+    ] {
+        assert!(err.contains(words), "{words}\n{err}");
+    }
+}
