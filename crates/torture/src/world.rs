@@ -190,9 +190,12 @@ impl World {
     pub fn would_be_lost(&self, thing: &Thing, place: usize) -> bool {
         let Some(key) = thing.key else { return false };
         let at = &self.places[place];
+        let lost = |key: Key| !(at.reclaim && at.registry.is_recorded(key));
+        // Memory may be the last to hold its pool.
+        let pool = self.flows.iter().find(|flow| Some(flow.id) == thing.pool);
         thing.context == place
             && outlives_contexts(thing.kind)
-            && !(at.reclaim && at.registry.is_recorded(key))
+            && (lost(key) || pool.is_some_and(|pool| lost(pool.key)))
     }
 
     /// Ends a context. First saves what would be lost for good.
