@@ -94,7 +94,11 @@ impl Claim {
     pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
         Self {
             owner,
-            key: Key { kind, address: 0 },
+            key: Key {
+                kind,
+                lane: 0,
+                address: 0,
+            },
             bytes: 0,
             done: true,
         }
@@ -103,9 +107,9 @@ impl Claim {
     /// Takes back what [`give_away`](Self::give_away) gave, or adopts what somebody else made.
     #[track_caller]
     pub(crate) fn take_back(owner: Owner, key: Key, entry: Entry) -> Self {
-        if !owner.custody().registry.recapture(key) {
+        let Some(key) = owner.custody().registry.recapture(key) else {
             return Self::new(owner, key, entry);
-        }
+        };
         Self {
             owner,
             key,

@@ -288,5 +288,5 @@ pub(crate) fn log_error(what: &dyn fmt::Display) {
 
 /// The address of a thing for the registry.
 pub(crate) fn key(kind: Kind, address: u64) -> Key {
-    Key { kind, address }
+    Key::new(kind, address)
 }

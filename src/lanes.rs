@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::exit;
 
 /// How many threads have a lane of their own.
-pub(crate) const LANES: usize = 64;
+pub(crate) const LANES: usize = 32;
 
 /// The lane of all other threads.
 const SHARED: usize = LANES;

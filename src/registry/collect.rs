@@ -343,7 +343,11 @@ mod tests {
     };
 
     fn key(kind: Kind, address: u64) -> Key {
-        Key { kind, address }
+        Key {
+            kind,
+            lane: 0,
+            address,
+        }
     }
 
     fn entry(bytes: u64, type_name: &'static str) -> Entry {

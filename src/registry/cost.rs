@@ -11,6 +11,7 @@ use crate::report::ReportSettings;
 fn key(address: u64) -> Key {
     Key {
         kind: Kind::Device,
+        lane: 0,
         address,
     }
 }

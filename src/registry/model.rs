@@ -44,6 +44,7 @@ fn key(byte: u8) -> Key {
     let kind = Kind::ALL[usize::from(byte) % Kind::COUNT];
     Key {
         kind,
+        lane: 0,
         address: u64::from(byte / 16) + 1,
     }
 }
@@ -109,8 +110,8 @@ fn run(steps: &[Step]) {
                 let thing = model
                     .things
                     .get_mut(&key(*byte))
-                    .filter(|thing| thing.recorded);
-                assert_eq!(registry.recapture(key(*byte)), thing.is_some());
+                    .filter(|thing| thing.escaped);
+                assert_eq!(registry.recapture(key(*byte)).is_some(), thing.is_some());
                 if let Some(thing) = thing {
                     thing.escaped = false;
                 }

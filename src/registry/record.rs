@@ -1,19 +1,23 @@
 //! What is kept of one thing: what it is found by, what the guard knows of it, and the record.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::Location;
 use std::time::Duration;
 
 use super::caller;
 use super::kind::{Kind, Level};
-use super::names::{self, NameId};
+use super::names::{self, Mix, NameId};
 use super::place::{self, PlaceId};
+use crate::lanes;
 
 /// What a record is found by. The kind belongs to it: a stream's handle may have the same number
-/// as an address in device memory.
+/// as an address in device memory. So does the lane: a thread finds the records that it made itself
+/// in a part of the table that no other thread touches, as long as each frees its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) kind: Kind,
+    /// The [lane](crate::lanes) of the thread that made the record.
+    pub(crate) lane: u8,
     /// An address, or the number of a handle.
     pub(crate) address: u64,
 }
@@ -22,6 +26,64 @@ impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Addresses have nothing in their highest bits, so one word can carry both.
         state.write_u64(self.address.rotate_left(4) ^ self.kind.index() as u64);
+        state.write_u8(self.lane);
+    }
+}
+
+impl Key {
+    /// The key of what the calling thread just made.
+    pub(crate) fn new(kind: Kind, address: u64) -> Self {
+        Self {
+            kind,
+            // Those who share a lane go with the first.
+            lane: (lanes::lane() % lanes::LANES) as u8,
+            address,
+        }
+    }
+
+    /// The same thing, whoever made it.
+    pub(super) fn of_anyone(self) -> Self {
+        Self { lane: 0, ..self }
+    }
+}
+
+/// Puts the records of a lane into shards of its own.
+///
+/// `DashMap` picks the shard by the bits below the highest seven, which the table within the shard
+/// uses. The first five of them are the lane's here, the rest comes from the address, so that a lane
+/// has two shards.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ByLane {
+    hash: Mix,
+    lane: u8,
+}
+
+pub(super) type BuildByLane = BuildHasherDefault<ByLane>;
+
+/// How many shards that makes: two for each lane.
+pub(super) const LANE_SHARDS: usize = 2 * lanes::LANES;
+
+const LANE_BITS: u32 = lanes::LANES.trailing_zeros();
+const LANE_SHIFT: u32 = 64 - 7 - LANE_BITS;
+const LANE_MASK: u64 = (lanes::LANES as u64 - 1) << LANE_SHIFT;
+const _: () = assert!(lanes::LANES.is_power_of_two());
+
+impl Hasher for ByLane {
+    fn finish(&self) -> u64 {
+        let lane = u64::from(self.lane) << LANE_SHIFT;
+        self.hash.finish() & !LANE_MASK | lane
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.hash.write(bytes);
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.hash.write_u64(word);
+    }
+
+    fn write_u8(&mut self, lane: u8) {
+        self.lane = lane;
     }
 }
 
@@ -174,7 +236,7 @@ pub(super) fn place_of(
 mod tests {
     use std::panic::Location;
 
-    use super::{Entry, FailedFree, Key, Record, place_of};
+    use super::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
     use crate::registry::in_label;
     use crate::registry::kind::{Kind, Level};
     use crate::registry::{names, place};
@@ -204,6 +266,34 @@ mod tests {
         assert_eq!(record.born(), born);
     }
 
+    /// A thread that holds a record of one lane holds up nobody who works in another: with each
+    /// key held in turn, keys of its own lane are locked now and then, those of others never.
+    #[test]
+    fn each_lane_has_shards_of_its_own() {
+        let map: dashmap::DashMap<Key, (), BuildByLane> =
+            dashmap::DashMap::with_hasher_and_shard_amount(BuildByLane::default(), LANE_SHARDS);
+        let key = |lane, address: u64| Key {
+            kind: Kind::Device,
+            lane,
+            address: 0x7f00_0000_0000 + address * 512,
+        };
+        let lanes = crate::lanes::LANES as u8;
+        let mut locked = 0;
+        for lane in 0..lanes {
+            for address in 0..8 {
+                let _held = map.entry(key(lane, address));
+                for other in 0..lanes {
+                    let is_locked = map.try_get(&key(other, 100)).is_locked();
+                    assert!(!is_locked || other == lane, "{lane} and {other}");
+                    locked += u32::from(is_locked);
+                }
+            }
+        }
+        // Two shards a lane.
+        let tried = u32::from(lanes) * 8;
+        assert!((tried / 4..=tried * 3 / 4).contains(&locked), "{locked}");
+    }
+
     #[test]
     fn an_unknown_record_has_a_size_only() {
         let record = Record::unknown(12);
@@ -218,6 +308,7 @@ mod tests {
     fn a_failed_free_keeps_the_stack_that_wanted_to_free() {
         let key = Key {
             kind: Kind::Device,
+            lane: 0,
             address: 0x1000,
         };
         let failed = FailedFree::new(key, 5, None, "cuMemFree", 1, "CUDA_ERROR_INVALID_VALUE");

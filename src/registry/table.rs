@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dashmap::DashMap;
@@ -12,11 +12,14 @@ use dashmap::mapref::entry::Entry as Slot;
 use super::collect::{self, How};
 use super::counters::{Amount, Counters, Totals};
 use super::kind::{Kind, Level};
-use super::names::{self, BuildMix, SHARDS, mix};
+use super::names::{self, BuildMix, mix};
 use super::place::MAX_DEPTH;
-use super::record::{Entry, FailedFree, Key, Record, place_of};
+use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
 use super::snapshot::{About, FailedFreeGroup, Refusal, Snapshot};
 use crate::lanes::lane;
+
+/// Few things are given away.
+const STRAY_SHARDS: usize = 4;
 
 /// What is alive in one context.
 ///
@@ -25,7 +28,12 @@ use crate::lanes::lane;
 /// the driver allocated, take out before the driver frees) keeps that true when the driver gives an
 /// address out again.
 pub(crate) struct Registry {
-    records: DashMap<Key, Record, BuildMix>,
+    records: DashMap<Key, Record, BuildByLane>,
+    /// What was given away, with the lane that its record is in. Whoever brings it back does not
+    /// know that.
+    strays: DashMap<Key, u8, BuildMix>,
+    /// How many of them there are: mostly none, and then nobody looks.
+    stray_count: AtomicUsize,
     counters: Counters,
     failed: Mutex<Vec<FailedFree>>,
     late: Mutex<[Amount; Kind::COUNT]>,
@@ -59,7 +67,9 @@ impl Registry {
         // The clock starts before the first record.
         super::caller::now();
         Self {
-            records: DashMap::with_hasher_and_shard_amount(BuildMix::default(), SHARDS),
+            records: DashMap::with_hasher_and_shard_amount(BuildByLane::default(), LANE_SHARDS),
+            strays: DashMap::with_hasher_and_shard_amount(BuildMix::default(), STRAY_SHARDS),
+            stray_count: AtomicUsize::new(0),
             counters: Counters::default(),
             failed: Mutex::default(),
             late: Mutex::default(),
@@ -101,12 +111,14 @@ impl Registry {
     /// [`insert`](Self::insert) for a caller that knows the line itself.
     pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
+        if self.stray_count.load(Relaxed) != 0
+            && let Some(stray) = self.find_stray(key)
+        {
+            self.forget(stray);
+        }
         let level = self.level();
         if level == Level::Counts || !self.is_sampled(nth) {
             set(&self.ever_unrecorded);
-            if self.ever_recorded.load(Relaxed) {
-                self.forget(key);
-            }
             return;
         }
         set(&self.ever_recorded);
@@ -114,6 +126,13 @@ impl Registry {
         if let Some(old) = self.records.insert(key, record) {
             self.counters.sub(key.kind, old.bytes());
         }
+    }
+
+    /// The whole key of what was given away, which is then no longer known as such.
+    fn find_stray(&self, key: Key) -> Option<Key> {
+        let (_, lane) = self.strays.remove(&key.of_anyone())?;
+        self.stray_count.fetch_sub(1, Relaxed);
+        Some(Key { lane, ..key })
     }
 
     /// Takes out a record that is known to be of something that is gone.
@@ -142,27 +161,26 @@ impl Registry {
     /// Marks as escaped what a guard gives away. What has no record gets one now, with nothing but
     /// its size, so that it is known when it comes back and is not taken for a leak.
     pub(crate) fn escape(&self, key: Key, bytes: u64) {
-        let mut record = match self.records.entry(key) {
-            Slot::Occupied(mut slot) => {
-                slot.get_mut().set_escaped(true);
-                return;
-            }
+        match self.records.entry(key) {
+            Slot::Occupied(mut slot) => slot.get_mut().set_escaped(true),
             Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => return,
-            Slot::Vacant(slot) => slot.insert(Record::unknown(bytes)),
-        };
-        record.set_escaped(true);
-        set(&self.ever_recorded);
+            Slot::Vacant(slot) => {
+                let mut record = slot.insert(Record::unknown(bytes));
+                record.set_escaped(true);
+                set(&self.ever_recorded);
+            }
+        }
+        if self.strays.insert(key.of_anyone(), key.lane).is_none() {
+            self.stray_count.fetch_add(1, Relaxed);
+        }
     }
 
-    /// Takes back what was given away: it has an owner again. False for what is not known here.
-    pub(crate) fn recapture(&self, key: Key) -> bool {
-        match self.records.get_mut(&key) {
-            Some(mut record) => {
-                record.set_escaped(false);
-                true
-            }
-            None => false,
-        }
+    /// Takes back what was given away: it has an owner again, under the key that it had. `None` for
+    /// what is not known here.
+    pub(crate) fn recapture(&self, key: Key) -> Option<Key> {
+        let key = self.find_stray(key)?;
+        self.records.get_mut(&key)?.set_escaped(false);
+        Some(key)
     }
 
     /// Gives one thing a name, in addition to the label scope that it was made in. The last name
@@ -303,6 +321,7 @@ mod tests {
     fn key(address: u64) -> Key {
         Key {
             kind: Kind::Device,
+            lane: 0,
             address,
         }
     }
@@ -334,6 +353,7 @@ mod tests {
         registry.insert(
             Key {
                 kind: Kind::Stream,
+                lane: 0,
                 address: 1,
             },
             entry(0),
@@ -343,6 +363,7 @@ mod tests {
                 .remove(
                     Key {
                         kind: Kind::Event,
+                        lane: 0,
                         address: 1
                     },
                     0
@@ -452,8 +473,8 @@ mod tests {
             registry.escape(key(1), 10);
             assert_eq!(registry.live(), Amount::new(1, 10));
             assert!(registry.drain().is_empty());
-            assert!(!registry.recapture(key(2)));
-            assert!(registry.recapture(key(1)));
+            assert!(registry.recapture(key(2)).is_none());
+            assert!(registry.recapture(key(1)).is_some());
             let record = registry.remove(key(1), 10).unwrap();
             assert_eq!((record.bytes(), registry.live()), (10, Amount::default()));
         }
@@ -491,7 +512,14 @@ mod tests {
             Kind::Device,
         ];
         for (address, kind) in (1..).zip(kinds) {
-            registry.insert(Key { kind, address }, entry(0));
+            registry.insert(
+                Key {
+                    kind,
+                    lane: 0,
+                    address,
+                },
+                entry(0),
+            );
         }
         let order: Vec<u64> = registry
             .drain()

@@ -138,6 +138,7 @@ mod tests {
         registry.insert(
             Key {
                 kind: Kind::Device,
+                lane: 0,
                 address,
             },
             Entry {
@@ -165,6 +166,7 @@ mod tests {
             registry.remove(
                 Key {
                     kind: Kind::Device,
+                    lane: 0,
                     address: 2,
                 },
                 20,
@@ -195,12 +197,13 @@ mod tests {
         let registry = Registry::new(Level::Sites, 32);
         let key = Key {
             kind: Kind::Device,
+            lane: 0,
             address: 1,
         };
         insert(&registry, 1, 10);
         registry.escape(key, 10);
         let checkpoint = Checkpoint::new(snapshot(&registry));
-        assert!(registry.recapture(key));
+        assert!(registry.recapture(key).is_some());
         checkpoint.assert_clean(&snapshot(&registry));
     }
 
@@ -211,6 +214,7 @@ mod tests {
         insert(&registry, 1, 10);
         let key = Key {
             kind: Kind::Event,
+            lane: 0,
             address: 9,
         };
         let failed = FailedFree::new(

@@ -221,6 +221,7 @@ mod tests {
         fn expected_to_leak(registry: &Registry) {
             let key = Key {
                 kind: Kind::Device,
+                lane: 0,
                 address: 1,
             };
             registry.insert(
@@ -254,7 +255,14 @@ mod tests {
                 type_name: "u8",
                 stream: 0,
             };
-            registry.insert(Key { kind, address }, entry);
+            registry.insert(
+                Key {
+                    kind,
+                    lane: 0,
+                    address,
+                },
+                entry,
+            );
             std::hint::black_box(address)
         }
         let registry = Registry::new(Level::Stacks, 32);
@@ -262,6 +270,7 @@ mod tests {
         registry.insert(
             Key {
                 kind: Kind::Device,
+                lane: 0,
                 address: 3,
             },
             Entry {
@@ -302,6 +311,7 @@ mod tests {
         fn one_site(registry: &Registry, address: u64) {
             let key = Key {
                 kind: Kind::Device,
+                lane: 0,
                 address,
             };
             registry.insert(
