@@ -34,6 +34,8 @@ mod place;
 mod record;
 mod snapshot;
 mod table;
+#[cfg(test)]
+mod table_tests;
 
 pub use caller::{LabelScope, in_label};
 pub use counters::{Amount, Totals};
