@@ -130,7 +130,6 @@ impl Stream {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// The stream of this scope.
-    #[must_use]
     pub fn stream(&self) -> &'env Stream {
         self.stream
     }

@@ -70,8 +70,8 @@ impl StreamCore {
                     entered.check("cuStreamWaitEvent", code)
                 })
         };
-        // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
         let key = key(Kind::Event, event.0 as u64);
+        // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
         let code = unsafe { raw::free(key, CUstream::NULL) };
         let function = raw::function(Kind::Event);
         if !code.is_success() {

@@ -38,7 +38,10 @@ Sections, all of them by default:
     --test    a short run that only shows that it works
     --help    this text";
 
-const SECTIONS: [(&str, fn(bool) -> Outcome); 6] = [
+/// Measures, shortly or well, and prints.
+type Section = fn(bool) -> Outcome;
+
+const SECTIONS: [(&str, Section); 6] = [
     ("pair", pairs::pair),
     ("churn", pairs::churn),
     ("depth", stacks::depth),

@@ -70,13 +70,11 @@ impl<T: DeviceCopy> DeviceBox<T> {
     }
 
     /// The box as a buffer of one value.
-    #[must_use]
     pub fn as_buffer(&self) -> &DeviceBuffer<T> {
         &self.buffer
     }
 
     /// The box as a buffer of one value, to be written to.
-    #[must_use]
     pub fn as_buffer_mut(&mut self) -> &mut DeviceBuffer<T> {
         &mut self.buffer
     }

@@ -10,6 +10,7 @@ use super::kind::{Kind, Level};
 use super::names::{self, BuildMix, NameId};
 use super::place::{self, PlaceId};
 use super::record::{FailedFree, Key, Record};
+use super::scale::{Scale, Scales};
 use super::snapshot::{About, FailedFreeGroup, Group, LateDrops, Origin, Snapshot};
 
 /// What the records of a group have in common, in numbers.
@@ -48,39 +49,6 @@ pub(super) struct How {
 #[derive(Default)]
 pub(super) struct Groups {
     piles: HashMap<Common, Pile, BuildMix>,
-}
-
-/// What the samples of one kind stand for: all that is alive of it, over what they met. The totals
-/// are known exactly, so the groups of a kind come to just that, but for what rounding takes.
-#[derive(Clone, Copy)]
-struct Scale {
-    all: Amount,
-    met: Amount,
-}
-
-/// By kind.
-type Scales = [Scale; Kind::COUNT];
-
-impl Default for Scale {
-    /// Everything stands for itself.
-    fn default() -> Self {
-        Self {
-            all: Amount::new(1, 1),
-            met: Amount::new(1, 1),
-        }
-    }
-}
-
-impl Scale {
-    fn of(self, met: Amount) -> Amount {
-        let share = |part: u64, all: u64, met: u64| match met {
-            0 => part,
-            met => (u128::from(part) * u128::from(all) / u128::from(met)) as u64,
-        };
-        // What is there is at least one.
-        let count = share(met.count, self.all.count, self.met.count).max(met.count.min(1));
-        Amount::new(count, share(met.bytes, self.all.bytes, self.met.bytes))
-    }
 }
 
 impl Groups {

@@ -32,6 +32,7 @@ mod model;
 mod names;
 mod place;
 mod record;
+mod scale;
 mod snapshot;
 mod table;
 #[cfg(test)]

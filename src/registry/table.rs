@@ -95,7 +95,7 @@ impl Registry {
     /// programs repeat themselves, and a step that goes with the program's own would see one place
     /// always and another one never.
     fn is_sampled(&self, nth: u64) -> bool {
-        self.sample == 1 || mix(nth, lane() as u64) % u64::from(self.sample) == 0
+        self.sample == 1 || mix(nth, lane() as u64).is_multiple_of(u64::from(self.sample))
     }
 
     /// Enters what the driver just gave out. The calling line is kept as the one that made it, and
