@@ -14,6 +14,8 @@ fn leaky_frame_buffer(context: &Context) -> Result<&'static [u8]> {
 }
 
 fn main() -> Result<()> {
+    let observer = Context::builder().own().build()?;
+    let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let frame = leaky_frame_buffer(&context)?;
     let pinned = context.totals(Kind::Pinned);
@@ -21,5 +23,7 @@ fn main() -> Result<()> {
     context.close()?;
     // Only the driver's hold on it is gone: it is ordinary memory.
     println!("still readable: {:?}...", &frame[..4]);
+    let left = before.saturating_sub(observer.memory()?.free);
+    println!("bytes alive in the driver: {left}");
     Ok(())
 }

@@ -3,12 +3,15 @@
 //!     cargo run --example pinned_copies
 //!
 //! What to see: two streams copy there and back while the host goes on; the borrow checker keeps
-//! the buffers from being touched until each scope has waited.
+//! the buffers from being touched until each scope has waited. In the end the driver has all of
+//! its memory back.
 
 use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
 
 fn main() -> Result<()> {
     const LEN: usize = 1 << 20;
+    let observer = Context::builder().own().build()?;
+    let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let source = PinnedBuffer::from_slice(&context, &(0..LEN as u32).collect::<Vec<_>>())?;
     let mut halves = Vec::new();
@@ -45,5 +48,8 @@ fn main() -> Result<()> {
     );
     drop((halves, source));
     println!("alive: {} things", context.live_count());
-    context.close()
+    context.close()?;
+    let left = before.saturating_sub(observer.memory()?.free);
+    println!("bytes alive in the driver: {left}");
+    Ok(())
 }

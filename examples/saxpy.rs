@@ -3,7 +3,7 @@
 //!     cargo run --example saxpy
 //!
 //! What to see: upload, kernel and download over the same buffers in one scope, and the largest
-//! error against the same sum on the host: 0.
+//! error against the same sum on the host: 0. In the end the driver has all of its memory back.
 
 use cuguard::driver::{DriverKind, load};
 use cuguard::{Context, DeviceBuffer, Module, Result, Stream};
@@ -30,6 +30,8 @@ fn saxpy(context: &Context, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>> {
 }
 
 fn main() -> Result<()> {
+    let observer = Context::builder().own().build()?;
+    let before = observer.memory()?.free;
     let context = Context::new(0)?;
     if load()?.kind() == DriverKind::Simulated {
         println!("not run: the simulated GPU runs no kernels");
@@ -45,5 +47,8 @@ fn main() -> Result<()> {
     let largest = errors.fold(0.0, f32::max);
     println!("on {}: largest error {largest}", context.device_name());
     assert_eq!(largest, 0.0);
-    context.close()
+    context.close()?;
+    let left = before.saturating_sub(observer.memory()?.free);
+    println!("bytes alive in the driver: {left}");
+    Ok(())
 }

@@ -3,7 +3,8 @@
 //!     cargo run --example stream_ordered
 //!
 //! What to see: eight threads with a stream each take and give back stream-ordered memory; the
-//! pool reuses it, so what it holds at the peak is far less than what went through it.
+//! pool reuses it, so what it holds at the peak is far less than what went through it. In the end
+//! the driver has all of it back.
 
 use cuguard::{Context, DeviceBuffer, Kind, Result, Stream};
 
@@ -27,6 +28,8 @@ fn work(context: &Context, seed: u32) -> Result<u64> {
 }
 
 fn main() -> Result<()> {
+    let observer = Context::builder().own().build()?;
+    let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let sums: Vec<u64> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -45,5 +48,8 @@ fn main() -> Result<()> {
     println!("went through: {} buffers of 40,000 bytes", totals.made);
     println!("at the peak:  {} bytes", totals.peak_bytes);
     println!("alive now:    {} bytes", totals.bytes);
-    context.close()
+    context.close()?;
+    let left = before.saturating_sub(observer.memory()?.free);
+    println!("bytes alive in the driver: {left}");
+    Ok(())
 }

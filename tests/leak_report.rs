@@ -209,21 +209,27 @@ fn a_context_that_is_never_closed_is_reported_at_exit() {
 
 #[test]
 fn examples_leave_nothing_in_the_driver() {
-    for name in ["exception_leak", "context_leak", "leak_report"] {
-        let ended = run(name, None);
-        let line = ended.out.lines().last().unwrap_or_default();
-        assert!(line.ends_with(": 0"), "{name}: {}", ended.out);
-    }
     for name in [
+        "exception_leak",
+        "context_leak",
+        "leak_report",
         "stream_ordered",
         "pinned_copies",
         "host_leak",
         "saxpy",
-        "plain_cust",
     ] {
         let ended = run(name, None);
-        assert_eq!(ended.code, Some(0), "{name}: {}{}", ended.out, ended.err);
+        if ended.out.starts_with("not run") {
+            // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "NOT RUN: {name} needs a real GPU");
+            continue;
+        }
+        let line = ended.out.lines().last().unwrap_or_default();
+        assert!(line.ends_with(": 0"), "{name}: {}", ended.out);
     }
+    let ended = run("plain_cust", None);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.out, ended.err);
 }
 
 #[test]
