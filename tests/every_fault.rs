@@ -129,13 +129,6 @@ fn forgotten(settings: &ReportSettings) -> Result<()> {
     context.close()
 }
 
-/// What is alive in the driver, without how often what was called.
-fn alive() -> Counters {
-    let mut counters = sim::counters();
-    counters.calls.clear();
-    counters
-}
-
 /// Whether there is more in the driver than before.
 fn left(before: &Counters, after: &Counters) -> bool {
     after.contexts > before.contexts
@@ -152,7 +145,7 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     let settings = ReportSettings::text()
         .file(file.to_str().expect("text"))
         .expect("a path");
-    let before = alive();
+    let before = sim::alive();
     let what = format!("{name}: {fault:?}");
     let injected = sim::inject(fault).unwrap();
     // On a thread of its own: what a refused pop leaves current goes with it.
@@ -169,7 +162,7 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     }
     // Work that was in flight when the fault was cleared ends, and holds memory until then.
     settle();
-    let after = alive();
+    let after = sim::alive();
     assert_eq!(
         after.misuses,
         before.misuses,

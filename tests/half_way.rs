@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use cuguard::driver::sys::CUresult;
-use cuguard::sim::{self, Counters, Fault};
+use cuguard::sim::{self, Fault};
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer,
     Registered, Result, Stream,
@@ -56,13 +56,6 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What is alive in the driver, without how often what was called.
-fn alive() -> Counters {
-    let mut counters = sim::counters();
-    counters.calls.clear();
-    counters
-}
-
 /// What one constructor came to.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -81,7 +74,7 @@ fn refuse_each<T>(
 ) -> Outcome {
     let mut outcome = Outcome::default();
     settle();
-    let (before, blocks) = (alive(), BLOCKS.load(Ordering::SeqCst));
+    let (before, blocks) = (sim::alive(), BLOCKS.load(Ordering::SeqCst));
     for call in 1..100 {
         // On a thread of its own: no context is current there, and what a refused pop leaves
         // current goes with it.
@@ -97,7 +90,7 @@ fn refuse_each<T>(
         });
         settle();
         let what = format!("{name}, call {call} refused: {result:?}");
-        assert_eq!(alive(), before, "{what}");
+        assert_eq!(sim::alive(), before, "{what}");
         assert_eq!(BLOCKS.load(Ordering::SeqCst), blocks, "{what}");
         match result {
             Err(Error::Driver(error)) => {

@@ -74,7 +74,7 @@ mod ranges;
 mod wait;
 
 pub use config::{Config, ConfigError, PAGE, configure};
-pub use counters::{Counters, Tally, counters};
+pub use counters::{Counters, Tally, alive, counters};
 #[doc(inline)]
 pub use entry::lookup;
 pub use fault::{Fault, FaultError, Injected, clear_faults, inject};

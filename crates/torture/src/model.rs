@@ -252,7 +252,7 @@ impl Driver {
 
     /// Compares with what the simulated driver counts, less what there was before.
     pub fn check(&self, before: &cuguard::sim::Counters) -> Answer {
-        let now = cuguard::sim::counters();
+        let now = cuguard::sim::alive();
         let less = |now: cuguard::sim::Tally, before: cuguard::sim::Tally| {
             (now.count - before.count, now.bytes - before.bytes)
         };

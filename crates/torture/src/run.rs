@@ -140,7 +140,7 @@ fn before(options: &Options) -> Before {
     static FIRST: OnceLock<Before> = OnceLock::new();
     let look = || Before {
         free: free_bytes(),
-        counters: Arc::new(cuguard::sim::counters()),
+        counters: Arc::new(cuguard::sim::alive()),
     };
     if options.every_step {
         look()
