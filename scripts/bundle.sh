@@ -54,6 +54,8 @@ for line in sys.stdin:
     if message.get("executable") and kind in folders:
         print(folders[kind], name, message["executable"])
     for file in message["filenames"]:
+        if kind == "example" and "cdylib" in target["crate_types"] and file.endswith(".so"):
+            print("examples", os.path.basename(file), file)
         if kind == "cdylib" and file.endswith(".so"):
             print("tests", os.path.basename(file), file)
 '

@@ -365,11 +365,7 @@ impl ContextBuilder {
                 device: Some(self.device),
             })),
         };
-        if exit::is_exiting() {
-            return Err(Error::ProcessEnding {
-                operation: OPERATION,
-            });
-        }
+        let _making = exit::making(OPERATION)?;
         cuguard_driver::load()?;
         // SAFETY: may be called at any time, and again.
         check("cuInit", unsafe { api::cuInit(0) })?;

@@ -5,11 +5,13 @@
 //! the first exit handler on, guards that still go do nothing (law 7).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::custody::Custody;
+use crate::error::{Error, Result};
 use crate::fence;
+use crate::gate::{Gate, Inside};
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
@@ -20,11 +22,40 @@ pub(crate) fn is_exiting() -> bool {
     EXITING.load(Ordering::SeqCst)
 }
 
+/// Those who are just making a context, which has no gate of its own yet.
+static MAKING: LazyLock<Gate> = LazyLock::new(Gate::default);
+
+/// To be kept while a context is made: the end of the process waits for it.
+pub(crate) fn making(operation: &'static str) -> Result<Inside<'static>> {
+    let ending = Err(Error::ProcessEnding { operation });
+    // A fork may have come while somebody made the gate.
+    if is_exiting() {
+        return ending;
+    }
+    let inside = MAKING.count_in();
+    if is_exiting() { ending } else { Ok(inside) }
+}
+
+/// Keeps the library that this crate is in loaded, where it is not in the program itself: threads
+/// may still run its code, and the report is for the end of the process.
+fn stay_loaded() {
+    // SAFETY: plain data, for which zero is a value.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address of a function, and a variable that can be written to.
+    let found = unsafe { libc::dladdr(at_exit as *const libc::c_void, &mut about) };
+    if found != 0 && !about.dli_fname.is_null() {
+        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        // SAFETY: the name of a library that is loaded; of the program itself it finds nothing.
+        let _ = unsafe { libc::dlopen(about.dli_fname, flags) };
+    }
+}
+
 /// Remembers a context until it is closed.
 pub(crate) fn remember(custody: &Arc<Custody>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
         OWNER.store(std::process::id(), Ordering::Release);
+        stay_loaded();
         // Registered after the driver was loaded, so it runs before the handlers that the driver
         // registered when it was.
         // SAFETY: the function takes nothing, returns nothing and does not unwind.
@@ -75,6 +106,7 @@ fn end() {
     // Who is inside a gate and has not seen this is seen there.
     fence::heavy();
     let until = Instant::now() + PATIENCE;
+    MAKING.drain(until);
     let open = open();
     open.iter().for_each(|custody| custody.gate.drain(until));
     open.iter().for_each(|custody| custody.tell());

@@ -102,7 +102,7 @@
 //! | a thread still tears down or reports when the process exits | the exit waits for it, some seconds at most |
 //! | abort, `panic = "abort"`, a fatal signal, `_exit` | none: nothing runs then |
 //! | a fork | the child has none of its parent's contexts: all guards are inert in it, and it reports nothing |
-//! | `dlclose` of a library that has this crate in it | at that moment, as at exit; the memory stays until the process ends |
+//! | `dlclose` of a library that has this crate in it | at exit: the library stays loaded |
 //!
 //! From the first exit handler on no guard calls the driver, which may be gone already: what is
 //! dropped then does nothing, what is used answers [`Error::ProcessEnding`].

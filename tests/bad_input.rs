@@ -1,0 +1,300 @@
+//! Input that makes no sense, at the entries that other tests leave out: each is refused with words
+//! that name what was given and what would do, nothing panics, and nothing is left behind.
+//!
+//! Other places have the rest: tests/guards.rs (sizes that overflow), tests/scope.rs (lengths and
+//! ranges in scopes), tests/modules.rs (PTX on a real GPU), crates/driver/tests/loader.rs
+//! (`CUGUARD_DRIVER`), tests/bad_settings.rs (`LEAK_REPORT`).
+
+mod support;
+
+use cuguard::driver::sys::CUresult;
+use cuguard::{
+    Context, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
+    ReportSettings, Result, Stream,
+};
+use support::*;
+
+/// Where things are made.
+struct Places {
+    context: Context,
+    stream: Stream,
+    pool: MemoryPool,
+}
+
+impl Places {
+    fn new() -> Result<Self> {
+        let context = context()?;
+        let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
+        Ok(Self {
+            context,
+            stream,
+            pool,
+        })
+    }
+}
+
+type Constructor = fn(&Places, usize) -> Result<()>;
+
+/// All that takes a number of elements, here of four bytes each; by the name that errors have.
+const CONSTRUCTORS: [(&str, Constructor); 7] = [
+    ("DeviceBuffer::zeroed", |at, len| {
+        DeviceBuffer::<u32>::zeroed(&at.context, len).map(drop)
+    }),
+    ("DeviceBuffer::uninitialized", |at, len| {
+        // SAFETY: nobody reads it.
+        unsafe { DeviceBuffer::<u32>::uninitialized(&at.context, len) }.map(drop)
+    }),
+    ("DeviceBuffer::zeroed_on", |at, len| {
+        DeviceBuffer::<u32>::zeroed_on(&at.stream, len).map(drop)
+    }),
+    ("DeviceBuffer::zeroed_in", |at, len| {
+        DeviceBuffer::<u32>::zeroed_in(&at.pool, &at.stream, len).map(drop)
+    }),
+    ("DeviceBuffer::uninitialized_on", |at, len| {
+        // SAFETY: nobody reads it.
+        unsafe { DeviceBuffer::<u32>::uninitialized_on(&at.stream, len) }.map(drop)
+    }),
+    ("PinnedBuffer::zeroed", |at, len| {
+        PinnedBuffer::<u32>::zeroed(&at.context, len).map(drop)
+    }),
+    ("ManagedBuffer::zeroed", |at, len| {
+        ManagedBuffer::<u32>::zeroed(&at.context, len).map(drop)
+    }),
+];
+
+/// More bytes than there are addresses: nobody asks the driver.
+#[test]
+fn sizes_that_overflow_are_named() -> Result<()> {
+    const MOST: usize = isize::MAX as usize / 4;
+    let turn = turn();
+    let at = Places::new()?;
+    let before = at.context.live_count();
+    for (name, make) in CONSTRUCTORS {
+        for len in [usize::MAX, usize::MAX - 1, usize::MAX / 4 + 1, MOST + 1] {
+            let error = make(&at, len).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "{name}: {len} elements of 4 bytes each are more than memory has addresses"
+                )
+            );
+        }
+    }
+    assert_eq!(at.context.live_count(), before);
+    drop(at);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// There are addresses for it, but no memory.
+#[test]
+fn sizes_that_nobody_has_are_named() -> Result<()> {
+    const MOST: usize = isize::MAX as usize / 4;
+    let turn = turn();
+    let at = Places::new()?;
+    let before = at.context.live_count();
+    for (name, make) in CONSTRUCTORS {
+        for len in [MOST, MOST - 1, MOST - 1024, 1 << 58, 1 << 44] {
+            if name.starts_with("Managed") && len == 1 << 44 {
+                // Managed memory may be more than there is, until it is used; then the system ends
+                // the process.
+                continue;
+            }
+            let error = make(&at, len).unwrap_err();
+            let refused = match &error {
+                // Rounded up to whole pages there are no addresses for it either.
+                Error::SizeOverflow { count, .. } => *count == len && len >= MOST - 1024,
+                Error::OutOfHostMemory { bytes, .. } => *bytes == 4 * len as u64,
+                // A driver may find so large a number wrong as such.
+                Error::Driver(error) => {
+                    matches!(
+                        error.code,
+                        CUresult::OUT_OF_MEMORY | CUresult::INVALID_VALUE
+                    ) && error.bytes == Some(4 * len as u64)
+                }
+                _ => false,
+            };
+            assert!(refused, "{name} {len}: {error}");
+            let words = error.to_string();
+            let size = words.contains("TiB") || words.contains(&len.to_string());
+            assert!(words.starts_with(name) && size, "{len}: {words}");
+        }
+    }
+    // The context is none the worse for it.
+    assert_eq!(at.context.live_count(), before);
+    for (_, make) in CONSTRUCTORS {
+        make(&at, 100)?;
+    }
+    drop(at);
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn lengths_that_differ_are_named() -> Result<()> {
+    let turn = turn();
+    {
+        let context = context()?;
+        let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+        for len in [0, 2, 4, 1000] {
+            let mut values = vec![9; len];
+            let into = buffer.copy_from_slice(&values).unwrap_err();
+            let from = buffer.copy_to_slice(&mut values).unwrap_err();
+            for (name, error) in [("copy_from_slice", into), ("copy_to_slice", from)] {
+                let words = format!("DeviceBuffer::{name}: {len} elements given, 3 expected");
+                assert_eq!(error.to_string(), words);
+            }
+            assert_eq!(values, vec![9; len]);
+        }
+        assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn devices_that_do_not_exist_are_named() {
+    let _turn = turn();
+    for ordinal in [99, i32::MAX as u32, i32::MAX as u32 + 1, u32::MAX] {
+        let primary = Context::new(ordinal).unwrap_err();
+        let own = Context::builder()
+            .device(ordinal)
+            .own()
+            .build()
+            .unwrap_err();
+        assert_eq!(primary, own);
+        let words = primary.to_string();
+        let expected = format!("Context::new: there is no device {ordinal}; there ");
+        assert!(words.starts_with(&expected), "{words}");
+        assert!(words.contains("device"), "{words}");
+    }
+}
+
+#[test]
+fn text_that_is_no_ptx_is_refused() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    for text in ["\0", "\0\0\0", ".version 6.4\0", "a\n\0b", "\n\n\0"] {
+        let error = Module::from_ptx(&context, text).unwrap_err();
+        assert!(matches!(error, Error::InteriorNul { .. }), "{error}");
+        let words = error.to_string();
+        assert!(
+            words.starts_with("Module::from_ptx: ") && words.contains("\\0"),
+            "{words}"
+        );
+    }
+    // A long text is not repeated as a whole.
+    let long = format!("{}\0", "// a line of a very long text\n".repeat(10_000));
+    let words = Module::from_ptx(&context, &long).unwrap_err().to_string();
+    assert!(words.len() < 1000, "{} bytes of message", words.len());
+    for text in ["", " ", "hello", "\u{feff}.version", "//"] {
+        let error = Module::from_ptx(&context, text).unwrap_err();
+        let refused = matches!(error, Error::NoKernels { .. } | Error::Compile { .. });
+        assert!(refused || error.code().is_some(), "{text:?}: {error}");
+        assert!(error.to_string().starts_with("Module::from_ptx"), "{error}");
+    }
+    assert_eq!(context.live_count(), 0);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The manual says that the nearest is taken.
+#[test]
+fn priorities_beyond_all_are_the_nearest() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let priorities = Stream::priorities(&context)?;
+    for (asked, expected) in [
+        (i32::MIN, *priorities.start()),
+        (i32::MAX, *priorities.end()),
+    ] {
+        let stream = Stream::builder(&context).priority(asked).build()?;
+        assert_eq!(stream.priority()?, expected, "{asked}");
+    }
+    Ok(())
+}
+
+#[test]
+fn events_that_tell_no_time_are_named() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let (recorded, never) = (Event::new(&context)?, Event::new(&context)?);
+    recorded.record(&stream)?;
+    stream.synchronize()?;
+    let error = recorded.elapsed_since(&never).unwrap_err();
+    assert!(
+        error.to_string().starts_with("Event::elapsed_since"),
+        "{error}"
+    );
+    let silent = Event::without_timing(&context)?;
+    silent.record(&stream)?;
+    stream.synchronize()?;
+    let error = silent.elapsed_since(&recorded).unwrap_err();
+    assert!(
+        error.to_string().starts_with("Event::elapsed_since"),
+        "{error}"
+    );
+    Ok(())
+}
+
+/// Pools take any number for a threshold, as the driver does.
+#[test]
+fn pools_take_any_number() -> Result<()> {
+    let turn = turn();
+    {
+        let at = Places::new()?;
+        for bytes in [0, 1, u64::MAX / 2, u64::MAX] {
+            at.pool.set_release_threshold(bytes)?;
+        }
+        at.pool.trim_to(usize::MAX)?;
+        at.pool.trim_to(0)?;
+        at.pool.set_release_threshold(0)?;
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn things_of_two_contexts_do_not_mix() -> Result<()> {
+    let turn = turn();
+    {
+        let (one, two) = (Places::new()?, Places::new()?);
+        let mut managed = ManagedBuffer::<u8>::zeroed(&one.context, 10)?;
+        let wrong = |error: Error| matches!(error, Error::WrongContext { .. });
+        assert!(wrong(managed.as_slice(&two.context).unwrap_err()));
+        assert!(wrong(managed.as_mut_slice(&two.context).unwrap_err()));
+        let taken = DeviceBuffer::<u8>::zeroed_in(&one.pool, &two.stream, 10);
+        assert!(wrong(taken.unwrap_err()));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Labels may have anything in them; the report stays in one piece.
+#[test]
+fn labels_of_any_text_are_told_safely() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let long = "x".repeat(1 << 20);
+    let labels = [
+        "",
+        "two\nlines",
+        "\x1b[31mred",
+        "nul\0",
+        "\"quoted\\",
+        "ünï\u{202e}",
+        &long,
+    ];
+    let mut kept = Vec::new();
+    for label in labels {
+        kept.push(DeviceBuffer::<u8>::zeroed(&context, 10)?.named(label));
+    }
+    let snapshot = context.snapshot();
+    json::check(&snapshot.to_json()).unwrap();
+    let text = snapshot.to_text(&ReportSettings::text());
+    assert!(!text.contains(['\x1b', '\0']), "{:.2000}", text);
+    assert!(!text.contains("two\nlines"), "{:.2000}", text);
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Every order in which threads can run, for the two protocols that threads depend on: the gate of a
+//! context (src/gate.rs, with src/fence.rs and src/exit.rs) and law 2, the order of registry and
+//! driver (src/claim.rs).
+//!
+//! Both are modelled in steps that happen at once, and an explorer takes every step of every
+//! thread in every state there is. Each model is also explored with a mistake in it that must be
+//! found: as the proof that the explorer sees what it is there for.
+
+mod gate;
+mod order;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+/// Something that goes on in steps.
+trait Model: Clone + Eq + Hash + Debug {
+    /// What can happen next.
+    fn next(&self) -> Vec<Self>;
+    /// What must never be, if it is so in this state.
+    fn wrong(&self) -> Option<&'static str>;
+    /// Everybody has come to the end.
+    fn is_over(&self) -> bool;
+}
+
+/// Goes through all states, and answers how many there are, or what was wrong in one of them. From
+/// each state there must be a way to the end: nobody waits for ever.
+fn explore<M: Model>(start: M) -> Result<usize, &'static str> {
+    let mut numbers = HashMap::from([(start.clone(), 0)]);
+    let mut before: Vec<Vec<usize>> = vec![Vec::new()];
+    let (mut over, mut to_do) = (Vec::new(), vec![(start, 0)]);
+    while let Some((state, number)) = to_do.pop() {
+        if let Some(wrong) = state.wrong() {
+            return Err(wrong);
+        }
+        if state.is_over() {
+            over.push(number);
+        }
+        for next in state.next() {
+            let new = numbers.len();
+            let known = *numbers.entry(next.clone()).or_insert(new);
+            if known == new {
+                before.push(Vec::new());
+                to_do.push((next, new));
+            }
+            before[known].push(number);
+        }
+    }
+    let mut ends = vec![false; numbers.len()];
+    while let Some(number) = over.pop() {
+        if !std::mem::replace(&mut ends[number], true) {
+            over.extend(&before[number]);
+        }
+    }
+    if ends.contains(&false) {
+        return Err("somebody waits for ever");
+    }
+    Ok(numbers.len())
+}
+
+/// The models are of what is in the sources: the steps that matter stand there in this order. Who
+/// changes them there changes the models too.
+#[test]
+fn the_sources_are_as_modelled() {
+    let steps = [
+        (
+            include_str!("../../src/gate.rs"),
+            "fn pass",
+            &["enter()", "fence::light()", "closed.load"][..],
+        ),
+        (
+            include_str!("../../src/gate.rs"),
+            "fn close",
+            &["closed.swap", "fence::heavy()", "is_empty()"],
+        ),
+        (
+            include_str!("../../src/teardown.rs"),
+            "fn tear_down",
+            &[
+                "gate.close()",
+                "count_in()",
+                "is_exiting()",
+                "self.push",
+                "finish()",
+            ],
+        ),
+        (
+            include_str!("../../src/exit.rs"),
+            "fn end()",
+            &["EXITING.store", "fence::heavy()", "drain(", "tell()"],
+        ),
+        (
+            include_str!("../../src/claim.rs"),
+            "fn release_quickly",
+            &["enter_for_stream()", "registry.remove", "raw::free"],
+        ),
+        (
+            include_str!("../../src/claim.rs"),
+            "fn release(",
+            &["enter_anyway", "registry.remove", "raw::free"],
+        ),
+    ];
+    for (source, function, steps) in steps {
+        let begin = source.find(function).expect(function);
+        let mut rest = &source[begin + function.len()..];
+        rest = &rest[..rest
+            .find("\n    }\n")
+            .or(rest.find("\n}\n"))
+            .expect("its end")];
+        for step in steps {
+            let at = rest.find(step);
+            let at = at.unwrap_or_else(|| panic!("{function}: no {step} where it was"));
+            rest = &rest[at + step.len()..];
+        }
+    }
+}
