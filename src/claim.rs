@@ -110,6 +110,11 @@ impl Claim {
         let Some(key) = owner.custody().registry.recapture(key) else {
             return Self::new(owner, key, entry);
         };
+        let pool = owner.custody().stray_pools().remove(&key.address);
+        let owner = match (owner, pool) {
+            (Owner::Stream(core), Some(pool)) => Owner::Pool(Box::new((core, pool))),
+            (owner, _) => owner,
+        };
         Self {
             owner,
             key,
@@ -121,7 +126,12 @@ impl Claim {
     /// Gives the resource away. It stays in the registry, marked as escaped.
     pub(crate) fn give_away(mut self) -> u64 {
         if !std::mem::replace(&mut self.done, true) {
-            self.custody().registry.escape(self.key, self.bytes);
+            let custody = self.custody();
+            custody.registry.escape(self.key, self.bytes);
+            if let Owner::Pool(both) = &self.owner {
+                let mut pools = custody.stray_pools();
+                pools.insert(self.key.address, both.1.clone());
+            }
         }
         self.key.address
     }

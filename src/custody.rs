@@ -13,11 +13,11 @@
 //! thread, and leaves before it returns. [Teardown](crate::teardown) closes the gate for good and
 //! waits until all operations have left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
@@ -25,6 +25,7 @@ use cuguard_driver::sys::{CUcontext, CUresult};
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::gate::{Gate, Inside};
+use crate::memory::PoolCore;
 use crate::registry::{About, Key, Kind, Occasion, Refusal, Registry, Snapshot};
 use crate::report::ReportSettings;
 use crate::teardown::Story;
@@ -60,6 +61,8 @@ pub(crate) struct Custody {
     pub(crate) let_go: Mutex<HashSet<u64>>,
     /// The driver's context is gone, and with it every registration.
     pub(crate) destroyed: AtomicBool,
+    /// The pools of memory that was given away, by its address: a pool must not go before its memory.
+    pub(crate) stray_pools: Mutex<HashMap<u64, Arc<PoolCore>>>,
     /// How far the telling of what leaked has come.
     pub(crate) story: Mutex<Story>,
     pub(crate) told: Condvar,
@@ -115,6 +118,7 @@ impl Custody {
             settled: AtomicBool::new(false),
             let_go: Mutex::default(),
             destroyed: AtomicBool::new(false),
+            stray_pools: Mutex::default(),
             story: Mutex::default(),
             told: Condvar::new(),
         });
@@ -244,6 +248,13 @@ impl Custody {
         }
     }
 
+    /// The pools of memory that was given away.
+    pub(crate) fn stray_pools(&self) -> MutexGuard<'_, HashMap<u64, Arc<PoolCore>>> {
+        self.stray_pools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the context was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.gate.is_closed()
@@ -251,6 +262,11 @@ impl Custody {
 }
 
 impl Entered<'_> {
+    /// What the program asked for.
+    pub(crate) fn operation(&self) -> &'static str {
+        self.operation
+    }
+
     /// Turns a code of the driver into a result of this operation.
     #[inline]
     pub(crate) fn check(&self, function: &'static str, code: CUresult) -> Result<()> {

@@ -22,12 +22,21 @@ pub(crate) fn is_exiting() -> bool {
     EXITING.load(Ordering::SeqCst)
 }
 
+/// This process was forked from one that uses the driver.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this is a forked child: everything is inert, and nobody ends it.
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::SeqCst)
+}
+
 /// Those who are just making a context, which has no gate of its own yet.
 static MAKING: LazyLock<Gate> = LazyLock::new(Gate::default);
 
 /// To be kept while a context is made: the end of the process waits for it.
 pub(crate) fn making(operation: &'static str) -> Result<Inside<'static>> {
     let ending = Err(Error::ProcessEnding { operation });
+    watch_forks();
     // A fork may have come while somebody made the gate.
     if is_exiting() {
         return ending;
@@ -60,11 +69,6 @@ pub(crate) fn remember(custody: &Arc<Custody>) {
         // registered when it was.
         // SAFETY: the function takes nothing, returns nothing and does not unwind.
         let refused = unsafe { libc::atexit(at_exit) };
-        // SAFETY: the function only stores a flag.
-        let fork_refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        if fork_refused != 0 {
-            log::warn!("cuguard: no handler for forks could be registered");
-        }
         if refused != 0 {
             log::warn!("cuguard: no exit handler could be registered; contexts that are never closed go unreported");
         }
@@ -99,7 +103,9 @@ fn open() -> Vec<Arc<Custody>> {
 /// Reports all contexts that are still open, once nothing calls the driver any more.
 fn end() {
     let until = Instant::now() + PATIENCE;
-    open()
+    // Kept until they are told of, also if their guards and their context go meanwhile.
+    let mut known = open();
+    known
         .iter()
         .for_each(|custody| custody.let_teardown_end(until));
     EXITING.store(true, Ordering::SeqCst);
@@ -107,17 +113,36 @@ fn end() {
     fence::heavy();
     let until = Instant::now() + PATIENCE;
     MAKING.drain(until);
-    let open = open();
-    open.iter().for_each(|custody| custody.gate.drain(until));
-    open.iter().for_each(|custody| custody.tell());
+    known.retain(|custody| !custody.is_told());
+    for custody in open() {
+        if !known.iter().any(|one| Arc::ptr_eq(one, &custody)) {
+            known.push(custody);
+        }
+    }
+    known.iter().for_each(|custody| custody.gate.drain(until));
+    known.iter().for_each(|custody| custody.tell());
     let until = Instant::now() + PATIENCE_TO_TELL;
-    open.iter()
+    known
+        .iter()
         .for_each(|custody| custody.let_telling_end(until));
+}
+
+/// Registers [`in_child`], before anything is made that a child must not wait for.
+fn watch_forks() {
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(|| {
+        // SAFETY: the function only stores flags.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        if refused != 0 {
+            log::warn!("cuguard: no handler for forks could be registered");
+        }
+    });
 }
 
 /// In a forked child the driver does not work, and threads that held locks are not there: everything
 /// is inert, as at the end.
 extern "C" fn in_child() {
+    FORKED.store(true, Ordering::SeqCst);
     EXITING.store(true, Ordering::SeqCst);
 }
 

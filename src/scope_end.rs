@@ -15,8 +15,10 @@
 //! - If the context was closed within the scope, teardown has waited for the device. Where it could
 //!   not (the driver would not even let it try, and other code keeps the context alive) the process
 //!   is aborted too.
+//! - In a forked child nothing is in flight: it has a copy of the memory.
 //! - If the process is exiting, the driver must not be called, so nobody can tell whether the work
-//!   is done. The thread stops here: the exit, which is under way on another thread, ends it.
+//!   is done. The thread stops here: the exit, which is under way on another thread, ends it; if
+//!   that takes half a minute, as the exit waits for this thread, the process is aborted.
 //!   (Under way on another, as work that is in flight was given by this one before the exit began,
 //!   and whoever calls `exit` does not come back.)
 
@@ -69,7 +71,7 @@ impl Refusals {
 
     /// Takes what several calls answered, none of them success. Whether the context is dead; if
     /// not, pauses, so that the caller can ask again.
-    fn are_final(&mut self, codes: &[CUresult]) -> bool {
+    fn are_final(&mut self, operation: &str, codes: &[CUresult]) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         if codes.contains(&CUresult::NOT_READY) {
             // It works, and says so.
@@ -79,7 +81,10 @@ impl Refusals {
         } else {
             self.dead = 0;
             if since.elapsed() > Self::PATIENCE {
-                give_up("the driver refuses to say whether the device has done its work");
+                give_up(
+                    operation,
+                    "the driver refuses to say whether the device has done its work",
+                );
             }
         }
         if self.dead >= Self::ENOUGH {
@@ -135,17 +140,21 @@ impl<'a> End<'a> {
                     let idle = unsafe { api::cuStreamQuery(self.core.handle()) };
                     let refused = error.code().unwrap_or(CUresult::UNKNOWN);
                     answer = answer.and(Err(error));
-                    if idle.is_success() || refusals.are_final(&[refused, idle]) {
+                    if idle.is_success() || refusals.are_final(OPERATION, &[refused, idle]) {
                         break;
                     }
                 }
-                Err(_) if exit::is_exiting() => loop {
-                    std::thread::park();
-                },
+                // The child has a copy of the memory, which nothing writes to.
+                Err(error) if exit::is_forked() => {
+                    answer = answer.and(Err(error));
+                    break;
+                }
+                Err(_) if exit::is_exiting() => stop_here(OPERATION),
                 Err(_) => {
                     custody.wait_for_teardown();
                     if !custody.settled.load(Ordering::Acquire) {
                         give_up(
+                            OPERATION,
                             "the context was closed within the scope, and the driver refused to \
                              say whether the device has done its work",
                         );
@@ -159,12 +168,23 @@ impl<'a> End<'a> {
     }
 }
 
+/// The process is exiting, on another thread. That ends this one too, unless it waits for it, as
+/// exit handlers that join threads do: then nobody would ever go on.
+fn stop_here(operation: &str) -> ! {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        std::thread::sleep(PATIENCE);
+    }
+    give_up(operation, "the process has been ending for long")
+}
+
 /// Nobody can tell whether the device still writes to memory that is about to be used for other
 /// things.
-fn give_up(why: &str) -> ! {
+fn give_up(operation: &str, why: &str) -> ! {
     let _ = writeln!(
         std::io::stderr(),
-        "cuguard: {OPERATION}: {why}. The process ends here, as the device may still write to its \
+        "cuguard: {operation}: {why}. The process ends here, as the device may still write to its \
          memory."
     );
     std::process::abort()
@@ -175,6 +195,9 @@ pub(crate) fn settle(entered: &Entered<'_>, stream: CUstream) -> Result<()> {
     let mut answer = Ok(());
     let mut refusals = Refusals::default();
     loop {
+        if exit::is_exiting() && !exit::is_forked() {
+            stop_here(entered.operation());
+        }
         // SAFETY: the stream is alive.
         let stream_code = unsafe { api::cuStreamSynchronize(stream) };
         answer = answer.and(entered.check("cuStreamSynchronize", stream_code));
@@ -188,7 +211,12 @@ pub(crate) fn settle(entered: &Entered<'_>, stream: CUstream) -> Result<()> {
         }
         // SAFETY: the stream is alive.
         let query_code = unsafe { api::cuStreamQuery(stream) };
-        if query_code.is_success() || refusals.are_final(&[stream_code, context_code, query_code]) {
+        if query_code.is_success()
+            || refusals.are_final(
+                entered.operation(),
+                &[stream_code, context_code, query_code],
+            )
+        {
             break;
         }
     }

@@ -5,6 +5,7 @@
 //! may refuse a free, and that belongs into the report too (law 3). Should the process end in the
 //! meantime, the exit handler tells them instead.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -63,6 +64,7 @@ impl Custody {
         // The exit of the process may have begun while this waited; from here on it waits for this.
         let inside = self.gate.count_in();
         if exit::is_exiting() {
+            self.tearing.store(0, Ordering::Release);
             self.gate.finish();
             return ending;
         }
@@ -77,8 +79,9 @@ impl Custody {
         if pushed.is_ok() {
             keep(self.wait_for_device(operation));
         }
-        self.note(occasion);
-        if self.reclaim {
+        // Where the exit handler tells already, it looks at the registry at this moment.
+        let ours = self.note(occasion);
+        if self.reclaim && ours && !exit::is_exiting() {
             keep(self.reclaim(operation, &pushed));
         }
         if pushed.is_ok() && !exit::is_exiting() {
@@ -114,6 +117,7 @@ impl Custody {
     /// it either.
     fn wait_for_device(&self, operation: &'static str) -> Result<()> {
         let mut answer = Ok(());
+        let mut dead = 0;
         for _ in 0..Refusals::ENOUGH {
             if exit::is_exiting() {
                 break;
@@ -121,13 +125,22 @@ impl Custody {
             // SAFETY: the context is current.
             let code = unsafe { api::cuCtxSynchronize() };
             answer = answer.and(self.check(operation, "cuCtxSynchronize", code, None));
-            // SAFETY: asks the default stream of the current context.
-            let ask = || unsafe { api::cuStreamQuery(CUstream::NULL) };
-            let settled = code.is_success() || (is_dead(code) && is_dead(ask()));
-            self.settled.store(settled, Ordering::Release);
             if code.is_success() {
+                self.settled.store(true, Ordering::Release);
                 break;
             }
+            if exit::is_exiting() {
+                break;
+            }
+            // SAFETY: asks the default stream of the current context.
+            let idle = unsafe { api::cuStreamQuery(CUstream::NULL) };
+            dead = if is_dead(code) && is_dead(idle) {
+                dead + 1
+            } else {
+                0
+            };
+            self.settled
+                .store(dead == Refusals::ENOUGH, Ordering::Release);
             std::thread::sleep(Refusals::PAUSE);
         }
         answer
@@ -137,9 +150,16 @@ impl Custody {
     fn reclaim(&self, operation: &'static str, pushed: &Result<()>) -> Result<()> {
         let mut first = Ok(());
         let mut stream_ordered = false;
+        // Memory that was given away may be freed later, so its pool stays, until the process ends.
+        let strays = std::mem::take(&mut *self.stray_pools());
+        let stay: HashSet<u64> = strays.values().map(|pool| pool.address()).collect();
+        std::mem::forget(strays);
         for (key, record) in self.registry.drain() {
             if exit::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
+            }
+            if key.kind == Kind::MemoryPool && stay.contains(&key.address) {
+                continue;
             }
             if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) && pushed.is_ok()
             {
@@ -217,13 +237,20 @@ impl Custody {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes down what there is.
-    fn note(&self, occasion: Occasion) {
+    /// Takes down what there is. False where somebody else tells already.
+    fn note(&self, occasion: Occasion) -> bool {
         let snapshot = Box::new(self.snapshot(occasion));
         let mut story = self.lock_story();
-        if matches!(*story, Story::Unknown) {
+        let ours = matches!(*story, Story::Unknown);
+        if ours {
             *story = Story::Known(snapshot);
         }
+        ours
+    }
+
+    /// Whether all is told.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(*self.lock_story(), Story::Told)
     }
 
     /// Reports what there was, once. Calls no driver.

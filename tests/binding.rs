@@ -242,3 +242,28 @@ fn a_panic_in_an_inner_scope_waits_for_both_streams() -> Result<()> {
     turn.all_came_back();
     Ok(())
 }
+
+/// Memory that was given away keeps its pool, and has it again when it comes back.
+#[test]
+fn memory_of_a_pool_that_is_given_away_keeps_the_pool() -> Result<()> {
+    let turn = turn();
+    {
+        let context = context()?;
+        let stream = Stream::new(&context)?;
+        let pool = cuguard::MemoryPool::new(&context)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+        drop(pool);
+        let address = buffer.into_raw();
+        assert_eq!(context.totals(Kind::MemoryPool).count, 1);
+        // SAFETY: the address and length of a buffer of this stream, given away above.
+        let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 1000) };
+        assert_eq!(buffer.to_vec()?, [0; 1000]);
+        assert_eq!(context.totals(Kind::MemoryPool).count, 1);
+        drop(buffer);
+        assert_eq!(context.totals(Kind::MemoryPool).count, 0);
+        drop(stream);
+        context.close()?;
+    }
+    turn.all_came_back();
+    Ok(())
+}

@@ -270,3 +270,34 @@ fn guards_dropped_during_the_exit_are_no_late_drops() {
     assert!(!err.contains("dropped after their context"), "{err}");
     assert!(err.contains("never closed"), "{err}");
 }
+
+/// A child that was forked inside a scope comes out of it: nothing writes to its copy of the memory.
+#[test]
+fn a_fork_within_a_scope() {
+    const TEST: &str = "a_fork_within_a_scope";
+    if part().is_some() {
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 100).unwrap();
+        let mut child = -1;
+        let result = stream.scope(|s| {
+            s.fill(&mut s.bind_mut(&mut buffer)?, 1)?;
+            // SAFETY: the child only does what is under test, and ends.
+            child = unsafe { libc::fork() };
+            Ok(())
+        });
+        if child == 0 {
+            end_now(i32::from(!matches!(
+                result,
+                Err(Error::ProcessEnding { .. })
+            )));
+        }
+        result.unwrap();
+        let mut status = 0;
+        // SAFETY: our own child, and the variable can be written to.
+        let ended = unsafe { libc::waitpid(child, &mut status, 0) } == child;
+        std::process::exit(if ended && status == 0 { FINE } else { 8 });
+    }
+    let (code, err) = run(TEST, "0");
+    assert_eq!(code, Some(FINE), "{err}");
+}

@@ -379,7 +379,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
     /// all the same, so it outlives this [`Context`] only where others hold the primary context.
     /// The address of a buffer whose context is closed already is nobody's. Memory of a
-    /// [`MemoryPool`](crate::MemoryPool) must be freed before the pool goes.
+    /// [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does not, the
+    /// pool stays until the process ends.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -436,6 +437,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         assert!(
             !self.custody().is_closed(),
             "{OPERATION}: its context was closed"
+        );
+        assert!(
+            !crate::exit::is_exiting(),
+            "{OPERATION}: the process is ending"
         );
         if self.home().is_some()
             && let Ok(entered) = self.custody().enter(OPERATION)

@@ -43,6 +43,13 @@ pub(crate) struct PoolCore {
     claim: Claim,
 }
 
+impl PoolCore {
+    /// The number of the driver's handle.
+    pub(crate) fn address(&self) -> u64 {
+        self.claim.address()
+    }
+}
+
 impl MemoryPool {
     /// An empty pool on the context's device.
     ///

@@ -5,7 +5,9 @@ use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use super::parse::Problem;
 use super::prepare::Prepared;
@@ -56,7 +58,7 @@ pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exi
         to_text(settings.colour == Colour::Always)
     };
     let path = pattern.path(std::process::id(), prepared.snapshot.about.context);
-    if let Err(error) = to_file(&path, &report) {
+    if let Err(error) = to_file(&path, &report, at_exit) {
         let path = path.display();
         to_stderr(&format!(
             "cuguard: cannot write the leak report to {path}: {error}; here it is\n{report}"
@@ -95,9 +97,25 @@ fn to_stderr_without_lock(text: &str) {
     to_stderr(text);
 }
 
+/// The same, where whoever has the list may be stuck and never give it back.
+fn begun_soon() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
+    for _ in 0..200 {
+        match BEGUN.try_lock() {
+            Ok(begun) => return Ok(begun),
+            Err(TryLockError::Poisoned(begun)) => return Ok(begun.into_inner()),
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Err(io::Error::other("another report is still being written"))
+}
+
 /// Begins the file anew with the first report of this process, and appends the others.
-fn to_file(path: &Path, text: &str) -> io::Result<()> {
-    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<()> {
+    let mut begun = if at_exit {
+        begun_soon()?
+    } else {
+        BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
+    };
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     // The same file may be reached by several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -224,13 +242,13 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_an_error_and_no_panic() {
         let folder = Folder::new("refused");
-        assert!(to_file(&folder.0, "x").is_err());
-        assert!(to_file(&folder.0.join("missing/leaks.txt"), "x").is_err());
+        assert!(to_file(&folder.0, "x", false).is_err());
+        assert!(to_file(&folder.0.join("missing/leaks.txt"), "x", true).is_err());
         if Path::new("/dev/full").exists() {
-            assert!(to_file(Path::new("/dev/full"), "x").is_err());
+            assert!(to_file(Path::new("/dev/full"), "x", false).is_err());
         }
         if Path::new("/dev/null").exists() {
-            assert!(to_file(Path::new("/dev/null"), "x").is_ok());
+            assert!(to_file(Path::new("/dev/null"), "x", true).is_ok());
         }
     }
 }

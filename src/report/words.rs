@@ -122,22 +122,25 @@ pub(super) fn warning(snapshot: &Snapshot) -> String {
         .iter()
         .map(|failed| failed.made.amount.count)
         .sum();
-    let mut text = format!(
-        "cuguard: {}, {}:",
-        snapshot.about,
-        fate(snapshot.about.occasion)
-    );
-    let mut gap = "";
+    let mut parts = Vec::new();
     if !leaked.is_empty() {
-        let _ = write!(text, " leaked {leaked}");
-        gap = ",";
+        parts.push(format!("leaked {leaked}"));
     }
     if failed != 0 {
-        let _ = write!(text, "{gap} {} failed", count(failed, "free"));
+        parts.push(format!("{} failed", count(failed, "free")));
     }
     if let Some(error) = &snapshot.not_released {
-        let _ = write!(text, " the context was not given back: {}", refusal(error));
+        parts.push(format!(
+            "the context was not given back: {}",
+            refusal(error)
+        ));
     }
+    let mut text = format!(
+        "cuguard: {}, {}: {}",
+        snapshot.about,
+        fate(snapshot.about.occasion),
+        parts.join(", ")
+    );
     if let Some(error) = &snapshot.broken {
         let _ = write!(text, " after {}", broken(error));
     }

@@ -102,11 +102,12 @@ fn the_sources_are_as_modelled() {
     ];
     for (source, function, steps) in steps {
         let begin = source.find(function).expect(function);
+        // It ends with a brace that is as far to the right as its first line.
+        let line = source[..begin].rfind('\n').map_or(0, |at| at + 1);
+        let indent = source[line..].find(|c| c != ' ').unwrap_or(0);
+        let end = format!("\n{}}}\n", " ".repeat(indent));
         let mut rest = &source[begin + function.len()..];
-        rest = &rest[..rest
-            .find("\n    }\n")
-            .or(rest.find("\n}\n"))
-            .expect("its end")];
+        rest = &rest[..rest.find(&end).expect("its end")];
         for step in steps {
             let at = rest.find(step);
             let at = at.unwrap_or_else(|| panic!("{function}: no {step} where it was"));

@@ -75,7 +75,7 @@ pub(super) fn copy_now(plan: impl Planner) -> Answer {
     let legacy = machine.contexts[&context].legacy;
     machine.join_implied_order(legacy);
     match plan(&machine, legacy)? {
-        Some(plan) => run_now(machine, legacy, move || plan.run()).map(drop),
+        Some(plan) => run_now(machine, legacy, move || engine::run(|| plan.run())).map(drop),
         None => Ok(()),
     }
 }

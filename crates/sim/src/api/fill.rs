@@ -76,7 +76,9 @@ fn fill_now(target: Target, pattern: &[u8]) -> Answer {
     let legacy = machine.contexts[&context].legacy;
     machine.join_implied_order(legacy);
     match target.resolve(&machine, legacy, pattern.len())? {
-        Some(area) => run_now(machine, legacy, move || run(area, pattern)).map(drop),
+        Some(area) => {
+            run_now(machine, legacy, move || engine::run(|| run(area, pattern))).map(drop)
+        }
         None => Ok(()),
     }
 }
