@@ -175,7 +175,7 @@ impl Claim {
     fn release_quickly(&mut self) -> bool {
         let custody = self.owner.custody();
         let inside = match self.key.kind {
-            Kind::StreamOrdered => custody.enter_for_stream(),
+            Kind::StreamOrdered => custody.pass_in(),
             _ => custody.enter_quickly(),
         };
         let Some(_inside) = inside else {

@@ -169,7 +169,7 @@ impl Context {
     /// What the driver says.
     pub fn bind(&self) -> Result<Current<'_>> {
         const OPERATION: &str = "Context::bind";
-        let Some(_inside) = self.custody.enter_for_stream() else {
+        let Some(_inside) = self.custody.pass_in() else {
             // It cannot be closed, as it is borrowed.
             return Err(Error::ProcessEnding {
                 operation: OPERATION,
@@ -268,7 +268,7 @@ pub struct Current<'a> {
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
-        let Some(_inside) = self.context.custody.enter_for_stream() else {
+        let Some(_inside) = self.context.custody.pass_in() else {
             return;
         };
         // The driver keeps a stack of contexts for each thread. Others that were put on it since

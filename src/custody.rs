@@ -136,14 +136,15 @@ impl Custody {
     /// This is on the way of every allocation and every free.
     #[inline]
     pub(crate) fn enter_quickly(&self) -> Option<Inside<'_>> {
-        self.enter_for_stream().filter(|_| self.is_current())
+        self.pass_in().filter(|_| self.is_current())
     }
 
-    /// Begins an operation on a stream that needs no current context: stream-ordered memory is
-    /// allocated and freed in the context of the stream, whichever one is current, if any is. (The
-    /// conformance suite holds drivers to that.) `None` where the context is closed.
+    /// Begins an operation that needs no current context: one that changes what is current, or one
+    /// on a stream. Stream-ordered memory is allocated and freed in the context of its stream,
+    /// whichever one is current, if any is. (The conformance suite holds drivers to that.) `None`
+    /// where the context is closed, or the process is ending.
     #[inline]
-    pub(crate) fn enter_for_stream(&self) -> Option<Inside<'_>> {
+    pub(crate) fn pass_in(&self) -> Option<Inside<'_>> {
         self.gate.pass().filter(|_| !exit::is_exiting())
     }
 

@@ -182,7 +182,7 @@ fn a_broken_driver_fails_the_suite_and_an_absent_one_does_not() {
 
 /// Where a child begins that tells which driver the environment selects.
 #[test]
-#[ignore = "the test below starts it as a child process"]
+#[ignore = "a child process that the test below starts: cargo test --test conformance_harness runs it through that"]
 fn describe() {
     // Past the test harness, which has exit codes of its own.
     std::process::exit(child::describe().into());

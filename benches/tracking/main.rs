@@ -16,7 +16,7 @@ mod timing;
 
 use std::process::ExitCode;
 
-use cuguard::{Context, Level, ReportSettings};
+use cuguard::{Context, Level, ReportSettings, Stream};
 
 /// Counts what the Rust side of the program has allocated.
 #[global_allocator]
@@ -95,6 +95,16 @@ impl Way {
             .report(ReportSettings::off().depth(64).sample(sample))
             .build()
     }
+}
+
+/// A context for each way, and a stream in each.
+fn contexts_and_streams() -> cuguard::Result<(Vec<Context>, Vec<Stream>)> {
+    let contexts: Vec<_> = Way::ALL
+        .iter()
+        .map(|way| way.context())
+        .collect::<Result<_, _>>()?;
+    let streams = contexts.iter().map(Stream::new).collect::<Result<_, _>>()?;
+    Ok((contexts, streams))
 }
 
 fn main() -> ExitCode {

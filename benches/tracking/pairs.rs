@@ -4,7 +4,7 @@ use cuguard::{Context, DeviceBuffer, Stream};
 use cust::memory::DeviceBuffer as CustBuffer;
 
 use crate::timing::{Numbers, medians, size};
-use crate::{Outcome, Way};
+use crate::{Outcome, Way, contexts_and_streams};
 
 const SIZES: [usize; 5] = [4, 4 << 10, 256 << 10, 1 << 20, 64 << 20];
 
@@ -51,11 +51,7 @@ pub fn repeated<'a>(
 }
 
 pub fn pair(short: bool) -> Outcome {
-    let contexts: Vec<_> = Way::ALL
-        .iter()
-        .map(|way| way.context())
-        .collect::<Result<_, _>>()?;
-    let streams: Vec<_> = contexts.iter().map(Stream::new).collect::<Result<_, _>>()?;
+    let (contexts, streams) = contexts_and_streams()?;
     // As in a program that works in one context: it is current already.
     let _bound = contexts[0].bind()?;
     for mode in ["sync", "stream"] {
@@ -122,11 +118,7 @@ impl Crowd for Guarded<'_> {
 pub fn churn(short: bool) -> Outcome {
     const LIVE: usize = 1000;
     let (rounds, count) = if short { (3, 20) } else { (51, 1000) };
-    let contexts: Vec<_> = Way::ALL
-        .iter()
-        .map(|way| way.context())
-        .collect::<Result<_, _>>()?;
-    let streams: Vec<_> = contexts.iter().map(Stream::new).collect::<Result<_, _>>()?;
+    let (contexts, streams) = contexts_and_streams()?;
     let _bound = contexts[0].bind()?;
     let mut crowds: Vec<Box<dyn Crowd>> = Vec::new();
     for (way, stream) in Way::ALL.iter().zip(&streams) {

@@ -2,11 +2,9 @@
 
 use std::hint::black_box;
 
-use cuguard::Stream;
-
 use crate::pairs::repeated;
 use crate::timing::medians;
-use crate::{Outcome, Way};
+use crate::{Outcome, Way, contexts_and_streams};
 
 /// Calls itself so many times, so that the stack is that much deeper, and then does it.
 #[inline(never)]
@@ -37,11 +35,7 @@ pub fn at_depth<T>(frames: usize, act: &mut dyn FnMut() -> T) -> T {
 pub fn depth(short: bool) -> Outcome {
     let (rounds, count) = if short { (3, 20) } else { (201, 500) };
     for frames in [8, 16, 24, 32, 48, 64] {
-        let contexts: Vec<_> = Way::ALL
-            .iter()
-            .map(|way| way.context())
-            .collect::<Result<_, _>>()?;
-        let streams: Vec<_> = contexts.iter().map(Stream::new).collect::<Result<_, _>>()?;
+        let (contexts, streams) = contexts_and_streams()?;
         let _bound = contexts[0].bind()?;
         const BYTES: usize = 1 << 20;
         let mut ways: Vec<_> = Way::ALL

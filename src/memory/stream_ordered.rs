@@ -29,7 +29,7 @@ fn take(
     if pool.is_some_and(|pool| !Arc::ptr_eq(pool.custody(), custody)) {
         return Err(Error::WrongContext { operation });
     }
-    let Some(_inside) = custody.enter_for_stream() else {
+    let Some(_inside) = custody.pass_in() else {
         // Says why.
         custody.enter(operation)?;
         return Err(Error::ContextClosed { operation });

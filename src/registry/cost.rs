@@ -53,7 +53,7 @@ fn step<const BIT: usize>(number: usize, levels: usize, registry: &Registry, add
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture --test-threads=1"]
 fn cost_of_a_pair() {
     for (level, pairs) in [
         (Level::Counts, 500_000),
@@ -79,7 +79,7 @@ fn cost_of_a_pair() {
 
 /// What a pair costs each of many threads that do nothing else, all in one registry.
 #[test]
-#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture --test-threads=1"]
 fn cost_of_a_pair_with_threads() {
     const PAIRS: u64 = 20_000;
     for level in [Level::Counts, Level::Sites, Level::Stacks] {
@@ -128,7 +128,7 @@ fn resident() -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture"]
+#[ignore = "a measurement: cargo test --release --lib registry::cost -- --ignored --nocapture --test-threads=1"]
 fn cost_of_a_report_over_a_million() {
     const LIVE: u64 = 1_000_000;
     let before = resident();

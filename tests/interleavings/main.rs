@@ -92,7 +92,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/claim.rs"),
             "fn release_quickly",
-            &["enter_for_stream()", "registry.remove", "raw::free"],
+            &["pass_in()", "registry.remove", "raw::free"],
         ),
         (
             include_str!("../../src/claim.rs"),

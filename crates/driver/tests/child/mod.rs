@@ -18,7 +18,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 /// Where a child begins. To the test harness this is a test; without a role it has nothing to do.
 #[test]
-#[ignore = "the tests in this file start it as a child process"]
+#[ignore = "a child process that the other tests start: cargo test -p cuguard-driver runs it through them"]
 fn run() {
     let Ok(role) = std::env::var(ROLE) else {
         return;

@@ -24,7 +24,11 @@ macro_rules! wrap {
     ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {
         /// The functions under test. The tests pass pointers that are valid; everything else is
         /// what they are about.
-        #[allow(non_snake_case, clippy::too_many_arguments)]
+        #[allow(
+            non_snake_case,
+            clippy::too_many_arguments,
+            reason = "the driver's own functions"
+        )]
         pub mod cu {
             use super::*;
             $(

@@ -1,6 +1,6 @@
 //! The comparison that all tests make: one stack, seen by this crate and by `backtrace`.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::hint::black_box;
 use std::process::{Command, Output};
