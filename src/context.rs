@@ -76,7 +76,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Load`] where there is no driver, [`Error::NoSuchDevice`], or what the driver says.
+    /// [`Error::Load`] where there is no driver, [`Error::NoSuchDevice`], [`Error::ProcessEnding`], or
+    /// what the driver says.
     pub fn new(ordinal: u32) -> Result<Self> {
         Self::builder().device(ordinal).build()
     }

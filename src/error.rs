@@ -43,7 +43,7 @@ pub enum Error {
     },
 
     /// The process is ending, or is a fork of one that uses the driver: the driver is not called any
-    /// more.
+    /// more. Whatever would call it answers this then.
     #[error("{operation}: the process is ending, or was forked from one that uses the driver")]
     ProcessEnding {
         /// What was asked for.

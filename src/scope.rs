@@ -71,7 +71,9 @@ impl Stream {
     ///
     /// It waits also when `f` panics or answers an error. When the context is closed or dropped
     /// within the scope, the work so far is done, and further work is an
-    /// [`Error::ContextClosed`].
+    /// [`Error::ContextClosed`]. On a driver that refuses for long to say whether the work is done,
+    /// and does not say either that the context is lost, the process is aborted: to go on would let
+    /// the device write into memory that is used for other things.
     ///
     /// Up, through a kernel, and down again:
     ///

@@ -368,7 +368,8 @@ impl Deref for Stream {
 
     /// # Panics
     ///
-    /// Where the context is closed: the handle that `cust` would use is no longer one.
+    /// Where the context is closed: the handle that `cust` would use is no longer one. Where the
+    /// process is ending: the driver may be gone.
     fn deref(&self) -> &cust::stream::Stream {
         let entered = self.core.custody().enter("Stream::deref");
         if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {

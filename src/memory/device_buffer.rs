@@ -458,7 +458,8 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     ///
     /// # Panics
     ///
-    /// If the context was closed: the memory may be somebody else's then.
+    /// If the context was closed: the memory may be somebody else's then. If the process is ending:
+    /// the driver may be gone.
     fn deref(&self) -> &DeviceSlice<T> {
         self.prepare_for_cust();
         &self.slice

@@ -55,7 +55,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; nothing stays allocated then.
+    /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or what the driver says; nothing stays
+    /// allocated then.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
         let buffer = Self::allocate("PinnedBuffer::from_slice", context, values.len())?;
@@ -71,7 +72,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`SizeOverflow`](crate::Error::SizeOverflow), or what the driver says.
+    /// [`SizeOverflow`](crate::Error::SizeOverflow),
+    /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or what the driver says.
     #[track_caller]
     pub fn zeroed(context: &Context, len: usize) -> Result<Self>
     where
