@@ -65,7 +65,8 @@ pub struct Counters {
     pub physical: Tally,
     /// Address ranges by `cuMemAddressReserve`.
     pub reserved: Tally,
-    /// Bytes of device memory in use on all devices: pages, pools' reserves, contexts' own cost.
+    /// Bytes of device memory that this process uses on all devices: pages, pools' reserves,
+    /// contexts' own cost.
     pub device_bytes_in_use: u64,
     /// How often misuse was seen; see [`misuses`](crate::misuses).
     pub misuses: usize,

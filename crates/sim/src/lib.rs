@@ -14,6 +14,7 @@
 //!   stream, or of memory before it is allocated and while it is freed, ends the process with a
 //!   line that says what happened; see [`Misuse`].
 //! - **Faults on demand**: see [`Fault`]; a whole driver that turns unusable: see [`corrupt`].
+//! - **Other processes** that hold memory of a device: see [`set_other_processes`].
 //! - **Counters** of what is alive: see [`counters`].
 //!
 //! What it does not do: it runs no kernels (`cuModuleLoadData` and all that belongs to kernels,
@@ -65,6 +66,7 @@ mod machine;
 mod memory_block;
 mod misuse;
 mod os;
+mod others;
 mod per_thread;
 mod physical;
 mod pool;
@@ -80,3 +82,4 @@ pub use entry::lookup;
 pub use fault::{Fault, FaultError, Injected, clear_faults, inject};
 pub use machine::corrupt;
 pub use misuse::{Misuse, misuses};
+pub use others::{OtherProcess, OtherProcessError, other_processes, set_other_processes};

@@ -19,6 +19,7 @@ use crate::handle::{self, Id, Kind, Numbers};
 use crate::lock::{Leftover, lock};
 use crate::memory_block::MemoryBlock;
 use crate::misuse;
+use crate::others::OtherProcess;
 use crate::physical::{DeviceMemory, to_pages};
 use crate::pool::Pool;
 use crate::quarantine::Quarantine;
@@ -30,6 +31,8 @@ pub(crate) type Answer = Result<(), CUresult>;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) memory: DeviceMemory,
+    /// Who holds `memory.others`.
+    pub(crate) others: Vec<OtherProcess>,
     /// The primary context keeps its handle for the life of the process, active or not.
     pub(crate) primary: Id,
     pub(crate) primary_retains: u64,
@@ -178,10 +181,8 @@ impl Machine {
             let primary = machine.numbers.next_context(device);
             let pool = machine.add_pool(device)?;
             machine.devices.push(Device {
-                memory: DeviceMemory {
-                    total: machine.config.memory,
-                    used: 0,
-                },
+                memory: DeviceMemory::new(machine.config.memory),
+                others: Vec::new(),
                 primary,
                 primary_retains: 0,
                 primary_flags: 0,

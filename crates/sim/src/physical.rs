@@ -16,10 +16,21 @@ pub(crate) const PACKED_MAX: u64 = PAGE - UNIT;
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     pub(crate) total: u64,
+    /// What this process uses.
     pub(crate) used: u64,
+    /// What other processes hold.
+    pub(crate) others: u64,
 }
 
 impl DeviceMemory {
+    pub(crate) fn new(total: u64) -> Self {
+        Self {
+            total,
+            used: 0,
+            others: 0,
+        }
+    }
+
     /// Takes bytes, a multiple of the page, if there are as many.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         debug_assert!(bytes.is_multiple_of(PAGE));
@@ -36,7 +47,7 @@ impl DeviceMemory {
     }
 
     pub(crate) fn free(&self) -> u64 {
-        self.total - self.used
+        self.total - self.used - self.others
     }
 }
 
@@ -112,10 +123,7 @@ mod tests {
     use super::*;
 
     fn machine(pages: u64) -> (DeviceMemory, Gaps, PackedPages) {
-        let device = DeviceMemory {
-            total: pages * PAGE,
-            used: 0,
-        };
+        let device = DeviceMemory::new(pages * PAGE);
         (device, Gaps::new(0, 1 << 40), PackedPages::new())
     }
 

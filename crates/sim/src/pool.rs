@@ -279,10 +279,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn pool(mib: u64) -> (Pool, DeviceMemory) {
-        let memory = DeviceMemory {
-            total: mib * MIB,
-            used: 0,
-        };
+        let memory = DeviceMemory::new(mib * MIB);
         (Pool::new(0, 0, 1 << 40), memory)
     }
 
