@@ -126,6 +126,21 @@ pub enum Error {
         operation: &'static str,
     },
 
+    /// Pieces that are too small to work on; see [`Chunked`](crate::Chunked).
+    #[error(
+        "{operation}: a piece of {} is too small: {reason} takes {}", Size(*.bytes), Size(*.least)
+    )]
+    PieceTooSmall {
+        /// What was asked for.
+        operation: &'static str,
+        /// The size of a piece that was set.
+        bytes: u64,
+        /// The least that it can be.
+        least: u64,
+        /// What is as large as that.
+        reason: &'static str,
+    },
+
     /// A name or text for the driver with a NUL character in it.
     #[error("{operation}: {text:?} has a NUL character in it")]
     InteriorNul {

@@ -47,6 +47,23 @@
 //! # Ok::<(), cuguard::Error>(())
 //! ```
 //!
+//! # More data than memory
+//!
+//! [`Chunked`] streams a slice of any length through the device, in pieces that fit: copies of one
+//! piece overlap with work on another, and where memory runs out the pieces become smaller.
+//!
+//! ```
+//! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+//! # let context = cuguard::Context::new(0)?;
+//! # let mut pixels = vec![0_u8; 100_000];
+//! let summary = cuguard::Chunked::new(&context).update(&mut pixels, |s, mut piece| {
+//!     s.fill(&mut piece.data, 255) // or a kernel
+//! })?;
+//! println!("{} pieces", summary.pieces);
+//! # assert_eq!(pixels, [255; 100_000]);
+//! # Ok::<(), cuguard::Error>(())
+//! ```
+//!
 //! # Set-up
 //!
 //! ```toml
@@ -161,6 +178,7 @@ pub use cuguard_driver as driver;
 pub use cuguard_sim as sim;
 
 mod bound;
+mod chunked;
 mod claim;
 mod context;
 mod custody;
@@ -174,6 +192,7 @@ mod lanes;
 mod launch;
 mod memory;
 mod module;
+mod pieces;
 mod raw;
 mod registry;
 mod report;
@@ -185,6 +204,7 @@ mod size;
 mod stream;
 mod teardown;
 
+pub use chunked::{Chunked, ChunkedSummary, Piece};
 pub use context::{Context, ContextBuilder, Current, MemoryInfo};
 pub use error::{DriverError, Error, Result};
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};

@@ -140,6 +140,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.stream.core()
     }
 
+    /// The same scope for a closure that knows nothing of the stream's lifetime. With two lifetimes
+    /// above `'scope`, the compiler would not find the one of what the closure borrows.
+    pub(crate) fn by_itself(&self) -> Scope<'scope, 'scope> {
+        Scope {
+            stream: self.stream,
+            end: self.end,
+            scope: PhantomData,
+            env: PhantomData,
+        }
+    }
+
     /// Memory of the stream's own context, whatever stream it was allocated on.
     fn admit(&self, operation: &'static str, place: &Place<'_>) -> Result<()> {
         let core = self.core();
