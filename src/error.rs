@@ -141,6 +141,21 @@ pub enum Error {
         reason: &'static str,
     },
 
+    /// A limit is not what it was set to, so it is not put back; see
+    /// [`DeviceHeap`](crate::DeviceHeap).
+    #[error(
+        "{operation}: the limit is {} now, and was set to {}: it is left as it is",
+        Size(*.actual), Size(*.expected)
+    )]
+    LimitChanged {
+        /// What was asked for.
+        operation: &'static str,
+        /// What it had been set to.
+        expected: u64,
+        /// What it is.
+        actual: u64,
+    },
+
     /// A name or text for the driver with a NUL character in it.
     #[error("{operation}: {text:?} has a NUL character in it")]
     InteriorNul {

@@ -64,6 +64,9 @@
 //! # Ok::<(), cuguard::Error>(())
 //! ```
 //!
+//! Kernels that call `malloc` have a heap of their own on the device, and are refused silently when
+//! it is full; [`DeviceHeap`] sets its size.
+//!
 //! # Set-up
 //!
 //! ```toml
@@ -182,6 +185,7 @@ mod chunked;
 mod claim;
 mod context;
 mod custody;
+mod device_heap;
 mod error;
 mod event;
 mod exit;
@@ -206,6 +210,7 @@ mod teardown;
 
 pub use chunked::{Chunked, ChunkedSummary, Piece};
 pub use context::{Context, ContextBuilder, Current, MemoryInfo};
+pub use device_heap::DeviceHeap;
 pub use error::{DriverError, Error, Result};
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
 pub use registry::{
