@@ -3,6 +3,7 @@
 //! dropped on, and keep the driver's word when it refuses.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use cuguard_driver::sys::{CUresult, CUstream};
@@ -80,8 +81,18 @@ impl Claim {
     /// allocated.)
     #[track_caller]
     pub(crate) fn new(owner: Owner, key: Key, entry: Entry) -> Self {
+        Self::new_at(Location::caller(), owner, key, entry)
+    }
+
+    /// The same for a caller that knows the line itself.
+    pub(crate) fn new_at(
+        site: &'static Location<'static>,
+        owner: Owner,
+        key: Key,
+        entry: Entry,
+    ) -> Self {
         let bytes = entry.bytes;
-        owner.custody().registry.insert(key, entry);
+        owner.custody().registry.insert_at(site, key, entry);
         Self {
             owner,
             key,
@@ -107,6 +118,7 @@ impl Claim {
     /// Takes back what [`give_away`](Self::give_away) gave, or adopts what somebody else made.
     #[track_caller]
     pub(crate) fn take_back(owner: Owner, key: Key, entry: Entry) -> Self {
+        owner.custody().budget.add(key.kind, entry.bytes);
         let Some(key) = owner.custody().registry.recapture(key) else {
             return Self::new(owner, key, entry);
         };
@@ -128,6 +140,7 @@ impl Claim {
         if !std::mem::replace(&mut self.done, true) {
             let custody = self.custody();
             custody.registry.escape(self.key, self.bytes);
+            custody.budget.give_back(self.key.kind, self.bytes);
             if let Owner::Pool(both) = &self.owner {
                 let mut pools = custody.stray_pools();
                 pools.insert(self.key.address, both.1.clone());
@@ -188,7 +201,9 @@ impl Claim {
         // its stream. What guards let happen to the resource on other streams is ordered before its
         // home stream.
         let code = unsafe { raw::free(self.key, stream) };
-        if !code.is_success() {
+        if code.is_success() {
+            self.freed();
+        } else {
             self.file("drop", raw::function(self.key.kind), code, record);
         }
         true
@@ -228,10 +243,21 @@ impl Claim {
         // SAFETY: as in `release_quickly`.
         let code = unsafe { raw::free(self.key, stream) };
         let function = raw::function(self.key.kind);
-        if !code.is_success() {
+        if code.is_success() {
+            self.freed();
+        } else {
             self.file(operation, function, code, record);
         }
         entered.check_bytes(function, code, self.bytes as usize)
+    }
+
+    /// The driver has taken it.
+    #[inline]
+    fn freed(&self) {
+        self.custody().budget.give_back(self.key.kind, self.bytes);
+        if let Some(home) = self.home() {
+            home.note_free();
+        }
     }
 
     /// Keeps what the driver refused.

@@ -1,18 +1,16 @@
 //! The context: the one owner of the driver's context, and the place where leaks are told.
 
-use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_driver::api;
-use cuguard_driver::sys::{CUcontext, CUresult};
+use cuguard_driver::sys::CUcontext;
 
-use crate::custody::{Custody, Parts, Source, log_error};
-use crate::error::{DriverError, Error, Result};
-use crate::exit;
-use crate::registry::{Kind, Level, Occasion, Registry, Snapshot, Totals};
-use crate::report::ReportSettings;
+use crate::context_builder::ContextBuilder;
+use crate::custody::{Custody, log_error};
+use crate::error::{Error, Result};
+use crate::registry::{Kind, Level, Occasion, Snapshot, Totals};
+use crate::shortage::{self, ReleaseCallback};
 
 /// A CUDA context, and custody of all that is made in it.
 ///
@@ -93,6 +91,11 @@ impl Context {
     /// ```
     pub fn builder() -> ContextBuilder {
         ContextBuilder::default()
+    }
+
+    /// The one owner of what the builder made.
+    pub(crate) fn of(custody: Arc<Custody>) -> Self {
+        Self { custody }
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
@@ -232,6 +235,81 @@ impl Context {
         self.custody.snapshot(Occasion::Asked)
     }
 
+    /// Remembers what is alive now. Where memory runs out later, the error tells which places have
+    /// grown since: a program that works in steps calls this once a step, or after the first.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Error};
+    ///
+    /// let context = Context::builder().memory_limit(1 << 20).build()?;
+    /// let mut kept = Vec::new();
+    /// let error = loop {
+    ///     match DeviceBuffer::<u8>::zeroed(&context, 100_000) {
+    ///         Ok(buffer) => kept.push(buffer), // that is the leak
+    ///         Err(error) => break error,
+    ///     }
+    ///     if kept.len() == 1 {
+    ///         context.checkpoint();
+    ///     }
+    /// };
+    /// let Error::OutOfMemory(why) = error else { panic!("{error}") };
+    /// assert_eq!(why.holders[0].growth, Some(900_000));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn checkpoint(&self) {
+        self.custody.registry.mark();
+    }
+
+    /// The largest block that could be allocated now, in whole pages. It is found by trying, with
+    /// dozens of allocations and frees: other threads may be refused meanwhile what they would have
+    /// got, and pools give unused memory back.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// assert!(context.largest_block()? <= context.memory()?.free);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn largest_block(&self) -> Result<u64> {
+        shortage::largest_block(&self.custody, "Context::largest_block")
+    }
+
+    /// Has `callback` called when an allocation in this context finds too little memory, before it
+    /// fails: a cache can give back what it can do without. It is told how many bytes were asked
+    /// for. After it, the allocation is tried again. It is called on the thread that allocates, and
+    /// by several threads at once if they run out of memory at once; what it allocates itself does
+    /// not call it again. A panic in it goes through the allocation.
+    ///
+    /// It is called until the answer goes, in the order of registration, and not any more once the
+    /// context is closed.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use std::sync::{Arc, Mutex};
+    /// use cuguard::{Context, DeviceBuffer};
+    ///
+    /// let context = Context::builder().memory_limit(1 << 20).build()?;
+    /// let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 1 << 20)?)));
+    /// let callback = context.release_on_shortage({
+    ///     let cache = cache.clone();
+    ///     move |_bytes| drop(cache.lock().unwrap().take())
+    /// });
+    /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 1 << 20)?; // the cache makes room
+    /// assert!(cache.lock().unwrap().is_none());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn release_on_shortage(
+        &self,
+        callback: impl Fn(u64) + Send + Sync + 'static,
+    ) -> ReleaseCallback {
+        ReleaseCallback::register(&self.custody, Arc::new(callback))
+    }
+
     /// Changes what is recorded of what is made from now on.
     pub fn set_level(&self, level: Level) {
         self.custody.registry.set_level(level);
@@ -289,143 +367,5 @@ impl Drop for Current<'_> {
             // SAFETY: it was on the stack a moment ago.
             let _ = unsafe { api::cuCtxPushCurrent_v2(other) };
         }
-    }
-}
-
-/// How a [`Context`] is to be; see [`Context::builder`].
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build`"]
-pub struct ContextBuilder {
-    device: u32,
-    source: Source,
-    level: Option<Level>,
-    report: Option<ReportSettings>,
-    reclaim: Option<bool>,
-}
-
-impl Default for ContextBuilder {
-    fn default() -> Self {
-        Self {
-            device: 0,
-            source: Source::Primary,
-            level: None,
-            report: None,
-            reclaim: None,
-        }
-    }
-}
-
-impl ContextBuilder {
-    /// The device, numbered from 0. By default the first.
-    pub fn device(mut self, ordinal: u32) -> Self {
-        self.device = ordinal;
-        self
-    }
-
-    /// A context of its own instead of the device's primary one. It costs device memory once more,
-    /// and libraries that work on the primary context do not see what is made in it.
-    pub fn own(mut self) -> Self {
-        self.source = Source::Own;
-        self
-    }
-
-    /// What is recorded of everything that is made. By default what `LEAK_REPORT` says, else
-    /// [`Level::Sites`].
-    pub fn level(mut self, level: Level) -> Self {
-        self.level = Some(level);
-        self
-    }
-
-    /// What is reported at the end, and where. By default what `LEAK_REPORT` says.
-    pub fn report(mut self, settings: ReportSettings) -> Self {
-        self.report = Some(settings);
-        self
-    }
-
-    /// Whether teardown frees what was forgotten. By default what `LEAK_REPORT` says (`reclaim=no`),
-    /// else it does. Without, other tools that look for leaks see them too.
-    pub fn reclaim(mut self, reclaim: bool) -> Self {
-        self.reclaim = Some(reclaim);
-        self
-    }
-
-    /// Makes the context.
-    ///
-    /// # Errors
-    ///
-    /// As [`Context::new`].
-    pub fn build(self) -> Result<Context> {
-        const OPERATION: &str = "Context::new";
-        let check = |function, code: CUresult| match code {
-            CUresult::SUCCESS => Ok(()),
-            code => Err(Error::Driver(DriverError {
-                operation: OPERATION,
-                function,
-                code,
-                bytes: None,
-                device: Some(self.device),
-            })),
-        };
-        let _making = exit::making(OPERATION)?;
-        cuguard_driver::load()?;
-        // SAFETY: may be called at any time, and again.
-        check("cuInit", unsafe { api::cuInit(0) })?;
-        let mut count = 0;
-        // SAFETY: the variable can be written to.
-        check("cuDeviceGetCount", unsafe {
-            api::cuDeviceGetCount(&mut count)
-        })?;
-        let count = count.max(0) as u32;
-        if self.device >= count {
-            return Err(Error::NoSuchDevice {
-                operation: OPERATION,
-                ordinal: self.device,
-                count,
-            });
-        }
-        let device = self.device as i32;
-        let mut name = [0; 256];
-        // SAFETY: the array has as many bytes as is said.
-        check("cuDeviceGetName", unsafe {
-            api::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device)
-        })?;
-        let name = name.map(|c| c as u8);
-        let name = CStr::from_bytes_until_nul(&name)
-            .unwrap_or_default()
-            .to_string_lossy();
-
-        let report = self
-            .report
-            .unwrap_or_else(|| ReportSettings::from_env().clone());
-        let level = self.level.or(report.wanted_level()).unwrap_or_default();
-        let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
-        let reclaim = self.reclaim.or(report.wanted_reclaim()).unwrap_or(true);
-        let mut context = CUcontext::NULL;
-        match self.source {
-            Source::Primary => {
-                // SAFETY: the variable can be written to; the device exists.
-                let code = unsafe { api::cuDevicePrimaryCtxRetain(&mut context, device) };
-                check("cuDevicePrimaryCtxRetain", code)?;
-            }
-            Source::Own => {
-                // SAFETY: as above.
-                let code = unsafe { api::cuCtxCreate_v2(&mut context, 0, device) };
-                check("cuCtxCreate", code)?;
-                // Creating makes it current, which nobody asked for. SAFETY: takes that away.
-                let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
-            }
-        }
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let custody = Custody::new(Parts {
-            context,
-            device: self.device,
-            device_name: name.into_owned(),
-            source: self.source,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            registry,
-            report,
-            reclaim,
-        });
-        Ok(Context { custody })
     }
 }

@@ -28,6 +28,8 @@ use crate::gate::{Gate, Inside};
 use crate::memory::PoolCore;
 use crate::registry::{About, Key, Kind, Occasion, Refusal, Registry, Snapshot};
 use crate::report::ReportSettings;
+use crate::shortage::{Budget, Callbacks, Shared, Shortage};
+use crate::stream::StreamCore;
 use crate::teardown::Story;
 
 /// Where the driver's context comes from, and so how it is given back.
@@ -50,6 +52,13 @@ pub(crate) struct Custody {
     pub(crate) report: ReportSettings,
     /// Whether teardown frees what was forgotten.
     pub(crate) reclaim: bool,
+    /// What its guards may hold.
+    pub(crate) budget: Budget,
+    /// What is tried when memory runs out.
+    pub(crate) shortage: Shortage,
+    pub(crate) callbacks: Callbacks,
+    pub(crate) streams: Shared<StreamCore>,
+    pub(crate) pools: Shared<PoolCore>,
     pub(crate) gate: Gate,
     /// The thread that is tearing the context down, 0 for none. Its logger may come back here, and
     /// must not wait for itself.
@@ -86,6 +95,8 @@ pub(crate) struct Parts {
     pub(crate) registry: Registry,
     pub(crate) report: ReportSettings,
     pub(crate) reclaim: bool,
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) shortage: Shortage,
 }
 
 impl fmt::Debug for Custody {
@@ -113,6 +124,11 @@ impl Custody {
             registry: parts.registry,
             report: parts.report,
             reclaim: parts.reclaim,
+            budget: Budget::new(parts.memory_limit),
+            shortage: parts.shortage,
+            callbacks: Callbacks::default(),
+            streams: Shared::default(),
+            pools: Shared::default(),
             gate: Gate::default(),
             tearing: AtomicUsize::new(0),
             settled: AtomicBool::new(false),
@@ -229,9 +245,13 @@ impl Custody {
             device: self.device,
             device_name: self.device_name.clone(),
             context: self.number,
-            primary: self.source == Source::Primary,
+            primary: self.is_primary(),
             occasion,
         })
+    }
+
+    pub(crate) fn is_primary(&self) -> bool {
+        self.source == Source::Primary
     }
 
     /// Whether a context that is closed has let go of host memory, so that it can be freed. Waits

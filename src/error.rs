@@ -5,6 +5,7 @@ use std::fmt;
 use cuguard_driver::LoadError;
 use cuguard_driver::sys::CUresult;
 
+use crate::oom::OutOfMemory;
 use crate::size::Size;
 
 /// What every function of this crate answers.
@@ -23,13 +24,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 ///
 /// It prints the same with `{:?}`, so that a `main` that returns it, and an `unwrap`, say what
-/// happened.
+/// happened; where memory ran out, with the whole report.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The driver refused a call.
     #[error(transparent)]
     Driver(DriverError),
+
+    /// There is not so much memory on the device, or not so much of the context's
+    /// [budget](crate::ContextBuilder::memory_limit). The report says why: with `{:#}`, or
+    /// [`OutOfMemory::to_text`].
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
 
     /// No driver could be loaded.
     #[error(transparent)]
@@ -176,7 +183,11 @@ fn devices(count: u32) -> String {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        match self {
+            // Where a program ends with it, the whole report is wanted.
+            Error::OutOfMemory(why) => write!(f, "{self}\n\n{}", why.to_text()),
+            _ => fmt::Display::fmt(self, f),
+        }
     }
 }
 
@@ -197,6 +208,7 @@ impl Error {
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver(error) | Error::Compile { error, .. } => Some(error.code),
+            Error::OutOfMemory(why) => Some(CUresult(why.asked.code)),
             _ => None,
         }
     }
@@ -206,15 +218,12 @@ impl Error {
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceBuffer};
+/// use cuguard::{Context, Event};
 ///
 /// let context = Context::new(0)?;
-/// let error = DeviceBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "DeviceBuffer::zeroed of 1024 TiB on device 0: \
-///      cuMemAlloc answered CUDA_ERROR_OUT_OF_MEMORY (2): out of memory",
-/// );
+/// let event = Event::new(&context)?;
+/// let error = event.elapsed_since(&Event::new(&context)?).unwrap_err();
+/// assert!(error.to_string().contains("answered CUDA_ERROR_INVALID_HANDLE (400)"), "{error}");
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

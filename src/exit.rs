@@ -95,7 +95,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const PATIENCE_TO_TELL: Duration = Duration::from_secs(5);
 
 /// Contexts that are not yet told of.
-fn open() -> Vec<Arc<Custody>> {
+pub(crate) fn open() -> Vec<Arc<Custody>> {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.iter().filter_map(Weak::upgrade).collect()
 }

@@ -184,6 +184,7 @@ mod bound;
 mod chunked;
 mod claim;
 mod context;
+mod context_builder;
 mod custody;
 mod device_heap;
 mod error;
@@ -196,6 +197,7 @@ mod lanes;
 mod launch;
 mod memory;
 mod module;
+mod oom;
 mod pieces;
 mod raw;
 mod registry;
@@ -204,15 +206,21 @@ mod scope;
 mod scope_end;
 #[cfg(doctest)]
 mod scope_refusals;
+mod shortage;
 mod size;
 mod stream;
 mod teardown;
 
 pub use chunked::{Chunked, ChunkedSummary, Piece};
-pub use context::{Context, ContextBuilder, Current, MemoryInfo};
+pub use context::{Context, Current, MemoryInfo};
+pub use context_builder::ContextBuilder;
 pub use device_heap::DeviceHeap;
 pub use error::{DriverError, Error, Result};
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
+pub use oom::{
+    Asked, Attempt, Cause, Held, Holder, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
+    ProcessUse, Processes, Rung, Settings,
+};
 pub use registry::{
     About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
     MAX_DEPTH, Occasion, Origin, Refusal, Site, Snapshot, Totals, Trend, UnknownLevel,
@@ -268,4 +276,5 @@ pub use event::Event;
 pub use launch::KernelArgument;
 pub use module::{Function, Global, Module};
 pub use scope::Scope;
+pub use shortage::{ReleaseCallback, Shortage};
 pub use stream::{Stream, StreamBuilder};

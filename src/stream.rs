@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
@@ -23,6 +24,8 @@ use crate::registry::{Entry, FailedFree, Kind};
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     claim: Claim,
+    /// Memory was freed on it since it was last waited for because memory ran out.
+    has_frees: AtomicBool,
 }
 
 impl StreamCore {
@@ -32,6 +35,25 @@ impl StreamCore {
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
         self.claim.custody()
+    }
+
+    /// Remembers that memory was freed on it.
+    #[inline]
+    pub(crate) fn note_free(&self) {
+        // Mostly it is set already, and then nothing is written.
+        if !self.has_frees.load(Relaxed) {
+            self.has_frees.store(true, Relaxed);
+        }
+    }
+
+    /// Whether there may be frees among what it has to do.
+    pub(crate) fn may_have_frees(&self) -> bool {
+        self.has_frees.load(Relaxed)
+    }
+
+    /// It is about to be waited for.
+    pub(crate) fn forget_frees(&self) {
+        self.has_frees.store(false, Relaxed);
     }
 
     /// Whether the two are of one context.
@@ -430,8 +452,13 @@ impl StreamBuilder<'_> {
             stream: 0,
         };
         let claim = Claim::new(custody.into(), key(Kind::Stream, handle.0 as u64), entry);
+        let core = Arc::new(StreamCore {
+            claim,
+            has_frees: AtomicBool::new(false),
+        });
+        custody.streams.add(&core);
         Ok(Stream {
-            core: Arc::new(StreamCore { claim }),
+            core,
             cust: as_cust(handle),
         })
     }

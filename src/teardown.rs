@@ -93,6 +93,8 @@ impl Custody {
         // Others may wait for this with a lock in their hands that the report needs.
         self.gate.finish();
         self.tell();
+        // They are the program's, and may do anything when they go.
+        drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.clear())));
         self.tearing.store(0, Ordering::Release);
         first
     }

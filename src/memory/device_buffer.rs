@@ -2,6 +2,7 @@
 
 use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
@@ -15,6 +16,7 @@ use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Kind};
 use crate::scope_end;
+use crate::shortage::{self, Request};
 use crate::stream::StreamCore;
 
 /// The bytes of so many `T`.
@@ -68,21 +70,31 @@ fn take(
     bytes: usize,
     type_name: &'static str,
 ) -> Result<Claim> {
-    let entered = custody.enter(operation)?;
     if bytes == 0 {
+        custody.enter(operation)?;
         return Ok(Claim::nothing(custody.into(), Kind::Device));
     }
-    let mut address = 0;
-    // SAFETY: the variable can be written to, and the context is current.
-    let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
-    entered.check_bytes("cuMemAlloc", code, bytes)?;
-    let entry = Entry {
-        bytes: bytes as u64,
-        type_name,
-        stream: 0,
+    let request = Request {
+        operation,
+        kind: Kind::Device,
+        bytes,
+        site: Location::caller(),
     };
-    let key = key(Kind::Device, address);
-    Ok(Claim::new(custody.into(), key, entry))
+    shortage::allocate(custody, &request, || {
+        let _entered = custody.enter(operation)?;
+        request.take_budget(custody)?;
+        let mut address = 0;
+        // SAFETY: the variable can be written to, and the context is current.
+        let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
+        request.check(custody, "cuMemAlloc", code)?;
+        let entry = Entry {
+            bytes: bytes as u64,
+            type_name,
+            stream: 0,
+        };
+        let key = key(Kind::Device, address);
+        Ok(Claim::new_at(request.site, custody.into(), key, entry))
+    })
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {

@@ -1,6 +1,7 @@
 //! Memory that host and device both reach.
 
 use std::mem;
+use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
@@ -14,6 +15,7 @@ use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::registry::{Entry, Kind};
+use crate::shortage::{self, Request};
 
 /// Values of type `T` in managed memory, which moves between host and device by itself.
 ///
@@ -56,9 +58,17 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let custody = context.custody();
-        let entered = custody.enter(operation)?;
-        let mut claim = Claim::nothing(custody.into(), Kind::Managed);
-        if bytes != 0 {
+        let request = Request {
+            operation,
+            kind: Kind::Managed,
+            bytes,
+            site: Location::caller(),
+        };
+        let claim = shortage::allocate(custody, &request, || {
+            let entered = custody.enter(operation)?;
+            if bytes == 0 {
+                return Ok(Claim::nothing(custody.into(), Kind::Managed));
+            }
             let mut concurrent = 0;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
             // SAFETY: the variable can be written to; the device exists.
@@ -69,23 +79,22 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             if concurrent == 0 {
                 // There the host must not touch it while any kernel runs, which nobody can see to.
                 let code = CUresult::NOT_SUPPORTED;
-                return entered
-                    .check_bytes("concurrent managed access", code, bytes)
-                    .map(|()| unreachable!("the code is an error"));
+                entered.check_bytes("concurrent managed access", code, bytes)?;
             }
+            request.take_budget(custody)?;
             let mut address = 0;
             // SAFETY: the variable can be written to, and the context is current.
             let code =
                 unsafe { api::cuMemAllocManaged(&mut address, bytes, flags::MEM_ATTACH_GLOBAL) };
-            entered.check_bytes("cuMemAllocManaged", code, bytes)?;
+            request.check(custody, "cuMemAllocManaged", code)?;
             let entry = Entry {
                 bytes: bytes as u64,
                 type_name: std::any::type_name::<T>(),
                 stream: 0,
             };
-            claim = Claim::new(custody.into(), key(Kind::Managed, address), entry);
-        }
-        drop(entered);
+            let key = key(Kind::Managed, address);
+            Ok(Claim::new_at(request.site, custody.into(), key, entry))
+        })?;
         Ok(Self {
             len,
             claim,

@@ -79,9 +79,9 @@ impl MemoryPool {
         };
         let key = key(Kind::MemoryPool, pool.0 as u64);
         let claim = Claim::new(custody.into(), key, entry);
-        Ok(Self {
-            core: Arc::new(PoolCore { claim }),
-        })
+        let core = Arc::new(PoolCore { claim });
+        custody.pools.add(&core);
+        Ok(Self { core })
     }
 
     fn claim(&self) -> &Claim {

@@ -1,5 +1,6 @@
 //! Stream-ordered device memory: allocated, used and freed in the order of a stream's work.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
@@ -13,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::{DeviceBuffer, MemoryPool};
 use crate::registry::{Entry, Kind};
+use crate::shortage::{self, Request};
 use crate::stream::{Stream, StreamCore};
 
 /// Takes memory in the order of a stream, from a pool or from the device's own. One function for
@@ -29,37 +31,47 @@ fn take(
     if pool.is_some_and(|pool| !Arc::ptr_eq(pool.custody(), custody)) {
         return Err(Error::WrongContext { operation });
     }
-    let Some(_inside) = custody.pass_in() else {
-        // Says why.
-        custody.enter(operation)?;
-        return Err(Error::ContextClosed { operation });
+    let request = Request {
+        operation,
+        kind: Kind::StreamOrdered,
+        bytes,
+        site: Location::caller(),
     };
-    if bytes == 0 {
-        return Ok(Claim::nothing(core.into(), Kind::StreamOrdered));
-    }
-    let mut address = 0;
-    let (out, on) = (&mut address, core.handle());
-    // SAFETY: the variable can be written to; stream and pool are alive.
-    let (function, code) = unsafe {
-        match pool {
-            None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
-            Some(pool) => (
-                "cuMemAllocFromPoolAsync",
-                api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
-            ),
+    shortage::allocate(custody, &request, || {
+        let Some(_inside) = custody.pass_in() else {
+            // Says why.
+            custody.enter(operation)?;
+            return Err(Error::ContextClosed { operation }.into());
+        };
+        if bytes == 0 {
+            return Ok(Claim::nothing(core.into(), Kind::StreamOrdered));
         }
-    };
-    custody.check(operation, function, code, Some(bytes as u64))?;
-    let owner = match pool {
-        None => Owner::from(core),
-        Some(pool) => Owner::Pool(Box::new((core.clone(), pool.core().clone()))),
-    };
-    let entry = Entry {
-        bytes: bytes as u64,
-        type_name,
-        stream: owner.stream(),
-    };
-    Ok(Claim::new(owner, key(Kind::StreamOrdered, address), entry))
+        request.take_budget(custody)?;
+        let mut address = 0;
+        let (out, on) = (&mut address, core.handle());
+        // SAFETY: the variable can be written to; stream and pool are alive.
+        let (function, code) = unsafe {
+            match pool {
+                None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
+                Some(pool) => (
+                    "cuMemAllocFromPoolAsync",
+                    api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
+                ),
+            }
+        };
+        request.check(custody, function, code)?;
+        let owner = match pool {
+            None => Owner::from(core),
+            Some(pool) => Owner::Pool(Box::new((core.clone(), pool.core().clone()))),
+        };
+        let entry = Entry {
+            bytes: bytes as u64,
+            type_name,
+            stream: owner.stream(),
+        };
+        let key = key(Kind::StreamOrdered, address);
+        Ok(Claim::new_at(request.site, owner, key, entry))
+    })
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {

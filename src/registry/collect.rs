@@ -14,13 +14,25 @@ use super::scale::{Scale, Scales};
 use super::snapshot::{About, FailedFreeGroup, Group, LateDrops, Origin, Snapshot};
 
 /// What the records of a group have in common, in numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Common {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Common {
     kind: u8,
     escaped: bool,
     place: PlaceId,
     scope: NameId,
     name: NameId,
+}
+
+impl Common {
+    pub(super) fn of(key: Key, record: Record) -> Self {
+        Self {
+            kind: key.kind.index() as u8,
+            escaped: record.is_escaped(),
+            place: record.place,
+            scope: record.scope,
+            name: record.name,
+        }
+    }
 }
 
 /// A group that records are being added to.
@@ -77,13 +89,7 @@ impl Groups {
     }
 
     pub(super) fn add(&mut self, key: Key, record: Record) {
-        let common = Common {
-            kind: key.kind.index() as u8,
-            escaped: record.is_escaped(),
-            place: record.place,
-            scope: record.scope,
-            name: record.name,
-        };
+        let common = Common::of(key, record);
         let born = record.born();
         let pile = self.piles.entry(common).or_insert_with(|| Pile {
             kind: key.kind,
@@ -167,27 +173,32 @@ impl Groups {
 
 impl Pile {
     fn into_group(mut self, common: Common, scale: Scale, now: Duration) -> Group {
-        let mut amount = self.exact;
-        amount += scale.of(self.met);
-        let place = place::get(common.place);
+        let mut group = to_group(common, (self.first_born, self.last_born), now);
+        group.amount = self.exact;
+        group.amount += scale.of(self.met);
         self.addresses.sort_unstable();
         let mut threads: Vec<_> = self.threads.into_iter().filter_map(names::text).collect();
         threads.sort_unstable();
         let mut streams: Vec<_> = self.streams.into_iter().collect();
         streams.sort_unstable();
-        Group {
-            kind: self.kind,
-            type_name: place.map_or("", |place| place.type_name),
-            label: caller::join(names::text(common.scope), names::text(common.name)),
-            origin: origin(common.place),
-            amount,
-            threads,
-            streams,
-            oldest: now.saturating_sub(self.first_born),
-            youngest: now.saturating_sub(self.last_born),
-            addresses: self.addresses,
-        }
+        group.threads = threads;
+        group.streams = streams;
+        group.addresses = self.addresses;
+        group
     }
+}
+
+/// A group with what all its records have in common, and when the first and the last of them were
+/// made.
+pub(super) fn to_group(common: Common, born: (Duration, Duration), now: Duration) -> Group {
+    let place = place::get(common.place);
+    let type_name = place.map_or("", |place| place.type_name);
+    let mut group = Group::new(Kind::ALL[usize::from(common.kind)], type_name, 0, 0);
+    group.label = caller::join(names::text(common.scope), names::text(common.name));
+    group.origin = origin(common.place);
+    group.oldest = now.saturating_sub(born.0);
+    group.youngest = now.saturating_sub(born.1);
+    group
 }
 
 fn origin(id: PlaceId) -> Origin {

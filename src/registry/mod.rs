@@ -26,6 +26,7 @@ mod collect;
 mod cost;
 mod counters;
 mod diff;
+mod holdings;
 mod kind;
 #[cfg(test)]
 mod model;
@@ -41,6 +42,7 @@ mod table_tests;
 pub use caller::{LabelScope, in_label};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
+pub(crate) use holdings::PAGE;
 pub use kind::{Kind, Level, UnknownLevel};
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key, Record};

@@ -274,7 +274,7 @@ pub struct Origin {
 /// group.label = Some("weights".into());
 /// assert_eq!(group.amount.count, 2);
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
     /// What they are.

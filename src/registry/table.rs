@@ -5,12 +5,14 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 
 use super::collect::{self, How};
 use super::counters::{Amount, Counters, Totals};
+use super::holdings::{Adder, Baseline, Holdings};
 use super::kind::{Kind, Level};
 use super::names::{self, BuildMix, mix};
 use super::place::MAX_DEPTH;
@@ -39,6 +41,10 @@ pub(crate) struct Registry {
     late: Mutex<[Amount; Kind::COUNT]>,
     broken: OnceLock<Refusal>,
     not_released: OnceLock<Refusal>,
+    /// What was held at the last checkpoint.
+    baseline: Mutex<Option<Baseline>>,
+    /// When this was made.
+    start: Duration,
     level: AtomicU8,
     depth: usize,
     /// One in so many gets a record.
@@ -64,9 +70,10 @@ impl fmt::Debug for Registry {
 impl Registry {
     /// `depth` is how many frames of each stack are kept, 1 to [`MAX_DEPTH`].
     pub(crate) fn new(level: Level, depth: usize) -> Self {
-        // The clock starts before the first record.
-        super::caller::now();
         Self {
+            // The clock starts before the first record.
+            start: super::caller::now(),
+            baseline: Mutex::default(),
             records: DashMap::with_hasher_and_shard_amount(BuildByLane::default(), LANE_SHARDS),
             strays: DashMap::with_hasher_and_shard_amount(BuildMix::default(), STRAY_SHARDS),
             stray_count: AtomicUsize::new(0),
@@ -98,17 +105,11 @@ impl Registry {
         self.sample == 1 || mix(nth, lane() as u64).is_multiple_of(u64::from(self.sample))
     }
 
-    /// Enters what the driver just gave out. The calling line is kept as the one that made it, and
-    /// at level *stacks* the calling stack.
+    /// Enters what the driver just gave out. `site` is kept as the line that made it, and at level
+    /// *stacks* the calling stack.
     ///
     /// A key that is there already was given away, freed by whoever had it, and given out again by
     /// the driver: the old record goes.
-    #[track_caller]
-    pub(crate) fn insert(&self, key: Key, entry: Entry) {
-        self.insert_at(Location::caller(), key, entry);
-    }
-
-    /// [`insert`](Self::insert) for a caller that knows the line itself.
     pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
         if self.stray_count.load(Relaxed) != 0
@@ -126,6 +127,13 @@ impl Registry {
         if let Some(old) = self.records.insert(key, record) {
             self.counters.sub(key.kind, old.bytes());
         }
+    }
+
+    /// [`insert_at`](Self::insert_at) the calling line.
+    #[cfg(test)]
+    #[track_caller]
+    pub(crate) fn insert(&self, key: Key, entry: Entry) {
+        self.insert_at(Location::caller(), key, entry);
     }
 
     /// The whole key of what was given away, which is then no longer known as such.
@@ -255,6 +263,17 @@ impl Registry {
         lock(&self.late)[kind.index()] += Amount::new(1, bytes);
     }
 
+    /// The label that a thing has.
+    pub(crate) fn label_of(&self, key: Key) -> Option<String> {
+        let record = self.records.get(&key)?;
+        super::caller::join(names::text(record.scope), names::text(record.name))
+    }
+
+    /// One thing in so many is recorded.
+    pub(crate) fn sample(&self) -> u32 {
+        self.sample
+    }
+
     pub(crate) fn level(&self) -> Level {
         Level::from_byte(self.level.load(Relaxed))
     }
@@ -272,6 +291,27 @@ impl Registry {
     /// What there is and was of one kind.
     pub(crate) fn totals(&self, kind: Kind) -> Totals {
         self.counters.totals(kind)
+    }
+
+    fn add_up(&self) -> Adder {
+        let mut adder = Adder::new(self.start, super::caller::now());
+        for slot in &self.records {
+            adder.add(*slot.key(), *slot.value());
+        }
+        adder
+    }
+
+    /// Remembers what is held now, so that [`holdings`](Self::holdings) can tell what grew since.
+    pub(crate) fn mark(&self) {
+        let baseline = self.add_up().into_baseline();
+        *lock(&self.baseline) = Some(baseline);
+    }
+
+    /// What is held, by place, with what grew and how device memory lies in pages.
+    pub(crate) fn holdings(&self) -> Holdings {
+        let adder = self.add_up();
+        let complete = !self.ever_unrecorded.load(Relaxed);
+        adder.finish(lock(&self.baseline).as_ref(), self.sample.into(), complete)
     }
 
     /// All that is known, as plain data. Other threads may go on; what they make or free meanwhile

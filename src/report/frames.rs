@@ -203,13 +203,13 @@ fn first_part(path: &str) -> &str {
 
 /// Makes paths short: relative to where a person is, or to the crate that they are of.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Paths {
+pub(crate) struct Paths {
     current: Option<String>,
     home: Option<String>,
 }
 
 impl Paths {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = |path: Option<std::path::PathBuf>| {
             let path = path?.into_os_string().into_string().ok()?;
             // A program that runs in `/` must not make every path relative.
@@ -221,7 +221,7 @@ impl Paths {
         }
     }
 
-    pub(super) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    pub(crate) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if let Some(rest) = below(path, self.current.as_deref()) {
             return rest.into();
         }

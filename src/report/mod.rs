@@ -21,7 +21,8 @@ mod checkpoint;
 mod frames;
 mod json;
 #[cfg(test)]
-mod json_reader;
+pub(crate) mod json_reader;
+mod json_writer;
 mod merge;
 mod output;
 mod parse;
@@ -33,7 +34,7 @@ mod symbols;
 mod text;
 #[cfg(test)]
 mod text_tests;
-mod words;
+pub(crate) mod words;
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
@@ -43,9 +44,12 @@ use std::time::Duration;
 use crate::registry::Snapshot;
 
 pub use checkpoint::Checkpoint;
+pub(crate) use frames::Paths;
+pub(crate) use json_writer::Writer;
 pub use parse::Problem;
 pub use pattern::PatternError;
 pub use settings::{Colour, ReportSettings};
+pub(crate) use text::description;
 
 /// 0 as long as nothing asks for an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);

@@ -405,7 +405,7 @@ fn made(snapshot: &Snapshot) -> String {
 }
 
 /// `, f32, "weights"`
-pub(super) fn description(type_name: &str, label: Option<&str>) -> String {
+pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
     let mut text = String::new();
     if !type_name.is_empty() {
         let _ = write!(text, ", {type_name}");

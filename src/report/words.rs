@@ -7,7 +7,7 @@ use crate::registry::{Amount, Kind, Occasion, Refusal, Snapshot};
 use crate::size::Size;
 
 /// How long ago, with as much detail as a person wants.
-pub(super) fn age(age: Duration) -> String {
+pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match seconds {
         0 if age < Duration::from_millis(1) => format!("{} µs", age.as_micros()),
@@ -20,12 +20,12 @@ pub(super) fn age(age: Duration) -> String {
 }
 
 /// `1 leak`, `2 leaks`.
-pub(super) fn count(count: u64, noun: &str) -> String {
+pub(crate) fn count(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// `4 KiB in 2 allocations of device memory`, `1 stream`.
-pub(super) fn things(kind: Kind, amount: Amount) -> String {
+pub(crate) fn things(kind: Kind, amount: Amount) -> String {
     if kind.is_memory() {
         let allocations = count(amount.count, "allocation");
         format!("{} in {allocations} of {kind}", Size(amount.bytes))
@@ -61,7 +61,7 @@ pub(super) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub(super) fn list<S: AsRef<str>>(parts: &[S]) -> String {
+pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
     let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
         let gap = match index {

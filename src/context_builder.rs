@@ -1,0 +1,197 @@
+//! How a context is made.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUcontext, CUresult};
+
+use crate::context::Context;
+use crate::custody::{Custody, Parts, Source};
+use crate::error::{DriverError, Error, Result};
+use crate::exit;
+use crate::registry::{Level, Registry};
+use crate::report::ReportSettings;
+use crate::shortage::{self, Shortage};
+
+/// How a [`Context`] is to be; see [`Context::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct ContextBuilder {
+    device: u32,
+    source: Source,
+    level: Option<Level>,
+    report: Option<ReportSettings>,
+    reclaim: Option<bool>,
+    memory_limit: Option<u64>,
+    shortage: Shortage,
+}
+
+impl Default for ContextBuilder {
+    fn default() -> Self {
+        Self {
+            device: 0,
+            source: Source::Primary,
+            level: None,
+            report: None,
+            reclaim: None,
+            memory_limit: None,
+            shortage: Shortage::new(),
+        }
+    }
+}
+
+impl ContextBuilder {
+    /// The device, numbered from 0. By default the first.
+    pub fn device(mut self, ordinal: u32) -> Self {
+        self.device = ordinal;
+        self
+    }
+
+    /// A context of its own instead of the device's primary one. It costs device memory once more,
+    /// and libraries that work on the primary context do not see what is made in it.
+    pub fn own(mut self) -> Self {
+        self.source = Source::Own;
+        self
+    }
+
+    /// What is recorded of everything that is made. By default what `LEAK_REPORT` says, else
+    /// [`Level::Sites`].
+    pub fn level(mut self, level: Level) -> Self {
+        self.level = Some(level);
+        self
+    }
+
+    /// What is reported at the end, and where. By default what `LEAK_REPORT` says.
+    pub fn report(mut self, settings: ReportSettings) -> Self {
+        self.report = Some(settings);
+        self
+    }
+
+    /// Whether teardown frees what was forgotten. By default what `LEAK_REPORT` says (`reclaim=no`),
+    /// else it does. Without, other tools that look for leaks see them too.
+    pub fn reclaim(mut self, reclaim: bool) -> Self {
+        self.reclaim = Some(reclaim);
+        self
+    }
+
+    /// A budget: the guards of this context hold at most so many bytes of device memory, managed
+    /// memory and stream-ordered memory together, as they were asked for. More is refused with
+    /// [`Error::OutOfMemory`], as if the device had no more. By default there is none. What was given
+    /// away by `into_raw` does not count.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer};
+    ///
+    /// let context = Context::builder().memory_limit(1 << 20).build()?;
+    /// let half = DeviceBuffer::<u8>::zeroed(&context, 1 << 19)?;
+    /// assert!(DeviceBuffer::<u8>::zeroed(&context, (1 << 19) + 1).is_err());
+    /// drop(half);
+    /// assert!(DeviceBuffer::<u8>::zeroed(&context, 1 << 20).is_ok());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// What is tried before an allocation fails, and what its error finds out. By default all that
+    /// [`Shortage::new`] says.
+    pub fn shortage(mut self, settings: Shortage) -> Self {
+        self.shortage = settings;
+        self
+    }
+
+    /// Makes the context.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::new`].
+    pub fn build(self) -> Result<Context> {
+        const OPERATION: &str = "Context::new";
+        let check = |function, code: CUresult| match code {
+            CUresult::SUCCESS => Ok(()),
+            code => Err(Error::Driver(DriverError {
+                operation: OPERATION,
+                function,
+                code,
+                bytes: None,
+                device: Some(self.device),
+            })),
+        };
+        let _making = exit::making(OPERATION)?;
+        cuguard_driver::load()?;
+        // SAFETY: may be called at any time, and again.
+        check("cuInit", unsafe { api::cuInit(0) })?;
+        let mut count = 0;
+        // SAFETY: the variable can be written to.
+        check("cuDeviceGetCount", unsafe {
+            api::cuDeviceGetCount(&mut count)
+        })?;
+        let count = count.max(0) as u32;
+        if self.device >= count {
+            return Err(Error::NoSuchDevice {
+                operation: OPERATION,
+                ordinal: self.device,
+                count,
+            });
+        }
+        let device = self.device as i32;
+        let mut name = [0; 256];
+        // SAFETY: the array has as many bytes as is said.
+        check("cuDeviceGetName", unsafe {
+            api::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device)
+        })?;
+        let name = name.map(|c| c as u8);
+        let name = CStr::from_bytes_until_nul(&name)
+            .unwrap_or_default()
+            .to_string_lossy();
+
+        let report = self
+            .report
+            .unwrap_or_else(|| ReportSettings::from_env().clone());
+        let level = self.level.or(report.wanted_level()).unwrap_or_default();
+        let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
+        let reclaim = self.reclaim.or(report.wanted_reclaim()).unwrap_or(true);
+        let made = |function, code: CUresult| match code {
+            CUresult::OUT_OF_MEMORY => Err(shortage::context_refused(
+                OPERATION,
+                self.device,
+                &name,
+                function,
+                code,
+            )),
+            code => check(function, code),
+        };
+        let mut context = CUcontext::NULL;
+        match self.source {
+            Source::Primary => {
+                // SAFETY: the variable can be written to; the device exists.
+                let code = unsafe { api::cuDevicePrimaryCtxRetain(&mut context, device) };
+                made("cuDevicePrimaryCtxRetain", code)?;
+            }
+            Source::Own => {
+                // SAFETY: as above.
+                let code = unsafe { api::cuCtxCreate_v2(&mut context, 0, device) };
+                made("cuCtxCreate", code)?;
+                // Creating makes it current, which nobody asked for. SAFETY: takes that away.
+                let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
+            }
+        }
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let custody = Custody::new(Parts {
+            context,
+            device: self.device,
+            device_name: name.into_owned(),
+            source: self.source,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            registry,
+            report,
+            reclaim,
+            memory_limit: self.memory_limit,
+            shortage: self.shortage,
+        });
+        Ok(Context::of(custody))
+    }
+}

@@ -1,0 +1,494 @@
+//! The numbers: what is known when memory runs out.
+
+use crate::registry::{About, Amount, Group, Kind, Level, PAGE, Site};
+
+/// Why memory ran out: everything that is known about it, as plain data.
+///
+/// It comes with [`Error::OutOfMemory`](crate::Error::OutOfMemory). [`Display`](std::fmt::Display) is
+/// one line, [`to_text`](Self::to_text) the whole report, [`to_json`](Self::to_json) the same for
+/// programs; [`causes`](Self::causes) is the verdict.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Cause, Context, DeviceBuffer, Error};
+///
+/// let context = Context::new(0)?;
+/// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
+///     panic!("no device has as much");
+/// };
+/// assert_eq!(why.asked.bytes, Some(1 << 50));
+/// assert!(matches!(why.causes()[0], Cause::LargerThanDevice { .. }));
+/// println!("{}", why.to_text());
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// What was asked for, by whom, and who refused it.
+    pub asked: Asked,
+    /// In which context.
+    pub about: About,
+    /// All memory of the device, where the driver tells.
+    pub total: Option<u64>,
+    /// What nobody uses, where the driver tells. It need not be in one piece.
+    pub free: Option<u64>,
+    /// The largest block that could be had, where that was [asked
+    /// for](crate::Shortage::probe_largest).
+    pub largest: Option<u64>,
+    /// The budget of the context, if it has one.
+    pub limit: Option<Limit>,
+    /// What the context holds, by kind, for kinds of memory of which there is some.
+    pub held: Vec<Held>,
+    /// How its device memory lies in pages. `None` where not all of it has a record: at
+    /// [`Level::Counts`], or with samples.
+    pub pages: Option<PageUse>,
+    /// The places that hold most of it, the largest first, and those that keep most pages.
+    pub holders: Vec<Holder>,
+    /// The device's memory pools: its own, and those of the context.
+    pub pools: Vec<PoolUse>,
+    /// How many streams have frees in them that are not done.
+    pub busy_streams: u64,
+    /// Other contexts of this process on the same device, by what their guards hold.
+    pub contexts: Vec<OtherContext>,
+    /// Which processes hold memory of the device.
+    pub processes: Processes,
+    /// What was tried before giving up, in order.
+    pub attempts: Vec<Attempt>,
+    /// What the program has set, for advice that is not in force already.
+    pub settings: Settings,
+}
+
+/// What was asked for when memory ran out.
+///
+/// ```
+/// assert_eq!(cuguard::Asked::default().bytes, None);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Asked {
+    /// What was asked of this crate, such as `DeviceBuffer::zeroed`.
+    pub operation: &'static str,
+    /// How many bytes; `None` for a context, which takes what it takes.
+    pub bytes: Option<u64>,
+    /// Which kind of memory; `None` for a context.
+    pub kind: Option<Kind>,
+    /// The line of the program.
+    pub site: Option<Site>,
+    /// The name of the thread.
+    pub thread: Option<String>,
+    /// The driver's function that refused it; `None` where the budget did.
+    pub function: Option<&'static str>,
+    /// What it answered.
+    pub code: u32,
+    /// The same by name.
+    pub code_name: &'static str,
+}
+
+/// A budget; see [`ContextBuilder::memory_limit`](crate::ContextBuilder::memory_limit).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, Error};
+///
+/// let context = Context::builder().memory_limit(1000).build()?;
+/// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1001) else {
+///     panic!("that is beyond the limit");
+/// };
+/// assert_eq!(why.limit.unwrap().bytes, 1000);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limit {
+    /// What the context may hold.
+    pub bytes: u64,
+    /// What it held when it was asked for more.
+    pub held: u64,
+    /// Whether it was this that refused.
+    pub refused: bool,
+}
+
+/// What a context holds of one kind of memory.
+///
+/// ```
+/// let held = cuguard::Held::new(cuguard::Kind::Device, 2, 4096);
+/// assert_eq!(held.amount.bytes, 4096);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// The kind.
+    pub kind: Kind,
+    /// How many blocks, and the bytes that were asked for.
+    pub amount: Amount,
+}
+
+/// How the device memory of a context lies in the driver's pages of 2 MiB. A page goes back to the
+/// device when every block in it is free.
+///
+/// ```
+/// let pages = cuguard::PageUse::default();
+/// assert_eq!((pages.taken(), pages.pinned(), pages.rounding()), (0, 0, 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageUse {
+    /// The bytes of blocks of 2 MiB and more, which have pages of their own.
+    pub large_bytes: u64,
+    /// Their pages.
+    pub large_pages: u64,
+    /// The bytes of smaller blocks, which share pages.
+    pub small_bytes: u64,
+    /// The pages that have at least one of them in it.
+    pub small_pages: u64,
+}
+
+/// A place of the program that holds memory.
+///
+/// ```
+/// let holder = cuguard::Holder::new(cuguard::Group::new(cuguard::Kind::Device, "f32", 1, 4096));
+/// assert!(!holder.grows());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// What it holds, since when. Without threads, streams and addresses.
+    pub group: Group,
+    /// By how many bytes it grew since the last [`Context::checkpoint`](crate::Context::checkpoint);
+    /// `None` where there was none.
+    pub growth: Option<i64>,
+    /// Its bytes by when they were made, in quarters of the life of the context.
+    pub quarters: [u64; 4],
+    /// How many pages it has small blocks in.
+    pub small_pages: u64,
+}
+
+/// A memory pool of the driver's.
+///
+/// ```
+/// assert_eq!(cuguard::PoolUse::new("the device's pool", 300, 100).unused(), 200);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolUse {
+    /// What it is called.
+    pub name: String,
+    /// What it has taken from the device.
+    pub reserved: u64,
+    /// What is allocated from it.
+    pub used: u64,
+    /// What it may keep when it has nothing to do, where the driver tells.
+    pub threshold: Option<u64>,
+}
+
+/// Another context of this process.
+///
+/// ```
+/// assert_eq!(cuguard::OtherContext::new(2, 4096).bytes, 4096);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OtherContext {
+    /// Its number, as in reports.
+    pub number: u64,
+    /// The device memory that its guards hold, stream-ordered memory too.
+    pub bytes: u64,
+    /// How much of it is stream-ordered, and so lies in pools.
+    pub pooled: u64,
+}
+
+/// Which processes hold memory of a device.
+///
+/// ```
+/// assert!(matches!(cuguard::Processes::default(), cuguard::Processes::Unknown(_)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Processes {
+    /// Those that can be seen, the largest first. In a container others may be hidden.
+    Known(Vec<ProcessUse>),
+    /// Nobody could be asked; says why.
+    Unknown(String),
+}
+
+/// A process that holds memory of a device.
+///
+/// ```
+/// let process = cuguard::ProcessUse::new(4711, 1 << 30);
+/// assert_eq!(process.pid, 4711);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessUse {
+    /// Its number.
+    pub pid: u32,
+    /// What it is called, where that may be known.
+    pub name: Option<String>,
+    /// What it holds, where that may be known.
+    pub bytes: Option<u64>,
+    /// Whether it is this process.
+    pub own: bool,
+}
+
+/// One thing that is tried before an allocation fails; see [`Shortage`](crate::Shortage).
+///
+/// ```
+/// assert_eq!(cuguard::Rung::Trim.name(), "trim");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rung {
+    /// The program's own callbacks give back what they can.
+    Callbacks,
+    /// Frees that wait for their streams are waited for.
+    Wait,
+    /// Pools give back what they do not use.
+    Trim,
+}
+
+/// What became of one [`Rung`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// use cuguard::{DeviceBuffer, Error, Rung};
+///
+/// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
+///     panic!("no device has as much");
+/// };
+/// assert_eq!(why.attempts[0].rung, Rung::Callbacks);
+/// assert!(!why.attempts[0].tried); // there were none
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// What it is.
+    pub rung: Rung,
+    /// Whether the settings allow it.
+    pub allowed: bool,
+    /// Whether there was anything to do, and it was done. The allocation was asked for again then.
+    pub tried: bool,
+    /// The bytes by which the free memory of the device rose; 0 where the driver does not tell.
+    pub freed: u64,
+}
+
+/// What the program has set that matters when memory runs out.
+///
+/// ```
+/// assert!(!cuguard::OutOfMemory::default().settings.has_checkpoint);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How much is recorded.
+    pub level: Level,
+    /// One thing in so many is recorded; 0 and 1 are all.
+    pub sample: u32,
+    /// Whether there was a [`Context::checkpoint`](crate::Context::checkpoint).
+    pub has_checkpoint: bool,
+    /// How many callbacks there are that can give memory back.
+    pub callbacks: u64,
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Self::Unknown("nobody was asked".to_owned())
+    }
+}
+
+impl Held {
+    /// So many blocks of so many bytes together.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::Held::new(cuguard::Kind::Managed, 1, 8).amount.count, 1);
+    /// ```
+    #[must_use]
+    pub const fn new(kind: Kind, count: u64, bytes: u64) -> Self {
+        Self {
+            kind,
+            amount: Amount::new(count, bytes),
+        }
+    }
+}
+
+impl PageUse {
+    /// Blocks with pages of their own and blocks that share pages, each as bytes and pages.
+    ///
+    /// ```
+    /// let pages = cuguard::PageUse::new((3 << 20, 2), (1 << 20, 1));
+    /// assert_eq!(pages.taken(), 6 << 20);
+    /// ```
+    #[must_use]
+    pub const fn new(large: (u64, u64), small: (u64, u64)) -> Self {
+        Self {
+            large_bytes: large.0,
+            large_pages: large.1,
+            small_bytes: small.0,
+            small_pages: small.1,
+        }
+    }
+
+    /// The bytes of all pages together.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::PageUse::new((0, 0), (1, 1)).taken(), 2 << 20);
+    /// ```
+    #[must_use]
+    pub const fn taken(&self) -> u64 {
+        (self.large_pages + self.small_pages) * PAGE
+    }
+
+    /// The bytes that lie unused in pages which small blocks keep. Only small blocks can use them.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::PageUse::new((0, 0), (1 << 20, 1)).pinned(), 1 << 20);
+    /// ```
+    #[must_use]
+    pub const fn pinned(&self) -> u64 {
+        (self.small_pages * PAGE).saturating_sub(self.small_bytes)
+    }
+
+    /// The bytes that are lost because large blocks take whole pages.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::PageUse::new((3 << 20, 2), (0, 0)).rounding(), 1 << 20);
+    /// ```
+    #[must_use]
+    pub const fn rounding(&self) -> u64 {
+        (self.large_pages * PAGE).saturating_sub(self.large_bytes)
+    }
+}
+
+impl Holder {
+    /// A place of which nothing else is known.
+    ///
+    /// ```
+    /// # use cuguard::{Group, Holder, Kind};
+    /// assert_eq!(Holder::new(Group::new(Kind::Device, "u8", 1, 1)).small_pages, 0);
+    /// ```
+    #[must_use]
+    pub const fn new(group: Group) -> Self {
+        Self {
+            group,
+            growth: None,
+            quarters: [0; 4],
+            small_pages: 0,
+        }
+    }
+
+    /// Whether it holds more and more. Since the checkpoint, where there was one. Else, whether it
+    /// holds many blocks that were made all through the life of the context: what is made once is
+    /// old, and what is made again and again and freed is young.
+    ///
+    /// ```
+    /// # use cuguard::{Group, Holder, Kind};
+    /// let mut holder = Holder::new(Group::new(Kind::Device, "u8", 100, 1000));
+    /// holder.quarters = [250; 4];
+    /// assert!(holder.grows());
+    /// holder.growth = Some(0);
+    /// assert!(!holder.grows());
+    /// ```
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        let Amount { count, bytes, .. } = self.group.amount;
+        match self.growth {
+            Some(growth) => growth > 0 && growth as u64 >= bytes / 10,
+            None => count >= 8 && self.quarters.iter().all(|quarter| *quarter > bytes / 10),
+        }
+    }
+}
+
+impl PoolUse {
+    /// A pool with so many bytes, and so many of them in use.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::PoolUse::new("", 2, 1).reserved, 2);
+    /// ```
+    #[must_use]
+    pub fn new(name: impl Into<String>, reserved: u64, used: u64) -> Self {
+        Self {
+            name: name.into(),
+            reserved,
+            used,
+            threshold: None,
+        }
+    }
+
+    /// What it has and does not use.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::PoolUse::new("", 2, 1).unused(), 1);
+    /// ```
+    #[must_use]
+    pub const fn unused(&self) -> u64 {
+        self.reserved.saturating_sub(self.used)
+    }
+}
+
+impl OtherContext {
+    /// A context with this number, whose guards hold so much.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::OtherContext::new(2, 1).number, 2);
+    /// ```
+    #[must_use]
+    pub const fn new(number: u64, bytes: u64) -> Self {
+        Self {
+            number,
+            bytes,
+            pooled: 0,
+        }
+    }
+}
+
+impl ProcessUse {
+    /// Another process that holds so much.
+    ///
+    /// ```
+    /// assert!(!cuguard::ProcessUse::new(1, 2).own);
+    /// ```
+    #[must_use]
+    pub const fn new(pid: u32, bytes: u64) -> Self {
+        Self {
+            pid,
+            name: None,
+            bytes: Some(bytes),
+            own: false,
+        }
+    }
+}
+
+impl Rung {
+    /// The word for it in data such as JSON: one word that never changes.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::Rung::Wait.name(), "wait");
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Callbacks => "callbacks",
+            Self::Wait => "wait",
+            Self::Trim => "trim",
+        }
+    }
+}
+
+impl OutOfMemory {
+    /// The bytes that the context's guards hold of the device's own memory.
+    pub(super) fn own_bytes(&self) -> u64 {
+        let on_device = |held: &&Held| matches!(held.kind, Kind::Device | Kind::StreamOrdered);
+        let held = self.held.iter().filter(on_device);
+        held.map(|held| held.amount.bytes).sum()
+    }
+
+    /// The processes other than this one.
+    pub(super) fn others(&self) -> impl Iterator<Item = &ProcessUse> {
+        let known = match &self.processes {
+            Processes::Known(list) => list.as_slice(),
+            Processes::Unknown(_) => &[],
+        };
+        known.iter().filter(|process| !process.own)
+    }
+}

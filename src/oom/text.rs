@@ -1,0 +1,485 @@
+//! The verdict and the numbers in words.
+
+use std::fmt::{self, Write};
+
+use super::facts::{Attempt, Holder, OutOfMemory, Processes, Rung};
+use super::verdict::Cause;
+use crate::registry::{Kind, Level, PAGE};
+use crate::report::words::{age, count, list, things};
+use crate::report::{Paths, description};
+use crate::size::Size;
+
+/// How many places are shown.
+const PLACES: usize = 8;
+
+/// One line: who refused what, and the verdict in short. With `{:#}` the whole report.
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.write_str(&self.to_text());
+        }
+        f.write_str(self.asked.operation)?;
+        if let Some(bytes) = self.asked.bytes {
+            write!(f, " of {}", Size(bytes))?;
+        }
+        write!(f, " on device {}: {}: ", self.about.device, self.refused())?;
+        let causes = self.causes();
+        if causes.is_empty() {
+            return f.write_str("out of memory, and nothing that is known explains it");
+        }
+        let words: Vec<_> = causes.iter().map(|cause| self.short(cause)).collect();
+        f.write_str(&list(&words))
+    }
+}
+
+impl OutOfMemory {
+    /// The whole report: the verdict and what helps, then the numbers that lead to it.
+    ///
+    /// ```
+    /// let mut why = cuguard::OutOfMemory::default();
+    /// (why.asked.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
+    /// assert!(why.to_text().contains("larger than the device"));
+    /// ```
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut page = Page {
+            text: String::new(),
+            paths: Paths::new(),
+            why: self,
+        };
+        page.head();
+        page.verdict();
+        page.memory();
+        page.holders();
+        page.attempts();
+        page.text
+    }
+
+    fn refused(&self) -> String {
+        match self.asked.function {
+            None => "the memory limit of its context refused it".to_owned(),
+            Some(function) => format!(
+                "{function} answered {} ({})",
+                self.asked.code_name, self.asked.code
+            ),
+        }
+    }
+
+    /// A cause in a few words.
+    fn short(&self, cause: &Cause) -> String {
+        let size = Size(cause.bytes());
+        match cause {
+            Cause::LargerThanDevice { total, .. } => {
+                format!("larger than the device, which has {}", Size(*total))
+            }
+            Cause::MemoryLimit { limit, held } => format!(
+                "{} of the {} that it may have are in use",
+                Size(*held),
+                Size(*limit)
+            ),
+            Cause::OwnData { grows, .. } => {
+                let grows = if *grows { ", and grows" } else { "" };
+                format!("the context's own data takes {size}{grows}")
+            }
+            Cause::OtherContexts { .. } => {
+                format!("other contexts of this process hold {size}")
+            }
+            Cause::OtherProcesses { pids, .. } => {
+                let pids: Vec<_> = pids.iter().take(3).map(u32::to_string).collect();
+                let others = if pids.len() == 1 {
+                    "another process holds"
+                } else {
+                    "other processes hold"
+                };
+                format!("{others} {size} (pid {})", list(&pids))
+            }
+            Cause::HoardedByPools { .. } => {
+                format!("memory pools have {size} that they do not use")
+            }
+            Cause::PendingFrees { streams, .. } => format!(
+                "up to {size} wait to be freed on {}",
+                count(*streams, "stream")
+            ),
+            Cause::Fragmentation { pages, .. } => format!(
+                "{size} lie unused in {} that small blocks keep",
+                count(*pages, "page")
+            ),
+            Cause::Rounding { .. } => {
+                format!("{size} are lost because blocks take whole pages")
+            }
+            Cause::Unexplained { .. } => {
+                format!("{size} are held by somebody who is not known here")
+            }
+        }
+    }
+
+    /// The holders with small blocks, those in most pages first.
+    fn pinning(&self) -> Vec<&Holder> {
+        let mut pinning: Vec<_> = self.holders.iter().collect();
+        pinning.retain(|holder| holder.small_pages != 0);
+        pinning.sort_by_key(|holder| std::cmp::Reverse(holder.small_pages));
+        pinning
+    }
+
+    fn tried(&self, rung: Rung) -> Option<&Attempt> {
+        self.attempts.iter().find(|attempt| attempt.rung == rung)
+    }
+
+    fn is_off(&self, rung: Rung) -> bool {
+        self.tried(rung).is_some_and(|attempt| !attempt.allowed)
+    }
+}
+
+/// The report that is being written.
+struct Page<'a> {
+    text: String,
+    paths: Paths,
+    why: &'a OutOfMemory,
+}
+
+impl Page<'_> {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref().trim_end());
+        self.text.push('\n');
+    }
+
+    fn row(&mut self, name: &str, what: impl AsRef<str>) {
+        self.line(format!("  {name:<18}{}", what.as_ref()));
+    }
+
+    fn place(&self, holder: &Holder) -> String {
+        let mut text = description(holder.group.type_name, holder.group.label.as_deref());
+        if let Some(site) = holder.group.origin.site {
+            let file = self.paths.shorten(site.file);
+            let _ = write!(text, " at {file}:{}:{}", site.line, site.column);
+        }
+        text.trim_start_matches([',', ' ']).to_owned()
+    }
+
+    fn head(&mut self) {
+        let asked = &self.why.asked;
+        let bytes = asked
+            .bytes
+            .map_or("memory".to_owned(), |b| Size(b).to_string());
+        self.line(format!(
+            "cuguard: out of memory: {} asked for {bytes} in {}",
+            asked.operation, self.why.about
+        ));
+        let mut by = String::from("  ");
+        if let Some(site) = asked.site {
+            let file = self.paths.shorten(site.file);
+            let _ = write!(by, "at {file}:{}:{}, ", site.line, site.column);
+        }
+        if let Some(thread) = &asked.thread {
+            let _ = write!(by, "thread {}, ", thread.escape_debug());
+        }
+        self.line(format!("{by}{}", self.why.refused()));
+    }
+
+    fn verdict(&mut self) {
+        let causes = self.why.causes();
+        self.line("");
+        if causes.is_empty() {
+            self.line("why: nothing that is known explains it");
+        }
+        for (index, cause) in causes.iter().enumerate() {
+            let word = if index == 0 { "why: " } else { "and: " };
+            self.line(format!("{word}{}", self.why.short(cause)));
+            for detail in self.details(cause) {
+                self.line(format!("     {detail}"));
+            }
+        }
+        let advice: Vec<_> = causes.iter().flat_map(|cause| self.advice(cause)).collect();
+        if !advice.is_empty() {
+            self.line("what helps:");
+            advice
+                .iter()
+                .for_each(|one| self.line(format!("  - {one}")));
+        }
+    }
+
+    /// The numbers behind a cause.
+    fn details(&self, cause: &Cause) -> Vec<String> {
+        let why = self.why;
+        match cause {
+            Cause::Fragmentation { .. } => {
+                let pages = why.pages.unwrap_or_default();
+                let mut lines = vec![format!(
+                    "{} of small blocks keep {} of {}, {} in all",
+                    Size(pages.small_bytes),
+                    count(pages.small_pages, "page"),
+                    Size(PAGE),
+                    Size(pages.small_pages * PAGE)
+                )];
+                for holder in why.pinning().into_iter().take(3) {
+                    let pages = count(holder.small_pages, "page");
+                    lines.push(format!("{pages}: {}", self.place(holder)));
+                }
+                lines
+            }
+            Cause::OwnData { .. } => {
+                let growing = why.holders.iter().filter(|holder| holder.grows()).take(3);
+                growing.map(|holder| self.growth(holder)).collect()
+            }
+            Cause::OtherProcesses { .. } => {
+                let others = why.others().take(8);
+                others
+                    .map(|process| {
+                        let name = process.name.as_deref().unwrap_or("of unknown name");
+                        let bytes = process
+                            .bytes
+                            .map_or("an unknown amount".to_owned(), |b| Size(b).to_string());
+                        format!("{bytes}: pid {}, {}", process.pid, name.escape_debug())
+                    })
+                    .collect()
+            }
+            Cause::HoardedByPools { .. } | Cause::PendingFrees { .. } => {
+                let pools = why.pools.iter().filter(|pool| pool.unused() != 0);
+                pools
+                    .map(|pool| {
+                        format!(
+                            "{}: {} reserved, {} in use",
+                            pool.name.escape_debug(),
+                            Size(pool.reserved),
+                            Size(pool.used)
+                        )
+                    })
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn growth(&self, holder: &Holder) -> String {
+        let place = self.place(holder);
+        match holder.growth {
+            Some(growth) => format!(
+                "grew by {} since the last checkpoint: {place}",
+                Size(growth.max(0) as u64)
+            ),
+            None => format!(
+                "{} made all through the context's life, the first {} ago: {place}",
+                count(holder.group.amount.count, "block"),
+                age(holder.group.oldest)
+            ),
+        }
+    }
+
+    /// What helps against a cause, with the settings as they are.
+    fn advice(&self, cause: &Cause) -> Vec<String> {
+        let why = self.why;
+        let mut advice = Vec::new();
+        match cause {
+            Cause::LargerThanDevice { .. } => {
+                advice.push("work on it in pieces; cuguard::Chunked does that".to_owned());
+            }
+            Cause::MemoryLimit { limit, .. } => advice.push(format!(
+                "free some of it, or raise memory_limit from {}",
+                Size(*limit)
+            )),
+            Cause::OwnData { grows, .. } => {
+                if *grows {
+                    advice.push("see why that place keeps what it makes".to_owned());
+                } else {
+                    advice.push("free some of it, or work in smaller pieces".to_owned());
+                    if !why.settings.has_checkpoint && why.settings.level != Level::Counts {
+                        let call = "call Context::checkpoint() once a step";
+                        advice.push(format!("{call}, to see here what grew since"));
+                    }
+                }
+                if why.settings.level == Level::Counts {
+                    advice
+                        .push("record places (level=sites), to see here which hold it".to_owned());
+                }
+            }
+            Cause::OtherContexts { .. } => {
+                advice.push("close contexts that are not needed".to_owned());
+            }
+            Cause::OtherProcesses { .. } => {
+                advice.push("wait for these processes, end them, or use another device".to_owned());
+            }
+            Cause::HoardedByPools { .. } => {
+                if why.is_off(Rung::Trim) {
+                    advice.push("let pools be trimmed: Shortage::trim(true)".to_owned());
+                } else {
+                    advice.push(
+                        "blocks that are in use keep their pool's memory: free them, or take what \
+                         lives long from a MemoryPool of its own"
+                            .to_owned(),
+                    );
+                }
+                for pool in why.pools.iter().filter(|pool| pool.unused() != 0) {
+                    if let Some(threshold) = pool.threshold.filter(|threshold| *threshold != 0) {
+                        advice.push(format!(
+                            "{} may keep {} unused: lower its release threshold",
+                            pool.name.escape_debug(),
+                            Size(threshold)
+                        ));
+                    }
+                }
+            }
+            Cause::PendingFrees { .. } => advice.push(if why.is_off(Rung::Wait) {
+                "let it wait for them: Shortage::wait(true)".to_owned()
+            } else {
+                "other threads give these streams more work than they finish".to_owned()
+            }),
+            Cause::Fragmentation { .. } => advice.push(
+                "put small blocks that live long together: in one large buffer, or in a \
+                 MemoryPool"
+                    .to_owned(),
+            ),
+            Cause::Rounding { .. } => advice.push(format!(
+                "make large blocks a multiple of {}, or take them from a MemoryPool",
+                Size(PAGE)
+            )),
+            Cause::Unexplained { .. } => match &why.processes {
+                Processes::Unknown(reason) => advice.push(format!(
+                    "who holds it is unknown: {reason}; `cuguard doctor` may tell more"
+                )),
+                Processes::Known(_) => advice.push(
+                    "no process that can be seen holds it: another container, a process that is \
+                     ending; `cuguard doctor` may tell more"
+                        .to_owned(),
+                ),
+            },
+        }
+        advice
+    }
+
+    fn memory(&mut self) {
+        let why = self.why;
+        self.line("");
+        self.line("where the memory is:");
+        let size = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |b| Size(b).to_string());
+        let mut device = format!("{}, {} free", size(why.total), size(why.free));
+        if let Some(largest) = why.largest {
+            let _ = write!(device, ", of that {} in one piece", Size(largest));
+        }
+        self.row("device", device);
+        if let Some(limit) = why.limit {
+            let (bytes, held) = (Size(limit.bytes), Size(limit.held));
+            self.row("memory limit", format!("{bytes}, {held} in use"));
+        }
+        for held in &why.held {
+            let mut what = things(held.kind, held.amount);
+            if held.kind == Kind::Device
+                && let Some(pages) = why.pages
+            {
+                let _ = write!(what, "; takes {} in pages", Size(pages.taken()));
+            }
+            self.row("this context", what);
+        }
+        if why.held.is_empty() {
+            self.row("this context", "nothing");
+        }
+        for pool in &why.pools {
+            let (reserved, used) = (Size(pool.reserved), Size(pool.used));
+            let name = pool.name.escape_debug();
+            self.row(
+                "pool",
+                format!("{name}: {reserved} reserved, {used} in use"),
+            );
+        }
+        for context in &why.contexts {
+            let bytes = Size(context.bytes);
+            self.row(
+                "other contexts",
+                format!("context {}: {bytes}", context.number),
+            );
+        }
+        match &why.processes {
+            Processes::Unknown(reason) => self.row("other processes", format!("unknown: {reason}")),
+            Processes::Known(_) if why.others().next().is_none() => {
+                self.row("other processes", "none that can be seen");
+            }
+            Processes::Known(_) => {
+                for process in why.others() {
+                    let bytes = size(process.bytes);
+                    let name = process.name.as_deref().unwrap_or("unknown").escape_debug();
+                    self.row(
+                        "other processes",
+                        format!("pid {}: {bytes}, {name}", process.pid),
+                    );
+                }
+            }
+        }
+        if why.total.is_some() && why.free.is_some() {
+            let rest = Size(why.unexplained()).to_string();
+            self.row(
+                "the rest",
+                format!("{rest}: contexts themselves, and whoever is not seen"),
+            );
+        }
+    }
+
+    fn holders(&mut self) {
+        let why = self.why;
+        if why.settings.level == Level::Counts && why.holders.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line("who holds it in this context:");
+        if why.settings.sample > 1 {
+            let sample = why.settings.sample;
+            self.line(format!(
+                "  (one thing in {sample} is recorded: these are estimates)"
+            ));
+        }
+        for holder in why.holders.iter().take(PLACES) {
+            let mut line = format!(
+                "  {}{}",
+                things(holder.group.kind, holder.group.amount),
+                description(holder.group.type_name, holder.group.label.as_deref())
+            );
+            if let Some(site) = holder.group.origin.site {
+                let file = self.paths.shorten(site.file);
+                let _ = write!(line, " at {file}:{}:{}", site.line, site.column);
+            }
+            if let Some(growth) = holder.growth.filter(|growth| *growth != 0) {
+                let sign = if growth < 0 { "-" } else { "+" };
+                let size = Size(growth.unsigned_abs());
+                let _ = write!(line, ", {sign}{size} since the checkpoint");
+            }
+            if holder.small_pages != 0 {
+                let pages = count(holder.small_pages, "page");
+                let _ = write!(line, ", in {pages}");
+            }
+            self.line(line);
+        }
+        let more = why.holders.len().saturating_sub(PLACES);
+        if more != 0 {
+            self.line(format!(
+                "  … and {}, not shown",
+                count(more as u64, "more place")
+            ));
+        }
+        if why.holders.is_empty() {
+            self.line("  nobody");
+        }
+    }
+
+    fn attempts(&mut self) {
+        if self.why.attempts.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line("what was tried:");
+        for attempt in &self.why.attempts {
+            let name = match attempt.rung {
+                Rung::Callbacks => "callbacks",
+                Rung::Wait => "wait for frees",
+                Rung::Trim => "trim pools",
+            };
+            let outcome = match (attempt.allowed, attempt.tried) {
+                (false, _) => "turned off".to_owned(),
+                (true, false) => match attempt.rung {
+                    Rung::Callbacks => "none is registered".to_owned(),
+                    Rung::Wait => "no stream has any to do".to_owned(),
+                    Rung::Trim => "no pool has unused memory".to_owned(),
+                },
+                (true, true) => format!("{} came back", Size(attempt.freed)),
+            };
+            self.row(name, outcome);
+        }
+    }
+}

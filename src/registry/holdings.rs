@@ -1,0 +1,308 @@
+//! What is held, for the moment in which memory runs out: places with how much they hold, whether
+//! they grow, and the pages that small blocks keep. Less than a snapshot, and faster: no addresses
+//! are kept, nothing is sorted but the places.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::collect::{Common, by_identity, larger_first, to_group};
+use super::counters::Amount;
+use super::kind::Kind;
+use super::names::BuildMix;
+use super::record::{Key, Record};
+use super::snapshot::Group;
+
+/// The driver gives device memory out in pages of this size. Blocks below it share pages, blocks
+/// from it on have whole pages of their own.
+pub(crate) const PAGE: u64 = 2 << 20;
+
+/// Pages within this span of addresses are counted in an array, others in a table: 4 TiB, more than
+/// any device has.
+const SPAN: u64 = 1 << 21;
+
+/// Bytes by group, as they were at some earlier moment.
+pub(super) type Baseline = HashMap<Common, u64, BuildMix>;
+
+/// What a context holds.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    /// By place, the largest first.
+    pub(crate) places: Vec<Held>,
+    /// The pages of device memory. `None` where not every block has a record.
+    pub(crate) pages: Option<Pages>,
+    /// Whether a checkpoint was made, so that growth is known.
+    pub(crate) has_baseline: bool,
+}
+
+/// What one place holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Without threads, streams and addresses.
+    pub(crate) group: Group,
+    /// The bytes by which it grew since the checkpoint, if there was one.
+    pub(crate) growth: Option<i64>,
+    /// Its bytes by when they were made, in quarters of the context's life.
+    pub(crate) quarters: [u64; 4],
+    /// In how many pages it has small blocks.
+    pub(crate) small_pages: u64,
+}
+
+/// How device memory lies in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// The bytes of blocks that have pages of their own.
+    pub(crate) large_bytes: u64,
+    /// How many pages these have.
+    pub(crate) large_pages: u64,
+    /// The bytes of blocks that share pages.
+    pub(crate) small_bytes: u64,
+    /// How many pages these keep.
+    pub(crate) small_pages: u64,
+}
+
+/// What is being added up for one group.
+struct Pile {
+    amount: Amount,
+    quarters: [u64; 4],
+    first: Duration,
+    last: Duration,
+}
+
+/// Adds records up, one at a time.
+pub(super) struct Adder {
+    piles: HashMap<Common, (usize, Pile), BuildMix>,
+    start: Duration,
+    now: Duration,
+    pages: Pages,
+    /// Where small blocks are, and of which pile.
+    small: Vec<(u64, u32)>,
+}
+
+impl Adder {
+    /// `start` is when the context was made.
+    pub(super) fn new(start: Duration, now: Duration) -> Self {
+        Self {
+            piles: HashMap::default(),
+            start,
+            now,
+            pages: Pages::default(),
+            small: Vec::new(),
+        }
+    }
+
+    fn quarter(&self, born: Duration) -> usize {
+        let life = self.now.saturating_sub(self.start).as_nanos().max(1);
+        let age = born.saturating_sub(self.start).as_nanos();
+        ((age * 4 / life) as usize).min(3)
+    }
+
+    pub(super) fn add(&mut self, key: Key, record: Record) {
+        let (bytes, born) = (record.bytes(), record.born());
+        let quarter = self.quarter(born);
+        let next = self.piles.len();
+        let (index, pile) = self
+            .piles
+            .entry(Common::of(key, record))
+            .or_insert_with(|| {
+                let pile = Pile {
+                    amount: Amount::default(),
+                    quarters: [0; 4],
+                    first: born,
+                    last: born,
+                };
+                (next, pile)
+            });
+        pile.amount += Amount::new(1, bytes);
+        pile.quarters[quarter] += bytes;
+        pile.first = pile.first.min(born);
+        pile.last = pile.last.max(born);
+        if key.kind != Kind::Device {
+            return;
+        }
+        if bytes >= PAGE {
+            self.pages.large_bytes += bytes;
+            self.pages.large_pages += bytes.div_ceil(PAGE);
+        } else {
+            self.pages.small_bytes += bytes;
+            self.small.push((key.address / PAGE, *index as u32));
+            // A small block may lie across the end of a page.
+            let last = (key.address + bytes.max(1) - 1) / PAGE;
+            if last != key.address / PAGE {
+                self.small.push((last, *index as u32));
+            }
+        }
+    }
+
+    /// Bytes by group.
+    pub(super) fn into_baseline(self) -> Baseline {
+        let bytes = |(common, (_, pile)): (Common, (usize, Pile))| (common, pile.amount.bytes);
+        self.piles.into_iter().map(bytes).collect()
+    }
+
+    /// The result. `scale` is how many things each record stands for; `complete` says that every
+    /// block of device memory has a record.
+    pub(super) fn finish(
+        mut self,
+        baseline: Option<&Baseline>,
+        scale: u64,
+        complete: bool,
+    ) -> Holdings {
+        let by_pile = self.count_small_pages();
+        let mut places: Vec<Held> = Vec::with_capacity(self.piles.len());
+        for (common, (index, pile)) in self.piles {
+            let mut group = to_group(common, (pile.first, pile.last), self.now);
+            group.amount = Amount::new(pile.amount.count * scale, pile.amount.bytes * scale);
+            let growth = baseline.map(|before| {
+                let before = before.get(&common).copied().unwrap_or(0);
+                (pile.amount.bytes as i64).saturating_sub(before as i64) * scale as i64
+            });
+            places.push(Held {
+                group,
+                growth,
+                quarters: pile.quarters.map(|bytes| bytes * scale),
+                small_pages: by_pile[index],
+            });
+        }
+        let mut places = by_line(places);
+        // One line with several stacks may have counted a page more than once.
+        for place in &mut places {
+            place.small_pages = place.small_pages.min(self.pages.small_pages);
+        }
+        Holdings {
+            places,
+            pages: complete.then_some(self.pages),
+            has_baseline: baseline.is_some(),
+        }
+    }
+
+    /// Counts the pages that small blocks keep, in all and by pile. A page with blocks of several
+    /// piles counts for each of them; of more than 63 piles the rest is taken for one.
+    fn count_small_pages(&mut self) -> Vec<u64> {
+        let mut by_pile = vec![0; self.piles.len()];
+        let mut meet = |seen: &mut u64, pile: u32| {
+            let bit = 1_u64 << pile.min(63);
+            if *seen & bit == 0 {
+                by_pile[pile as usize] += 1;
+            }
+            *seen |= bit;
+        };
+        let first = self.small.iter().map(|(page, _)| *page).min().unwrap_or(0);
+        let last = self.small.iter().map(|(page, _)| *page).max().unwrap_or(0);
+        self.pages.small_pages = if last - first < SPAN {
+            let mut seen = vec![0_u64; (last - first + 1) as usize];
+            for (page, pile) in &self.small {
+                meet(&mut seen[(page - first) as usize], *pile);
+            }
+            seen.iter().filter(|piles| **piles != 0).count() as u64
+        } else {
+            let mut seen: HashMap<u64, u64, BuildMix> = HashMap::default();
+            for (page, pile) in &self.small {
+                meet(seen.entry(*page).or_default(), *pile);
+            }
+            seen.len() as u64
+        };
+        by_pile
+    }
+}
+
+/// Puts together what was made in one line, by whatever stack, and sorts. The stack of the largest
+/// stays.
+fn by_line(mut places: Vec<Held>) -> Vec<Held> {
+    places.sort_unstable_by(|one, other| {
+        by_identity(&one.group, &other.group)
+            .then_with(|| larger_first(&one.group, &other.group))
+            .then_with(|| other.group.oldest.cmp(&one.group.oldest))
+    });
+    places.dedup_by(|more, place| {
+        let same = by_identity(&more.group, &place.group).is_eq();
+        if same {
+            place.group.amount += more.group.amount;
+            place.group.oldest = place.group.oldest.max(more.group.oldest);
+            place.group.youngest = place.group.youngest.min(more.group.youngest);
+            place.growth = place.growth.zip(more.growth).map(|(one, two)| one + two);
+            place.small_pages += more.small_pages;
+            for (sum, bytes) in place.quarters.iter_mut().zip(more.quarters) {
+                *sum += bytes;
+            }
+        }
+        same
+    });
+    // Stable, so that equal ones stay in the order of their names.
+    places.sort_by_key(|place| Reverse((place.group.amount.bytes, place.group.amount.count)));
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PAGE;
+    use crate::registry::{Entry, Key, Kind, Level, Registry};
+
+    #[track_caller]
+    fn insert(registry: &Registry, address: u64, bytes: u64) {
+        let key = Key {
+            kind: Kind::Device,
+            lane: 0,
+            address,
+        };
+        registry.insert(
+            key,
+            Entry {
+                bytes,
+                type_name: "u8",
+                stream: 0,
+            },
+        );
+    }
+
+    #[test]
+    fn pages_are_counted_once_and_for_each_place_that_has_blocks_in_them() {
+        for base in [0, 1 << 46] {
+            let registry = Registry::new(Level::Sites, 8);
+            for page in 1..=10 {
+                insert(&registry, page * PAGE, 1 << 20);
+            }
+            // Another place, in pages 10 and 11; and far away.
+            insert(&registry, 10 * PAGE + (1 << 20), 1 << 20);
+            insert(&registry, base + 11 * PAGE, 512);
+            insert(&registry, 20 * PAGE, 3 << 20);
+            let held = registry.holdings();
+            let pages = held.pages.unwrap();
+            assert_eq!(
+                (pages.small_pages, pages.small_bytes),
+                (11, (11 << 20) + 512)
+            );
+            assert_eq!((pages.large_pages, pages.large_bytes), (2, 3 << 20));
+            let rows: Vec<_> = held
+                .places
+                .iter()
+                .map(|held| (held.group.amount.bytes, held.small_pages))
+                .collect();
+            assert_eq!(rows, [(10 << 20, 10), (3 << 20, 0), (1 << 20, 1), (512, 1)]);
+        }
+    }
+
+    #[test]
+    fn growth_is_told_from_the_checkpoint_on() {
+        let registry = Registry::new(Level::Sites, 8);
+        let make = |address| insert(&registry, address, 100);
+        make(1 << 20);
+        assert_eq!(registry.holdings().places[0].growth, None);
+        registry.mark();
+        make(2 << 20);
+        make(3 << 20);
+        let held = registry.holdings();
+        assert!(held.has_baseline);
+        assert_eq!(held.places.len(), 1);
+        assert_eq!(held.places[0].growth, Some(200));
+        assert_eq!(held.places[0].quarters.iter().sum::<u64>(), 300);
+    }
+
+    #[test]
+    fn nothing_is_said_of_pages_where_blocks_have_no_record() {
+        let registry = Registry::new(Level::Counts, 8);
+        insert(&registry, 1, 100);
+        let held = registry.holdings();
+        assert!(held.places.is_empty() && held.pages.is_none());
+    }
+}

@@ -1,0 +1,85 @@
+//! The budget of a context: how much memory its guards may hold.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::oom::Limit;
+use crate::registry::Kind;
+
+/// Counts what is held against a limit. Without a limit nothing is counted.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: u64,
+    /// On a cache line that all threads write to only where there is a limit.
+    held: AtomicU64,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Budget {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        Self {
+            limit: limit.unwrap_or(NONE),
+            held: AtomicU64::new(0),
+        }
+    }
+
+    fn counts(&self, kind: Kind) -> bool {
+        let on_device = matches!(kind, Kind::Device | Kind::StreamOrdered | Kind::Managed);
+        self.limit != NONE && on_device
+    }
+
+    /// Takes so much of the budget, before the driver is asked. Says what is held where that is too
+    /// much.
+    #[inline]
+    pub(crate) fn take(&self, kind: Kind, bytes: u64) -> Result<(), u64> {
+        if !self.counts(kind) {
+            return Ok(());
+        }
+        let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        self.held.fetch_update(Relaxed, Relaxed, take).map(drop)
+    }
+
+    /// Counts what came in without being asked for.
+    pub(crate) fn add(&self, kind: Kind, bytes: u64) {
+        if self.counts(kind) {
+            self.held.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// Gives so much back, when the driver has freed it, or did not give it.
+    #[inline]
+    pub(crate) fn give_back(&self, kind: Kind, bytes: u64) {
+        if self.counts(kind) {
+            self.held.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// The limit, if there is one. `refused` is what was held when it said no.
+    pub(super) fn limit(&self, refused: Option<u64>) -> Option<Limit> {
+        (self.limit != NONE).then(|| Limit {
+            bytes: self.limit,
+            held: refused.unwrap_or_else(|| self.held.load(Relaxed)),
+            refused: refused.is_some(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Budget;
+    use crate::registry::Kind;
+
+    #[test]
+    fn a_budget_is_kept_to_the_byte() {
+        let budget = Budget::new(Some(10));
+        assert_eq!(budget.take(Kind::Device, 7), Ok(()));
+        assert_eq!(budget.take(Kind::Managed, 4), Err(7));
+        assert_eq!(budget.take(Kind::Pinned, 4), Ok(()));
+        assert_eq!(budget.take(Kind::StreamOrdered, 3), Ok(()));
+        budget.give_back(Kind::Device, 7);
+        assert_eq!(budget.take(Kind::Device, u64::MAX), Err(3));
+        assert_eq!(budget.limit(None).unwrap().held, 3);
+        assert_eq!(Budget::new(None).take(Kind::Device, u64::MAX), Ok(()));
+        assert_eq!(Budget::new(None).limit(None), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! What is known when memory runs out, put together for the error.
+
+use std::sync::Arc;
+
+use cuguard_driver::api;
+use cuguard_driver::sys::CUresult;
+
+use super::ladder::{Refused, Request};
+use super::{pools, probe, processes};
+use crate::custody::Custody;
+use crate::error::Error;
+use crate::exit;
+use crate::oom::{
+    Asked, Attempt, Held, Holder, OtherContext, OutOfMemory, PageUse, Processes, Settings,
+};
+use crate::registry::{About, Kind, Occasion, Registry};
+
+/// How many places are kept in an error, by bytes and by pages.
+const PLACES: usize = 32;
+
+/// The error for an allocation that was refused.
+pub(super) fn refused(
+    custody: &Custody,
+    request: &Request,
+    refused: &Refused,
+    attempts: Vec<Attempt>,
+) -> Error {
+    let (function, code, limit) = match refused {
+        Refused::Memory { function, code } => (Some(*function), *code, None),
+        Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, Some(*held)),
+    };
+    let mut why = OutOfMemory {
+        asked: Asked {
+            operation: request.operation,
+            bytes: Some(request.bytes as u64),
+            kind: Some(request.kind),
+            site: Some(request.site.into()),
+            thread: std::thread::current().name().map(str::to_owned),
+            function,
+            code: code.0,
+            code_name: code.name().unwrap_or_default(),
+        },
+        about: About {
+            device: custody.device,
+            device_name: custody.device_name.clone(),
+            context: custody.number,
+            primary: custody.is_primary(),
+            occasion: Occasion::Asked,
+        },
+        limit: custody.budget.limit(limit),
+        attempts,
+        ..OutOfMemory::default()
+    };
+    if let Some((free, total)) = memory(custody) {
+        (why.free, why.total) = (Some(free), Some(total));
+    }
+    let settings = &custody.shortage;
+    if settings.probe_largest {
+        why.largest = probe::largest_block(custody, request.operation).ok();
+    }
+    why.busy_streams = pools::busy_streams(custody).len() as u64;
+    why.pools = pools::pools(custody)
+        .into_iter()
+        .map(|(_, pool)| pool)
+        .filter(|pool| pool.reserved != 0)
+        .collect();
+    why.contexts = other_contexts(custody.device, Some(custody));
+    // What the budget refused is nobody else's doing.
+    why.processes = match settings.ask_processes && limit.is_none() {
+        true => processes::processes(custody.device),
+        false => Processes::Unknown("not asked for".to_owned()),
+    };
+    holdings(&custody.registry, &mut why);
+    why.settings.callbacks = custody.callbacks.count();
+    Error::OutOfMemory(Box::new(why))
+}
+
+/// The error for a context that could not be made for want of memory.
+pub(crate) fn context_refused(
+    operation: &'static str,
+    device: u32,
+    device_name: &str,
+    function: &'static str,
+    code: CUresult,
+) -> Error {
+    let mut why = OutOfMemory {
+        asked: Asked {
+            operation,
+            thread: std::thread::current().name().map(str::to_owned),
+            function: Some(function),
+            code: code.0,
+            code_name: code.name().unwrap_or_default(),
+            ..Asked::default()
+        },
+        contexts: other_contexts(device, None),
+        processes: processes::processes(device),
+        ..OutOfMemory::default()
+    };
+    why.about.device = device;
+    why.about.device_name = device_name.to_owned();
+    let mut total = 0;
+    // SAFETY: the variable can be written to, and the device exists.
+    if unsafe { api::cuDeviceTotalMem_v2(&mut total, device as i32) }.is_success() {
+        why.total = Some(total as u64);
+    }
+    Error::OutOfMemory(Box::new(why))
+}
+
+/// Free and total, if the driver tells.
+pub(super) fn memory(custody: &Custody) -> Option<(u64, u64)> {
+    let _entered = custody.enter("out of memory").ok()?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both variables can be written to.
+    let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
+    code.is_success().then_some((free as u64, total as u64))
+}
+
+fn other_contexts(device: u32, but: Option<&Custody>) -> Vec<OtherContext> {
+    let other = |custody: &Arc<Custody>| {
+        custody.device == device && !but.is_some_and(|but| std::ptr::eq(but, &**custody))
+    };
+    let mut contexts: Vec<_> = exit::open()
+        .iter()
+        .filter(|custody| other(custody))
+        .map(|custody| {
+            let pooled = custody.registry.totals(Kind::StreamOrdered).bytes;
+            let plain = custody.registry.totals(Kind::Device).bytes;
+            let mut context = OtherContext::new(custody.number, plain + pooled);
+            context.pooled = pooled;
+            context
+        })
+        .collect();
+    contexts.sort_by_key(|context| context.number);
+    contexts
+}
+
+/// What the context's guards hold.
+fn holdings(registry: &Registry, why: &mut OutOfMemory) {
+    let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
+    why.held = kinds
+        .map(|kind| {
+            let totals = registry.totals(*kind);
+            Held::new(*kind, totals.count, totals.bytes)
+        })
+        .filter(|held| held.amount.count != 0)
+        .collect();
+    let holdings = registry.holdings();
+    why.pages = holdings.pages.map(|pages| {
+        PageUse::new(
+            (pages.large_bytes, pages.large_pages),
+            (pages.small_bytes, pages.small_pages),
+        )
+    });
+    why.settings = Settings {
+        level: registry.level(),
+        sample: registry.sample(),
+        has_checkpoint: holdings.has_baseline,
+        callbacks: 0,
+    };
+    let mut places = holdings.places;
+    places.retain(|place| place.group.kind.is_memory());
+    // The largest, and of the rest those that keep most pages.
+    let mut rest = places.split_off(places.len().min(PLACES));
+    rest.retain(|place| place.small_pages != 0);
+    rest.sort_by_key(|place| std::cmp::Reverse(place.small_pages));
+    rest.truncate(PLACES / 2);
+    why.holders = places
+        .into_iter()
+        .chain(rest)
+        .map(|place| {
+            let mut holder = Holder::new(place.group);
+            holder.growth = place.growth;
+            holder.quarters = place.quarters;
+            holder.small_pages = place.small_pages;
+            holder
+        })
+        .collect();
+}

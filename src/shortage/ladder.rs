@@ -1,0 +1,197 @@
+//! The ladder: what is tried before an allocation fails.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::Arc;
+
+use cuguard_driver::sys::CUresult;
+
+use super::{gather, pools};
+use crate::claim::Claim;
+use crate::custody::Custody;
+use crate::error::{Error, Result};
+use crate::oom::{Attempt, Rung};
+use crate::registry::Kind;
+
+/// What is asked for.
+pub(crate) struct Request {
+    pub(crate) operation: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: usize,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl Request {
+    /// Takes it from the budget of the context, before the driver is asked.
+    #[inline]
+    pub(crate) fn take_budget(&self, custody: &Custody) -> Result<(), Failed> {
+        let taken = custody.budget.take(self.kind, self.bytes as u64);
+        taken.map_err(|held| Failed::Short(Refused::Limit { held }))
+    }
+
+    /// Turns what the driver answered into a result.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        custody: &Custody,
+        function: &'static str,
+        code: CUresult,
+    ) -> Result<(), Failed> {
+        if code.is_success() {
+            return Ok(());
+        }
+        custody.budget.give_back(self.kind, self.bytes as u64);
+        if code == CUresult::OUT_OF_MEMORY {
+            return Err(Failed::Short(Refused::Memory { function, code }));
+        }
+        let bytes = Some(self.bytes as u64);
+        Ok(custody.check(self.operation, function, code, bytes)?)
+    }
+}
+
+/// Who says that there is not enough.
+#[derive(Clone, Copy)]
+pub(crate) enum Refused {
+    /// The driver.
+    Memory {
+        function: &'static str,
+        code: CUresult,
+    },
+    /// The budget of the context, of which this much was held.
+    Limit { held: u64 },
+}
+
+/// Why an attempt did not succeed.
+pub(crate) enum Failed {
+    /// For want of memory.
+    Short(Refused),
+    /// For another reason.
+    Other(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Takes memory by `attempt`, which asks the driver once. It enters the gate of the context and has
+/// left it when it returns.
+#[inline]
+pub(crate) fn allocate(
+    custody: &Arc<Custody>,
+    request: &Request,
+    ask: impl Fn() -> Result<Claim, Failed>,
+) -> Result<Claim> {
+    match ask() {
+        Ok(claim) => Ok(claim),
+        Err(Failed::Other(error)) => Err(error),
+        Err(Failed::Short(refused)) => climb(custody, request, refused, &ask),
+    }
+}
+
+/// This thread is on the ladder: a callback that allocates does not climb it again.
+struct Climbing;
+
+thread_local! {
+    static CLIMBING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Climbing {
+    fn begin() -> Option<Self> {
+        (!CLIMBING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Climbing {
+    fn drop(&mut self) {
+        CLIMBING.set(false);
+    }
+}
+
+#[cold]
+fn climb(
+    custody: &Arc<Custody>,
+    request: &Request,
+    mut refused: Refused,
+    ask: &dyn Fn() -> Result<Claim, Failed>,
+) -> Result<Claim> {
+    let climbing = Climbing::begin();
+    let mut attempts = Vec::new();
+    if climbing.is_some() {
+        for rung in [Rung::Callbacks, Rung::Wait, Rung::Trim] {
+            let mut attempt = Attempt {
+                rung,
+                allowed: is_allowed(custody, rung),
+                tried: false,
+                freed: 0,
+            };
+            // Of the budget, frees that wait and unused memory of pools take nothing.
+            let matters = rung == Rung::Callbacks || matches!(refused, Refused::Memory { .. });
+            if attempt.allowed && matters {
+                let before = gather::memory(custody);
+                let mut outcome = None;
+                attempt.tried = step(custody, request, rung, &mut || {
+                    match ask() {
+                        Err(Failed::Short(again)) => refused = again,
+                        done => outcome = Some(done),
+                    }
+                    outcome.is_some()
+                });
+                match outcome {
+                    Some(Ok(claim)) => return Ok(claim),
+                    Some(Err(Failed::Other(error))) => return Err(error),
+                    _ => {}
+                }
+                let after = gather::memory(custody);
+                attempt.freed = match (before, after) {
+                    (Some((before, _)), Some((after, _))) => after.saturating_sub(before),
+                    _ => 0,
+                };
+            }
+            attempts.push(attempt);
+        }
+    }
+    Err(gather::refused(custody, request, &refused, attempts))
+}
+
+fn is_allowed(custody: &Custody, rung: Rung) -> bool {
+    match rung {
+        Rung::Callbacks => custody.shortage.callbacks,
+        Rung::Wait => custody.shortage.wait,
+        Rung::Trim => custody.shortage.trim,
+    }
+}
+
+/// Does what a rung does, if there is anything to do, and asks again after each part of it until
+/// that is `done`. Answers whether there was anything.
+fn step(custody: &Custody, request: &Request, rung: Rung, done: &mut dyn FnMut() -> bool) -> bool {
+    match rung {
+        Rung::Callbacks => {
+            let callbacks = custody.callbacks.all();
+            for callback in &callbacks {
+                callback(request.bytes as u64);
+                if done() {
+                    break;
+                }
+            }
+            !callbacks.is_empty()
+        }
+        Rung::Wait => {
+            let busy = pools::busy_streams(custody);
+            if busy.is_empty() {
+                return false;
+            }
+            pools::wait_for(custody, &busy);
+            done();
+            true
+        }
+        Rung::Trim => {
+            if !pools::trim(custody) {
+                return false;
+            }
+            done();
+            true
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! When memory runs out: what is tried before an allocation fails, and what is found out for the
+//! error that tells why.
+//!
+//! ```text
+//!     an allocation ── refused ──► ladder: callbacks, wait, trim, each with another attempt
+//!                                     │ still refused
+//!                                     ▼
+//!                                  gather ──► OutOfMemory (plain data, in `oom`)
+//! ```
+//!
+//! The ladder is climbed outside the gate of the context: callbacks are the program's, and may drop
+//! whatever they like. Nothing here takes device memory.
+
+mod budget;
+mod callbacks;
+mod gather;
+mod ladder;
+mod pools;
+mod probe;
+mod processes;
+mod settings;
+
+pub(crate) use budget::Budget;
+pub(crate) use callbacks::Callbacks;
+pub use callbacks::ReleaseCallback;
+pub(crate) use gather::context_refused;
+pub(crate) use ladder::{Request, allocate};
+pub(crate) use pools::Shared;
+pub(crate) use probe::largest_block;
+pub use settings::Shortage;

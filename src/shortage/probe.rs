@@ -1,0 +1,46 @@
+//! The largest block that could be had now, found by trying.
+
+use cuguard_driver::api;
+use cuguard_driver::sys::CUstream;
+
+use crate::custody::{Custody, key};
+use crate::error::Result;
+use crate::raw;
+use crate::registry::{Kind, PAGE};
+
+/// Looks for it between what was had and what was not, in whole pages. The blocks are not recorded:
+/// they are gone before this returns.
+pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Result<u64> {
+    let entered = custody.enter(operation)?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both variables can be written to.
+    let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
+    entered.check("cuMemGetInfo", code)?;
+    let try_it = |pages: u64| {
+        let mut address = 0;
+        // SAFETY: the variable can be written to, and the context is current.
+        let code = unsafe { api::cuMemAlloc_v2(&mut address, (pages * PAGE) as usize) };
+        if !code.is_success() {
+            return Ok(false);
+        }
+        // SAFETY: it was given out just now, and nobody else knows of it.
+        let code = unsafe { raw::free(key(Kind::Device, address), CUstream::NULL) };
+        entered
+            .check(raw::function(Kind::Device), code)
+            .map(|()| true)
+    };
+    // Pools may have more that the driver would take from them.
+    let (mut had, mut refused) = (0, total as u64 / PAGE + 1);
+    let near = free as u64 / PAGE;
+    if near > 0 && try_it(near)? {
+        had = near;
+    }
+    while refused - had > 1 {
+        let middle = had + (refused - had) / 2;
+        match try_it(middle)? {
+            true => had = middle,
+            false => refused = middle,
+        }
+    }
+    Ok(had * PAGE)
+}

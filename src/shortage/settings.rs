@@ -1,0 +1,115 @@
+//! What is to happen when memory runs out.
+
+/// What is tried before an allocation fails, and what its error finds out; see
+/// [`ContextBuilder::shortage`](crate::ContextBuilder::shortage).
+///
+/// Each rung is climbed only where there is something to gain, and the allocation is asked for again
+/// after it. Where an allocation succeeds at once, none of this costs anything.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, Shortage};
+///
+/// let context = Context::builder().shortage(Shortage::new().wait(false)).build()?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "settings do nothing by themselves"]
+pub struct Shortage {
+    pub(super) callbacks: bool,
+    pub(super) wait: bool,
+    pub(super) trim: bool,
+    pub(super) ask_processes: bool,
+    pub(super) probe_largest: bool,
+}
+
+impl Default for Shortage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shortage {
+    /// All rungs, and other processes are asked for; the largest block is not.
+    ///
+    /// ```
+    /// assert_eq!(cuguard::Shortage::new(), cuguard::Shortage::default());
+    /// ```
+    pub const fn new() -> Self {
+        Self {
+            callbacks: true,
+            wait: true,
+            trim: true,
+            ask_processes: true,
+            probe_largest: false,
+        }
+    }
+
+    /// No rungs: an allocation that is refused fails at once. The error still says why.
+    ///
+    /// ```
+    /// let settings = cuguard::Shortage::fail_at_once().trim(true);
+    /// ```
+    pub const fn fail_at_once() -> Self {
+        Self {
+            callbacks: false,
+            wait: false,
+            trim: false,
+            ..Self::new()
+        }
+    }
+
+    /// Whether [callbacks](crate::Context::release_on_shortage) are called.
+    ///
+    /// ```
+    /// let settings = cuguard::Shortage::new().callbacks(false);
+    /// ```
+    pub const fn callbacks(mut self, call: bool) -> Self {
+        self.callbacks = call;
+        self
+    }
+
+    /// Whether streams are waited for that have frees to do. An allocation may take as long then as
+    /// the work that these streams have.
+    ///
+    /// ```
+    /// let settings = cuguard::Shortage::new().wait(false);
+    /// ```
+    pub const fn wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Whether pools are asked to give back what they do not use.
+    ///
+    /// ```
+    /// let settings = cuguard::Shortage::new().trim(false);
+    /// ```
+    pub const fn trim(mut self, trim: bool) -> Self {
+        self.trim = trim;
+        self
+    }
+
+    /// Whether the error tells which processes hold memory of the device. NVML is loaded for it, the
+    /// first time memory runs out; where there is none, the error says so.
+    ///
+    /// ```
+    /// let settings = cuguard::Shortage::new().ask_processes(false);
+    /// ```
+    pub const fn ask_processes(mut self, ask: bool) -> Self {
+        self.ask_processes = ask;
+        self
+    }
+
+    /// Whether the error tells the largest block that could be had. It is found by trying, with
+    /// dozens of allocations and frees, which takes some milliseconds; other threads may be refused
+    /// meanwhile what they would have got.
+    ///
+    /// ```
+    /// let settings = cuguard::Shortage::new().probe_largest(true);
+    /// ```
+    pub const fn probe_largest(mut self, probe: bool) -> Self {
+        self.probe_largest = probe;
+        self
+    }
+}

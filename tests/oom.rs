@@ -1,0 +1,642 @@
+//! Out of memory: the verdict and its numbers, the ladder, the budget. All of it on the simulated
+//! GPU, where causes can be staged at will; `tests/oom_real.rs` stages some on a real one.
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+
+use cuguard::driver::sys::CUresult;
+use cuguard::sim::{self, OtherProcess};
+use cuguard::{
+    Cause, Context, DeviceBuffer, Error, Kind, Level, ManagedBuffer, MemoryPool, OutOfMemory,
+    Processes, Result, Rung, Shortage, Stream,
+};
+use support::gate::Gate;
+use support::*;
+
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const PAGE: u64 = 2 << 20;
+
+/// The report of an allocation that must fail.
+#[track_caller]
+fn why<T: std::fmt::Debug>(result: Result<T>) -> OutOfMemory {
+    match result {
+        Err(Error::OutOfMemory(why)) => *why,
+        other => panic!("not out of memory: {other:?}"),
+    }
+}
+
+fn names(why: &OutOfMemory) -> Vec<&'static str> {
+    why.causes().iter().map(Cause::name).collect()
+}
+
+/// Takes all but so much of what is free.
+fn leave(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    let free = context.memory()?.free as usize;
+    // SAFETY: nobody reads it.
+    unsafe { DeviceBuffer::uninitialized(context, (free - bytes) & !(2 * MIB - 1)) }
+}
+
+#[test]
+fn more_than_the_device_has() -> Result<()> {
+    let turn = turn();
+    if !simulated("more_than_the_device_has") {
+        return Ok(());
+    }
+    let context = context()?;
+    let total = context.memory()?.total;
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, total as usize + 1));
+    let cause = Cause::LargerThanDevice {
+        asked: total + 1,
+        total,
+    };
+    assert_eq!(why.causes(), [cause]);
+    assert_eq!(why.asked.bytes, Some(total + 1));
+    assert_eq!(why.asked.operation, "DeviceBuffer::zeroed");
+    assert_eq!(why.asked.kind, Some(Kind::Device));
+    let site = why.asked.site.expect("a line");
+    assert!(site.file.ends_with("oom.rs"), "{site}");
+    let text = why.to_text();
+    assert!(
+        text.contains("why: larger than the device, which has 4 GiB"),
+        "{text}"
+    );
+    assert!(text.contains("cuguard::Chunked"), "{text}");
+    // Nearly all of it is too much too, as a context takes some.
+    let why = self::why(DeviceBuffer::<u8>::zeroed(&context, total as usize));
+    assert_eq!(names(&why), ["larger_than_device"], "{why:#}");
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
+    let turn = turn();
+    if !simulated("the_programs_own_data_with_the_line_that_grows") {
+        return Ok(());
+    }
+    let context = context()?;
+    let weights = DeviceBuffer::<u8>::zeroed(&context, GIB)?.named("weights");
+    let mut kept = Vec::new();
+    let why = loop {
+        match DeviceBuffer::<u8>::zeroed(&context, 128 * MIB) {
+            Ok(buffer) => kept.push(buffer),
+            Err(Error::OutOfMemory(why)) => break *why,
+            Err(error) => return Err(error),
+        }
+        if kept.len() == 2 {
+            context.checkpoint();
+        }
+    };
+    let held = (GIB + kept.len() * 128 * MIB) as u64;
+    let cause = Cause::OwnData {
+        bytes: held,
+        grows: true,
+    };
+    assert_eq!(why.causes(), [cause]);
+    assert_eq!(why.held[0].amount.bytes, held);
+    assert_eq!(why.holders.len(), 2);
+    assert_eq!(
+        why.holders[0].growth,
+        Some(((kept.len() - 2) * 128 * MIB) as i64)
+    );
+    assert!(why.holders[0].grows() && !why.holders[1].grows());
+    assert_eq!(why.holders[1].group.label.as_deref(), Some("weights"));
+    let memory = context.memory()?;
+    assert_eq!(
+        (why.free, why.total),
+        (Some(memory.free), Some(memory.total))
+    );
+    let text = why.to_text();
+    assert!(
+        text.contains("and grows") && text.contains("since the last checkpoint"),
+        "{text}"
+    );
+    // A checkpoint was made, so nobody is told to make one.
+    assert!(!text.contains("Context::checkpoint()"), "{text}");
+    drop((weights, kept, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Blocks that are made all through the life of a context betray themselves without a checkpoint.
+#[test]
+fn growth_is_seen_without_a_checkpoint() -> Result<()> {
+    let turn = turn();
+    if !simulated("growth_is_seen_without_a_checkpoint") {
+        return Ok(());
+    }
+    let context = context()?;
+    let once = DeviceBuffer::<u8>::zeroed(&context, GIB)?;
+    let mut kept = Vec::new();
+    let why = loop {
+        // A buffer that comes and goes with each step is not the one that grows.
+        drop(DeviceBuffer::<u8>::zeroed(&context, MIB)?);
+        match DeviceBuffer::<u8>::zeroed(&context, 64 * MIB) {
+            Ok(buffer) => kept.push(buffer),
+            Err(Error::OutOfMemory(why)) => break *why,
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert!(
+        matches!(why.causes()[..], [Cause::OwnData { grows: true, .. }]),
+        "{why:#}"
+    );
+    let growing: Vec<_> = why.holders.iter().filter(|holder| holder.grows()).collect();
+    assert_eq!(growing.len(), 1);
+    assert_eq!(growing[0].group.amount.count, kept.len() as u64);
+    drop((once, kept, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn pages_that_small_blocks_keep() -> Result<()> {
+    let turn = turn();
+    if !simulated("pages_that_small_blocks_keep") {
+        return Ok(());
+    }
+    let context = context()?;
+    let data = leave(&context, 512 * MIB)?;
+    let mut blocks = Vec::new();
+    while let Ok(block) = DeviceBuffer::<u8>::zeroed(&context, MIB) {
+        blocks.push(block);
+    }
+    let all = blocks.len() as u64;
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % 2 == 0
+    });
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, 200 * MIB));
+    let pages = all / 2;
+    let cause = Cause::Fragmentation {
+        bytes: pages * PAGE - blocks.len() as u64 * MIB as u64,
+        pages,
+    };
+    assert_eq!(why.causes(), [cause], "{why:#}");
+    let use_of_pages = why.pages.expect("all blocks have records");
+    assert_eq!(use_of_pages.taken(), data.len() as u64 + pages * PAGE);
+    let pinning = why.holders.iter().find(|holder| holder.small_pages != 0);
+    assert_eq!(pinning.expect("a place").small_pages, pages);
+    // A small block still finds room.
+    blocks.push(DeviceBuffer::zeroed(&context, MIB)?);
+    drop((data, blocks, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_keeps_what_it_does_not_use() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_pool_that_keeps_what_it_does_not_use") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let pool = MemoryPool::new(&context)?.named("frames");
+    let data = leave(&context, 512 * MIB)?;
+    let mut blocks = Vec::new();
+    while let Ok(block) = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3 * MIB) {
+        blocks.push(block);
+    }
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % 2 == 0
+    });
+    stream.synchronize()?;
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, 200 * MIB));
+    let (reserved, used) = (pool.reserved_bytes()?, pool.used_bytes()?);
+    assert_eq!(used, blocks.len() as u64 * 3 * MIB as u64);
+    let bytes = reserved - used;
+    assert_eq!(why.causes(), [Cause::HoardedByPools { bytes }], "{why:#}");
+    assert_eq!((why.pools[0].reserved, why.pools[0].used), (reserved, used));
+    assert!(why.to_text().contains("frames"), "{why:#}");
+    drop((data, blocks, pool, stream, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn another_process_is_named() -> Result<()> {
+    let turn = turn();
+    if !simulated("another_process_is_named") {
+        return Ok(());
+    }
+    let holder = OtherProcess::new(4711, "python train.py", 3 * GIB as u64);
+    sim::set_other_processes(0, [holder]).expect("there is as much");
+    let context = context()?;
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, 2 * GIB));
+    let cause = Cause::OtherProcesses {
+        bytes: 3 * GIB as u64,
+        pids: vec![4711],
+    };
+    assert_eq!(why.causes(), [cause], "{why:#}");
+    let text = why.to_text();
+    assert!(text.contains("pid 4711, python train.py"), "{text}");
+    // Where nobody is asked, nothing is guessed.
+    let quiet = Shortage::new().ask_processes(false);
+    let second = Context::builder().shortage(quiet).build()?;
+    let why = self::why(DeviceBuffer::<u8>::zeroed(&second, 2 * GIB));
+    assert!(matches!(why.processes, Processes::Unknown(_)));
+    assert_eq!(names(&why), ["unexplained"], "{why:#}");
+    drop((context, second));
+    sim::set_other_processes(0, []).expect("none");
+    turn.all_came_back();
+    Ok(())
+}
+
+/// No context can be made where another process has all the memory, and the error says so.
+#[test]
+fn a_context_that_does_not_fit() {
+    let _turn = turn();
+    if !simulated("a_context_that_does_not_fit") {
+        return;
+    }
+    let total = 4 * GIB as u64;
+    let holder = OtherProcess::new(4712, "other", total - 4 * PAGE);
+    sim::set_other_processes(0, [holder]).expect("there is as much");
+    let why = why(Context::new(0));
+    sim::set_other_processes(0, []).expect("none");
+    assert_eq!(names(&why), ["other_processes"], "{why:#}");
+    assert_eq!((why.asked.bytes, why.total), (None, Some(total)));
+    assert_eq!(why.asked.operation, "Context::new");
+}
+
+/// Two causes at once: both are named, the larger first, whichever it is.
+#[test]
+fn two_causes_are_both_named_the_larger_first() -> Result<()> {
+    let turn = turn();
+    if !simulated("two_causes_are_both_named_the_larger_first") {
+        return Ok(());
+    }
+    for (others, small, order) in [
+        (2048, 512, ["other_processes", "fragmentation"]),
+        (300, 2048, ["fragmentation", "other_processes"]),
+    ] {
+        let holder = OtherProcess::new(4713, "other", (others * MIB) as u64);
+        sim::set_other_processes(0, [holder]).expect("there is as much");
+        let context = context()?;
+        let data = leave(&context, small * MIB)?;
+        let mut blocks = Vec::new();
+        while let Ok(block) = DeviceBuffer::<u8>::zeroed(&context, MIB) {
+            blocks.push(block);
+        }
+        let mut index = 0;
+        blocks.retain(|_| {
+            index += 1;
+            index % 2 == 0
+        });
+        let why = why(DeviceBuffer::<u8>::zeroed(&context, 240 * MIB));
+        assert_eq!(names(&why), order, "{why:#}");
+        let text = why.to_text();
+        assert!(text.contains("why: ") && text.contains("and: "), "{text}");
+        drop((data, blocks, context));
+        sim::set_other_processes(0, []).expect("none");
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn blocks_that_lose_a_part_of_each_page() -> Result<()> {
+    let turn = turn();
+    if !simulated("blocks_that_lose_a_part_of_each_page") {
+        return Ok(());
+    }
+    let context = context()?;
+    let mut blocks = Vec::new();
+    while let Ok(block) = DeviceBuffer::<u8>::zeroed(&context, 2 * MIB + 1) {
+        blocks.push(block);
+    }
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, GIB));
+    let lost = blocks.len() as u64 * (2 * PAGE - (2 * MIB as u64 + 1));
+    assert_eq!(why.causes(), [Cause::Rounding { bytes: lost }], "{why:#}");
+    drop((blocks, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Frees that have not happened yet: with the ladder they are waited for, without it they are named.
+#[test]
+fn frees_that_wait_for_their_stream() -> Result<()> {
+    let turn = turn();
+    if !simulated("frees_that_wait_for_their_stream") {
+        return Ok(());
+    }
+    for wait in [false, true] {
+        let settings = Shortage::new().wait(wait);
+        let context = Context::builder().shortage(settings).build()?;
+        let stream = Stream::new(&context)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 3 * GIB)?;
+        stream.synchronize()?;
+        let gate = Gate::on(&context, &stream);
+        drop(buffer);
+        let opener = wait.then(|| gate.open_later());
+        let second = DeviceBuffer::<u8>::zeroed(&context, 2 * GIB);
+        if wait {
+            assert!(gate.is_open(), "it did not wait");
+            drop(second?);
+        } else {
+            let why = why(second);
+            let cause = Cause::PendingFrees {
+                bytes: 3 * GIB as u64,
+                streams: 1,
+            };
+            assert_eq!(why.causes(), [cause], "{why:#}");
+            let wait = why
+                .attempts
+                .iter()
+                .find(|attempt| attempt.rung == Rung::Wait);
+            assert!(wait.is_some_and(|wait| !wait.allowed && !wait.tried));
+            assert!(why.to_text().contains("Shortage::wait(true)"), "{why:#}");
+            gate.open();
+        }
+        if let Some(opener) = opener {
+            opener.join().expect("no panic");
+        }
+        drop((stream, context));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn callbacks_are_called_in_order_until_there_is_enough() -> Result<()> {
+    let turn = turn();
+    if !simulated("callbacks_are_called_in_order_until_there_is_enough") {
+        return Ok(());
+    }
+    let context = context()?;
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let mut caches = Vec::new();
+    let mut callbacks = Vec::new();
+    for number in 0..3 {
+        let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, GIB)?)));
+        let (calls, held) = (calls.clone(), cache.clone());
+        callbacks.push(context.release_on_shortage(move |bytes| {
+            calls.lock().unwrap().push((number, bytes));
+            drop(held.lock().unwrap().take());
+        }));
+        caches.push(cache);
+    }
+    let buffer = DeviceBuffer::<u8>::zeroed(&context, 2 * GIB)?;
+    let asked = 2 * GIB as u64;
+    assert_eq!(*calls.lock().unwrap(), [(0, asked), (1, asked)]);
+    drop(buffer);
+    // Callbacks that are gone are not called.
+    callbacks.clear();
+    calls.lock().unwrap().clear();
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, 4 * GIB - 64 * MIB));
+    assert!(calls.lock().unwrap().is_empty());
+    assert!(why.attempts.iter().all(|attempt| !attempt.tried), "{why:#}");
+    drop((caches, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A callback may allocate, drop its context, and panic.
+#[test]
+fn callbacks_may_do_anything() -> Result<()> {
+    let turn = turn();
+    if !simulated("callbacks_may_do_anything") {
+        return Ok(());
+    }
+    let context = Arc::new(context()?);
+    let nested = Arc::new(AtomicUsize::new(0));
+    let callback = context.release_on_shortage({
+        let (weak, nested) = (Arc::downgrade(&context), nested.clone());
+        move |_| {
+            let context = weak.upgrade().expect("alive");
+            let why = why(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+            assert!(why.attempts.is_empty(), "it does not climb again");
+            nested.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    why(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+    assert_eq!(nested.load(Ordering::Relaxed), 1);
+    drop(callback);
+
+    let callback = context.release_on_shortage(|_| panic!("in a callback"));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        drop(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+    }));
+    assert!(caught.is_err());
+    drop(callback);
+    // The ladder is there again after the panic.
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+    assert_eq!(why.attempts.len(), 3);
+
+    let stream = Stream::new(&context)?;
+    let last = Mutex::new(Some(context));
+    let callback = last.lock().unwrap().as_ref().map(|context| {
+        let weak = Arc::downgrade(context);
+        context.release_on_shortage(move |_| assert!(weak.upgrade().is_some()))
+    });
+    let owner = Mutex::new(last.into_inner().unwrap());
+    drop(callback);
+    let context = owner.into_inner().unwrap().expect("still there");
+    let slot = Arc::new(Mutex::new(None));
+    let callback = context.release_on_shortage({
+        let slot: Arc<Mutex<Option<Arc<Context>>>> = slot.clone();
+        move |_| drop(slot.lock().unwrap().take())
+    });
+    *slot.lock().unwrap() = Some(context);
+    let error = DeviceBuffer::<u8>::zeroed_on(&stream, 8 * GIB).unwrap_err();
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    drop((callback, stream));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
+    let turn = turn();
+    const LIMIT: usize = 100 * MIB;
+    let context = Context::builder().memory_limit(LIMIT as u64).build()?;
+    let stream = Stream::new(&context)?;
+    let device = DeviceBuffer::<u8>::zeroed(&context, 40 * MIB)?;
+    let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 40 * MIB)?;
+    let managed = ManagedBuffer::<u8>::zeroed(&context, 20 * MIB)?;
+    let refusals = [
+        why(DeviceBuffer::<u8>::zeroed(&context, 1)),
+        why(DeviceBuffer::<u8>::zeroed_on(&stream, 1)),
+        why(ManagedBuffer::<u8>::zeroed(&context, 1)),
+    ];
+    for why in &refusals {
+        let cause = Cause::MemoryLimit {
+            limit: LIMIT as u64,
+            held: LIMIT as u64,
+        };
+        assert_eq!(why.causes(), [cause]);
+        assert_eq!(why.asked.function, None);
+        assert!(
+            why.to_text().contains("raise memory_limit from 100 MiB"),
+            "{why:#}"
+        );
+    }
+    let error = Error::OutOfMemory(Box::new(refusals[0].clone()));
+    assert_eq!(error.code(), Some(CUresult::OUT_OF_MEMORY));
+    // What is given away does not count, and counts again when it comes back.
+    let (len, address) = (device.len(), device.into_raw());
+    let more = DeviceBuffer::<u8>::zeroed(&context, 40 * MIB)?;
+    // SAFETY: the address was given away above.
+    let device = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, len) };
+    drop((more, managed, ordered));
+    assert!(DeviceBuffer::<u8>::zeroed(&context, 60 * MIB + 1).is_err());
+    drop(DeviceBuffer::<u8>::zeroed(&context, 60 * MIB)?);
+    drop(device);
+
+    // Sixteen threads ask for a tenth each: no more than ten ever have theirs.
+    let (barrier, most, now) = (Barrier::new(16), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..50 {
+                    let Ok(buffer) = DeviceBuffer::<u8>::zeroed(&context, LIMIT / 10) else {
+                        continue;
+                    };
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    drop(buffer);
+                }
+            });
+        }
+    });
+    assert!((1..=10).contains(&most.load(Ordering::SeqCst)));
+    drop(DeviceBuffer::<u8>::zeroed(&context, LIMIT)?);
+    drop((stream, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Two contexts on one device: what the other holds is named.
+#[test]
+fn another_context_of_this_process_is_named() -> Result<()> {
+    let turn = turn();
+    if !simulated("another_context_of_this_process_is_named") {
+        return Ok(());
+    }
+    let (one, two) = (context()?, Context::builder().own().build()?);
+    let buffer = DeviceBuffer::<u8>::zeroed(&one, 3 * GIB)?;
+    let why = why(DeviceBuffer::<u8>::zeroed(&two, 2 * GIB));
+    let bytes = 3 * GIB as u64;
+    assert_eq!(why.causes(), [Cause::OtherContexts { bytes }], "{why:#}");
+    drop((buffer, one, two));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn the_largest_block_is_found_on_demand() -> Result<()> {
+    let turn = turn();
+    if !simulated("the_largest_block_is_found_on_demand") {
+        return Ok(());
+    }
+    let asking = Shortage::new().probe_largest(true);
+    let context = Context::builder().shortage(asking).build()?;
+    let data = leave(&context, 64 * MIB)?;
+    let free = context.memory()?.free;
+    assert_eq!(context.largest_block()?, free / PAGE * PAGE);
+    let before = context.totals(Kind::Device);
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, GIB));
+    assert_eq!(why.largest, Some(free / PAGE * PAGE));
+    assert_eq!(
+        context.totals(Kind::Device),
+        before,
+        "trying leaves no trace"
+    );
+    drop((data, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Without records there are totals and no places, and nobody is blamed.
+#[test]
+fn counts_alone_give_totals_alone() -> Result<()> {
+    let turn = turn();
+    if !simulated("counts_alone_give_totals_alone") {
+        return Ok(());
+    }
+    let context = Context::builder().level(Level::Counts).build()?;
+    let data = leave(&context, 64 * MIB)?;
+    let why = why(DeviceBuffer::<u8>::zeroed(&context, GIB));
+    assert!(why.holders.is_empty() && why.pages.is_none());
+    assert_eq!(names(&why), ["own_data"]);
+    assert_eq!(why.held[0].amount.bytes, data.len() as u64);
+    assert!(why.to_text().contains("level=sites"), "{why:#}");
+    drop((data, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn text_and_json_of_every_report_can_be_read() -> Result<()> {
+    let turn = turn();
+    if !simulated("text_and_json_of_every_report_can_be_read") {
+        return Ok(());
+    }
+    let context = context()?;
+    let _label = cuguard::label("a \"label\"\n");
+    let data = leave(&context, 64 * MIB)?;
+    let error = DeviceBuffer::<u8>::zeroed(&context, GIB).unwrap_err();
+    let line = error.to_string();
+    assert!(!line.contains('\n') && line.contains("own data"), "{line}");
+    let Error::OutOfMemory(why) = &error else {
+        panic!("{error}")
+    };
+    json::check(&why.to_json()).expect("it is JSON");
+    assert_eq!(format!("{why:#}"), why.to_text());
+    let debug = format!("{error:?}");
+    assert!(
+        debug.starts_with(&line) && debug.contains("where the memory is:"),
+        "{debug}"
+    );
+    drop((data, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Many threads run out of memory at once, with callbacks, pools and others that allocate.
+#[test]
+fn many_threads_run_out_at_once() -> Result<()> {
+    let turn = turn();
+    if !simulated("many_threads_run_out_at_once") {
+        return Ok(());
+    }
+    let context = context()?;
+    let data = leave(&context, 64 * MIB)?;
+    let called = Arc::new(AtomicUsize::new(0));
+    let callback = context.release_on_shortage({
+        let called = called.clone();
+        move |_| drop(called.fetch_add(1, Ordering::Relaxed))
+    });
+    let barrier = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let stream = Stream::new(&context).expect("a stream");
+                barrier.wait();
+                for round in 0..20 {
+                    let small = DeviceBuffer::<u8>::zeroed_on(&stream, MIB);
+                    let large = match round % 2 {
+                        0 => DeviceBuffer::<u8>::zeroed(&context, GIB),
+                        _ => DeviceBuffer::<u8>::zeroed_on(&stream, GIB),
+                    };
+                    assert!(matches!(large, Err(Error::OutOfMemory(_))));
+                    drop(small);
+                }
+            });
+        }
+    });
+    assert!(called.load(Ordering::Relaxed) >= 160);
+    drop((callback, data, context));
+    turn.all_came_back();
+    Ok(())
+}
