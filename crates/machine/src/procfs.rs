@@ -104,18 +104,20 @@ fn turns_text(letter: char) -> bool {
 }
 
 /// Whether this process sees every process of the machine: it is in the first namespace of pids,
-/// not in a container's. `None` where `/proc` does not tell.
+/// not in a container's, and `/proc` hides nobody. `None` where `/proc` does not tell.
 ///
 /// ```
 /// if cuguard_machine::sees_all_processes() == Some(false) {
-///     println!("in a container: other processes may hold memory unseen");
+///     println!("other processes may hold memory unseen");
 /// }
 /// ```
 #[must_use]
 pub fn sees_all_processes() -> Option<bool> {
     // The kernel gives the first namespace this number on every machine (PROC_PID_INIT_INO).
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(namespace.to_str()? == "pid:[4026531836]")
+    let first = namespace.to_str()? == "pid:[4026531836]";
+    // Mounted with hidepid=2, it hides what belongs to others, the first process among it.
+    Some(first && Path::new("/proc/1").is_dir())
 }
 
 #[cfg(test)]
