@@ -196,11 +196,12 @@ fn measure(ordinal: u32, before: Option<u64>, free: impl Fn() -> Option<u64>) ->
         let context = quiet_context(ordinal, false)?;
         let after = before.and_then(|_| free());
         let memory = context.memory()?;
-        let context_cost = match (before, after) {
-            // Somebody else may have freed more than we took; then it is not known.
-            (Some(before), Some(after)) => before.checked_sub(after),
-            _ => cost_of_a_second(&context, memory.free),
-        };
+        // Others may have freed as much as we took, or more; then a second context is more telling.
+        let context_cost = before
+            .zip(after)
+            .and_then(|(before, after)| before.checked_sub(after))
+            .filter(|cost| *cost > 0)
+            .or_else(|| cost_of_a_second(&context, memory.free));
         let largest = largest_block(&context, memory.free)?;
         context.close()?;
         Ok(Measured {
@@ -231,7 +232,7 @@ fn quiet_context(ordinal: u32, own: bool) -> cuguard::Result<Context> {
 }
 
 /// What a second context takes, as the first one sees it. For where NVML does not say what the first
-/// one took; both cost the same.
+/// one took; on a real GPU both were measured to cost the same.
 fn cost_of_a_second(context: &Context, free: u64) -> Option<u64> {
     let second = quiet_context(context.device(), true).ok()?;
     let left = context.memory().ok()?.free;
@@ -360,6 +361,8 @@ fn kernel_version(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Once;
+
     use super::*;
 
     #[test]
@@ -398,10 +401,20 @@ mod tests {
         assert_eq!(pci_gpus(&folder), None);
     }
 
+    /// Two small simulated GPUs, one for each test that fills one.
+    fn simulated(ordinal: u32) -> Context {
+        static CONFIGURED: Once = Once::new();
+        CONFIGURED.call_once(|| {
+            let config = cuguard::sim::Config::new().devices(2).memory(256 << 20);
+            cuguard::sim::configure(config).unwrap();
+            cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+        });
+        quiet_context(ordinal, false).unwrap()
+    }
+
     #[test]
     fn the_largest_block_is_found_to_a_page() {
-        cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-        let context = quiet_context(0, false).unwrap();
+        let context = simulated(0);
         let free = context.memory().unwrap().free;
         let largest = largest_block(&context, free).unwrap();
         assert!(can_allocate(&context, largest).unwrap());
@@ -411,5 +424,26 @@ mod tests {
         assert_eq!(largest_block(&context, 10 * PAGE).unwrap(), 10 * PAGE);
         assert_eq!(largest_block(&context, 0).unwrap(), 0);
         assert_eq!(context.live_count(), 0);
+    }
+
+    #[test]
+    fn the_largest_block_is_found_between_others() {
+        let context = simulated(1);
+        let take = |bytes: u64| {
+            // SAFETY: nobody reads it.
+            unsafe { DeviceBuffer::<u8>::uninitialized(&context, bytes as usize) }
+        };
+        let whole = context.memory().unwrap().free;
+        // Every size from nothing to nearly all, by taking the rest.
+        for pages in [1, 2, 3, 7, 20, 50] {
+            let rest = take(whole - pages * PAGE).unwrap();
+            let free = context.memory().unwrap().free;
+            assert_eq!(largest_block(&context, free).unwrap(), pages * PAGE);
+            // What is free according to somebody else may be more than there is.
+            assert_eq!(largest_block(&context, whole).unwrap(), pages * PAGE);
+            drop(rest);
+        }
+        let _all = take(whole).unwrap();
+        assert_eq!(largest_block(&context, whole).unwrap(), 0);
     }
 }

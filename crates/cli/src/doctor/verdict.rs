@@ -299,8 +299,11 @@ fn odd_processes(facts: &Facts, gpu: &GpuFacts) -> Vec<Finding> {
         .iter()
         .filter(|process| !process.visible && !process.own);
     let (mut count, mut bytes) = (0, Some(0_u64));
+    // Without its number nobody can say that a process is gone.
+    let mut can_be_found = facts.sees_all_processes == Some(true);
     for process in elsewhere {
         count += 1;
+        can_be_found &= process.pid != 0;
         bytes = bytes
             .zip(process.bytes)
             .map(|(sum, more)| sum.saturating_add(more));
@@ -312,12 +315,12 @@ fn odd_processes(facts: &Facts, gpu: &GpuFacts) -> Vec<Finding> {
             _ => format!("{count} processes that hold {bytes} are not among those of this system"),
         };
         let finding = Finding::new(Severity::Note, "not_visible", text);
-        findings.push(if facts.sees_all_processes == Some(true) {
+        findings.push(if can_be_found {
             Finding {
                 severity: Severity::Warning,
                 ..finding.advise(
-                    "ended without giving its memory back: where it stays, reset the GPU (nvidia-smi -r) \
-                     or restart",
+                    "it has ended, and the driver has not got its memory back: where that stays so, reset \
+                     the GPU (nvidia-smi -r) or restart",
                 )
             }
         } else {

@@ -269,18 +269,20 @@ fn processes_that_are_not_here() {
     };
     // Where all can be seen, it is nowhere.
     assert_eq!(
-        found(&judge_in(open, gpu.clone())),
+        found(&judge_in(open.clone(), gpu.clone())),
         [("not_visible", Warning)]
     );
     // Of how much one does not say, nothing is added up.
     let mut gpu = gpu;
     let listed = gpu.machine.processes.as_mut().unwrap();
     listed.push(Process::new(0));
-    let text = &judge(gpu).findings[0].text;
+    let verdict = judge_in(open, gpu);
+    let text = &verdict.findings[0].text;
     assert_eq!(
         text,
         "2 processes that hold memory are not among those of this system"
     );
+    assert_eq!(verdict.findings[0].severity, Note);
 }
 
 #[test]
