@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gathers tests, examples and benchmarks, with all that they need, into the folder `bundle` and the
-# archive `bundle.tar.gz`, for a machine that has a GPU and no Rust toolchain:
+# Gathers tests, examples, benchmarks and the command, with all that they need, into the folder
+# `bundle` and the archive `bundle.tar.gz`, for a machine that has a GPU and no Rust toolchain:
 #
 #     scripts/bundle.sh                                      # here
 #     scp bundle.tar.gz gpu-machine:                         # or however files travel
@@ -30,14 +30,14 @@ done
 limit_mib=60
 out=bundle
 rm -rf "$out"
-mkdir -p "$out/tests" "$out/examples" "$out/benches"
+mkdir -p "$out/tests" "$out/examples" "$out/benches" "$out/bin"
 
 # One line `folder name file` for each program that cargo built, and for each shared library that a
 # test looks for beside itself.
 built() {
     cargo "$@" --no-run --message-format=json | python3 -c '
 import json, os, sys
-folders = {"example": "examples", "test": "tests", "bench": "benches"}
+folders = {"example": "examples", "test": "tests", "bench": "benches", "bin": "bin"}
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("reason") != "compiler-artifact":
@@ -50,6 +50,11 @@ for line in sys.stdin:
         continue
     if os.path.dirname(message["manifest_path"]) != os.getcwd():
         name = package + "-" + name
+    # The command goes by its own name; what tests its units is no command.
+    if kind == "bin":
+        name = target["name"]
+        if message["profile"]["test"]:
+            continue
     # Unit tests call no driver either.
     if message.get("executable") and kind in folders:
         print(folders[kind], name, message["executable"])

@@ -7,6 +7,8 @@ pub mod device_attribute {
     pub const WARP_SIZE: u32 = 10;
     pub const MULTIPROCESSOR_COUNT: u32 = 16;
     pub const CAN_MAP_HOST_MEMORY: u32 = 19;
+    pub const COMPUTE_MODE: u32 = 20;
+    pub const ECC_ENABLED: u32 = 32;
     pub const UNIFIED_ADDRESSING: u32 = 41;
     pub const COMPUTE_CAPABILITY_MAJOR: u32 = 75;
     pub const COMPUTE_CAPABILITY_MINOR: u32 = 76;

@@ -1,0 +1,80 @@
+//! What was found out: plain data, without a word of judgement.
+
+use std::time::{Duration, Instant};
+
+use cuguard_machine::Gpu;
+
+/// All that was found out about the machine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) driver: Driver,
+    /// Why NVML says nothing; `None` where it answers.
+    pub(super) without_nvml: Option<String>,
+    /// Whether all processes of the machine can be seen from here; not so in a container.
+    pub(super) sees_all_processes: Option<bool>,
+    /// The GPUs that CUDA shows, or the one that was asked for.
+    pub(super) gpus: Vec<GpuFacts>,
+    /// GPUs that NVML shows and CUDA does not.
+    pub(super) unseen: Vec<Gpu>,
+    /// What `CUDA_VISIBLE_DEVICES` is set to.
+    pub(super) visible_devices: Option<String>,
+}
+
+/// The CUDA driver.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Driver {
+    pub(super) simulated: bool,
+    /// The library's file.
+    pub(super) path: Option<String>,
+    /// The newest CUDA that it supports, major and minor.
+    pub(super) cuda: Option<(u32, u32)>,
+    /// The version of the kernel's part.
+    pub(super) version: Option<String>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GpuFacts {
+    /// CUDA's number of it.
+    pub(super) ordinal: u32,
+    pub(super) name: String,
+    /// All memory that CUDA has of it.
+    pub(super) total: u64,
+    /// What NVML says of it, completed by what the CUDA driver says. Its memory is as it was before
+    /// a context was made for measuring.
+    pub(super) machine: Gpu,
+    /// Why NVML does not describe this GPU, though it answers.
+    pub(super) not_described: Option<String>,
+    pub(super) probe: Probe,
+}
+
+/// What came of the attempt to make a context and measure in it.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Probe {
+    /// Nobody wanted to know.
+    #[default]
+    Skipped,
+    /// No context could be made, or it could not be used.
+    Refused {
+        /// cuguard's words.
+        words: String,
+        /// The driver's code, where it was the driver that refused.
+        code: Option<u32>,
+    },
+    Measured(Measured),
+}
+
+/// What was measured in a context of our own.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    /// What the context took from the device's memory.
+    pub(super) context_cost: Option<u64>,
+    /// What was free beside it.
+    pub(super) free: u64,
+    /// The largest block that the driver gave.
+    pub(super) largest: u64,
+    /// When that was.
+    pub(super) taken: Instant,
+    /// How long ago: zero in the round that measured.
+    pub(super) age: Duration,
+}

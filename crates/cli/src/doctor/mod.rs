@@ -1,0 +1,184 @@
+//! `cuguard doctor`: what each GPU of the machine has, who holds it, what can still be had, and
+//! what stands in the way.
+//!
+//! ```text
+//! examine ── Facts ──┬── verdict ── Finding, Verdict ──┬── text
+//!                    └────────────────────────────────┴── json
+//! ```
+//!
+//! [`examine`] is the only file that calls cuguard, NVML or the system. Everything behind it works on
+//! plain data, so that each finding is tested without a GPU in that condition. [`verdict`] decides;
+//! the two renderers decide nothing. [`watch`] repeats.
+
+mod examine;
+mod facts;
+mod failure;
+mod json;
+mod json_value;
+mod size;
+mod text;
+mod verdict;
+mod watch;
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use facts::Facts;
+use verdict::{Diagnosis, Severity};
+
+/// The command's options.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Options {
+    /// Write JSON, one object on a line; docs/doctor-schema.md describes it
+    #[arg(long)]
+    json: bool,
+
+    /// Report again every SECONDS (2 if not said) until stopped by Ctrl-C. Measures in the first
+    /// round only
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = seconds)]
+    watch: Option<Duration>,
+
+    /// Examine only this GPU, by CUDA's number
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+
+    /// Make no context and allocate nothing: then what a context costs and the largest block are not
+    /// known. Without this, all free memory is taken for a moment to find the largest block, and
+    /// another process that allocates in that moment may be refused
+    #[arg(long)]
+    no_probe: bool,
+
+    /// With --watch: measure in every round
+    #[arg(long, requires = "watch", conflicts_with = "no_probe")]
+    probe: bool,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  nothing was found that makes allocations fail
+  1  something was: a GPU is full, its memory is in pieces, it lets nobody in, ...
+  2  the command line was not understood
+  3  no driver or no GPU was found; the report says what is missing
+  4  the report could not be written
+
+The environment variable CUGUARD_DRIVER chooses the driver: real (the default), sim, auto or the
+path of a library. `CUGUARD_DRIVER=sim cuguard doctor` examines the simulated GPU.";
+
+/// What the exit codes mean; [`EXIT_CODES`] says it to the user.
+const FOUND: u8 = 1;
+const NO_GPU: u8 = 3;
+const NOT_WRITTEN: u8 = 4;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    // Zero would be a busy loop; a day is as good as for ever.
+    if (0.1..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("takes 0.1 to 86400 seconds".to_owned())
+    }
+}
+
+/// Does what the options ask for.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let mut earlier = None;
+    // What the last report says, also when it could not be written.
+    let code = Cell::new(0);
+    let mut round = || {
+        let (report, facts) = report(options, earlier.as_ref());
+        earlier = facts;
+        code.set(report.code);
+        report
+    };
+    let written = match options.watch {
+        None => out
+            .write_all(round().text.as_bytes())
+            .and_then(|()| out.flush()),
+        Some(every) => {
+            let clear = !options.json && out.is_terminal();
+            let separate = !options.json && !clear;
+            watch::run(&mut out, round, watch::Pace::new(every, clear, separate))
+        }
+    };
+    match written {
+        Ok(()) => {}
+        // Whoever read has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "cuguard doctor: cannot write: {error}");
+            code.set(NOT_WRITTEN);
+        }
+    }
+    ExitCode::from(code.get())
+}
+
+/// One report, ready to be written.
+#[derive(Debug)]
+struct Report {
+    text: String,
+    code: u8,
+    /// Whether another round makes sense.
+    go_on: bool,
+}
+
+/// Examines and renders once. `earlier` is what an earlier round found.
+fn report(options: &Options, earlier: Option<&Facts>) -> (Report, Option<Facts>) {
+    let probe = !options.no_probe && (earlier.is_none() || options.probe);
+    match examine::examine(options.device, probe, earlier) {
+        Ok(facts) => {
+            let diagnosis = verdict::diagnose(&facts);
+            let text = if options.json {
+                json::render(&facts, &diagnosis)
+            } else {
+                text::render(&facts, &diagnosis)
+            };
+            let report = Report {
+                text,
+                code: code(&diagnosis),
+                go_on: true,
+            };
+            (report, Some(facts))
+        }
+        Err(failure) => {
+            let text = if options.json {
+                json::render_failure(&failure)
+            } else {
+                text::render_failure(&failure)
+            };
+            let report = Report {
+                text,
+                code: NO_GPU,
+                go_on: false,
+            };
+            (report, None)
+        }
+    }
+}
+
+fn code(diagnosis: &Diagnosis) -> u8 {
+    match diagnosis.worst() {
+        Some(Severity::Problem) => FOUND,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_checked() {
+        assert_eq!(seconds("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["", "0", "-1", "nan", "inf", "1e9", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

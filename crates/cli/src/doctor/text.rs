@@ -1,0 +1,349 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use cuguard_machine::{ComputeMode, Process};
+
+use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
+use super::failure::Failure;
+use super::size::{Size, percent};
+use super::verdict::{Diagnosis, Finding, is_in_one_piece};
+
+/// How many processes of a GPU are shown; those that hold most come first.
+const PROCESSES: usize = 10;
+
+/// The report, with a line break at its end.
+pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis) -> String {
+    let mut text = format!("{}\n", driver(&facts.driver));
+    for (gpu, verdict) in facts.gpus.iter().zip(&diagnosis.gpus) {
+        let _ = write!(text, "\nGPU {}: {}", gpu.ordinal, gpu.name);
+        if !gpu.machine.pci_bus_id.is_empty() {
+            let _ = write!(text, " at {}", gpu.machine.pci_bus_id);
+        }
+        text.push('\n');
+        row(&mut text, "memory", &memory(gpu));
+        processes(&mut text, facts, gpu);
+        row(&mut text, "a context", &context(&gpu.probe));
+        row(&mut text, "largest block", &largest(&gpu.probe));
+        row(&mut text, "modes", &modes(gpu));
+        for one in &verdict.findings {
+            finding(&mut text, one);
+        }
+        row(&mut text, "verdict", &verdict.summary);
+    }
+    text.push_str("\nmachine\n");
+    for one in &diagnosis.machine.findings {
+        finding(&mut text, one);
+    }
+    row(&mut text, "verdict", &diagnosis.machine.summary);
+    text
+}
+
+/// Why there is nothing to report, with a line break at its end.
+pub(super) fn render_failure(failure: &Failure) -> String {
+    let mut text = format!("{}\n", failure.words());
+    for (title, lines) in [
+        ("what can be seen without it", failure.seen()),
+        ("what to do", failure.advice()),
+    ] {
+        if !lines.is_empty() {
+            let _ = writeln!(text, "{title}\n    {}", lines.join("\n    "));
+        }
+    }
+    text
+}
+
+fn row(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "    {name:<14} {value}");
+}
+
+fn finding(text: &mut String, finding: &Finding) {
+    row(text, finding.severity.name(), &finding.text);
+    if let Some(advice) = &finding.advice {
+        row(text, "", &format!("-> {advice}"));
+    }
+}
+
+fn driver(driver: &Driver) -> String {
+    let mut text = String::from(if driver.simulated {
+        "simulated GPU"
+    } else {
+        "NVIDIA driver"
+    });
+    if let Some(version) = &driver.version {
+        let _ = write!(text, " {version}");
+    }
+    if let Some((major, minor)) = driver.cuda {
+        let _ = write!(text, ", for CUDA up to {major}.{minor}");
+    }
+    if let Some(path) = &driver.path {
+        let _ = write!(text, ", {path}");
+    }
+    text
+}
+
+fn memory(gpu: &GpuFacts) -> String {
+    let Some(memory) = gpu.machine.memory else {
+        return format!("{} in all; what is free is not known", Size(gpu.total));
+    };
+    let mut text = format!(
+        "{} in all: {} free, {} used",
+        Size(memory.total),
+        Size(memory.free),
+        Size(memory.used()),
+    );
+    match memory.reserved {
+        Some(reserved) => {
+            let _ = write!(text, ", {} reserved by the driver", Size(reserved));
+        }
+        None => text.push_str("; what the driver reserves is not known"),
+    }
+    text
+}
+
+fn processes(text: &mut String, facts: &Facts, gpu: &GpuFacts) {
+    let Some(listed) = &gpu.machine.processes else {
+        let why = match (&facts.without_nvml, facts.driver.simulated) {
+            (Some(words), true) => format!("not known: NVML is not asked, as {words}"),
+            (Some(_), false) => "not known: there is no NVML".to_owned(),
+            _ => "not known: NVML does not say".to_owned(),
+        };
+        return row(text, "processes", &why);
+    };
+    if listed.is_empty() {
+        let none = match facts.sees_all_processes {
+            Some(false) => "none is listed; in a container others may not be",
+            _ => "none",
+        };
+        return row(text, "processes", none);
+    }
+    for (index, process) in listed.iter().take(PROCESSES).enumerate() {
+        row(
+            text,
+            if index == 0 { "processes" } else { "" },
+            &line(process),
+        );
+    }
+    if let Some(more) = listed.len().checked_sub(PROCESSES).filter(|more| *more > 0) {
+        let rest = listed[PROCESSES..]
+            .iter()
+            .filter_map(|process| process.bytes);
+        let rest = Size(rest.sum());
+        row(text, "", &format!("and {more} more with {rest}"));
+    }
+}
+
+/// `4711  12.50 GiB  compute  ada  python3 train.py`
+fn line(process: &Process) -> String {
+    let bytes = match process.bytes {
+        Some(bytes) => Size(bytes).to_string(),
+        None => "not known".to_owned(),
+    };
+    let kinds: Vec<String> = process.kinds.iter().map(ToString::to_string).collect();
+    let mut text = format!("{:>7}  {bytes:>10}  {}", process.pid, kinds.join("+"));
+    if let Some(user) = &process.user {
+        let _ = write!(text, "  {user}");
+    } else if let Some(uid) = process.uid {
+        let _ = write!(text, "  uid {uid}");
+    }
+    let command = process.command.as_ref().or(process.name.as_ref());
+    let command = command.map_or("its command line may not be read", |command| command);
+    let shown = if process.visible {
+        command
+    } else {
+        "not a process of this system"
+    };
+    let _ = write!(text, "  {shown}");
+    if process.own {
+        text.push_str("  (this one)");
+    }
+    if process.zombie {
+        text.push_str("  (zombie)");
+    }
+    text
+}
+
+fn context(probe: &Probe) -> String {
+    match probe {
+        Probe::Measured(measured) => match measured.context_cost {
+            Some(cost) => format!("costs {} here, measured{}", Size(cost), ago(measured)),
+            None => "costs what could not be measured".to_owned(),
+        },
+        Probe::Skipped => "not measured".to_owned(),
+        Probe::Refused { .. } => "could not be used".to_owned(),
+    }
+}
+
+fn largest(probe: &Probe) -> String {
+    match probe {
+        Probe::Measured(measured) => format!(
+            "{}, {} % of the {} that are free beside a context: {}{}",
+            Size(measured.largest),
+            percent(measured.largest, measured.free),
+            Size(measured.free),
+            if is_in_one_piece(measured) {
+                "in one piece"
+            } else {
+                "in pieces"
+            },
+            ago(measured),
+        ),
+        _ => "not measured".to_owned(),
+    }
+}
+
+fn ago(measured: &Measured) -> String {
+    if measured.age.is_zero() {
+        String::new()
+    } else {
+        format!(" ({} s ago)", measured.age.as_secs())
+    }
+}
+
+fn modes(gpu: &GpuFacts) -> String {
+    let machine = &gpu.machine;
+    let compute = match machine.compute_mode {
+        Some(ComputeMode::Default) => "open to all".to_owned(),
+        Some(mode) => mode.to_string(),
+        None => "compute mode not known".to_owned(),
+    };
+    let switch = |name: &str, value: Option<bool>| {
+        let value = match value {
+            Some(true) => "on",
+            Some(false) => "off",
+            None => "not known",
+        };
+        format!("{name} {value}")
+    };
+    let mut modes = vec![compute, switch("ECC", machine.ecc)];
+    // What nobody knows of is mostly not there.
+    for (name, value) in [
+        ("MIG", machine.mig),
+        ("persistence", machine.persistence),
+        ("display", machine.display),
+    ] {
+        if value.is_some() {
+            modes.push(switch(name, value));
+        }
+    }
+    modes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use cuguard_machine::{Gpu, Memory, ProcessKind};
+
+    use super::*;
+    use crate::doctor::failure::{Reason, Surroundings};
+    use crate::doctor::verdict::diagnose;
+
+    fn facts() -> Facts {
+        let mut machine = Gpu::new("0000:01:00.0");
+        machine.memory = Some(Memory {
+            total: 80 << 30,
+            free: 20 << 30,
+            reserved: Some(1 << 30),
+        });
+        let mut process = Process::new(4711).with_bytes(58 << 30);
+        process.visible = true;
+        process.kinds = vec![ProcessKind::Compute, ProcessKind::Graphics];
+        process.command = Some("python3 train.py".to_owned());
+        process.user = Some("ada".to_owned());
+        let mut elsewhere = Process::new(12);
+        elsewhere.uid = Some(0);
+        machine.processes = Some(vec![process, elsewhere]);
+        machine.compute_mode = Some(ComputeMode::Default);
+        machine.mig = Some(false);
+        let gpu = GpuFacts {
+            ordinal: 3,
+            name: "NVIDIA H200".to_owned(),
+            total: 80 << 30,
+            machine,
+            not_described: None,
+            probe: Probe::Measured(Measured {
+                context_cost: Some(523 << 20),
+                free: 19 << 30,
+                largest: 10 << 30,
+                taken: Instant::now(),
+                age: Duration::from_secs(7),
+            }),
+        };
+        Facts {
+            driver: Driver {
+                simulated: false,
+                path: Some("/usr/lib/libcuda.so.1".to_owned()),
+                cuda: Some((13, 0)),
+                version: Some("580.1".to_owned()),
+            },
+            gpus: vec![gpu],
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn all_is_told() {
+        let facts = facts();
+        let text = render(&facts, &diagnose(&facts));
+        for part in [
+            "NVIDIA driver 580.1, for CUDA up to 13.0, /usr/lib/libcuda.so.1\n",
+            "\nGPU 3: NVIDIA H200 at 0000:01:00.0\n",
+            "80 GiB in all: 20 GiB free, 59 GiB used, 1 GiB reserved by the driver\n",
+            "   4711      58 GiB  compute+graphics  ada  python3 train.py\n",
+            "     12   not known    uid 0  not a process of this system\n",
+            "costs 523 MiB here, measured (7 s ago)\n",
+            "10 GiB, 52 % of the 19 GiB that are free beside a context: in pieces (7 s ago)\n",
+            "open to all, ECC not known, MIG off\n",
+            "    problem        its free memory is in pieces",
+            "                   -> ",
+            "    verdict        allocations will fail",
+            "\nmachine\n    verdict        the GPU needs attention\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn many_processes_are_cut() {
+        let mut facts = facts();
+        let many = (0..25).map(|pid| Process::new(1000 + pid).with_bytes(1 << 30));
+        facts.gpus[0].machine.processes = Some(many.collect());
+        let text = render(&facts, &diagnose(&facts));
+        assert!(text.contains("and 15 more with 15 GiB"), "{text}");
+        assert!(!text.contains("1010"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_known_says_so() {
+        let mut facts = facts();
+        facts.gpus[0].machine = Gpu::new("");
+        facts.gpus[0].probe = Probe::Skipped;
+        let text = render(&facts, &diagnose(&facts));
+        for part in [
+            "80 GiB in all; what is free is not known",
+            "processes      not known: NVML does not say",
+            "a context      not measured",
+            "largest block  not measured",
+            "GPU 3: NVIDIA H200\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_tells_what_is_missing_and_what_to_do() {
+        let text = render_failure(&Failure {
+            reason: Reason::NoGpu,
+            surroundings: Surroundings::default(),
+        });
+        for part in [
+            "no GPU\n",
+            "what can be seen",
+            "what to do\n    ",
+            "CUGUARD_DRIVER=sim",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! All that is asked of NVML, of a library that pretends to be it.
+//!
+//! The library is a little C. Each case runs in a process of its own whose loader finds that library
+//! first. Without a C compiler the tests say that they were not run.
+
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+use cuguard_machine::{ComputeMode, Machine, Memory, ProcessKind, Unknown};
+
+/// Set in the processes that have the library.
+const INSIDE: &str = "CUGUARD_PRETEND_NVML";
+
+/// A folder of its own, which goes with the test.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder with the library in it; `None` without a C compiler.
+fn library(test: &str) -> Option<Folder> {
+    let name = format!("cuguard-machine-nvml-{}-{test}", std::process::id());
+    let folder = Folder(std::env::temp_dir().join(name));
+    std::fs::create_dir_all(&folder.0).expect("the folder can be made");
+    let source = folder.0.join("nvml.c");
+    // Not from the repository: this program may be taken to another machine.
+    std::fs::write(&source, include_str!("pretend_nvml.c")).expect("the file can be written");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+        .arg(folder.0.join("libnvidia-ml.so.1"))
+        .arg(&source)
+        .status();
+    match compiled {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a C compiler");
+            return None;
+        }
+        Err(error) => panic!("cannot run the C compiler: {error}"),
+    }
+    Some(folder)
+}
+
+/// Runs `inside` in a process that has the library, which is told what to `pretend`.
+fn with_nvml(test: &str, pretend: &str, inside: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    let Some(folder) = library(test) else { return };
+    let output = Command::new(std::env::current_exe().expect("this program has a file"))
+        .args(["--exact", test, "--nocapture"])
+        .env("LD_LIBRARY_PATH", &folder.0)
+        .env("PRETEND", pretend)
+        .env(INSIDE, "1")
+        .output()
+        .expect("this program starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn a_gpu_is_described() {
+    with_nvml("a_gpu_is_described", "", || {
+        let machine = Machine::get().expect("the library is there");
+        assert_eq!(machine.driver_version(), Some("123.45.06"));
+        let gpus = machine.gpus().expect("two GPUs");
+        assert_eq!(gpus.len(), 2);
+        let gpu = &gpus[0];
+        assert_eq!((gpu.index, gpu.pci_bus_id.as_str()), (0, "0000:01:00.0"));
+        assert_eq!(gpu.name.as_deref(), Some("Pretended GPU"));
+        assert_eq!(gpu.uuid.as_deref(), Some("GPU-0"));
+        assert_eq!(gpu.driver_version.as_deref(), Some("123.45.06"));
+        let memory = Memory {
+            total: 1000,
+            free: 300,
+            reserved: Some(100),
+        };
+        assert_eq!(gpu.memory, Some(memory));
+        assert_eq!((gpu.ecc, gpu.mig), (Some(true), Some(false)));
+        assert_eq!(gpu.compute_mode, Some(ComputeMode::Default));
+        assert_eq!(gpu.persistence, Some(true));
+        // The library has no such function.
+        assert_eq!(gpu.display, None);
+        assert_eq!(gpu.unexplained(), Some(100));
+        // The other one has fewer answers.
+        let gpu = &gpus[1];
+        assert_eq!((gpu.ecc, gpu.mig), (None, None));
+        assert_eq!(gpu.compute_mode, Some(ComputeMode::Exclusive));
+        assert_eq!(gpu.unexplained(), None);
+    });
+}
+
+#[test]
+fn processes_are_one_list() {
+    with_nvml("processes_are_one_list", "", || {
+        let machine = Machine::get().expect("the library is there");
+        let processes = machine.processes("0000:01:00.0").expect("a list");
+        let [own, far, nobody] = &processes[..] else {
+            panic!("{processes:?}")
+        };
+        assert_eq!((own.pid, own.bytes), (std::process::id(), Some(250)));
+        assert_eq!(own.kinds, [ProcessKind::Compute, ProcessKind::Graphics]);
+        assert!(own.own && own.visible);
+        assert!(
+            own.command
+                .as_ref()
+                .is_some_and(|command| command.contains("--exact"))
+        );
+        assert_eq!(
+            (far.bytes, far.visible, &far.command),
+            (Some(200), false, &None)
+        );
+        assert_eq!(
+            (nobody.pid, nobody.bytes, nobody.visible),
+            (0, Some(50), false)
+        );
+        // The other one does not say how much the far one holds.
+        let processes = machine.processes("0000:c1:00.0").expect("a list");
+        assert_eq!(processes.last().map(|last| last.bytes), Some(None));
+    });
+}
+
+#[test]
+fn a_gpu_is_found_by_its_place() {
+    with_nvml("a_gpu_is_found_by_its_place", "", || {
+        let machine = Machine::open().expect("the library is there");
+        for id in ["00000000:C1:00.0", "0000:c1:00.0", "c1:00.0"] {
+            assert_eq!(machine.gpu_by_pci(id).expect("it is there").index, 1);
+            assert_eq!(machine.memory(id).expect("it is there").used(), 600);
+        }
+        for id in ["0000:02:00.0", "nowhere", ""] {
+            let error = machine.gpu_by_pci(id).unwrap_err();
+            let pci_bus_id = id.to_owned();
+            assert_eq!(error, Unknown::NoSuchGpu { pci_bus_id });
+        }
+    });
+}
+
+#[test]
+fn a_driver_that_is_not_loaded() {
+    with_nvml("a_driver_that_is_not_loaded", "no driver", || {
+        let error = Machine::get().expect_err("it refuses");
+        assert!(matches!(
+            error,
+            Unknown::Refused {
+                function: "nvmlInit_v2",
+                ..
+            }
+        ));
+        assert!(
+            error.to_string().contains("driver is not loaded"),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn lists_that_are_refused_are_not_empty_lists() {
+    with_nvml(
+        "lists_that_are_refused_are_not_empty_lists",
+        "no lists",
+        || {
+            let machine = Machine::get().expect("the library is there");
+            let error = machine.processes("0000:01:00.0").expect_err("it refuses");
+            assert!(error.to_string().contains("permission"), "{error}");
+            let gpu = machine
+                .gpu_by_pci("0000:01:00.0")
+                .expect("the rest is known");
+            assert_eq!((gpu.processes.is_none(), gpu.unexplained()), (true, None));
+        },
+    );
+}
+
+/// On the path of a failed allocation; the bound is wide, as the machine may be busy.
+#[test]
+fn asking_is_quick() {
+    with_nvml("asking_is_quick", "", || {
+        let machine = Machine::get().expect("the library is there");
+        let begin = std::time::Instant::now();
+        for _ in 0..20 {
+            assert!(machine.processes("0000:01:00.0").is_ok());
+        }
+        let each = begin.elapsed() / 20;
+        assert!(each < std::time::Duration::from_millis(50), "{each:?}");
+    });
+}
