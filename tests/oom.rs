@@ -1,6 +1,10 @@
 //! Out of memory: the verdict and its numbers, the ladder, the budget. All of it on the simulated
 //! GPU, where causes can be staged at will; `tests/oom_real.rs` stages some on a real one.
 
+#[path = "support/gate.rs"]
+mod gate;
+#[path = "support/json.rs"]
+mod json;
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +16,7 @@ use cuguard::{
     Cause, Context, DeviceBuffer, Error, Kind, Level, ManagedBuffer, MemoryPool, OutOfMemory,
     Processes, Result, Rung, Shortage, Stream,
 };
-use support::gate::Gate;
+use gate::Gate;
 use support::*;
 
 const MIB: usize = 1 << 20;
@@ -32,11 +36,24 @@ fn names(why: &OutOfMemory) -> Vec<&'static str> {
     why.causes().iter().map(Cause::name).collect()
 }
 
+/// Memory that nobody reads. The simulated GPU's is the host's, and takes long to clear.
+#[track_caller]
+fn take(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    // SAFETY: nobody reads it.
+    unsafe { DeviceBuffer::uninitialized(context, bytes) }
+}
+
+/// The same on a stream.
+#[track_caller]
+fn take_on(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    // SAFETY: nobody reads it.
+    unsafe { DeviceBuffer::uninitialized_on(stream, bytes) }
+}
+
 /// Takes all but so much of what is free.
 fn leave(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
     let free = context.memory()?.free as usize;
-    // SAFETY: nobody reads it.
-    unsafe { DeviceBuffer::uninitialized(context, (free - bytes) & !(2 * MIB - 1)) }
+    take(context, (free - bytes) & !(2 * MIB - 1))
 }
 
 #[test]
@@ -47,14 +64,14 @@ fn more_than_the_device_has() -> Result<()> {
     }
     let context = context()?;
     let total = context.memory()?.total;
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, total as usize + 1));
+    let why = why(take(&context, total as usize + 1));
     let cause = Cause::LargerThanDevice {
         asked: total + 1,
         total,
     };
     assert_eq!(why.causes(), [cause]);
     assert_eq!(why.asked.bytes, Some(total + 1));
-    assert_eq!(why.asked.operation, "DeviceBuffer::zeroed");
+    assert_eq!(why.asked.operation, "DeviceBuffer::uninitialized");
     assert_eq!(why.asked.kind, Some(Kind::Device));
     let site = why.asked.site.expect("a line");
     assert!(site.file.ends_with("oom.rs"), "{site}");
@@ -65,7 +82,7 @@ fn more_than_the_device_has() -> Result<()> {
     );
     assert!(text.contains("cuguard::Chunked"), "{text}");
     // Nearly all of it is too much too, as a context takes some.
-    let why = self::why(DeviceBuffer::<u8>::zeroed(&context, total as usize));
+    let why = self::why(take(&context, total as usize));
     assert_eq!(names(&why), ["larger_than_device"], "{why:#}");
     drop(context);
     turn.all_came_back();
@@ -79,10 +96,10 @@ fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
         return Ok(());
     }
     let context = context()?;
-    let weights = DeviceBuffer::<u8>::zeroed(&context, GIB)?.named("weights");
+    let weights = take(&context, GIB)?.named("weights");
     let mut kept = Vec::new();
     let why = loop {
-        match DeviceBuffer::<u8>::zeroed(&context, 128 * MIB) {
+        match take(&context, 128 * MIB) {
             Ok(buffer) => kept.push(buffer),
             Err(Error::OutOfMemory(why)) => break *why,
             Err(error) => return Err(error),
@@ -130,12 +147,12 @@ fn growth_is_seen_without_a_checkpoint() -> Result<()> {
         return Ok(());
     }
     let context = context()?;
-    let once = DeviceBuffer::<u8>::zeroed(&context, GIB)?;
+    let once = take(&context, GIB)?;
     let mut kept = Vec::new();
     let why = loop {
         // A buffer that comes and goes with each step is not the one that grows.
-        drop(DeviceBuffer::<u8>::zeroed(&context, MIB)?);
-        match DeviceBuffer::<u8>::zeroed(&context, 64 * MIB) {
+        drop(take(&context, MIB));
+        match take(&context, 64 * MIB) {
             Ok(buffer) => kept.push(buffer),
             Err(Error::OutOfMemory(why)) => break *why,
             Err(error) => return Err(error),
@@ -163,7 +180,7 @@ fn pages_that_small_blocks_keep() -> Result<()> {
     let context = context()?;
     let data = leave(&context, 512 * MIB)?;
     let mut blocks = Vec::new();
-    while let Ok(block) = DeviceBuffer::<u8>::zeroed(&context, MIB) {
+    while let Ok(block) = take(&context, MIB) {
         blocks.push(block);
     }
     let all = blocks.len() as u64;
@@ -172,7 +189,7 @@ fn pages_that_small_blocks_keep() -> Result<()> {
         index += 1;
         index % 2 == 0
     });
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, 200 * MIB));
+    let why = why(take(&context, 200 * MIB));
     let pages = all / 2;
     let cause = Cause::Fragmentation {
         bytes: pages * PAGE - blocks.len() as u64 * MIB as u64,
@@ -210,7 +227,7 @@ fn a_pool_that_keeps_what_it_does_not_use() -> Result<()> {
         index % 2 == 0
     });
     stream.synchronize()?;
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, 200 * MIB));
+    let why = why(take(&context, 200 * MIB));
     let (reserved, used) = (pool.reserved_bytes()?, pool.used_bytes()?);
     assert_eq!(used, blocks.len() as u64 * 3 * MIB as u64);
     let bytes = reserved - used;
@@ -231,7 +248,7 @@ fn another_process_is_named() -> Result<()> {
     let holder = OtherProcess::new(4711, "python train.py", 3 * GIB as u64);
     sim::set_other_processes(0, [holder]).expect("there is as much");
     let context = context()?;
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, 2 * GIB));
+    let why = why(take(&context, 2 * GIB));
     let cause = Cause::OtherProcesses {
         bytes: 3 * GIB as u64,
         pids: vec![4711],
@@ -242,7 +259,7 @@ fn another_process_is_named() -> Result<()> {
     // Where nobody is asked, nothing is guessed.
     let quiet = Shortage::new().ask_processes(false);
     let second = Context::builder().shortage(quiet).build()?;
-    let why = self::why(DeviceBuffer::<u8>::zeroed(&second, 2 * GIB));
+    let why = self::why(take(&second, 2 * GIB));
     assert!(matches!(why.processes, Processes::Unknown(_)));
     assert_eq!(names(&why), ["unexplained"], "{why:#}");
     drop((context, second));
@@ -258,13 +275,12 @@ fn a_context_that_does_not_fit() {
     if !simulated("a_context_that_does_not_fit") {
         return;
     }
-    let total = 4 * GIB as u64;
-    let holder = OtherProcess::new(4712, "other", total - 4 * PAGE);
+    let holder = OtherProcess::new(4712, "other", free_bytes() - 4 * PAGE);
     sim::set_other_processes(0, [holder]).expect("there is as much");
-    let why = why(Context::new(0));
+    let why = why(Context::builder().own().build());
     sim::set_other_processes(0, []).expect("none");
     assert_eq!(names(&why), ["other_processes"], "{why:#}");
-    assert_eq!((why.asked.bytes, why.total), (None, Some(total)));
+    assert_eq!((why.asked.bytes, why.total), (None, Some(4 * GIB as u64)));
     assert_eq!(why.asked.operation, "Context::new");
 }
 
@@ -284,7 +300,7 @@ fn two_causes_are_both_named_the_larger_first() -> Result<()> {
         let context = context()?;
         let data = leave(&context, small * MIB)?;
         let mut blocks = Vec::new();
-        while let Ok(block) = DeviceBuffer::<u8>::zeroed(&context, MIB) {
+        while let Ok(block) = take(&context, MIB) {
             blocks.push(block);
         }
         let mut index = 0;
@@ -292,7 +308,7 @@ fn two_causes_are_both_named_the_larger_first() -> Result<()> {
             index += 1;
             index % 2 == 0
         });
-        let why = why(DeviceBuffer::<u8>::zeroed(&context, 240 * MIB));
+        let why = why(take(&context, 240 * MIB));
         assert_eq!(names(&why), order, "{why:#}");
         let text = why.to_text();
         assert!(text.contains("why: ") && text.contains("and: "), "{text}");
@@ -311,10 +327,10 @@ fn blocks_that_lose_a_part_of_each_page() -> Result<()> {
     }
     let context = context()?;
     let mut blocks = Vec::new();
-    while let Ok(block) = DeviceBuffer::<u8>::zeroed(&context, 2 * MIB + 1) {
+    while let Ok(block) = take(&context, 2 * MIB + 1) {
         blocks.push(block);
     }
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, GIB));
+    let why = why(take(&context, GIB));
     let lost = blocks.len() as u64 * (2 * PAGE - (2 * MIB as u64 + 1));
     assert_eq!(why.causes(), [Cause::Rounding { bytes: lost }], "{why:#}");
     drop((blocks, context));
@@ -333,12 +349,12 @@ fn frees_that_wait_for_their_stream() -> Result<()> {
         let settings = Shortage::new().wait(wait);
         let context = Context::builder().shortage(settings).build()?;
         let stream = Stream::new(&context)?;
-        let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 3 * GIB)?;
+        let buffer = take_on(&stream, 3 * GIB)?;
         stream.synchronize()?;
         let gate = Gate::on(&context, &stream);
         drop(buffer);
         let opener = wait.then(|| gate.open_later());
-        let second = DeviceBuffer::<u8>::zeroed(&context, 2 * GIB);
+        let second = take(&context, 2 * GIB);
         if wait {
             assert!(gate.is_open(), "it did not wait");
             drop(second?);
@@ -377,7 +393,7 @@ fn callbacks_are_called_in_order_until_there_is_enough() -> Result<()> {
     let mut caches = Vec::new();
     let mut callbacks = Vec::new();
     for number in 0..3 {
-        let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, GIB)?)));
+        let cache = Arc::new(Mutex::new(Some(take(&context, GIB)?)));
         let (calls, held) = (calls.clone(), cache.clone());
         callbacks.push(context.release_on_shortage(move |bytes| {
             calls.lock().unwrap().push((number, bytes));
@@ -385,14 +401,14 @@ fn callbacks_are_called_in_order_until_there_is_enough() -> Result<()> {
         }));
         caches.push(cache);
     }
-    let buffer = DeviceBuffer::<u8>::zeroed(&context, 2 * GIB)?;
+    let buffer = take(&context, 2 * GIB)?;
     let asked = 2 * GIB as u64;
     assert_eq!(*calls.lock().unwrap(), [(0, asked), (1, asked)]);
     drop(buffer);
     // Callbacks that are gone are not called.
     callbacks.clear();
     calls.lock().unwrap().clear();
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, 4 * GIB - 64 * MIB));
+    let why = why(take(&context, 4 * GIB - 64 * MIB));
     assert!(calls.lock().unwrap().is_empty());
     assert!(why.attempts.iter().all(|attempt| !attempt.tried), "{why:#}");
     drop((caches, context));
@@ -413,23 +429,23 @@ fn callbacks_may_do_anything() -> Result<()> {
         let (weak, nested) = (Arc::downgrade(&context), nested.clone());
         move |_| {
             let context = weak.upgrade().expect("alive");
-            let why = why(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+            let why = why(take(&context, 8 * GIB));
             assert!(why.attempts.is_empty(), "it does not climb again");
             nested.fetch_add(1, Ordering::Relaxed);
         }
     });
-    why(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+    why(take(&context, 8 * GIB));
     assert_eq!(nested.load(Ordering::Relaxed), 1);
     drop(callback);
 
     let callback = context.release_on_shortage(|_| panic!("in a callback"));
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        drop(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+        drop(take(&context, 8 * GIB));
     }));
     assert!(caught.is_err());
     drop(callback);
     // The ladder is there again after the panic.
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, 8 * GIB));
+    let why = why(take(&context, 8 * GIB));
     assert_eq!(why.attempts.len(), 3);
 
     let stream = Stream::new(&context)?;
@@ -447,7 +463,7 @@ fn callbacks_may_do_anything() -> Result<()> {
         move |_| drop(slot.lock().unwrap().take())
     });
     *slot.lock().unwrap() = Some(context);
-    let error = DeviceBuffer::<u8>::zeroed_on(&stream, 8 * GIB).unwrap_err();
+    let error = take_on(&stream, 8 * GIB).unwrap_err();
     assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
     drop((callback, stream));
     turn.all_came_back();
@@ -460,12 +476,12 @@ fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
     const LIMIT: usize = 100 * MIB;
     let context = Context::builder().memory_limit(LIMIT as u64).build()?;
     let stream = Stream::new(&context)?;
-    let device = DeviceBuffer::<u8>::zeroed(&context, 40 * MIB)?;
-    let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 40 * MIB)?;
+    let device = take(&context, 40 * MIB)?;
+    let ordered = take_on(&stream, 40 * MIB)?;
     let managed = ManagedBuffer::<u8>::zeroed(&context, 20 * MIB)?;
     let refusals = [
-        why(DeviceBuffer::<u8>::zeroed(&context, 1)),
-        why(DeviceBuffer::<u8>::zeroed_on(&stream, 1)),
+        why(take(&context, 1)),
+        why(take_on(&stream, 1)),
         why(ManagedBuffer::<u8>::zeroed(&context, 1)),
     ];
     for why in &refusals {
@@ -484,12 +500,12 @@ fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
     assert_eq!(error.code(), Some(CUresult::OUT_OF_MEMORY));
     // What is given away does not count, and counts again when it comes back.
     let (len, address) = (device.len(), device.into_raw());
-    let more = DeviceBuffer::<u8>::zeroed(&context, 40 * MIB)?;
+    let more = take(&context, 40 * MIB)?;
     // SAFETY: the address was given away above.
     let device = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, len) };
     drop((more, managed, ordered));
-    assert!(DeviceBuffer::<u8>::zeroed(&context, 60 * MIB + 1).is_err());
-    drop(DeviceBuffer::<u8>::zeroed(&context, 60 * MIB)?);
+    assert!(take(&context, 60 * MIB + 1).is_err());
+    drop(take(&context, 60 * MIB)?);
     drop(device);
 
     // Sixteen threads ask for a tenth each: no more than ten ever have theirs.
@@ -499,7 +515,7 @@ fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
             scope.spawn(|| {
                 barrier.wait();
                 for _ in 0..50 {
-                    let Ok(buffer) = DeviceBuffer::<u8>::zeroed(&context, LIMIT / 10) else {
+                    let Ok(buffer) = take(&context, LIMIT / 10) else {
                         continue;
                     };
                     most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -510,7 +526,7 @@ fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
         }
     });
     assert!((1..=10).contains(&most.load(Ordering::SeqCst)));
-    drop(DeviceBuffer::<u8>::zeroed(&context, LIMIT)?);
+    drop(take(&context, LIMIT)?);
     drop((stream, context));
     turn.all_came_back();
     Ok(())
@@ -524,8 +540,8 @@ fn another_context_of_this_process_is_named() -> Result<()> {
         return Ok(());
     }
     let (one, two) = (context()?, Context::builder().own().build()?);
-    let buffer = DeviceBuffer::<u8>::zeroed(&one, 3 * GIB)?;
-    let why = why(DeviceBuffer::<u8>::zeroed(&two, 2 * GIB));
+    let buffer = take(&one, 3 * GIB)?;
+    let why = why(take(&two, 2 * GIB));
     let bytes = 3 * GIB as u64;
     assert_eq!(why.causes(), [Cause::OtherContexts { bytes }], "{why:#}");
     drop((buffer, one, two));
@@ -545,7 +561,7 @@ fn the_largest_block_is_found_on_demand() -> Result<()> {
     let free = context.memory()?.free;
     assert_eq!(context.largest_block()?, free / PAGE * PAGE);
     let before = context.totals(Kind::Device);
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, GIB));
+    let why = why(take(&context, GIB));
     assert_eq!(why.largest, Some(free / PAGE * PAGE));
     assert_eq!(
         context.totals(Kind::Device),
@@ -566,7 +582,7 @@ fn counts_alone_give_totals_alone() -> Result<()> {
     }
     let context = Context::builder().level(Level::Counts).build()?;
     let data = leave(&context, 64 * MIB)?;
-    let why = why(DeviceBuffer::<u8>::zeroed(&context, GIB));
+    let why = why(take(&context, GIB));
     assert!(why.holders.is_empty() && why.pages.is_none());
     assert_eq!(names(&why), ["own_data"]);
     assert_eq!(why.held[0].amount.bytes, data.len() as u64);
@@ -585,7 +601,7 @@ fn text_and_json_of_every_report_can_be_read() -> Result<()> {
     let context = context()?;
     let _label = cuguard::label("a \"label\"\n");
     let data = leave(&context, 64 * MIB)?;
-    let error = DeviceBuffer::<u8>::zeroed(&context, GIB).unwrap_err();
+    let error = take(&context, GIB).unwrap_err();
     let line = error.to_string();
     assert!(!line.contains('\n') && line.contains("own data"), "{line}");
     let Error::OutOfMemory(why) = &error else {
@@ -615,7 +631,9 @@ fn many_threads_run_out_at_once() -> Result<()> {
     let called = Arc::new(AtomicUsize::new(0));
     let callback = context.release_on_shortage({
         let called = called.clone();
-        move |_| drop(called.fetch_add(1, Ordering::Relaxed))
+        move |_| {
+            called.fetch_add(1, Ordering::Relaxed);
+        }
     });
     let barrier = Barrier::new(8);
     std::thread::scope(|scope| {
@@ -624,10 +642,10 @@ fn many_threads_run_out_at_once() -> Result<()> {
                 let stream = Stream::new(&context).expect("a stream");
                 barrier.wait();
                 for round in 0..20 {
-                    let small = DeviceBuffer::<u8>::zeroed_on(&stream, MIB);
+                    let small = take_on(&stream, MIB);
                     let large = match round % 2 {
-                        0 => DeviceBuffer::<u8>::zeroed(&context, GIB),
-                        _ => DeviceBuffer::<u8>::zeroed_on(&stream, GIB),
+                        0 => take(&context, GIB),
+                        _ => take_on(&stream, GIB),
                     };
                     assert!(matches!(large, Err(Error::OutOfMemory(_))));
                     drop(small);

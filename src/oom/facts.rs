@@ -289,6 +289,8 @@ pub struct Settings {
     pub has_checkpoint: bool,
     /// How many callbacks there are that can give memory back.
     pub callbacks: u64,
+    /// How many devices there are; 0 where that is not known.
+    pub devices: u32,
 }
 
 impl Default for Processes {

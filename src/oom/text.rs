@@ -130,6 +130,18 @@ impl OutOfMemory {
     }
 }
 
+/// Names are others', and may hold anything: nothing in them moves the cursor.
+fn plain(text: &str) -> String {
+    let tame = |letter: char| {
+        if letter.is_control() {
+            '\u{fffd}'
+        } else {
+            letter
+        }
+    };
+    text.chars().map(tame).collect()
+}
+
 /// The report that is being written.
 struct Page<'a> {
     text: String,
@@ -171,7 +183,7 @@ impl Page<'_> {
             let _ = write!(by, "at {file}:{}:{}, ", site.line, site.column);
         }
         if let Some(thread) = &asked.thread {
-            let _ = write!(by, "thread {}, ", thread.escape_debug());
+            let _ = write!(by, "thread {}, ", plain(thread));
         }
         self.line(format!("{by}{}", self.why.refused()));
     }
@@ -229,7 +241,7 @@ impl Page<'_> {
                         let bytes = process
                             .bytes
                             .map_or("an unknown amount".to_owned(), |b| Size(b).to_string());
-                        format!("{bytes}: pid {}, {}", process.pid, name.escape_debug())
+                        format!("{bytes}: pid {}, {}", process.pid, plain(name))
                     })
                     .collect()
             }
@@ -239,7 +251,7 @@ impl Page<'_> {
                     .map(|pool| {
                         format!(
                             "{}: {} reserved, {} in use",
-                            pool.name.escape_debug(),
+                            plain(&pool.name),
                             Size(pool.reserved),
                             Size(pool.used)
                         )
@@ -296,7 +308,11 @@ impl Page<'_> {
                 advice.push("close contexts that are not needed".to_owned());
             }
             Cause::OtherProcesses { .. } => {
-                advice.push("wait for these processes, end them, or use another device".to_owned());
+                let other = match why.settings.devices {
+                    0 | 1 => "",
+                    _ => ", or use another device",
+                };
+                advice.push(format!("wait for these processes or end them{other}"));
             }
             Cause::HoardedByPools { .. } => {
                 if why.is_off(Rung::Trim) {
@@ -312,7 +328,7 @@ impl Page<'_> {
                     if let Some(threshold) = pool.threshold.filter(|threshold| *threshold != 0) {
                         advice.push(format!(
                             "{} may keep {} unused: lower its release threshold",
-                            pool.name.escape_debug(),
+                            plain(&pool.name),
                             Size(threshold)
                         ));
                     }
@@ -374,7 +390,7 @@ impl Page<'_> {
         }
         for pool in &why.pools {
             let (reserved, used) = (Size(pool.reserved), Size(pool.used));
-            let name = pool.name.escape_debug();
+            let name = plain(&pool.name);
             self.row(
                 "pool",
                 format!("{name}: {reserved} reserved, {used} in use"),
@@ -384,7 +400,7 @@ impl Page<'_> {
             let bytes = Size(context.bytes);
             self.row(
                 "other contexts",
-                format!("context {}: {bytes}", context.number),
+                format!("context {}: its guards hold {bytes}", context.number),
             );
         }
         match &why.processes {
@@ -395,7 +411,7 @@ impl Page<'_> {
             Processes::Known(_) => {
                 for process in why.others() {
                     let bytes = size(process.bytes);
-                    let name = process.name.as_deref().unwrap_or("unknown").escape_debug();
+                    let name = plain(process.name.as_deref().unwrap_or("unknown"));
                     self.row(
                         "other processes",
                         format!("pid {}: {bytes}, {name}", process.pid),

@@ -72,6 +72,7 @@ pub(super) fn refused(
     };
     holdings(&custody.registry, &mut why);
     why.settings.callbacks = custody.callbacks.count();
+    why.settings.devices = devices();
     Error::OutOfMemory(Box::new(why))
 }
 
@@ -98,12 +99,24 @@ pub(crate) fn context_refused(
     };
     why.about.device = device;
     why.about.device_name = device_name.to_owned();
+    why.settings.devices = devices();
     let mut total = 0;
     // SAFETY: the variable can be written to, and the device exists.
     if unsafe { api::cuDeviceTotalMem_v2(&mut total, device as i32) }.is_success() {
         why.total = Some(total as u64);
     }
     Error::OutOfMemory(Box::new(why))
+}
+
+fn devices() -> u32 {
+    let mut count = 0;
+    // SAFETY: the variable can be written to.
+    let code = unsafe { api::cuDeviceGetCount(&mut count) };
+    if code.is_success() {
+        count.max(0) as u32
+    } else {
+        0
+    }
 }
 
 /// Free and total, if the driver tells.
@@ -155,7 +168,7 @@ fn holdings(registry: &Registry, why: &mut OutOfMemory) {
         level: registry.level(),
         sample: registry.sample(),
         has_checkpoint: holdings.has_baseline,
-        callbacks: 0,
+        ..Settings::default()
     };
     let mut places = holdings.places;
     places.retain(|place| place.group.kind.is_memory());

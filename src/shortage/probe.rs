@@ -29,17 +29,24 @@ pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Resul
             .check(raw::function(Kind::Device), code)
             .map(|()| true)
     };
-    // Pools may have more that the driver would take from them.
+    // Where pools have unused memory the driver takes it from them, so it may be more than is free.
     let (mut had, mut refused) = (0, total as u64 / PAGE + 1);
     let near = free as u64 / PAGE;
     if near > 0 && try_it(near)? {
         had = near;
+    } else {
+        refused = near.max(1);
     }
+    // Mostly nearly all of it can be had: the first attempts are close to the top.
+    let mut step = 1;
     while refused - had > 1 {
         let middle = had + (refused - had) / 2;
-        match try_it(middle)? {
-            true => had = middle,
-            false => refused = middle,
+        let pages = middle.max(refused.saturating_sub(step));
+        if try_it(pages)? {
+            had = pages;
+        } else {
+            refused = pages;
+            step *= 2;
         }
     }
     Ok(had * PAGE)

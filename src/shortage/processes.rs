@@ -1,8 +1,17 @@
 //! Which processes hold memory of a device: NVML knows, and for a simulated GPU the simulation.
 
-use cuguard_driver::DriverKind;
+#[cfg(feature = "nvml")]
+use std::ffi::CStr;
 
-use crate::oom::{ProcessUse, Processes};
+use cuguard_driver::DriverKind;
+#[cfg(feature = "nvml")]
+use cuguard_driver::api;
+#[cfg(feature = "nvml")]
+use cuguard_machine::{Machine, Process};
+
+#[cfg(any(feature = "nvml", feature = "sim"))]
+use crate::oom::ProcessUse;
+use crate::oom::Processes;
 
 /// The processes that hold memory of a device, the largest first.
 pub(super) fn processes(device: u32) -> Processes {
@@ -37,8 +46,32 @@ fn simulated(_device: u32) -> Processes {
 }
 
 #[cfg(feature = "nvml")]
-fn nvml(_device: u32) -> Processes {
-    Processes::Unknown("not yet".to_owned())
+fn nvml(device: u32) -> Processes {
+    let mut id = [0; 32];
+    // SAFETY: the array has as many bytes as is said.
+    let code = unsafe { api::cuDeviceGetPCIBusId(id.as_mut_ptr(), id.len() as i32, device as i32) };
+    if !code.is_success() {
+        return Processes::Unknown(format!("cuDeviceGetPCIBusId answered {code}"));
+    }
+    let id = id.map(|letter| letter as u8);
+    let id = CStr::from_bytes_until_nul(&id).unwrap_or_default();
+    let listed = match Machine::get() {
+        Ok(machine) => machine.processes(&id.to_string_lossy()),
+        Err(unknown) => return Processes::Unknown(unknown.to_string()),
+    };
+    match listed {
+        Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
+        Err(unknown) => Processes::Unknown(unknown.to_string()),
+    }
+}
+
+#[cfg(feature = "nvml")]
+fn to_use(process: Process) -> ProcessUse {
+    let mut one = ProcessUse::new(process.pid, 0);
+    one.name = process.command.or(process.name);
+    one.bytes = process.bytes;
+    one.own = process.own;
+    one
 }
 
 #[cfg(not(feature = "nvml"))]

@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 
 use cuguard::driver::sys::{CUresult, device_attribute};
 use cuguard::driver::{DriverKind, LoadError, api};
-use cuguard::{Context, DeviceBuffer, Level, ReportSettings};
+use cuguard::{Context, Level, ReportSettings};
 use cuguard_machine::{ComputeMode, Gpu, Machine, Memory, Process, Unknown};
 
 use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
 use super::failure::{Failure, Reason, Surroundings};
-
-/// How exactly the largest block is found: memory is given in pages of this size.
-const PAGE: u64 = 2 << 20;
 
 /// Examines one GPU, or all. Without `probe` no context is made; what an earlier round measured is
 /// taken over.
@@ -170,12 +167,22 @@ fn gpu(
 /// The processes that hold memory of a GPU; `None` where nobody knows. `listed` is what NVML says.
 fn processes_of(
     simulated: bool,
-    _ordinal: u32,
+    ordinal: u32,
     listed: Option<Vec<Process>>,
 ) -> Option<Vec<Process>> {
-    // The simulated GPU has no other processes yet; when it pretends some, they come from it, by
-    // the ordinal.
-    if simulated { None } else { listed }
+    if !simulated {
+        return listed;
+    }
+    // It pretends some where it is told to.
+    let others = cuguard::sim::other_processes(ordinal).into_iter();
+    let others: Vec<_> = others
+        .map(|other| {
+            let mut process = Process::new(other.pid).with_bytes(other.bytes);
+            process.name = Some(other.name);
+            process
+        })
+        .collect();
+    (!others.is_empty()).then_some(others)
 }
 
 /// What an earlier round measured, grown older.
@@ -202,7 +209,7 @@ fn measure(ordinal: u32, before: Option<u64>, free: impl Fn() -> Option<u64>) ->
             .and_then(|(before, after)| before.checked_sub(after))
             .filter(|cost| *cost > 0)
             .or_else(|| cost_of_a_second(&context, memory.free));
-        let largest = largest_block(&context, memory.free)?;
+        let largest = context.largest_block()?;
         context.close()?;
         Ok(Measured {
             context_cost,
@@ -238,36 +245,6 @@ fn cost_of_a_second(context: &Context, free: u64) -> Option<u64> {
     let left = context.memory().ok()?.free;
     second.close().ok()?;
     free.checked_sub(left)
-}
-
-/// The largest block that can be had now, to a page; at most `free`. It is found by trying, so it takes
-/// all of it for a moment.
-fn largest_block(context: &Context, free: u64) -> cuguard::Result<u64> {
-    // In pages: `fits` can be had (nothing always can), `too_many` was refused or is more than is
-    // free.
-    let (mut fits, mut too_many) = (0, free / PAGE + 1);
-    // Mostly nearly all can be had; then a few attempts close to the top settle it.
-    let mut step = 1;
-    while too_many - fits > 1 {
-        let middle = fits + (too_many - fits) / 2;
-        let pages = middle.max(too_many.saturating_sub(step));
-        if can_allocate(context, pages * PAGE)? {
-            fits = pages;
-        } else {
-            too_many = pages;
-            step *= 2;
-        }
-    }
-    Ok(fits * PAGE)
-}
-
-fn can_allocate(context: &Context, bytes: u64) -> cuguard::Result<bool> {
-    // SAFETY: nobody reads it; it is freed at once.
-    match unsafe { DeviceBuffer::<u8>::uninitialized(context, bytes as usize) } {
-        Ok(buffer) => buffer.close().map(|()| true),
-        Err(error) if error.code() == Some(CUresult::OUT_OF_MEMORY) => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// GPUs that NVML shows and CUDA does not.
@@ -361,7 +338,6 @@ fn kernel_version(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Once;
 
     use super::*;
 
@@ -399,51 +375,5 @@ mod tests {
         assert_eq!(pci_gpus(&folder), Some(1));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(pci_gpus(&folder), None);
-    }
-
-    /// Two small simulated GPUs, one for each test that fills one.
-    fn simulated(ordinal: u32) -> Context {
-        static CONFIGURED: Once = Once::new();
-        CONFIGURED.call_once(|| {
-            let config = cuguard::sim::Config::new().devices(2).memory(256 << 20);
-            cuguard::sim::configure(config).unwrap();
-            cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-        });
-        quiet_context(ordinal, false).unwrap()
-    }
-
-    #[test]
-    fn the_largest_block_is_found_to_a_page() {
-        let context = simulated(0);
-        let free = context.memory().unwrap().free;
-        let largest = largest_block(&context, free).unwrap();
-        assert!(can_allocate(&context, largest).unwrap());
-        assert!(!can_allocate(&context, largest + PAGE).unwrap());
-        assert!(largest > free / 2, "{largest} of {free}");
-        // As much as is said to be free is the most that is tried.
-        assert_eq!(largest_block(&context, 10 * PAGE).unwrap(), 10 * PAGE);
-        assert_eq!(largest_block(&context, 0).unwrap(), 0);
-        assert_eq!(context.live_count(), 0);
-    }
-
-    #[test]
-    fn the_largest_block_is_found_between_others() {
-        let context = simulated(1);
-        let take = |bytes: u64| {
-            // SAFETY: nobody reads it.
-            unsafe { DeviceBuffer::<u8>::uninitialized(&context, bytes as usize) }
-        };
-        let whole = context.memory().unwrap().free;
-        // Every size from nothing to nearly all, by taking the rest.
-        for pages in [1, 2, 3, 7, 20, 50] {
-            let rest = take(whole - pages * PAGE).unwrap();
-            let free = context.memory().unwrap().free;
-            assert_eq!(largest_block(&context, free).unwrap(), pages * PAGE);
-            // What is free according to somebody else may be more than there is.
-            assert_eq!(largest_block(&context, whole).unwrap(), pages * PAGE);
-            drop(rest);
-        }
-        let _all = take(whole).unwrap();
-        assert_eq!(largest_block(&context, whole).unwrap(), 0);
     }
 }
