@@ -15,10 +15,11 @@ FIGURES = {
     "pair": ["ns", "ratio"],
     "churn": ["ns", "ratio"],
     "depth": ["ns", "added"],
-    "threads": ["ns", "added"],
+    "threads": ["ns", "added", "outside_ns"],
     "scaling": ["stacks_own_ns", "over_one_thread"],
     "memory": ["bytes_a_record"],
     "report": ["ms", "peak_mib", "kib"],
+    "shortage": ["ms", "first_ms", "text_ms"],
 }
 
 

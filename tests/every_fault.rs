@@ -12,20 +12,23 @@ use std::path::{Path, PathBuf};
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, PinnedBuffer, Registered,
-    ReportSettings, Result, Stream,
+    Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedBuffer, MemoryPool,
+    PinnedBuffer, Registered, ReportSettings, Result, Stream,
 };
 use support::*;
 
 type Scenario = fn(&ReportSettings) -> Result<()>;
 
-const SCENARIOS: [(&str, Scenario); 6] = [
+const SCENARIOS: [(&str, Scenario); 9] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
     ("an own context", own_context),
     ("given away", given_away),
     ("forgotten", forgotten),
+    ("out of memory", out_of_memory),
+    ("in pieces", in_pieces),
+    ("the device heap", heap),
 ];
 
 fn primary(settings: &ReportSettings) -> Result<Context> {
@@ -126,6 +129,50 @@ fn forgotten(settings: &ReportSettings) -> Result<()> {
     std::mem::forget(Event::new(&context)?);
     std::mem::forget(MemoryPool::new(&context)?);
     std::mem::forget(stream);
+    context.close()
+}
+
+/// An allocation that cannot succeed, and everything that is tried and asked before it fails.
+fn out_of_memory(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let pool = MemoryPool::new(&context)?;
+    pool.set_release_threshold(u64::MAX)?;
+    let kept = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    drop(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1 << 20)?);
+    let callback = context.release_on_shortage(|_| {});
+    // More than any device has, however it is asked for.
+    let refused = [
+        DeviceBuffer::<u8>::zeroed(&context, 1 << 50),
+        DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 50),
+    ];
+    for refused in refused {
+        match refused {
+            Err(Error::OutOfMemory(why)) => assert!(!why.to_text().is_empty()),
+            Err(error) => return Err(error),
+            Ok(_) => panic!("there is no such device"),
+        }
+    }
+    context.largest_block()?;
+    drop((callback, kept, pool, stream));
+    context.close()
+}
+
+fn in_pieces(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let mut values = vec![1_u8; 20_000];
+    Chunked::new(&context)
+        .piece_bytes(5_000)
+        .update(&mut values, |s, mut piece| s.fill(&mut piece.data, 2))?;
+    assert!(values.iter().all(|value| *value == 2));
+    context.close()
+}
+
+fn heap(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let heap = DeviceHeap::limit(&context, 16 << 20)?;
+    assert!(DeviceHeap::current(&context)? >= 16 << 20);
+    heap.close()?;
     context.close()
 }
 

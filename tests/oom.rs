@@ -1,59 +1,22 @@
-//! Out of memory: the verdict and its numbers, the ladder, the budget. All of it on the simulated
-//! GPU, where causes can be staged at will; `tests/oom_real.rs` stages some on a real one.
+//! Out of memory: the verdict and its numbers. All of it on the simulated GPU, where causes can be
+//! staged at will; `tests/oom_real.rs` stages some on a real one.
 
-#[path = "support/gate.rs"]
-mod gate;
 #[path = "support/json.rs"]
 mod json;
+#[path = "support/room.rs"]
+mod room;
 mod support;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
-
-use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, OtherProcess};
 use cuguard::{
-    Cause, Context, DeviceBuffer, Error, Kind, Level, ManagedBuffer, MemoryPool, OutOfMemory,
-    Processes, Result, Rung, Shortage, Stream,
+    Cause, Context, DeviceBuffer, Error, Kind, Level, MemoryPool, OutOfMemory, Processes, Result,
+    Shortage, Stream,
 };
-use gate::Gate;
+use room::*;
 use support::*;
-
-const MIB: usize = 1 << 20;
-const GIB: usize = 1 << 30;
-const PAGE: u64 = 2 << 20;
-
-/// The report of an allocation that must fail.
-#[track_caller]
-fn why<T: std::fmt::Debug>(result: Result<T>) -> OutOfMemory {
-    match result {
-        Err(Error::OutOfMemory(why)) => *why,
-        other => panic!("not out of memory: {other:?}"),
-    }
-}
 
 fn names(why: &OutOfMemory) -> Vec<&'static str> {
     why.causes().iter().map(Cause::name).collect()
-}
-
-/// Memory that nobody reads. The simulated GPU's is the host's, and takes long to clear.
-#[track_caller]
-fn take(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    // SAFETY: nobody reads it.
-    unsafe { DeviceBuffer::uninitialized(context, bytes) }
-}
-
-/// The same on a stream.
-#[track_caller]
-fn take_on(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    // SAFETY: nobody reads it.
-    unsafe { DeviceBuffer::uninitialized_on(stream, bytes) }
-}
-
-/// Takes all but so much of what is free.
-fn leave(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    let free = context.memory()?.free as usize;
-    take(context, (free - bytes) & !(2 * MIB - 1))
 }
 
 #[test]
@@ -338,200 +301,6 @@ fn blocks_that_lose_a_part_of_each_page() -> Result<()> {
     Ok(())
 }
 
-/// Frees that have not happened yet: with the ladder they are waited for, without it they are named.
-#[test]
-fn frees_that_wait_for_their_stream() -> Result<()> {
-    let turn = turn();
-    if !simulated("frees_that_wait_for_their_stream") {
-        return Ok(());
-    }
-    for wait in [false, true] {
-        let settings = Shortage::new().wait(wait);
-        let context = Context::builder().shortage(settings).build()?;
-        let stream = Stream::new(&context)?;
-        let buffer = take_on(&stream, 3 * GIB)?;
-        stream.synchronize()?;
-        let gate = Gate::on(&context, &stream);
-        drop(buffer);
-        let opener = wait.then(|| gate.open_later());
-        let second = take(&context, 2 * GIB);
-        if wait {
-            assert!(gate.is_open(), "it did not wait");
-            drop(second?);
-        } else {
-            let why = why(second);
-            let cause = Cause::PendingFrees {
-                bytes: 3 * GIB as u64,
-                streams: 1,
-            };
-            assert_eq!(why.causes(), [cause], "{why:#}");
-            let wait = why
-                .attempts
-                .iter()
-                .find(|attempt| attempt.rung == Rung::Wait);
-            assert!(wait.is_some_and(|wait| !wait.allowed && !wait.tried));
-            assert!(why.to_text().contains("Shortage::wait(true)"), "{why:#}");
-            gate.open();
-        }
-        if let Some(opener) = opener {
-            opener.join().expect("no panic");
-        }
-        drop((stream, context));
-    }
-    turn.all_came_back();
-    Ok(())
-}
-
-#[test]
-fn callbacks_are_called_in_order_until_there_is_enough() -> Result<()> {
-    let turn = turn();
-    if !simulated("callbacks_are_called_in_order_until_there_is_enough") {
-        return Ok(());
-    }
-    let context = context()?;
-    let calls = Arc::new(Mutex::new(Vec::new()));
-    let mut caches = Vec::new();
-    let mut callbacks = Vec::new();
-    for number in 0..3 {
-        let cache = Arc::new(Mutex::new(Some(take(&context, GIB)?)));
-        let (calls, held) = (calls.clone(), cache.clone());
-        callbacks.push(context.release_on_shortage(move |bytes| {
-            calls.lock().unwrap().push((number, bytes));
-            drop(held.lock().unwrap().take());
-        }));
-        caches.push(cache);
-    }
-    let buffer = take(&context, 2 * GIB)?;
-    let asked = 2 * GIB as u64;
-    assert_eq!(*calls.lock().unwrap(), [(0, asked), (1, asked)]);
-    drop(buffer);
-    // Callbacks that are gone are not called.
-    callbacks.clear();
-    calls.lock().unwrap().clear();
-    let why = why(take(&context, 4 * GIB - 64 * MIB));
-    assert!(calls.lock().unwrap().is_empty());
-    assert!(why.attempts.iter().all(|attempt| !attempt.tried), "{why:#}");
-    drop((caches, context));
-    turn.all_came_back();
-    Ok(())
-}
-
-/// A callback may allocate, drop its context, and panic.
-#[test]
-fn callbacks_may_do_anything() -> Result<()> {
-    let turn = turn();
-    if !simulated("callbacks_may_do_anything") {
-        return Ok(());
-    }
-    let context = Arc::new(context()?);
-    let nested = Arc::new(AtomicUsize::new(0));
-    let callback = context.release_on_shortage({
-        let (weak, nested) = (Arc::downgrade(&context), nested.clone());
-        move |_| {
-            let context = weak.upgrade().expect("alive");
-            let why = why(take(&context, 8 * GIB));
-            assert!(why.attempts.is_empty(), "it does not climb again");
-            nested.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    why(take(&context, 8 * GIB));
-    assert_eq!(nested.load(Ordering::Relaxed), 1);
-    drop(callback);
-
-    let callback = context.release_on_shortage(|_| panic!("in a callback"));
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        drop(take(&context, 8 * GIB));
-    }));
-    assert!(caught.is_err());
-    drop(callback);
-    // The ladder is there again after the panic.
-    let why = why(take(&context, 8 * GIB));
-    assert_eq!(why.attempts.len(), 3);
-
-    let stream = Stream::new(&context)?;
-    let last = Mutex::new(Some(context));
-    let callback = last.lock().unwrap().as_ref().map(|context| {
-        let weak = Arc::downgrade(context);
-        context.release_on_shortage(move |_| assert!(weak.upgrade().is_some()))
-    });
-    let owner = Mutex::new(last.into_inner().unwrap());
-    drop(callback);
-    let context = owner.into_inner().unwrap().expect("still there");
-    let slot = Arc::new(Mutex::new(None));
-    let callback = context.release_on_shortage({
-        let slot: Arc<Mutex<Option<Arc<Context>>>> = slot.clone();
-        move |_| drop(slot.lock().unwrap().take())
-    });
-    *slot.lock().unwrap() = Some(context);
-    let error = take_on(&stream, 8 * GIB).unwrap_err();
-    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
-    drop((callback, stream));
-    turn.all_came_back();
-    Ok(())
-}
-
-#[test]
-fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
-    let turn = turn();
-    const LIMIT: usize = 100 * MIB;
-    let context = Context::builder().memory_limit(LIMIT as u64).build()?;
-    let stream = Stream::new(&context)?;
-    let device = take(&context, 40 * MIB)?;
-    let ordered = take_on(&stream, 40 * MIB)?;
-    let managed = ManagedBuffer::<u8>::zeroed(&context, 20 * MIB)?;
-    let refusals = [
-        why(take(&context, 1)),
-        why(take_on(&stream, 1)),
-        why(ManagedBuffer::<u8>::zeroed(&context, 1)),
-    ];
-    for why in &refusals {
-        let cause = Cause::MemoryLimit {
-            limit: LIMIT as u64,
-            held: LIMIT as u64,
-        };
-        assert_eq!(why.causes(), [cause]);
-        assert_eq!(why.asked.function, None);
-        assert!(
-            why.to_text().contains("raise memory_limit from 100 MiB"),
-            "{why:#}"
-        );
-    }
-    let error = Error::OutOfMemory(Box::new(refusals[0].clone()));
-    assert_eq!(error.code(), Some(CUresult::OUT_OF_MEMORY));
-    // What is given away does not count, and counts again when it comes back.
-    let (len, address) = (device.len(), device.into_raw());
-    let more = take(&context, 40 * MIB)?;
-    // SAFETY: the address was given away above.
-    let device = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, len) };
-    drop((more, managed, ordered));
-    assert!(take(&context, 60 * MIB + 1).is_err());
-    drop(take(&context, 60 * MIB)?);
-    drop(device);
-
-    // Sixteen threads ask for a tenth each: no more than ten ever have theirs.
-    let (barrier, most, now) = (Barrier::new(16), AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| {
-                barrier.wait();
-                for _ in 0..50 {
-                    let Ok(buffer) = take(&context, LIMIT / 10) else {
-                        continue;
-                    };
-                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    now.fetch_sub(1, Ordering::SeqCst);
-                    drop(buffer);
-                }
-            });
-        }
-    });
-    assert!((1..=10).contains(&most.load(Ordering::SeqCst)));
-    drop(take(&context, LIMIT)?);
-    drop((stream, context));
-    turn.all_came_back();
-    Ok(())
-}
-
 /// Two contexts on one device: what the other holds is named.
 #[test]
 fn another_context_of_this_process_is_named() -> Result<()> {
@@ -545,30 +314,6 @@ fn another_context_of_this_process_is_named() -> Result<()> {
     let bytes = 3 * GIB as u64;
     assert_eq!(why.causes(), [Cause::OtherContexts { bytes }], "{why:#}");
     drop((buffer, one, two));
-    turn.all_came_back();
-    Ok(())
-}
-
-#[test]
-fn the_largest_block_is_found_on_demand() -> Result<()> {
-    let turn = turn();
-    if !simulated("the_largest_block_is_found_on_demand") {
-        return Ok(());
-    }
-    let asking = Shortage::new().probe_largest(true);
-    let context = Context::builder().shortage(asking).build()?;
-    let data = leave(&context, 64 * MIB)?;
-    let free = context.memory()?.free;
-    assert_eq!(context.largest_block()?, free / PAGE * PAGE);
-    let before = context.totals(Kind::Device);
-    let why = why(take(&context, GIB));
-    assert_eq!(why.largest, Some(free / PAGE * PAGE));
-    assert_eq!(
-        context.totals(Kind::Device),
-        before,
-        "trying leaves no trace"
-    );
-    drop((data, context));
     turn.all_came_back();
     Ok(())
 }
@@ -615,46 +360,6 @@ fn text_and_json_of_every_report_can_be_read() -> Result<()> {
         "{debug}"
     );
     drop((data, context));
-    turn.all_came_back();
-    Ok(())
-}
-
-/// Many threads run out of memory at once, with callbacks, pools and others that allocate.
-#[test]
-fn many_threads_run_out_at_once() -> Result<()> {
-    let turn = turn();
-    if !simulated("many_threads_run_out_at_once") {
-        return Ok(());
-    }
-    let context = context()?;
-    let data = leave(&context, 64 * MIB)?;
-    let called = Arc::new(AtomicUsize::new(0));
-    let callback = context.release_on_shortage({
-        let called = called.clone();
-        move |_| {
-            called.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    let barrier = Barrier::new(8);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let stream = Stream::new(&context).expect("a stream");
-                barrier.wait();
-                for round in 0..20 {
-                    let small = take_on(&stream, MIB);
-                    let large = match round % 2 {
-                        0 => take(&context, GIB),
-                        _ => take_on(&stream, GIB),
-                    };
-                    assert!(matches!(large, Err(Error::OutOfMemory(_))));
-                    drop(small);
-                }
-            });
-        }
-    });
-    assert!(called.load(Ordering::Relaxed) >= 160);
-    drop((callback, data, context));
     turn.all_came_back();
     Ok(())
 }

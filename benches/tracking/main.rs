@@ -10,6 +10,7 @@
 
 mod memory;
 mod pairs;
+mod shortage;
 mod stacks;
 mod threads;
 mod timing;
@@ -34,6 +35,7 @@ Sections, all of them by default:
     threads   stream-ordered pairs on 1 to 16 threads
     memory    bytes for each live record, 10^4 to 10^6 of them
     report    time and memory of a report over 10^4 to 10^6 live allocations
+    shortage  an allocation that fails, with its report, at 10^3 to 10^5 live allocations
 
     --test    a short run that only shows that it works
     --help    this text";
@@ -41,13 +43,14 @@ Sections, all of them by default:
 /// Measures, shortly or well, and prints.
 type Section = fn(bool) -> Outcome;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("pair", pairs::pair),
     ("churn", pairs::churn),
     ("depth", stacks::depth),
     ("threads", threads::threads),
     ("memory", memory::records),
     ("report", memory::report),
+    ("shortage", shortage::shortage),
 ];
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;

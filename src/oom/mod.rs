@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod facts;
 mod json;
 mod text;

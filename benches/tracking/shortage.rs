@@ -1,0 +1,60 @@
+//! An allocation that fails, with its report, at many live allocations: alone, with NVML, and with
+//! the report as text.
+
+use std::time::Instant;
+
+use cuguard::{Context, DeviceBuffer, Error, Level, Shortage};
+
+use crate::Outcome;
+use crate::timing::median;
+
+/// Milliseconds for an allocation that is refused, and for its text.
+fn refused(context: &Context) -> Result<(f64, f64), Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    // SAFETY: nobody reads it, as it is not granted.
+    let answer = unsafe { DeviceBuffer::<u8>::uninitialized(context, 1 << 45) };
+    let failed = start.elapsed().as_secs_f64() * 1e3;
+    let Err(Error::OutOfMemory(why)) = answer else {
+        return Err("the device has 32 TiB".into());
+    };
+    let text = why.to_text();
+    let all = start.elapsed().as_secs_f64() * 1e3;
+    assert!(text.len() > 100);
+    Ok((failed, all - failed))
+}
+
+pub fn shortage(short: bool) -> Outcome {
+    let counts: &[usize] = if short {
+        &[100]
+    } else {
+        &[1_000, 10_000, 100_000]
+    };
+    for (name, ask) in [("alone", false), ("nvml", true)] {
+        let settings = Shortage::new().ask_processes(ask);
+        for level in [Level::Sites, Level::Stacks] {
+            let context = Context::builder()
+                .level(level)
+                .shortage(settings.clone())
+                .build()?;
+            let mut live = Vec::new();
+            for count in counts {
+                while live.len() < *count {
+                    // SAFETY: nobody reads it.
+                    live.push(unsafe { DeviceBuffer::<u8>::uninitialized(&context, 4096)? });
+                }
+                // The first time, NVML is loaded.
+                let (first, _) = refused(&context)?;
+                let times = (0..21)
+                    .map(|_| refused(&context))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let failed = median(times.iter().map(|time| time.0).collect());
+                let text = median(times.iter().map(|time| time.1).collect());
+                println!(
+                    "shortage live={count} way={name} level={level} ms={failed:.3} \
+                     first_ms={first:.3} text_ms={text:.3}"
+                );
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Out of memory on a real GPU: causes staged with its own driver, and the numbers of the report
+//! against the driver's. It fills most of the card for some seconds. Not run on a simulated GPU,
+//! where `tests/oom.rs` stages the same.
+
+#[path = "support/room.rs"]
+mod room;
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+
+use cuguard::{
+    Cause, Context, DeviceBuffer, Level, MemoryPool, Processes, Result, Shortage, Stream,
+};
+use room::*;
+use support::*;
+
+/// Looks whether two figures are within a percent of each other.
+#[track_caller]
+fn close(what: &str, reported: u64, measured: u64) {
+    let apart = reported.abs_diff(measured);
+    println!("{what}: reported {reported}, the driver says {measured}");
+    assert!(
+        apart * 100 <= measured,
+        "{what}: {reported} is not {measured}"
+    );
+}
+
+/// Blocks of 1 MiB, every other one freed, with the rest of the card held.
+#[test]
+fn half_of_every_page_is_free() -> Result<()> {
+    let turn = turn();
+    if !real("half_of_every_page_is_free") {
+        return Ok(());
+    }
+    let context = Context::builder().level(Level::Sites).build()?;
+    let total = context.memory()?.total;
+    // 60 GiB of small blocks on a card of 140 GiB, 20 GiB asked for; on others in proportion.
+    let (fill, ask) = (total / 140 * 60, total / 140 * 20);
+    let before = context.memory()?.free;
+    let mut blocks = Vec::new();
+    for _ in 0..fill >> 20 {
+        blocks.push(take(&context, MIB)?);
+    }
+    close(
+        "pages of small blocks",
+        blocks.len() as u64 * MIB as u64,
+        before - context.memory()?.free,
+    );
+    let rest = leave(&context, 64 * MIB)?;
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % 2 == 0
+    });
+    let why = why(take(&context, ask as usize));
+    println!("{why:#}");
+    let causes = why.causes();
+    let Cause::Fragmentation { bytes, pages } = causes[0] else {
+        panic!("{why:#}")
+    };
+    // What the small blocks took of the card and do not fill.
+    let held = before - context.memory()?.free - rest.len() as u64;
+    close("kept by small blocks", pages * PAGE, held);
+    close(
+        "unused in their pages",
+        bytes,
+        held - (blocks.len() * MIB) as u64,
+    );
+    assert_eq!(why.free, Some(context.memory()?.free));
+    drop((blocks, rest, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A pool whose memory is held by every other block.
+#[test]
+fn a_pool_hoards() -> Result<()> {
+    let turn = turn();
+    if !real("a_pool_hoards") {
+        return Ok(());
+    }
+    let context = Context::builder().level(Level::Sites).build()?;
+    let stream = Stream::new(&context)?;
+    let pool = MemoryPool::new(&context)?.named("hoard");
+    pool.set_release_threshold(u64::MAX)?;
+    let before = context.memory()?;
+    let fill = before.total / 140 * 60 / (3 * MIB as u64);
+    let mut blocks = Vec::new();
+    for _ in 0..fill {
+        blocks.push(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3 * MIB)?);
+    }
+    stream.synchronize()?;
+    let rest = leave(&context, 64 * MIB)?;
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % 2 == 0
+    });
+    stream.synchronize()?;
+    let why = why(take(&context, (before.total / 140 * 20) as usize));
+    println!("{why:#}");
+    let causes = why.causes();
+    let Cause::HoardedByPools { bytes } = causes[0] else {
+        panic!("{why:#}")
+    };
+    close(
+        "hoarded",
+        bytes,
+        pool.reserved_bytes()? - pool.used_bytes()?,
+    );
+    let taken = before.free - context.memory()?.free - rest.len() as u64;
+    close("reserved", pool.reserved_bytes()?, taken);
+    drop((blocks, rest, pool, stream, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Frees on a stream that has not got there.
+#[test]
+fn a_free_is_pending() -> Result<()> {
+    let turn = turn();
+    if !real("a_free_is_pending") {
+        return Ok(());
+    }
+    let settings = Shortage::new().wait(false);
+    let context = Context::builder().shortage(settings).build()?;
+    let stream = Stream::new(&context)?;
+    let free = context.memory()?.free as usize;
+    let buffer = take_on(&stream, free / 4 * 3)?;
+    stream.synchronize()?;
+    // A fill that takes a while, then the free.
+    let scratch = take(&context, free / 8)?;
+    busy(&stream, &scratch);
+    drop(buffer);
+    let answer = take(&context, free / 2);
+    let was_busy = !stream.is_idle()?;
+    if was_busy {
+        let why = why(answer);
+        println!("{why:#}");
+        assert!(
+            matches!(why.causes()[0], Cause::PendingFrees { streams: 1, .. }),
+            "{why:#}"
+        );
+    } else {
+        println!("NOT RUN: the device was faster than the test");
+    }
+    stream.synchronize()?;
+    drop((scratch, stream, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Gives a stream some tenths of a second of work.
+fn busy(stream: &Stream, scratch: &DeviceBuffer<u8>) {
+    use cuguard::driver::api;
+    let (address, bytes) = (scratch.as_device_ptr().as_raw(), scratch.len());
+    for round in 0..200 {
+        // SAFETY: the buffer outlives the work: the test waits for the stream before it goes.
+        let code = unsafe { api::cuMemsetD8Async(address, round, bytes, stream.as_raw()) };
+        assert!(code.is_success(), "{code}");
+    }
+}
+
+/// Another process holds most of the card; it is named with its number and its bytes.
+#[test]
+fn another_process_holds_the_card() -> Result<()> {
+    const CHILD: &str = "CUGUARD_TEST_HOLDER";
+    if std::env::var_os(CHILD).is_some() {
+        let context = Context::new(0)?;
+        let bytes = context.memory()?.total as usize / 140 * 100;
+        let buffer = take(&context, bytes)?;
+        println!("\nholds {bytes}");
+        let _ = std::io::stdout().flush();
+        let _ = std::io::stdin().read(&mut [0]);
+        drop(buffer);
+        return context.close();
+    }
+    let turn = turn();
+    if !real("another_process_holds_the_card") {
+        return Ok(());
+    }
+    let mut child = Command::new(std::env::current_exe().expect("a path"))
+        .args(["another_process_holds_the_card", "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let held = lines
+        .find_map(|line| line.ok()?.strip_prefix("holds ")?.parse::<u64>().ok())
+        .expect("it holds memory");
+    let context = Context::new(0)?;
+    let why = why(take(&context, context.memory()?.total as usize / 2));
+    println!("{why:#}");
+    match &why.processes {
+        Processes::Unknown(reason) => println!("NOT RUN: NVML tells nothing: {reason}"),
+        Processes::Known(_) => {
+            let causes = why.causes();
+            let Cause::OtherProcesses { bytes, pids } = &causes[0] else {
+                panic!("{why:#}")
+            };
+            assert!(pids.contains(&child.id()), "{pids:?}, not {}", child.id());
+            close("held by the other process", *bytes, held);
+        }
+        _ => {}
+    }
+    drop(context);
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it ends").success());
+    turn.all_came_back();
+    Ok(())
+}
