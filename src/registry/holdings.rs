@@ -72,8 +72,9 @@ struct Pile {
 /// Adds records up, one at a time.
 pub(super) struct Adder {
     piles: HashMap<Common, (usize, Pile), BuildMix>,
-    start: Duration,
     now: Duration,
+    /// When the second, third and fourth quarter of the context's life began.
+    quarters: [Duration; 3],
     pages: Pages,
     /// Where small blocks are, and of which pile.
     small: Vec<(u64, u32)>,
@@ -84,17 +85,16 @@ impl Adder {
     pub(super) fn new(start: Duration, now: Duration) -> Self {
         Self {
             piles: HashMap::default(),
-            start,
             now,
+            quarters: [1, 2, 3].map(|quarter| start + now.saturating_sub(start) * quarter / 4),
             pages: Pages::default(),
             small: Vec::new(),
         }
     }
 
     fn quarter(&self, born: Duration) -> usize {
-        let life = self.now.saturating_sub(self.start).as_nanos().max(1);
-        let age = born.saturating_sub(self.start).as_nanos();
-        ((age * 4 / life) as usize).min(3)
+        let begun = self.quarters.iter().filter(|begin| **begin < born);
+        begun.count()
     }
 
     pub(super) fn add(&mut self, key: Key, record: Record) {

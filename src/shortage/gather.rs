@@ -18,18 +18,18 @@ use crate::registry::{About, Kind, Occasion, Registry};
 /// How many places are kept in an error, by bytes and by pages.
 const PLACES: usize = 32;
 
-/// The error for an allocation that was refused.
-pub(super) fn refused(
+/// What is known without asking anybody.
+fn asked(
     custody: &Custody,
     request: &Request,
     refused: &Refused,
     attempts: Vec<Attempt>,
-) -> Error {
+) -> OutOfMemory {
     let (function, code, limit) = match refused {
         Refused::Memory { function, code } => (Some(*function), *code, None),
         Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, Some(*held)),
     };
-    let mut why = OutOfMemory {
+    OutOfMemory {
         asked: Asked {
             operation: request.operation,
             bytes: Some(request.bytes as u64),
@@ -50,7 +50,22 @@ pub(super) fn refused(
         limit: custody.budget.limit(limit),
         attempts,
         ..OutOfMemory::default()
-    };
+    }
+}
+
+/// The error for one that tries how much there is.
+pub(super) fn bare(custody: &Custody, request: &Request, refused: &Refused) -> Error {
+    Error::OutOfMemory(Box::new(asked(custody, request, refused, Vec::new())))
+}
+
+/// The error for an allocation that was refused.
+pub(super) fn refused(
+    custody: &Custody,
+    request: &Request,
+    refused: &Refused,
+    attempts: Vec<Attempt>,
+) -> Error {
+    let mut why = asked(custody, request, refused, attempts);
     if let Some((free, total)) = memory(custody) {
         (why.free, why.total) = (Some(free), Some(total));
     }
@@ -66,7 +81,7 @@ pub(super) fn refused(
         .collect();
     why.contexts = other_contexts(custody.device, Some(custody));
     // What the budget refused is nobody else's doing.
-    why.processes = match settings.ask_processes && limit.is_none() {
+    why.processes = match settings.ask_processes && matches!(refused, Refused::Memory { .. }) {
         true => processes::processes(custody.device),
         false => Processes::Unknown("not asked for".to_owned()),
     };

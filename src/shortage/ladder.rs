@@ -95,6 +95,20 @@ struct Climbing;
 
 thread_local! {
     static CLIMBING: Cell<bool> = const { Cell::new(false) };
+    static GUESSING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lets allocations of this thread fail at once, and with little more than what was asked for: for
+/// one that tries how much there is, and asks for less where there is not so much.
+pub(crate) fn guessing<T>(work: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            GUESSING.set(self.0);
+        }
+    }
+    let _before = Before(GUESSING.replace(true));
+    work()
 }
 
 impl Climbing {
@@ -116,6 +130,9 @@ fn climb(
     mut refused: Refused,
     ask: &dyn Fn() -> Result<Claim, Failed>,
 ) -> Result<Claim> {
+    if GUESSING.get() {
+        return Err(gather::bare(custody, request, &refused));
+    }
     let climbing = Climbing::begin();
     let mut attempts = Vec::new();
     if climbing.is_some() {

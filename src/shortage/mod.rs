@@ -24,6 +24,8 @@ pub(crate) use budget::Budget;
 pub(crate) use callbacks::Callbacks;
 pub use callbacks::ReleaseCallback;
 pub(crate) use gather::context_refused;
+#[allow(unused_imports, reason = "chunked work is about to use it")]
+pub(crate) use ladder::guessing;
 pub(crate) use ladder::{Request, allocate};
 pub(crate) use pools::Shared;
 pub(crate) use probe::largest_block;
