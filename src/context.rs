@@ -236,7 +236,7 @@ impl Context {
     }
 
     /// Remembers what is alive now. Where memory runs out later, the error tells which places have
-    /// grown since: a program that works in steps calls this once a step, or after the first.
+    /// grown since: a program that works in steps calls this once, after the first few.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -261,14 +261,15 @@ impl Context {
         self.custody.registry.mark();
     }
 
-    /// The largest block that could be allocated now, in whole pages. It is found by trying, with
-    /// dozens of allocations and frees: other threads may be refused meanwhile what they would have
-    /// got, and pools give unused memory back.
+    /// The largest block that could be allocated now, in whole pages of the device or as much as the
+    /// [memory limit](ContextBuilder::memory_limit) leaves. It is found by trying, with dozens of
+    /// allocations and frees: other threads may be refused meanwhile what they would have got, and
+    /// pools give unused memory back, so it may be more than is free.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// let context = cuguard::Context::new(0)?;
-    /// assert!(context.largest_block()? <= context.memory()?.free);
+    /// assert!(context.largest_block()? > 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
@@ -283,10 +284,12 @@ impl Context {
     /// fails: a cache can give back what it can do without. It is told how many bytes were asked
     /// for. After it, the allocation is tried again. It is called on the thread that allocates, and
     /// by several threads at once if they run out of memory at once; what it allocates itself does
-    /// not call it again. A panic in it goes through the allocation.
+    /// not call it again. A panic in it goes through the allocation. **It must not wait for a lock that
+    /// code holds while it allocates**, or that code waits for itself: `try_lock` does not.
     ///
-    /// It is called until the answer goes, in the order of registration, and not any more once the
-    /// context is closed.
+    /// Callbacks are called in the order of registration, until the answer goes (one that another
+    /// thread is about to call may still be called then), and not any more once the context is closed:
+    /// that lets go of what they hold.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -297,7 +300,11 @@ impl Context {
     /// let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 1 << 20)?)));
     /// let callback = context.release_on_shortage({
     ///     let cache = cache.clone();
-    ///     move |_bytes| drop(cache.lock().unwrap().take())
+    ///     move |_bytes| {
+    ///         if let Ok(mut cache) = cache.try_lock() {
+    ///             cache.take();
+    ///         }
+    ///     }
     /// });
     /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 1 << 20)?; // the cache makes room
     /// assert!(cache.lock().unwrap().is_none());

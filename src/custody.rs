@@ -28,8 +28,7 @@ use crate::gate::{Gate, Inside};
 use crate::memory::PoolCore;
 use crate::registry::{About, Key, Kind, Occasion, Refusal, Registry, Snapshot};
 use crate::report::ReportSettings;
-use crate::shortage::{Budget, Callbacks, Shared, Shortage};
-use crate::stream::StreamCore;
+use crate::shortage::{Budget, Callbacks, List, Shortage};
 use crate::teardown::Story;
 
 /// Where the driver's context comes from, and so how it is given back.
@@ -57,8 +56,9 @@ pub(crate) struct Custody {
     /// What is tried when memory runs out.
     pub(crate) shortage: Shortage,
     pub(crate) callbacks: Callbacks,
-    pub(crate) streams: Shared<StreamCore>,
-    pub(crate) pools: Shared<PoolCore>,
+    /// The streams and pools that are there, for when memory runs out.
+    pub(crate) streams: List,
+    pub(crate) pools: List,
     pub(crate) gate: Gate,
     /// The thread that is tearing the context down, 0 for none. Its logger may come back here, and
     /// must not wait for itself.
@@ -127,8 +127,8 @@ impl Custody {
             budget: Budget::new(parts.memory_limit),
             shortage: parts.shortage,
             callbacks: Callbacks::default(),
-            streams: Shared::default(),
-            pools: Shared::default(),
+            streams: List::default(),
+            pools: List::default(),
             gate: Gate::default(),
             tearing: AtomicUsize::new(0),
             settled: AtomicBool::new(false),

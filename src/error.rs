@@ -35,7 +35,7 @@ pub enum Error {
     /// There is not so much memory on the device, or not so much of the context's
     /// [budget](crate::ContextBuilder::memory_limit). The report says why: with `{:#}`, or
     /// [`OutOfMemory::to_text`].
-    #[error("{0}")]
+    #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
 
     /// No driver could be loaded.
@@ -192,6 +192,23 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// Whether there was too little memory, of the device or of the host: where the driver says so of
+    /// other things than memory (a module, a stream, page-locked memory), it is an
+    /// [`Error::Driver`], and nothing is tried before it fails.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let error = cuguard::DeviceBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
+    /// assert!(error.is_out_of_memory());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Error::OutOfHostMemory { .. })
+            || self.code() == Some(CUresult::OUT_OF_MEMORY)
+    }
+
     /// The driver's code, where the driver refused a call.
     ///
     /// ```
@@ -213,6 +230,8 @@ impl Error {
         }
     }
 }
+
+impl std::error::Error for OutOfMemory {}
 
 /// A call that the driver refused.
 ///

@@ -7,7 +7,6 @@ use std::ffi::c_void;
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
@@ -19,13 +18,14 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::raw;
 use crate::registry::{Entry, FailedFree, Kind};
+use crate::shortage::Listed;
 
 /// The driver's stream, destroyed when the last that shares it goes.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
+    /// Goes before the claim.
+    listed: Listed,
     claim: Claim,
-    /// Memory was freed on it since it was last waited for because memory ran out.
-    has_frees: AtomicBool,
 }
 
 impl StreamCore {
@@ -40,20 +40,7 @@ impl StreamCore {
     /// Remembers that memory was freed on it.
     #[inline]
     pub(crate) fn note_free(&self) {
-        // Mostly it is set already, and then nothing is written.
-        if !self.has_frees.load(Relaxed) {
-            self.has_frees.store(true, Relaxed);
-        }
-    }
-
-    /// Whether there may be frees among what it has to do.
-    pub(crate) fn may_have_frees(&self) -> bool {
-        self.has_frees.load(Relaxed)
-    }
-
-    /// It is about to be waited for.
-    pub(crate) fn forget_frees(&self) {
-        self.has_frees.store(false, Relaxed);
+        self.listed.note_free();
     }
 
     /// Whether the two are of one context.
@@ -381,7 +368,10 @@ impl Stream {
     /// says.
     pub fn close(self) -> Result<()> {
         let last = Arc::into_inner(self.core);
-        last.map_or(Ok(()), |core| core.claim.close("Stream::close"))
+        last.map_or(Ok(()), |StreamCore { listed, claim }| {
+            drop(listed);
+            claim.close("Stream::close")
+        })
     }
 }
 
@@ -451,14 +441,11 @@ impl StreamBuilder<'_> {
             type_name: "",
             stream: 0,
         };
-        let claim = Claim::new(custody.into(), key(Kind::Stream, handle.0 as u64), entry);
-        let core = Arc::new(StreamCore {
-            claim,
-            has_frees: AtomicBool::new(false),
-        });
-        custody.streams.add(&core);
+        let key = key(Kind::Stream, handle.0 as u64);
+        let claim = Claim::new(custody.into(), key, entry);
+        let listed = Listed::new(custody, |custody| &custody.streams, key);
         Ok(Stream {
-            core,
+            core: Arc::new(StreamCore { listed, claim }),
             cust: as_cust(handle),
         })
     }

@@ -56,6 +56,9 @@ impl Custody {
         if exit::is_exiting() {
             return ending;
         }
+        // What they hold is freed, and no leak. They are the program's, and may do anything when they
+        // go.
+        drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.clear())));
         self.tearing.store(this_thread(), Ordering::Release);
         // Operations under way end first.
         if !self.gate.close() {
@@ -93,8 +96,6 @@ impl Custody {
         // Others may wait for this with a lock in their hands that the report needs.
         self.gate.finish();
         self.tell();
-        // They are the program's, and may do anything when they go.
-        drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.clear())));
         self.tearing.store(0, Ordering::Release);
         first
     }

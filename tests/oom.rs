@@ -44,9 +44,9 @@ fn more_than_the_device_has() -> Result<()> {
         "{text}"
     );
     assert!(text.contains("cuguard::Chunked"), "{text}");
-    // Nearly all of it is too much too, as a context takes some.
+    // All of it is too much too, as contexts take some.
     let why = self::why(take(&context, total as usize));
-    assert_eq!(names(&why), ["larger_than_device"], "{why:#}");
+    assert_eq!(names(&why), ["unexplained"], "{why:#}");
     drop(context);
     turn.all_came_back();
     Ok(())
@@ -154,8 +154,9 @@ fn pages_that_small_blocks_keep() -> Result<()> {
     });
     let why = why(take(&context, 200 * MIB));
     let pages = all / 2;
+    // Side by side the blocks would need half of the pages.
     let cause = Cause::Fragmentation {
-        bytes: pages * PAGE - blocks.len() as u64 * MIB as u64,
+        bytes: (pages - (blocks.len() as u64).div_ceil(2)) * PAGE,
         pages,
     };
     assert_eq!(why.causes(), [cause], "{why:#}");
@@ -190,7 +191,11 @@ fn a_pool_that_keeps_what_it_does_not_use() -> Result<()> {
         index % 2 == 0
     });
     stream.synchronize()?;
-    let why = why(take(&context, 200 * MIB));
+    // From another thread, which has other lists of its own.
+    let why = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| why(take(&context, 200 * MIB)));
+        asking.join().expect("no panic")
+    });
     let (reserved, used) = (pool.reserved_bytes()?, pool.used_bytes()?);
     assert_eq!(used, blocks.len() as u64 * 3 * MIB as u64);
     let bytes = reserved - used;
@@ -295,7 +300,10 @@ fn blocks_that_lose_a_part_of_each_page() -> Result<()> {
     }
     let why = why(take(&context, GIB));
     let lost = blocks.len() as u64 * (2 * PAGE - (2 * MIB as u64 + 1));
-    assert_eq!(why.causes(), [Cause::Rounding { bytes: lost }], "{why:#}");
+    assert!(
+        why.causes().contains(&Cause::Rounding { bytes: lost }),
+        "{why:#}"
+    );
     drop((blocks, context));
     turn.all_came_back();
     Ok(())
@@ -354,12 +362,33 @@ fn text_and_json_of_every_report_can_be_read() -> Result<()> {
     };
     json::check(&why.to_json()).expect("it is JSON");
     assert_eq!(format!("{why:#}"), why.to_text());
+    assert_eq!(format!("{error:#}"), why.to_text());
     let debug = format!("{error:?}");
     assert!(
         debug.starts_with(&line) && debug.contains("where the memory is:"),
         "{debug}"
     );
     drop((data, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// What was given away may be freed by now: it is told apart, and nobody is blamed for it.
+#[test]
+fn what_was_given_away_is_in_no_other_figure() -> Result<()> {
+    let turn = turn();
+    if !simulated("what_was_given_away_is_in_no_other_figure") {
+        return Ok(());
+    }
+    let context = context()?;
+    let address = take(&context, GIB)?.into_raw();
+    let why = why(take(&context, 4 * GIB - 64 * MIB));
+    assert!(why.held.is_empty() && why.holders.is_empty(), "{why:#}");
+    assert_eq!(why.given_away[0].amount.bytes, GIB as u64);
+    assert_eq!(why.pages.map(|pages| pages.taken()), Some(0));
+    // SAFETY: given away above.
+    drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, address, GIB) });
+    drop(context);
     turn.all_came_back();
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::Result;
 use crate::registry::{Entry, Kind};
+use crate::shortage::Listed;
 
 /// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
 /// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
@@ -40,6 +41,8 @@ pub struct MemoryPool {
 /// The driver's pool, destroyed when the last that shares it goes.
 #[derive(Debug)]
 pub(crate) struct PoolCore {
+    /// Goes before the claim.
+    _listed: Listed,
     claim: Claim,
 }
 
@@ -79,8 +82,11 @@ impl MemoryPool {
         };
         let key = key(Kind::MemoryPool, pool.0 as u64);
         let claim = Claim::new(custody.into(), key, entry);
-        let core = Arc::new(PoolCore { claim });
-        custody.pools.add(&core);
+        let listed = Listed::new(custody, |custody| &custody.pools, key);
+        let core = Arc::new(PoolCore {
+            _listed: listed,
+            claim,
+        });
         Ok(Self { core })
     }
 
@@ -178,6 +184,9 @@ impl MemoryPool {
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn close(self) -> Result<()> {
         let last = Arc::into_inner(self.core);
-        last.map_or(Ok(()), |core| core.claim.close("MemoryPool::close"))
+        last.map_or(Ok(()), |PoolCore { _listed, claim }| {
+            drop(_listed);
+            claim.close("MemoryPool::close")
+        })
     }
 }

@@ -4,6 +4,7 @@ use super::facts::{OutOfMemory, Processes, Rung};
 use super::text::plain;
 use super::verdict::Cause;
 use crate::registry::{Level, PAGE};
+use crate::report::words::list;
 use crate::size::Size;
 
 impl OutOfMemory {
@@ -15,6 +16,31 @@ impl OutOfMemory {
         self.tried(rung).is_some_and(|attempt| !attempt.allowed)
     }
 
+    /// What helps against pools that keep what they do not use.
+    fn about_pools(&self, advice: &mut Vec<String>) {
+        let hoarding = || self.pools.iter().filter(|pool| pool.unused() != 0);
+        if self.is_off(Rung::Trim) {
+            advice.push("let pools be trimmed: Shortage::trim(true)".to_owned());
+            for pool in hoarding() {
+                let keeps = match pool.threshold {
+                    None | Some(0) => continue,
+                    Some(u64::MAX) => "everything that is unused".to_owned(),
+                    Some(threshold) => format!("{} that are unused", Size(threshold)),
+                };
+                let name = plain(&pool.name);
+                advice.push(format!(
+                    "{name} may keep {keeps}: lower its release threshold"
+                ));
+            }
+        } else if hoarding().any(|pool| pool.used != 0) {
+            advice.push(
+                "blocks that are in use keep their pool's memory: free them, or take what lives \
+                 long from a MemoryPool of its own"
+                    .to_owned(),
+            );
+        }
+    }
+
     /// What helps against a cause, with the settings as they are.
     pub(super) fn advice(&self, cause: &Cause) -> Vec<String> {
         let why = self;
@@ -23,17 +49,19 @@ impl OutOfMemory {
             Cause::LargerThanDevice { .. } => {
                 advice.push("work on it in pieces; cuguard::Chunked does that".to_owned());
             }
-            Cause::MemoryLimit { limit, .. } => advice.push(format!(
-                "free some of it, or raise memory_limit from {}",
-                Size(*limit)
-            )),
+            Cause::MemoryLimit { limit, .. } => {
+                let fits = why.asked.bytes.is_some_and(|asked| asked <= *limit);
+                let free = if fits { "free some of it, or " } else { "" };
+                advice.push(format!("{free}raise memory_limit from {}", Size(*limit)));
+            }
             Cause::OwnData { grows, .. } => {
                 if *grows {
-                    advice.push("see why that place keeps what it makes".to_owned());
+                    let place = "see why that place keeps what it makes";
+                    advice.push(format!("{place}; if it needs all of it, work in smaller pieces"));
                 } else {
                     advice.push("free some of it, or work in smaller pieces".to_owned());
                     if !why.settings.has_checkpoint && why.settings.level != Level::Counts {
-                        let call = "call Context::checkpoint() once a step";
+                        let call = "call Context::checkpoint() after the first steps";
                         advice.push(format!("{call}, to see here what grew since"));
                     }
                 }
@@ -52,30 +80,17 @@ impl OutOfMemory {
                 };
                 advice.push(format!("wait for these processes or end them{other}"));
             }
-            Cause::HoardedByPools { .. } => {
-                if why.is_off(Rung::Trim) {
-                    advice.push("let pools be trimmed: Shortage::trim(true)".to_owned());
-                } else {
-                    advice.push(
-                        "blocks that are in use keep their pool's memory: free them, or take what \
-                         lives long from a MemoryPool of its own"
-                            .to_owned(),
-                    );
+            Cause::HoardedByPools { .. } => self.about_pools(&mut advice),
+            Cause::PendingFrees { .. } => advice.push(match self.tried(Rung::Wait) {
+                Some(attempt) if !attempt.allowed => {
+                    "let it wait for them: Shortage::wait(true)".to_owned()
                 }
-                for pool in why.pools.iter().filter(|pool| pool.unused() != 0) {
-                    if let Some(threshold) = pool.threshold.filter(|threshold| *threshold != 0) {
-                        advice.push(format!(
-                            "{} may keep {} unused: lower its release threshold",
-                            plain(&pool.name),
-                            Size(threshold)
-                        ));
-                    }
+                Some(attempt) if attempt.tried => {
+                    "these streams did not get there in time: wait longer (Shortage::wait_at_most), \
+                     or give them less work at once"
+                        .to_owned()
                 }
-            }
-            Cause::PendingFrees { .. } => advice.push(if why.is_off(Rung::Wait) {
-                "let it wait for them: Shortage::wait(true)".to_owned()
-            } else {
-                "other threads give these streams more work than they finish".to_owned()
+                _ => "synchronize these streams first".to_owned(),
             }),
             Cause::Fragmentation { .. } => advice.push(
                 "put small blocks that live long together: in one large buffer, or in a \
@@ -90,11 +105,16 @@ impl OutOfMemory {
                 Processes::Unknown(reason) => advice.push(format!(
                     "who holds it is unknown: {reason}; `cuguard doctor` may tell more"
                 )),
-                Processes::Known(_) => advice.push(
-                    "no process that can be seen holds it: another container, a process that is \
-                     ending; `cuguard doctor` may tell more"
-                        .to_owned(),
-                ),
+                Processes::Known(_) => {
+                    let silent = self.others().filter(|process| process.bytes.is_none());
+                    let pids: Vec<_> = silent.map(|process| process.pid.to_string()).collect();
+                    advice.push(match pids.as_slice() {
+                        [] => "no process that can be seen holds it: another container, a process \
+                               that is ending; `cuguard doctor` may tell more"
+                            .to_owned(),
+                        pids => format!("what pid {} holds is not told", list(pids)),
+                    });
+                }
             },
         }
         advice

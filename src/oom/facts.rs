@@ -39,6 +39,9 @@ pub struct OutOfMemory {
     pub limit: Option<Limit>,
     /// What the context holds, by kind, for kinds of memory of which there is some.
     pub held: Vec<Held>,
+    /// What it gave away by `into_raw`, by kind. Whoever has it may have freed it, so it is in no other
+    /// figure here.
+    pub given_away: Vec<Held>,
     /// How its device memory lies in pages. `None` where not all of it has a record: at
     /// [`Level::Counts`], or with samples.
     pub pages: Option<PageUse>,
@@ -338,17 +341,21 @@ impl PageUse {
     /// ```
     #[must_use]
     pub const fn taken(&self) -> u64 {
-        (self.large_pages + self.small_pages) * PAGE
+        self.large_pages
+            .saturating_add(self.small_pages)
+            .saturating_mul(PAGE)
     }
 
-    /// The bytes that lie unused in pages which small blocks keep. Only small blocks can use them.
+    /// The bytes of whole pages that would be free if small blocks lay side by side. As they lie, only
+    /// small blocks can use them.
     ///
     /// ```
-    /// assert_eq!(cuguard::PageUse::new((0, 0), (1 << 20, 1)).pinned(), 1 << 20);
+    /// assert_eq!(cuguard::PageUse::new((0, 0), (3 << 20, 3)).pinned(), 2 << 20);
     /// ```
     #[must_use]
     pub const fn pinned(&self) -> u64 {
-        (self.small_pages * PAGE).saturating_sub(self.small_bytes)
+        let needed = self.small_bytes.div_ceil(PAGE);
+        self.small_pages.saturating_sub(needed).saturating_mul(PAGE)
     }
 
     /// The bytes that are lost because large blocks take whole pages.
@@ -358,7 +365,9 @@ impl PageUse {
     /// ```
     #[must_use]
     pub const fn rounding(&self) -> u64 {
-        (self.large_pages * PAGE).saturating_sub(self.large_bytes)
+        self.large_pages
+            .saturating_mul(PAGE)
+            .saturating_sub(self.large_bytes)
     }
 }
 
@@ -379,9 +388,10 @@ impl Holder {
         }
     }
 
-    /// Whether it holds more and more. Since the checkpoint, where there was one. Else, whether it
-    /// holds many blocks that were made all through the life of the context: what is made once is
-    /// old, and what is made again and again and freed is young.
+    /// Whether it holds more and more: whether it has grown by a tenth since the checkpoint, where there
+    /// was one; or whether it holds many blocks that were made all through the life of the context, and
+    /// none the less since a checkpoint. What is made once is old, and what is made again and again and
+    /// freed is young. (A program that is still loading its data looks the same as one that leaks.)
     ///
     /// ```
     /// # use cuguard::{Group, Holder, Kind};
@@ -394,9 +404,11 @@ impl Holder {
     #[must_use]
     pub fn grows(&self) -> bool {
         let Amount { count, bytes, .. } = self.group.amount;
+        let all_along = count >= 8 && self.quarters.iter().all(|quarter| *quarter > bytes / 10);
         match self.growth {
-            Some(growth) => growth > 0 && growth as u64 >= bytes / 10,
-            None => count >= 8 && self.quarters.iter().all(|quarter| *quarter > bytes / 10),
+            // A checkpoint may be a moment ago, and then there is little growth since.
+            Some(growth) => growth > 0 && (growth as u64 >= bytes / 10 || all_along),
+            None => all_along,
         }
     }
 }
@@ -482,7 +494,7 @@ impl OutOfMemory {
     pub(super) fn own_bytes(&self) -> u64 {
         let on_device = |held: &&Held| matches!(held.kind, Kind::Device | Kind::StreamOrdered);
         let held = self.held.iter().filter(on_device);
-        held.map(|held| held.amount.bytes).sum()
+        super::verdict::sum(held.map(|held| held.amount.bytes))
     }
 
     /// The processes other than this one.

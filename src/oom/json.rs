@@ -1,6 +1,7 @@
 //! The report as JSON: one object on one line; `docs/out-of-memory-schema.md` describes it.
 
-use super::facts::{Holder, OutOfMemory, Processes};
+use super::facts::{Held, Holder, OutOfMemory, Processes};
+use super::verdict::Cause;
 use crate::report::Writer;
 
 /// The version of the schema. It changes when a member goes or changes its meaning.
@@ -26,6 +27,15 @@ impl OutOfMemory {
                 json.object(|json| {
                     json.key("cause").string(cause.name());
                     json.key("bytes").number(cause.bytes());
+                    match cause {
+                        Cause::OtherProcesses { pids, .. } => json
+                            .key("pids")
+                            .array(pids, |json, pid| json.number((*pid).into())),
+                        Cause::PendingFrees { streams, .. } => json.key("streams").number(*streams),
+                        Cause::Fragmentation { pages, .. } => json.key("pages").number(*pages),
+                        Cause::OwnData { grows, .. } => json.key("grows").boolean(*grows),
+                        _ => {}
+                    }
                 });
             });
             json.key("device").object(|json| {
@@ -35,6 +45,7 @@ impl OutOfMemory {
                 json.key("free").optional_number(self.free);
                 json.key("largest").optional_number(self.largest);
                 json.key("unexplained").number(self.unexplained());
+                json.key("devices").number(self.settings.devices.into());
             });
             self.context(json);
             json.key("pools").array(&self.pools, |json, pool| {
@@ -96,13 +107,10 @@ impl OutOfMemory {
                 .optional_number(limit.map(|limit| limit.bytes));
             json.key("limit_held")
                 .optional_number(limit.map(|limit| limit.held));
-            json.key("held").array(&self.held, |json, held| {
-                json.object(|json| {
-                    json.key("kind").string(held.kind.name());
-                    json.key("count").number(held.amount.count);
-                    json.key("bytes").number(held.amount.bytes);
-                });
-            });
+            json.key("limit_refused")
+                .boolean(limit.is_some_and(|limit| limit.refused));
+            json.key("held").array(&self.held, held);
+            json.key("given_away").array(&self.given_away, held);
             let pages = self.pages;
             json.key("taken")
                 .optional_number(pages.map(|pages| pages.taken()));
@@ -137,6 +145,14 @@ impl OutOfMemory {
     }
 }
 
+fn held(json: &mut Writer, held: &Held) {
+    json.object(|json| {
+        json.key("kind").string(held.kind.name());
+        json.key("count").number(held.amount.count);
+        json.key("bytes").number(held.amount.bytes);
+    });
+}
+
 fn holder(json: &mut Writer, holder: &Holder) {
     let group = &holder.group;
     json.object(|json| {
@@ -149,6 +165,8 @@ fn holder(json: &mut Writer, holder: &Holder) {
         json.key("oldest_seconds").seconds(group.oldest);
         json.key("youngest_seconds").seconds(group.youngest);
         json.key("growth").signed(holder.growth);
+        json.key("quarters")
+            .array(&holder.quarters, |json, bytes| json.number(*bytes));
         json.key("grows").boolean(holder.grows());
         json.key("small_pages").number(holder.small_pages);
     });

@@ -18,6 +18,8 @@
 mod advice;
 mod facts;
 mod json;
+#[cfg(test)]
+mod tests;
 mod text;
 mod verdict;
 

@@ -57,7 +57,10 @@ impl OutOfMemory {
 
     fn refused(&self) -> String {
         match self.asked.function {
-            None => "the memory limit of its context refused it".to_owned(),
+            None if self.limit.is_some_and(|limit| limit.refused) => {
+                "the memory limit of its context refused it".to_owned()
+            }
+            None => "it was refused".to_owned(),
             Some(function) => format!(
                 "{function} answered {} ({})",
                 self.asked.code_name, self.asked.code
@@ -108,7 +111,7 @@ impl OutOfMemory {
                 format!("{size} are lost because blocks take whole pages")
             }
             Cause::Unexplained { .. } => {
-                format!("{size} are held by somebody who is not known here")
+                format!("{size} are taken by contexts themselves, or by somebody not known here")
             }
         }
     }
@@ -214,7 +217,7 @@ impl Page<'_> {
                     Size(pages.small_bytes),
                     count(pages.small_pages, "page"),
                     Size(PAGE),
-                    Size(pages.small_pages * PAGE)
+                    Size(pages.small_pages.saturating_mul(PAGE))
                 )];
                 for holder in why.pinning().into_iter().take(3) {
                     let pages = count(holder.small_pages, "page");
@@ -277,7 +280,11 @@ impl Page<'_> {
         let size = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |b| Size(b).to_string());
         let mut device = format!("{}, {} free", size(why.total), size(why.free));
         if let Some(largest) = why.largest {
-            let _ = write!(device, ", of that {} in one piece", Size(largest));
+            let _ = write!(
+                device,
+                "; the largest block that can be had: {}",
+                Size(largest)
+            );
         }
         self.row("device", device);
         if let Some(limit) = why.limit {
@@ -295,6 +302,13 @@ impl Page<'_> {
         }
         if why.held.is_empty() {
             self.row("this context", "nothing");
+        }
+        for given in &why.given_away {
+            let what = things(given.kind, given.amount);
+            self.row(
+                "given away",
+                format!("{what}; whoever has it may have freed it"),
+            );
         }
         for pool in &why.pools {
             let (reserved, used) = (Size(pool.reserved), Size(pool.used));
@@ -394,14 +408,18 @@ impl Page<'_> {
                 Rung::Wait => "wait for frees",
                 Rung::Trim => "trim pools",
             };
+            let refused = self.why.limit.is_some_and(|limit| limit.refused);
             let outcome = match (attempt.allowed, attempt.tried) {
                 (false, _) => "turned off".to_owned(),
+                (true, false) if refused && attempt.rung != Rung::Callbacks => {
+                    "does not help against a limit".to_owned()
+                }
                 (true, false) => match attempt.rung {
                     Rung::Callbacks => "none is registered".to_owned(),
-                    Rung::Wait => "no stream has any to do".to_owned(),
+                    Rung::Wait => "there are none that could bring anything".to_owned(),
                     Rung::Trim => "no pool has unused memory".to_owned(),
                 },
-                (true, true) => format!("{} came back", Size(attempt.freed)),
+                (true, true) => format!("{} came back to the device", Size(attempt.freed)),
             };
             self.row(name, outcome);
         }

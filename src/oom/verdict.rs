@@ -2,8 +2,9 @@
 //!
 //! A cause is named with the bytes that would be free without it. What is wasted (held by others,
 //! kept by pools, lying in pages that small blocks keep, waiting to be freed) is named where it is
-//! at least a tenth of what is missing. The program's own data is what memory is for: it is the
-//! cause where the rest does not explain what is missing, or where it is seen to grow.
+//! at least a tenth of what is missing. The program's own data is what memory is for: it is a cause
+//! where the rest does not explain what is missing, where the rest is next to nothing, or where it is
+//! seen to grow. A place whose blocks are the waste is not blamed for growing as well.
 
 use super::facts::{Holder, OutOfMemory, Processes};
 use crate::registry::{Kind, PAGE};
@@ -74,8 +75,8 @@ pub enum Cause {
         /// How much that is.
         bytes: u64,
     },
-    /// Somebody holds it of whom nothing is known here: contexts and libraries of this process,
-    /// and where nobody could be asked, other processes.
+    /// Contexts themselves take it, or somebody of whom nothing is known here: libraries of this
+    /// process, and where nobody could be asked, other processes.
     Unexplained {
         /// How much that is.
         bytes: u64,
@@ -145,39 +146,41 @@ impl OutOfMemory {
         }
         let asked = self.asked.bytes.unwrap_or(0);
         let total = self.total.unwrap_or(u64::MAX);
-        if asked > total {
+        // Managed memory may be more than the device has.
+        if asked > total && self.asked.kind != Some(Kind::Managed) {
             return vec![Cause::LargerThanDevice { asked, total }];
         }
         let missing = self.missing();
         let is_large = |bytes: u64| bytes != 0 && bytes.saturating_mul(10) >= missing;
         let mut causes = self.wastes();
         causes.retain(|cause| is_large(cause.bytes()));
-        let explained: u64 = causes.iter().map(Cause::bytes).sum();
-        let own = Cause::OwnData {
-            bytes: self.own_bytes(),
-            grows: self.holders.iter().any(Holder::grows),
-        };
-        let grown = self.grown();
-        if (explained < missing || is_large(grown)) && is_large(own.bytes()) {
-            causes.push(own);
+        let wasted = sum(causes.iter().map(Cause::bytes));
+        let own = self.own_bytes();
+        let growing = self.growing(&causes);
+        let next_to_nothing = wasted < total / 20 && wasted < own / 10;
+        if own != 0 && (wasted < missing || next_to_nothing || growing) {
+            causes.push(Cause::OwnData {
+                bytes: own,
+                grows: growing,
+            });
         }
-        let explained: u64 = causes.iter().map(Cause::bytes).sum();
+        let explained = sum(causes.iter().map(Cause::bytes));
         let unexplained = self.unexplained();
-        if explained < missing && is_large(unexplained) && unexplained >= total / 20 {
+        let is_much = is_large(unexplained) && unexplained >= total / 20;
+        if unexplained != 0 && (causes.is_empty() || (explained < missing && is_much)) {
             causes.push(Cause::Unexplained { bytes: unexplained });
         }
         // Stable: of the same size, in the order above.
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes()));
-        if causes.is_empty() && self.total.is_some() && asked > total - self.overhead() {
-            causes.push(Cause::LargerThanDevice { asked, total });
-        }
         causes
     }
 
     /// What would have to be free in addition. Where as much is free, it is not in one piece: then
-    /// all of it.
+    /// all of it. A context takes what it takes: some hundred megabytes of a large device.
     fn missing(&self) -> u64 {
-        let asked = self.asked.bytes.unwrap_or(0);
+        let Some(asked) = self.asked.bytes else {
+            return self.total.unwrap_or(0) / 100;
+        };
         match asked.saturating_sub(self.free.unwrap_or(0)) {
             0 => asked,
             missing => missing,
@@ -188,16 +191,15 @@ impl OutOfMemory {
     fn wastes(&self) -> Vec<Cause> {
         let asked = self.asked.bytes.unwrap_or(0);
         let mut causes = Vec::new();
-        let others = self.others();
         causes.push(Cause::OtherProcesses {
-            bytes: others.filter_map(|process| process.bytes).sum(),
+            bytes: self.other_bytes(),
             pids: self.others().map(|process| process.pid).collect(),
         });
         let contexts = self.contexts.iter().map(|context| context.bytes);
         causes.push(Cause::OtherContexts {
-            bytes: contexts.sum(),
+            bytes: sum(contexts),
         });
-        let unused = self.pools.iter().map(|pool| pool.unused()).sum();
+        let unused = sum(self.pools.iter().map(|pool| pool.unused()));
         causes.push(match self.busy_streams {
             0 => Cause::HoardedByPools { bytes: unused },
             streams => Cause::PendingFrees {
@@ -220,16 +222,38 @@ impl OutOfMemory {
         causes
     }
 
-    /// The bytes by which places of device memory grew since the checkpoint.
-    fn grown(&self) -> u64 {
-        let growing = |holder: &&Holder| {
-            holder.grows() && matches!(holder.group.kind, Kind::Device | Kind::StreamOrdered)
+    /// Whether places of device memory are seen to grow that hold a good part of it, and are not the
+    /// waste themselves.
+    fn growing(&self, wastes: &[Cause]) -> bool {
+        let is_named = |name| wastes.iter().any(|cause| cause.name() == name);
+        let in_pages = is_named("fragmentation");
+        let in_pools = is_named("hoarded_by_pools") || is_named("pending_frees");
+        let grows = |holder: &&Holder| {
+            let innocent = match holder.group.kind {
+                Kind::Device => !(in_pages && holder.small_pages != 0),
+                Kind::StreamOrdered => !in_pools,
+                _ => false,
+            };
+            innocent && holder.grows()
         };
-        let growth = self.holders.iter().filter(growing);
-        growth
-            .filter_map(|holder| holder.growth)
-            .map(|growth| growth.max(0) as u64)
-            .sum()
+        let growing = self.holders.iter().filter(grows);
+        let bytes = sum(growing.map(|holder| holder.group.amount.bytes));
+        bytes != 0 && bytes >= self.own_bytes() / 10
+    }
+
+    /// What other processes hold, as far as that is told, and no more than there is: where numbers of
+    /// processes are those of another container, or the device is a part of a card, others on the list
+    /// may be this one, or not on this device at all.
+    fn other_bytes(&self) -> u64 {
+        let told = sum(self.others().filter_map(|process| process.bytes));
+        match (self.total, self.free) {
+            (Some(total), Some(free)) => {
+                let used = total.saturating_sub(free);
+                told.min(used.saturating_sub(self.known_here()))
+            }
+            (Some(total), None) => told.min(total),
+            _ => told,
+        }
     }
 
     /// What is taken of the device and nobody here knows by whom.
@@ -244,30 +268,31 @@ impl OutOfMemory {
             // Its contexts and libraries too.
             here = here.max(own.bytes.unwrap_or(0));
         }
-        let others: u64 = self.others().filter_map(|process| process.bytes).sum();
-        total.saturating_sub(free).saturating_sub(here + others)
+        let known = here.saturating_add(self.other_bytes());
+        total.saturating_sub(free).saturating_sub(known)
     }
 
-    /// What guards and pools of this process have taken from the device.
+    /// What guards and pools of this process have taken from the device; of managed memory as much as
+    /// may lie there.
     pub(super) fn known_here(&self) -> u64 {
-        let device = |held: &&super::Held| held.kind == Kind::Device;
-        let asked: u64 = self
-            .held
-            .iter()
-            .filter(device)
-            .map(|held| held.amount.bytes)
-            .sum();
-        let plain = self.pages.map_or(asked, |pages| pages.taken());
-        let pools: u64 = self.pools.iter().map(|pool| pool.reserved).sum();
+        let of = |kind| {
+            let held = self.held.iter().filter(move |held| held.kind == kind);
+            sum(held.map(|held| held.amount.bytes))
+        };
+        let plain = self
+            .pages
+            .map_or_else(|| of(Kind::Device), |pages| pages.taken());
         let contexts = self.contexts.iter();
-        let contexts: u64 = contexts
-            .map(|context| context.bytes.saturating_sub(context.pooled))
-            .sum();
-        plain + pools + contexts
+        sum([
+            plain,
+            of(Kind::Managed),
+            sum(self.pools.iter().map(|pool| pool.reserved)),
+            sum(contexts.map(|context| context.bytes.saturating_sub(context.pooled))),
+        ])
     }
+}
 
-    /// What is taken even where nothing is allocated: the context's own cost.
-    fn overhead(&self) -> u64 {
-        self.unexplained().min(self.total.unwrap_or(0))
-    }
+/// A sum of what others say, which may be anything.
+pub(super) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }

@@ -33,6 +33,11 @@ impl Common {
             name: record.name,
         }
     }
+
+    /// Whether the place is known that made it.
+    pub(super) fn has_place(self) -> bool {
+        self.place != 0
+    }
 }
 
 /// A group that records are being added to.

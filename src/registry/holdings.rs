@@ -21,6 +21,9 @@ pub(crate) const PAGE: u64 = 2 << 20;
 /// any device has.
 const SPAN: u64 = 1 << 21;
 
+/// How many places get a name. With so many places nobody looks at the smallest.
+const NAMED: usize = 512;
+
 /// Bytes by group, as they were at some earlier moment.
 pub(super) type Baseline = HashMap<Common, u64, BuildMix>;
 
@@ -31,6 +34,8 @@ pub(crate) struct Holdings {
     pub(crate) places: Vec<Held>,
     /// The pages of device memory. `None` where not every block has a record.
     pub(crate) pages: Option<Pages>,
+    /// What was given away, by kind. It is in no other figure: whoever has it may have freed it.
+    pub(crate) escaped: [Amount; Kind::COUNT],
     /// Whether a checkpoint was made, so that growth is known.
     pub(crate) has_baseline: bool,
 }
@@ -76,6 +81,7 @@ pub(super) struct Adder {
     /// When the second, third and fourth quarter of the context's life began.
     quarters: [Duration; 3],
     pages: Pages,
+    escaped: [Amount; Kind::COUNT],
     /// Where small blocks are, and of which pile.
     small: Vec<(u64, u32)>,
 }
@@ -88,6 +94,7 @@ impl Adder {
             now,
             quarters: [1, 2, 3].map(|quarter| start + now.saturating_sub(start) * quarter / 4),
             pages: Pages::default(),
+            escaped: Default::default(),
             small: Vec::new(),
         }
     }
@@ -99,6 +106,10 @@ impl Adder {
 
     pub(super) fn add(&mut self, key: Key, record: Record) {
         let (bytes, born) = (record.bytes(), record.born());
+        if record.is_escaped() {
+            self.escaped[key.kind.index()] += Amount::new(1, bytes);
+            return;
+        }
         let quarter = self.quarter(born);
         let next = self.piles.len();
         let (index, pile) = self
@@ -149,18 +160,32 @@ impl Adder {
         complete: bool,
     ) -> Holdings {
         let by_pile = self.count_small_pages();
-        let mut places: Vec<Held> = Vec::with_capacity(self.piles.len());
-        for (common, (index, pile)) in self.piles {
+        let mut piles: Vec<_> = self.piles.into_iter().collect();
+        // To name a place takes much longer than to add it up.
+        if piles.len() > NAMED {
+            piles.select_nth_unstable_by_key(NAMED, |(_, (_, pile))| Reverse(pile.amount.bytes));
+            let rest = piles.split_off(NAMED);
+            let pages = |(_, (index, _)): &(Common, (usize, Pile))| Reverse(by_pile[*index]);
+            let most = rest.into_iter().min_by_key(pages);
+            piles.extend(most);
+        }
+        let mut places: Vec<Held> = Vec::with_capacity(piles.len());
+        for (common, (index, pile)) in piles {
+            // What was recorded for another reason than that a sample met it stands for itself.
+            let scale = if common.has_place() { scale } else { 1 };
+            let times = |bytes: u64| bytes.saturating_mul(scale);
+            let Amount { count, bytes, .. } = pile.amount;
             let mut group = to_group(common, (pile.first, pile.last), self.now);
-            group.amount = Amount::new(pile.amount.count * scale, pile.amount.bytes * scale);
+            group.amount = Amount::new(times(count), times(bytes));
             let growth = baseline.map(|before| {
                 let before = before.get(&common).copied().unwrap_or(0);
-                (pile.amount.bytes as i64).saturating_sub(before as i64) * scale as i64
+                let growth = (bytes as i64).saturating_sub(before as i64);
+                growth.saturating_mul(scale.min(u32::MAX.into()) as i64)
             });
             places.push(Held {
                 group,
                 growth,
-                quarters: pile.quarters.map(|bytes| bytes * scale),
+                quarters: pile.quarters.map(times),
                 small_pages: by_pile[index],
             });
         }
@@ -172,6 +197,7 @@ impl Adder {
         Holdings {
             places,
             pages: complete.then_some(self.pages),
+            escaped: self.escaped,
             has_baseline: baseline.is_some(),
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Index;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Boolean(bool),
     Number(f64),
@@ -34,7 +34,7 @@ impl Index<&str> for Value {
 }
 
 /// Reads one value and nothing else.
-pub(super) fn read(text: &str) -> Result<Value, String> {
+pub(crate) fn read(text: &str) -> Result<Value, String> {
     let mut reader = Reader { rest: text };
     let value = reader.value()?;
     reader.space();

@@ -54,6 +54,12 @@ impl Budget {
         }
     }
 
+    /// What is left of it, if there is a limit.
+    pub(crate) fn left(&self) -> Option<u64> {
+        let left = self.limit.saturating_sub(self.held.load(Relaxed));
+        (self.limit != NONE).then_some(left)
+    }
+
     /// The limit, if there is one. `refused` is what was held when it said no.
     pub(super) fn limit(&self, refused: Option<u64>) -> Option<Limit> {
         (self.limit != NONE).then(|| Limit {

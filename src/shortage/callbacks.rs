@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::custody::Custody;
+use crate::exit;
 
 type Callback = Arc<dyn Fn(u64) + Send + Sync>;
 
@@ -78,6 +79,10 @@ impl Drop for ReleaseCallback {
         let Some(custody) = self.custody.upgrade() else {
             return;
         };
+        // In a forked child the lock may be held by a thread that is not there.
+        if exit::is_forked() {
+            return;
+        }
         let mut list = custody.callbacks.lock();
         let place = list
             .all

@@ -64,6 +64,7 @@ pub(super) fn refused(
     request: &Request,
     refused: &Refused,
     attempts: Vec<Attempt>,
+    still_busy: Option<u64>,
 ) -> Error {
     let mut why = asked(custody, request, refused, attempts);
     if let Some((free, total)) = memory(custody) {
@@ -73,21 +74,22 @@ pub(super) fn refused(
     if settings.probe_largest {
         why.largest = probe::largest_block(custody, request.operation).ok();
     }
-    why.busy_streams = pools::busy_streams(custody).len() as u64;
-    why.pools = pools::pools(custody)
-        .into_iter()
-        .map(|(_, pool)| pool)
-        .filter(|pool| pool.reserved != 0)
-        .collect();
+    // Where they were waited for, what is left is not theirs.
+    why.busy_streams = still_busy.unwrap_or_else(|| pools::busy_streams(custody.device));
+    why.pools = pools::pools(custody);
+    why.pools.retain(|pool| pool.reserved != 0);
     why.contexts = other_contexts(custody.device, Some(custody));
     // What the budget refused is nobody else's doing.
     why.processes = match settings.ask_processes && matches!(refused, Refused::Memory { .. }) {
-        true => processes::processes(custody.device),
+        true => processes::processes_seen_from(custody),
         false => Processes::Unknown("not asked for".to_owned()),
     };
     holdings(&custody.registry, &mut why);
     why.settings.callbacks = custody.callbacks.count();
-    why.settings.devices = devices();
+    why.settings.devices = match custody.pass_in() {
+        Some(_inside) => devices(),
+        None => 0,
+    };
     Error::OutOfMemory(Box::new(why))
 }
 
@@ -114,6 +116,7 @@ pub(crate) fn context_refused(
     };
     why.about.device = device;
     why.about.device_name = device_name.to_owned();
+    why.free = processes::free(device);
     why.settings.devices = devices();
     let mut total = 0;
     // SAFETY: the variable can be written to, and the device exists.
@@ -123,6 +126,7 @@ pub(crate) fn context_refused(
     Error::OutOfMemory(Box::new(why))
 }
 
+/// The caller is inside a gate: at the end of the process nobody calls the driver.
 fn devices() -> u32 {
     let mut count = 0;
     // SAFETY: the variable can be written to.
@@ -164,15 +168,18 @@ fn other_contexts(device: u32, but: Option<&Custody>) -> Vec<OtherContext> {
 
 /// What the context's guards hold.
 fn holdings(registry: &Registry, why: &mut OutOfMemory) {
-    let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
-    why.held = kinds
-        .map(|kind| {
-            let totals = registry.totals(*kind);
-            Held::new(*kind, totals.count, totals.bytes)
-        })
-        .filter(|held| held.amount.count != 0)
-        .collect();
     let holdings = registry.holdings();
+    let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
+    for kind in kinds {
+        let given_away = holdings.escaped[kind.index()];
+        let mut live = registry.totals(*kind).live();
+        live -= given_away;
+        for (list, amount) in [(&mut why.held, live), (&mut why.given_away, given_away)] {
+            if amount.count != 0 {
+                list.push(Held::new(*kind, amount.count, amount.bytes));
+            }
+        }
+    }
     why.pages = holdings.pages.map(|pages| {
         PageUse::new(
             (pages.large_bytes, pages.large_pages),

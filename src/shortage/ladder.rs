@@ -135,6 +135,7 @@ fn climb(
     }
     let climbing = Climbing::begin();
     let mut attempts = Vec::new();
+    let mut still_busy = None;
     if climbing.is_some() {
         for rung in [Rung::Callbacks, Rung::Wait, Rung::Trim] {
             let mut attempt = Attempt {
@@ -148,13 +149,31 @@ fn climb(
             if attempt.allowed && matters {
                 let before = gather::memory(custody);
                 let mut outcome = None;
-                attempt.tried = step(custody, request, rung, &mut || {
+                let mut ask_again = || {
                     match ask() {
                         Err(Failed::Short(again)) => refused = again,
                         done => outcome = Some(done),
                     }
                     outcome.is_some()
-                });
+                };
+                attempt.tried = match rung {
+                    Rung::Callbacks => call_back(custody, request, &mut ask_again),
+                    Rung::Wait => {
+                        let most = custody.shortage.wait_at_most;
+                        still_busy = pools::wait_for_frees(custody, most);
+                        still_busy.is_some_and(|_| {
+                            ask_again();
+                            true
+                        })
+                    }
+                    Rung::Trim => {
+                        let any = pools::trim(custody);
+                        if any {
+                            ask_again();
+                        }
+                        any
+                    }
+                };
                 match outcome {
                     Some(Ok(claim)) => return Ok(claim),
                     Some(Err(Failed::Other(error))) => return Err(error),
@@ -169,7 +188,9 @@ fn climb(
             attempts.push(attempt);
         }
     }
-    Err(gather::refused(custody, request, &refused, attempts))
+    Err(gather::refused(
+        custody, request, &refused, attempts, still_busy,
+    ))
 }
 
 fn is_allowed(custody: &Custody, rung: Rung) -> bool {
@@ -180,35 +201,15 @@ fn is_allowed(custody: &Custody, rung: Rung) -> bool {
     }
 }
 
-/// Does what a rung does, if there is anything to do, and asks again after each part of it until
-/// that is `done`. Answers whether there was anything.
-fn step(custody: &Custody, request: &Request, rung: Rung, done: &mut dyn FnMut() -> bool) -> bool {
-    match rung {
-        Rung::Callbacks => {
-            let callbacks = custody.callbacks.all();
-            for callback in &callbacks {
-                callback(request.bytes as u64);
-                if done() {
-                    break;
-                }
-            }
-            !callbacks.is_empty()
-        }
-        Rung::Wait => {
-            let busy = pools::busy_streams(custody);
-            if busy.is_empty() {
-                return false;
-            }
-            pools::wait_for(custody, &busy);
-            done();
-            true
-        }
-        Rung::Trim => {
-            if !pools::trim(custody) {
-                return false;
-            }
-            done();
-            true
+/// Calls the program's callbacks, one after the other, until there is enough. False where there are
+/// none.
+fn call_back(custody: &Custody, request: &Request, enough: &mut dyn FnMut() -> bool) -> bool {
+    let callbacks = custody.callbacks.all();
+    for callback in &callbacks {
+        callback(request.bytes as u64);
+        if enough() {
+            break;
         }
     }
+    !callbacks.is_empty()
 }

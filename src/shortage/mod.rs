@@ -27,6 +27,6 @@ pub(crate) use gather::context_refused;
 #[allow(unused_imports, reason = "chunked work is about to use it")]
 pub(crate) use ladder::guessing;
 pub(crate) use ladder::{Request, allocate};
-pub(crate) use pools::Shared;
+pub(crate) use pools::{List, Listed};
 pub(crate) use probe::largest_block;
 pub use settings::Shortage;

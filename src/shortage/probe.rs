@@ -6,7 +6,7 @@ use cuguard_driver::sys::CUstream;
 use crate::custody::{Custody, key};
 use crate::error::Result;
 use crate::raw;
-use crate::registry::{Kind, PAGE};
+use crate::registry::{FailedFree, Kind, PAGE};
 
 /// Looks for it between what was had and what was not, in whole pages. The blocks are not recorded:
 /// they are gone before this returns.
@@ -24,18 +24,32 @@ pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Resul
             return Ok(false);
         }
         // SAFETY: it was given out just now, and nobody else knows of it.
-        let code = unsafe { raw::free(key(Kind::Device, address), CUstream::NULL) };
-        entered
-            .check(raw::function(Kind::Device), code)
-            .map(|()| true)
+        let key = key(Kind::Device, address);
+        let code = unsafe { raw::free(key, CUstream::NULL) };
+        let function = raw::function(Kind::Device);
+        if !code.is_success() {
+            let (bytes, name) = (pages * PAGE, code.to_string());
+            let failed = FailedFree::new(key, bytes, None, function, code.0, name);
+            custody.registry.file_failed_free(failed);
+        }
+        entered.check(function, code).map(|()| true)
     };
     // Where pools have unused memory the driver takes it from them, so it may be more than is free.
     let (mut had, mut refused) = (0, total as u64 / PAGE + 1);
     let near = free as u64 / PAGE;
-    if near > 0 && try_it(near)? {
-        had = near;
+    if near > 0 && !try_it(near)? {
+        refused = near;
     } else {
-        refused = near.max(1);
+        had = near;
+        let mut step = 1;
+        while had + step < refused {
+            if !try_it(had + step)? {
+                refused = had + step;
+                break;
+            }
+            had += step;
+            step *= 2;
+        }
     }
     // Mostly nearly all of it can be had: the first attempts are close to the top.
     let mut step = 1;
@@ -49,5 +63,9 @@ pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Resul
             step *= 2;
         }
     }
-    Ok(had * PAGE)
+    let largest = had * PAGE;
+    Ok(custody
+        .budget
+        .left()
+        .map_or(largest, |left| left.min(largest)))
 }

@@ -7,13 +7,23 @@ use cuguard_driver::DriverKind;
 #[cfg(feature = "nvml")]
 use cuguard_driver::api;
 #[cfg(feature = "nvml")]
-use cuguard_machine::{Machine, Process};
+use cuguard_machine::{Machine, Process, Unknown};
 
+use crate::custody::Custody;
 #[cfg(any(feature = "nvml", feature = "sim"))]
 use crate::oom::ProcessUse;
 use crate::oom::Processes;
 
-/// The processes that hold memory of a device, the largest first.
+/// The processes that hold memory of a context's device, the largest first.
+pub(super) fn processes_seen_from(custody: &Custody) -> Processes {
+    // The end of the process waits for those who are inside.
+    match custody.pass_in() {
+        Some(_inside) => processes(custody.device),
+        None => Processes::Unknown("the context was closed, or the process is ending".to_owned()),
+    }
+}
+
+/// The same for a device. The caller is inside a gate.
 pub(super) fn processes(device: u32) -> Processes {
     let driver = match cuguard_driver::load() {
         Ok(driver) => driver,
@@ -47,22 +57,45 @@ fn simulated(_device: u32) -> Processes {
 
 #[cfg(feature = "nvml")]
 fn nvml(device: u32) -> Processes {
+    let listed = ask(device, |machine, id| machine.processes(id));
+    match listed {
+        Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
+        Err(unknown) => Processes::Unknown(unknown),
+    }
+}
+
+/// Asks NVML about a device; or says why that cannot be.
+#[cfg(feature = "nvml")]
+fn ask<T>(
+    device: u32,
+    question: impl FnOnce(&Machine, &str) -> Result<T, Unknown>,
+) -> Result<T, String> {
     let mut id = [0; 32];
     // SAFETY: the array has as many bytes as is said.
     let code = unsafe { api::cuDeviceGetPCIBusId(id.as_mut_ptr(), id.len() as i32, device as i32) };
     if !code.is_success() {
-        return Processes::Unknown(format!("cuDeviceGetPCIBusId answered {code}"));
+        return Err(format!("cuDeviceGetPCIBusId answered {code}"));
     }
     let id = id.map(|letter| letter as u8);
     let id = CStr::from_bytes_until_nul(&id).unwrap_or_default();
-    let listed = match Machine::get() {
-        Ok(machine) => machine.processes(&id.to_string_lossy()),
-        Err(unknown) => return Processes::Unknown(unknown.to_string()),
-    };
-    match listed {
-        Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
-        Err(unknown) => Processes::Unknown(unknown.to_string()),
+    let machine = Machine::get().map_err(ToString::to_string)?;
+    question(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
+}
+
+/// What is free on a device on which there is no context to ask. The caller is inside a gate.
+#[cfg(feature = "nvml")]
+pub(super) fn free(device: u32) -> Option<u64> {
+    let driver = cuguard_driver::load().ok()?;
+    if driver.kind() == DriverKind::Simulated {
+        return None;
     }
+    let memory = ask(device, |machine, id| machine.memory(id));
+    memory.ok().map(|memory| memory.free)
+}
+
+#[cfg(not(feature = "nvml"))]
+pub(super) fn free(_device: u32) -> Option<u64> {
+    None
 }
 
 #[cfg(feature = "nvml")]

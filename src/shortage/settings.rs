@@ -1,5 +1,7 @@
 //! What is to happen when memory runs out.
 
+use std::time::Duration;
+
 /// What is tried before an allocation fails, and what its error finds out; see
 /// [`ContextBuilder::shortage`](crate::ContextBuilder::shortage).
 ///
@@ -18,6 +20,7 @@
 pub struct Shortage {
     pub(super) callbacks: bool,
     pub(super) wait: bool,
+    pub(super) wait_at_most: Duration,
     pub(super) trim: bool,
     pub(super) ask_processes: bool,
     pub(super) probe_largest: bool,
@@ -39,6 +42,7 @@ impl Shortage {
         Self {
             callbacks: true,
             wait: true,
+            wait_at_most: Duration::from_secs(10),
             trim: true,
             ask_processes: true,
             probe_largest: false,
@@ -69,14 +73,28 @@ impl Shortage {
         self
     }
 
-    /// Whether streams are waited for that have frees to do. An allocation may take as long then as
-    /// the work that these streams have.
+    /// Whether frees are waited for that were given to streams and are not done, where pools have
+    /// memory that they do not use. An allocation may take as long then as the work of these streams,
+    /// but not longer than [`wait_at_most`](Self::wait_at_most).
     ///
     /// ```
     /// let settings = cuguard::Shortage::new().wait(false);
     /// ```
     pub const fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// How long frees are waited for, 10 seconds if not told otherwise. Work that waits for something
+    /// which the allocating thread does later would never end.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let settings = cuguard::Shortage::new().wait_at_most(Duration::from_millis(100));
+    /// ```
+    pub const fn wait_at_most(mut self, time: Duration) -> Self {
+        self.wait_at_most = time;
         self
     }
 
