@@ -76,7 +76,11 @@ struct Pile {
 
 /// Adds records up, one at a time.
 pub(super) struct Adder {
-    piles: HashMap<Common, (usize, Pile), BuildMix>,
+    piles: Vec<(Common, Pile)>,
+    /// Where each group is among the piles.
+    places: HashMap<Common, usize, BuildMix>,
+    /// The pile of the record before.
+    last: Option<usize>,
     now: Duration,
     /// When the second, third and fourth quarter of the context's life began.
     quarters: [Duration; 3],
@@ -87,21 +91,45 @@ pub(super) struct Adder {
 }
 
 impl Adder {
-    /// `start` is when the context was made.
-    pub(super) fn new(start: Duration, now: Duration) -> Self {
+    /// `start` is when the context was made; there are about so many records.
+    pub(super) fn new(start: Duration, now: Duration, records: usize) -> Self {
         Self {
-            piles: HashMap::default(),
+            piles: Vec::new(),
+            places: HashMap::default(),
+            last: None,
             now,
             quarters: [1, 2, 3].map(|quarter| start + now.saturating_sub(start) * quarter / 4),
             pages: Pages::default(),
             escaped: Default::default(),
-            small: Vec::new(),
+            small: Vec::with_capacity(records),
         }
     }
 
     fn quarter(&self, born: Duration) -> usize {
         let begun = self.quarters.iter().filter(|begin| **begin < born);
         begun.count()
+    }
+
+    /// Which pile a group is. Most records follow one of their own group.
+    fn pile_of(&mut self, common: Common, born: Duration) -> usize {
+        if let Some(last) = self.last
+            && self.piles[last].0 == common
+        {
+            return last;
+        }
+        let next = self.piles.len();
+        let index = *self.places.entry(common).or_insert(next);
+        if index == next {
+            let pile = Pile {
+                amount: Amount::default(),
+                quarters: [0; 4],
+                first: born,
+                last: born,
+            };
+            self.piles.push((common, pile));
+        }
+        self.last = Some(index);
+        index
     }
 
     pub(super) fn add(&mut self, key: Key, record: Record) {
@@ -111,19 +139,9 @@ impl Adder {
             return;
         }
         let quarter = self.quarter(born);
-        let next = self.piles.len();
-        let (index, pile) = self
-            .piles
-            .entry(Common::of(key, record))
-            .or_insert_with(|| {
-                let pile = Pile {
-                    amount: Amount::default(),
-                    quarters: [0; 4],
-                    first: born,
-                    last: born,
-                };
-                (next, pile)
-            });
+        let common = Common::of(key, record);
+        let index = self.pile_of(common, born);
+        let pile = &mut self.piles[index].1;
         pile.amount += Amount::new(1, bytes);
         pile.quarters[quarter] += bytes;
         pile.first = pile.first.min(born);
@@ -136,18 +154,18 @@ impl Adder {
             self.pages.large_pages += bytes.div_ceil(PAGE);
         } else {
             self.pages.small_bytes += bytes;
-            self.small.push((key.address / PAGE, *index as u32));
+            self.small.push((key.address / PAGE, index as u32));
             // A small block may lie across the end of a page.
             let last = (key.address + bytes.max(1) - 1) / PAGE;
             if last != key.address / PAGE {
-                self.small.push((last, *index as u32));
+                self.small.push((last, index as u32));
             }
         }
     }
 
     /// Bytes by group.
     pub(super) fn into_baseline(self) -> Baseline {
-        let bytes = |(common, (_, pile)): (Common, (usize, Pile))| (common, pile.amount.bytes);
+        let bytes = |(common, pile): (Common, Pile)| (common, pile.amount.bytes);
         self.piles.into_iter().map(bytes).collect()
     }
 
@@ -160,17 +178,16 @@ impl Adder {
         complete: bool,
     ) -> Holdings {
         let by_pile = self.count_small_pages();
-        let mut piles: Vec<_> = self.piles.into_iter().collect();
+        let mut piles: Vec<_> = self.piles.into_iter().zip(by_pile).collect();
         // To name a place takes much longer than to add it up.
         if piles.len() > NAMED {
-            piles.select_nth_unstable_by_key(NAMED, |(_, (_, pile))| Reverse(pile.amount.bytes));
+            let bytes = |((_, pile), _): &((Common, Pile), u64)| Reverse(pile.amount.bytes);
+            piles.select_nth_unstable_by_key(NAMED, bytes);
             let rest = piles.split_off(NAMED);
-            let pages = |(_, (index, _)): &(Common, (usize, Pile))| Reverse(by_pile[*index]);
-            let most = rest.into_iter().min_by_key(pages);
-            piles.extend(most);
+            piles.extend(rest.into_iter().max_by_key(|(_, small_pages)| *small_pages));
         }
         let mut places: Vec<Held> = Vec::with_capacity(piles.len());
-        for (common, (index, pile)) in piles {
+        for ((common, pile), small_pages) in piles {
             // What was recorded for another reason than that a sample met it stands for itself.
             let scale = if common.has_place() { scale } else { 1 };
             let times = |bytes: u64| bytes.saturating_mul(scale);
@@ -186,7 +203,7 @@ impl Adder {
                 group,
                 growth,
                 quarters: pile.quarters.map(times),
-                small_pages: by_pile[index],
+                small_pages,
             });
         }
         let mut places = by_line(places);

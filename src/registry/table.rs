@@ -294,7 +294,7 @@ impl Registry {
     }
 
     fn add_up(&self) -> Adder {
-        let mut adder = Adder::new(self.start, super::caller::now());
+        let mut adder = Adder::new(self.start, super::caller::now(), self.records.len());
         for slot in &self.records {
             adder.add(*slot.key(), *slot.value());
         }
