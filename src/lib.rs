@@ -211,7 +211,7 @@ mod size;
 mod stream;
 mod teardown;
 
-pub use chunked::{Chunked, ChunkedSummary, Piece};
+pub use chunked::{Chunked, Piece};
 pub use context::{Context, Current, MemoryInfo};
 pub use context_builder::ContextBuilder;
 pub use device_heap::DeviceHeap;
@@ -221,6 +221,7 @@ pub use oom::{
     Asked, Attempt, Cause, Held, Holder, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
     ProcessUse, Processes, Rung, Settings,
 };
+pub use pieces::ChunkedSummary;
 pub use registry::{
     About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
     MAX_DEPTH, Occasion, Origin, Refusal, Site, Snapshot, Totals, Trend, UnknownLevel,
