@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     println!("step {} failed", history.len() + 1);
     match error {
         Error::OutOfMemory(why) => print!("{}", why.to_text()),
-        other => println!("this should not happen: {other:?}"),
+        other => return Err(other),
     }
     drop((weights, history));
     context.close()
