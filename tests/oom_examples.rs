@@ -89,13 +89,13 @@ fn fragmented() {
 #[test]
 fn leak() {
     let text = output("oom_leak");
-    let grows = place("oom_leak", "DeviceBuffer::zeroed(context, bytes)");
-    let weights = place("oom_leak", "named(\"weights\")");
+    let grows = place("oom_leak", "uninitialized(context, bytes)");
+    let weights = place("oom_leak", "uninitialized(&context, bytes * 20)");
     in_order(
         &text,
         &[
             "step 30 failed\n",
-            "DeviceBuffer::zeroed asked for 81.28 MiB",
+            "DeviceBuffer::uninitialized asked for 81.28 MiB",
             &grows,
             "\nwhy: the context's own data takes 3.89 GiB, and grows\n",
             // 27 steps: the checkpoint was made after the second.
