@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     );
     match DeviceBuffer::<u8>::zeroed(&context, 400 << 20) {
         Err(Error::OutOfMemory(why)) => print!("{}", why.to_text()),
-        other => println!("this should not happen: {other:?}"),
+        other => panic!("memory should have run out: {other:?}"),
     }
     drop((data, blocks, stream));
     context.close()

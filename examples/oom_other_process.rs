@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     let half = context.memory()?.total as usize / 2;
     match DeviceBuffer::<u8>::zeroed(&context, half) {
         Err(Error::OutOfMemory(why)) => print!("{}", why.to_text()),
-        other => println!("this should not happen: {other:?}"),
+        other => panic!("memory should have run out: {other:?}"),
     }
     if let Some(mut child) = child {
         drop(child.stdin.take());

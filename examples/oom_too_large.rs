@@ -11,7 +11,7 @@ fn main() -> Result<()> {
     let total = context.memory()?.total as usize;
     match DeviceBuffer::<u8>::zeroed(&context, total + (1 << 30)) {
         Err(Error::OutOfMemory(why)) => print!("{}", why.to_text()),
-        other => println!("this should not happen: {other:?}"),
+        other => panic!("memory should have run out: {other:?}"),
     }
     context.close()
 }

@@ -11,8 +11,9 @@ use crate::bound::{DeviceMut, DeviceRef};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
-use crate::pieces::{HostPart, InHand, Pieces};
+use crate::pieces::{ChunkedSummary, HostPart, InHand, Pieces};
 use crate::scope::Scope;
+use crate::shortage;
 use crate::stream::Stream;
 
 /// The largest piece that is chosen without being asked for. Copies are as fast as they get, and
@@ -50,6 +51,12 @@ const SMALLEST: usize = 64 << 10;
 /// **the closure may be called more than once for a range**, whole or in parts: what it does beyond
 /// the piece, such as counting or adding to other memory, happens again too. What must happen once
 /// belongs into `collect` of [`read`](Self::read), or is made by range and overwritten.
+///
+/// Until the piece is as small as it may be, nobody is troubled: the work takes what there is, its
+/// allocations (those of the closure too) fail at once, and their errors say little. Only for the
+/// smallest piece is all done that [`Shortage`](crate::Shortage) allows, such as to have caches
+/// [give memory back](Context::release_on_shortage). Where small pieces are the worse evil, a larger
+/// minimum makes that happen sooner.
 ///
 /// Any other error ends the work: pieces that are in flight are waited for, the rest is left as it
 /// was, and the error is answered. So does a panic in a closure, which goes on in the caller. In all
@@ -118,36 +125,6 @@ impl<T, S> fmt::Debug for Piece<'_, '_, T, S> {
     }
 }
 
-/// What it took; see [`Chunked`].
-///
-/// ```
-/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// # let context = cuguard::Context::new(0)?;
-/// let summary = cuguard::Chunked::new(&context).update(&mut [1, 2, 3], |_, _| Ok(()))?;
-/// assert_eq!((summary.pieces, summary.halved), (1, 0));
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChunkedSummary {
-    /// How many pieces were done.
-    pub pieces: usize,
-    /// The number of values in a piece, as it was in the end.
-    pub piece_len: usize,
-    /// How often the piece was halved.
-    pub halved: u32,
-}
-
-impl ChunkedSummary {
-    pub(crate) fn new(pieces: usize, piece_len: usize, halved: u32) -> Self {
-        Self {
-            pieces,
-            piece_len,
-            halved,
-        }
-    }
-}
-
 fn nothing(_len: usize) -> Result<()> {
     Ok(())
 }
@@ -166,8 +143,9 @@ impl<'a> Chunked<'a> {
 
 impl<'a, M> Chunked<'a, M> {
     /// The size of a piece in bytes, rounded down to whole values. By default a quarter of what is
-    /// free on the device when the work begins, and 64 MiB at most. Two pieces are on the device at
-    /// a time, and as much is page-locked on the host.
+    /// free on the device when the work begins, or of what the context's [memory
+    /// limit](crate::ContextBuilder::memory_limit) leaves if that is less, and 64 MiB at most. Two
+    /// pieces are on the device at a time, and as much is page-locked on the host.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = Some(bytes);
         self
@@ -327,7 +305,9 @@ impl<'a, M> Chunked<'a, M> {
         let piece = match self.piece_bytes {
             Some(bytes) => bytes,
             None => {
-                let quarter = self.context.memory()?.free / 4;
+                let free = self.context.memory()?.free;
+                let left = self.context.custody().budget.left();
+                let quarter = left.map_or(free, |left| left.min(free)) / 4;
                 usize::try_from(quarter).unwrap_or(LARGEST).min(LARGEST)
             }
         };
@@ -387,8 +367,17 @@ impl<'a, M> Chunked<'a, M> {
         let mut lane = None;
         loop {
             while let Some(mut piece) = pieces.take() {
-                match self.attempt(&mut lane, &mut piece, work, collect) {
-                    Ok(()) => piece.done(),
+                let attempted = if piece.can_shrink() {
+                    shortage::guessing(|| self.attempt(&mut lane, &mut piece, work))
+                } else {
+                    self.attempt(&mut lane, &mut piece, work)
+                };
+                match attempted {
+                    Ok((range, extra)) => match collect(range, extra) {
+                        Ok(()) => piece.done(),
+                        // Memory or not: it has seen this range, and must not see it again.
+                        Err(error) => return piece.stop(error),
+                    },
                     Err(error) => {
                         // First: who tries again needs the memory.
                         lane = None;
@@ -406,19 +395,18 @@ impl<'a, M> Chunked<'a, M> {
     }
 
     /// Works on one piece, with the memory of the one before it where that is of the right size.
-    fn attempt<'env, H, T, S, W, C>(
+    /// Answers what is to be collected.
+    fn attempt<'env, 'lane, H, T, S, W>(
         &'env self,
-        lane: &mut Option<Lane<T, S>>,
+        lane: &'lane mut Option<Lane<T, S>>,
         piece: &mut InHand<'_, H>,
         work: &W,
-        collect: &C,
-    ) -> Result<()>
+    ) -> Result<(Range<usize>, &'lane mut S)>
     where
         H: HostPart<T>,
         T: DeviceCopy,
         M: Fn(usize) -> Result<S>,
         W: for<'scope> Fn(&Scope<'scope, 'scope>, Piece<'scope, 'env, T, S>) -> Result<()>,
-        C: Fn(Range<usize>, &mut S) -> Result<()>,
     {
         let (start, most) = (piece.start, piece.piece);
         let host = piece.host();
@@ -465,7 +453,7 @@ impl<'a, M> Chunked<'a, M> {
             s.download(&DeviceRef::new(address, len), &mut staging)
         })?;
         host.put_back(&staging[..len]);
-        collect(range, extra)
+        Ok((range, extra))
     }
 }
 

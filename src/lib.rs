@@ -113,6 +113,87 @@
 //! record one in a hundred with [`sample=100`](ReportSettings::sample); all are counted, and the
 //! report says that its groups are estimates.
 //!
+//! # Out of memory
+//!
+//! An allocation that finds too little memory answers [`Error::OutOfMemory`], with a report that says
+//! why. [`OutOfMemory`] is plain data; [`causes`](OutOfMemory::causes) is its verdict, the largest
+//! cause first. The error's own text is one line. `{:#}` or [`to_text`](OutOfMemory::to_text) is all
+//! of it: the verdict and what helps, where the memory is, which lines of the program hold it, what
+//! was tried. [`to_json`](OutOfMemory::to_json) is for programs; `docs/out-of-memory-schema.md`
+//! describes it. What cannot be known is called unknown: other processes, for one, where NVML is
+//! missing.
+//!
+//! ```
+//! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+//! use cuguard::prelude::*;
+//! use cuguard::{Cause, Error};
+//!
+//! let context = Context::new(0)?;
+//! match DeviceBuffer::<f32>::zeroed(&context, 1 << 40) {
+//!     Err(Error::OutOfMemory(why)) => {
+//!         eprintln!("{why:#}");
+//!         assert!(matches!(why.causes()[0], Cause::LargerThanDevice { .. }));
+//!     }
+//!     other => drop(other?),
+//! }
+//! # Ok::<(), cuguard::Error>(())
+//! ```
+//!
+//! Before an allocation fails it climbs a ladder, and is tried again after each rung: callbacks of
+//! the program give back what they can, frees that wait for their streams are waited for, pools are
+//! trimmed. [`Shortage`] turns rungs off, and the report says what each of them brought.
+//!
+//! - [`Context::release_on_shortage`] registers a callback. It runs on the thread that allocates, in
+//!   the middle of the allocation. So it must not wait for a lock that the allocating code may hold:
+//!   a cache that allocates under its own lock would wait for itself. `try_lock`, and let go of
+//!   nothing where that fails.
+//! - [`memory_limit`](ContextBuilder::memory_limit) keeps a context below a budget, with the same
+//!   error, as if the device were that small.
+//! - [`Context::checkpoint`] remembers what is alive; the report then says what each place has grown
+//!   by since. Make one, after the first steps, when all that is meant to stay is there. One in each
+//!   step would only show the growth of the last.
+//! - [`Context::largest_block`] tries what could be had in one block now; with
+//!   [`Shortage::probe_largest`] the report does so too.
+//! - [`Chunked`] works in pieces that fit, and `cuguard doctor` looks at the machine from outside.
+//!
+//! ```
+//! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+//! use std::sync::{Arc, Mutex};
+//! use cuguard::prelude::*;
+//!
+//! let context = Context::builder().memory_limit(64 << 20).build()?;
+//! let cache = Arc::new(Mutex::new(Vec::new()));
+//! let _callback = context.release_on_shortage({
+//!     let cache = Arc::clone(&cache);
+//!     move |_bytes| {
+//!         if let Ok(mut cache) = cache.try_lock() {
+//!             cache.clear();
+//!         }
+//!     }
+//! });
+//! let entry = DeviceBuffer::<u8>::zeroed(&context, 48 << 20)?;
+//! cache.lock().unwrap().push(entry);
+//! let needed = DeviceBuffer::<u8>::zeroed(&context, 32 << 20)?; // the cache makes room
+//! # assert!(cache.lock().unwrap().is_empty());
+//! # Ok::<(), cuguard::Error>(())
+//! ```
+//!
+//! The questions that are asked most, and where the report has the answer. Each example runs on a
+//! simulated GPU: `CUGUARD_DRIVER=sim cargo run --example oom_leak`.
+//!
+//! | out of memory … | what the report shows | what to do | example |
+//! |---|---|---|---|
+//! | "… but half the card is free" | `lie unused in … pages that small blocks keep`: memory comes in pages of 2 MiB, and one small block keeps a whole one. The lines that made these blocks follow | put small blocks that live long into one large buffer or a [`MemoryPool`] | `oom_fragmented` |
+//! | "… with no process running" | `another process holds … (pid …)` names one that was overlooked. `held by somebody who is not known here` is one that cannot be seen: in another container, or just ending | end it, or wait for it; `cuguard doctor` lists who is on the card and what no process explains | `oom_other_process` |
+//! | "… with batch size 1, after clearing the cache" | `memory pools have … that they do not use`, and `trim pools` brought little: blocks that are in use keep the pool's pieces | free these blocks, or take what lives long from a [`MemoryPool`] of its own | `oom_hoarded_pool` |
+//! | "… after some hours" | `the context's own data takes …, and grows`, with the line that grows and by how much since the [checkpoint](Context::checkpoint) | see why that line's memory is kept | `oom_leak` |
+//! | "… although it worked yesterday" | `other processes`, `other contexts` and `the rest` under `where the memory is`: what today is there beside the program | end what is not needed, or set a [`memory_limit`](ContextBuilder::memory_limit) for each of those that share the card | `oom_other_process` |
+//! | "… my model should fit" | `larger than the device`; or `lost because blocks take whole pages`: what was asked for and what that takes stand side by side | work in pieces with [`Chunked`]; make large blocks a multiple of 2 MiB | `oom_too_large`, `chunked` |
+//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them | leave [`Shortage::wait`] on, or synchronise the stream | |
+//!
+//! An error that names two causes has `why:` for the larger and `and:` for the rest; the advice
+//! follows for each, and leaves out what is in force already.
+//!
 //! # How a process ends
 //!
 //! | end | report |
@@ -211,7 +292,7 @@ mod size;
 mod stream;
 mod teardown;
 
-pub use chunked::{Chunked, ChunkedSummary, Piece};
+pub use chunked::{Chunked, Piece};
 pub use context::{Context, Current, MemoryInfo};
 pub use context_builder::ContextBuilder;
 pub use device_heap::DeviceHeap;
@@ -221,6 +302,7 @@ pub use oom::{
     Asked, Attempt, Cause, Held, Holder, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
     ProcessUse, Processes, Rung, Settings,
 };
+pub use pieces::ChunkedSummary;
 pub use registry::{
     About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
     MAX_DEPTH, Occasion, Origin, Refusal, Site, Snapshot, Totals, Trend, UnknownLevel,

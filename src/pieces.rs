@@ -12,7 +12,6 @@
 use std::cmp::Reverse;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::chunked::ChunkedSummary;
 use crate::custody::log_error;
 use crate::error::{Error, Result};
 
@@ -55,6 +54,36 @@ impl<T: Copy + Send> HostPart<T> for &mut [T] {
 
     fn put_back(&mut self, values: &[T]) {
         self.copy_from_slice(values);
+    }
+}
+
+/// What it took; see [`Chunked`](crate::Chunked).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// let summary = cuguard::Chunked::new(&context).update(&mut [1, 2, 3], |_, _| Ok(()))?;
+/// assert_eq!((summary.pieces, summary.halved), (1, 0));
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChunkedSummary {
+    /// How many pieces were done.
+    pub pieces: usize,
+    /// The number of values in a piece, as it was in the end.
+    pub piece_len: usize,
+    /// How often the piece was halved.
+    pub halved: u32,
+}
+
+impl ChunkedSummary {
+    pub(crate) fn new(pieces: usize, piece_len: usize, halved: u32) -> Self {
+        Self {
+            pieces,
+            piece_len,
+            halved,
+        }
     }
 }
 
@@ -199,6 +228,11 @@ impl<H> InHand<'_, H> {
             .unwrap_or_else(|| unreachable!("there until the piece has ended"))
     }
 
+    /// Whether less can be tried where this is too much.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.piece > self.pieces.least
+    }
+
     pub(crate) fn done(mut self) {
         self.host = None;
         let mut state = self.pieces.lock();
@@ -207,17 +241,27 @@ impl<H> InHand<'_, H> {
         self.pieces.ended.notify_all();
     }
 
-    /// What comes of an error; the lane has given its memory back. Whether it goes on.
+    /// Ends everything with this error.
+    pub(crate) fn stop(mut self, error: Error) {
+        self.host = None;
+        let mut state = self.pieces.lock();
+        state.end();
+        state.stop(error);
+        self.pieces.ended.notify_all();
+    }
+
+    /// What comes of an error of the work; the lane has given its memory back. Whether it goes on.
     pub(crate) fn failed(mut self, error: Error) -> bool {
+        // Of the device's memory, or of the host's for staging: less may be enough.
+        if !error.is_out_of_memory() {
+            self.stop(error);
+            return false;
+        }
         let host = self.host.take();
         let pieces = self.pieces;
         let mut state = pieces.lock();
         state.end();
         pieces.ended.notify_all();
-        if !is_out_of_memory(&error) {
-            state.stop(error);
-            return false;
-        }
         let start = self.start;
         state.waiting.extend(host.map(|host| (start, host)));
         state
@@ -263,13 +307,6 @@ impl<H> Drop for InHand<'_, H> {
             self.pieces.ended.notify_all();
         }
     }
-}
-
-/// Whether less would have been enough: of the device's memory, or of the host's for staging.
-fn is_out_of_memory(error: &Error) -> bool {
-    use cuguard_driver::sys::CUresult;
-
-    error.code() == Some(CUresult::OUT_OF_MEMORY) || matches!(error, Error::OutOfHostMemory { .. })
 }
 
 #[cfg(test)]
@@ -336,6 +373,16 @@ mod tests {
         });
         assert_eq!(starts(&pieces), [(0, 4), (4, 4), (8, 4), (12, 4)]);
         assert_eq!(pieces.into_result().unwrap().halved, 1);
+    }
+
+    #[test]
+    fn want_of_memory_after_the_work_stops_everything_too() {
+        let pieces = Pieces::new(&[0_u8; 10][..], 4, 1);
+        let taken = pieces.take().unwrap();
+        assert!(taken.can_shrink());
+        taken.stop(FULL);
+        assert!(pieces.take().is_none());
+        assert_eq!(pieces.into_result().unwrap_err(), FULL);
     }
 
     #[test]

@@ -85,6 +85,11 @@ mod tests {
         budget.give_back(Kind::Device, 7);
         assert_eq!(budget.take(Kind::Device, u64::MAX), Err(3));
         assert_eq!(budget.limit(None).unwrap().held, 3);
+        assert_eq!(budget.left(), Some(7));
+        // What came in unasked may be more than there is.
+        budget.add(Kind::Device, 20);
+        assert_eq!(budget.left(), Some(0));
+        assert_eq!(Budget::new(None).left(), None);
         assert_eq!(Budget::new(None).take(Kind::Device, u64::MAX), Ok(()));
         assert_eq!(Budget::new(None).limit(None), None);
     }

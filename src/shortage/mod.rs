@@ -24,9 +24,7 @@ pub(crate) use budget::Budget;
 pub(crate) use callbacks::Callbacks;
 pub use callbacks::ReleaseCallback;
 pub(crate) use gather::context_refused;
-#[allow(unused_imports, reason = "chunked work is about to use it")]
-pub(crate) use ladder::guessing;
-pub(crate) use ladder::{Request, allocate};
+pub(crate) use ladder::{Request, allocate, guessing};
 pub(crate) use pools::{List, Listed};
 pub(crate) use probe::largest_block;
 pub use settings::Shortage;
