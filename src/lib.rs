@@ -140,8 +140,9 @@
 //! ```
 //!
 //! Before an allocation fails it climbs a ladder, and is tried again after each rung: callbacks of
-//! the program give back what they can, frees that wait for their streams are waited for, pools are
-//! trimmed. [`Shortage`] turns rungs off, and the report says what each of them brought.
+//! the program give back what they can, frees that wait for their streams are waited for, for some
+//! seconds at most, pools are trimmed. [`Shortage`] turns rungs off, and the report says what each
+//! of them brought.
 //!
 //! - [`Context::release_on_shortage`] registers a callback. It runs on the thread that allocates, in
 //!   the middle of the allocation. So it must not wait for a lock that the allocating code may hold:
@@ -184,12 +185,12 @@
 //! | out of memory … | what the report shows | what to do | example |
 //! |---|---|---|---|
 //! | "… but half the card is free" | `lie unused in … pages that small blocks keep`: memory comes in pages of 2 MiB, and one small block keeps a whole one. The lines that made these blocks follow | put small blocks that live long into one large buffer or a [`MemoryPool`] | `oom_fragmented` |
-//! | "… with no process running" | `another process holds … (pid …)` names one that was overlooked. `held by somebody who is not known here` is one that cannot be seen: in another container, or just ending | end it, or wait for it; `cuguard doctor` lists who is on the card and what no process explains | `oom_other_process` |
+//! | "… with no process running" | `another process holds … (pid …)` names one that was overlooked. `taken by contexts themselves, or by somebody not known here` is one that cannot be seen: in another container, or just ending | end it, or wait for it; `cuguard doctor` lists who is on the card and what no process explains | `oom_other_process` |
 //! | "… with batch size 1, after clearing the cache" | `memory pools have … that they do not use`, and `trim pools` brought little: blocks that are in use keep the pool's pieces | free these blocks, or take what lives long from a [`MemoryPool`] of its own | `oom_hoarded_pool` |
 //! | "… after some hours" | `the context's own data takes …, and grows`, with the line that grows and by how much since the [checkpoint](Context::checkpoint) | see why that line's memory is kept | `oom_leak` |
 //! | "… although it worked yesterday" | `other processes`, `other contexts` and `the rest` under `where the memory is`: what today is there beside the program | end what is not needed, or set a [`memory_limit`](ContextBuilder::memory_limit) for each of those that share the card | `oom_other_process` |
 //! | "… my model should fit" | `larger than the device`; or `lost because blocks take whole pages`: what was asked for and what that takes stand side by side | work in pieces with [`Chunked`]; make large blocks a multiple of 2 MiB | `oom_too_large`, `chunked` |
-//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them | leave [`Shortage::wait`] on, or synchronise the stream | |
+//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them | leave [`Shortage::wait`] on, and [long enough](Shortage::wait_at_most); or synchronise the stream | |
 //!
 //! An error that names two causes has `why:` for the larger and `and:` for the rest; the advice
 //! follows for each, and leaves out what is in force already.
