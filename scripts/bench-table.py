@@ -19,7 +19,7 @@ FIGURES = {
     "scaling": ["stacks_own_ns", "over_one_thread"],
     "memory": ["bytes_a_record"],
     "report": ["ms", "peak_mib", "kib"],
-    "shortage": ["ms", "first_ms", "text_ms"],
+    "shortage": ["ms", "first_ms", "text_ms", "cust_ms"],
 }
 
 

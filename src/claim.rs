@@ -85,6 +85,7 @@ impl Claim {
     }
 
     /// The same for a caller that knows the line itself.
+    #[inline]
     pub(crate) fn new_at(
         site: &'static Location<'static>,
         owner: Owner,
@@ -196,15 +197,21 @@ impl Claim {
         };
         self.done = true;
         let record = custody.registry.remove(self.key, self.bytes);
-        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
+        let home = self.home();
+        let stream = home.map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: this claim is the one owner and frees once. Its context is current, or that of
         // its stream. What guards let happen to the resource on other streams is ordered before its
         // home stream.
         let code = unsafe { raw::free(self.key, stream) };
-        if code.is_success() {
-            self.freed();
-        } else {
+        if !code.is_success() {
             self.file("drop", raw::function(self.key.kind), code, record);
+            return true;
+        }
+        if let Some(home) = home {
+            home.note_free();
+        }
+        if custody.budget.is_limited() {
+            custody.budget.give_back(self.key.kind, self.bytes);
         }
         true
     }
@@ -254,7 +261,10 @@ impl Claim {
     /// The driver has taken it.
     #[inline]
     fn freed(&self) {
-        self.custody().budget.give_back(self.key.kind, self.bytes);
+        let budget = &self.custody().budget;
+        if budget.is_limited() {
+            budget.give_back(self.key.kind, self.bytes);
+        }
         if let Some(home) = self.home() {
             home.note_free();
         }

@@ -1,8 +1,6 @@
 //! Out of memory: the verdict and its numbers. All of it on the simulated GPU, where causes can be
 //! staged at will; `tests/oom_real.rs` stages some on a real one.
 
-#[path = "support/json.rs"]
-mod json;
 #[path = "support/room.rs"]
 mod room;
 mod support;

@@ -180,6 +180,10 @@ fn another_process_holds_the_card() -> Result<()> {
     if !real("another_process_holds_the_card") {
         return Ok(());
     }
+    #[allow(
+        clippy::zombie_processes,
+        reason = "it is waited for; where the test panics, the end of its input ends it"
+    )]
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args(["another_process_holds_the_card", "--exact", "--nocapture"])
         .env(CHILD, "1")

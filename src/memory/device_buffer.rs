@@ -16,7 +16,7 @@ use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Kind};
 use crate::scope_end;
-use crate::shortage::{self, Request};
+use crate::shortage::{Failed, Request};
 use crate::stream::StreamCore;
 
 /// The bytes of so many `T`.
@@ -80,21 +80,44 @@ fn take(
         bytes,
         site: Location::caller(),
     };
-    shortage::allocate(custody, &request, || {
-        let _entered = custody.enter(operation)?;
-        request.take_budget(custody)?;
-        let mut address = 0;
-        // SAFETY: the variable can be written to, and the context is current.
-        let code = unsafe { api::cuMemAlloc_v2(&mut address, bytes) };
-        request.check(custody, "cuMemAlloc", code)?;
-        let entry = Entry {
-            bytes: bytes as u64,
-            type_name,
-            stream: 0,
-        };
-        let key = key(Kind::Device, address);
-        Ok(Claim::new_at(request.site, custody.into(), key, entry))
-    })
+    match ask(&request, custody, type_name) {
+        Ok(claim) => Ok(claim),
+        Err(failed) => failed.climb(custody, &request, &|| ask(&request, custody, type_name)),
+    }
+}
+
+/// Asks the driver once.
+#[inline]
+fn ask(
+    request: &Request,
+    custody: &Arc<Custody>,
+    type_name: &'static str,
+) -> Result<Claim, Failed> {
+    let _entered = custody.enter(request.operation)?;
+    if custody.budget.is_limited() {
+        custody.budget.take(Kind::Device, request.bytes as u64)?;
+    }
+    let mut address = 0;
+    // SAFETY: the variable can be written to, and the context is current.
+    let code = unsafe { api::cuMemAlloc_v2(&mut address, request.bytes) };
+    if !code.is_success() {
+        let what = (Kind::Device, request.bytes);
+        let operation = request.operation;
+        return Err(Failed::by_driver(
+            custody,
+            operation,
+            "cuMemAlloc",
+            code,
+            what,
+        ));
+    }
+    let entry = Entry {
+        bytes: request.bytes as u64,
+        type_name,
+        stream: 0,
+    };
+    let key = key(Kind::Device, address);
+    Ok(Claim::new_at(request.site, custody.into(), key, entry))
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {

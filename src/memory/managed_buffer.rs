@@ -15,7 +15,7 @@ use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::registry::{Entry, Kind};
-use crate::shortage::{self, Request};
+use crate::shortage::{Failed, Request};
 
 /// Values of type `T` in managed memory, which moves between host and device by itself.
 ///
@@ -64,7 +64,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             bytes,
             site: Location::caller(),
         };
-        let claim = shortage::allocate(custody, &request, || {
+        let ask = || -> Result<Claim, Failed> {
             let entered = custody.enter(operation)?;
             if bytes == 0 {
                 return Ok(Claim::nothing(custody.into(), Kind::Managed));
@@ -81,12 +81,15 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 let code = CUresult::NOT_SUPPORTED;
                 entered.check_bytes("concurrent managed access", code, bytes)?;
             }
-            request.take_budget(custody)?;
+            custody.budget.take(Kind::Managed, bytes as u64)?;
             let mut address = 0;
             // SAFETY: the variable can be written to, and the context is current.
             let code =
                 unsafe { api::cuMemAllocManaged(&mut address, bytes, flags::MEM_ATTACH_GLOBAL) };
-            request.check(custody, "cuMemAllocManaged", code)?;
+            if !code.is_success() {
+                let (function, what) = ("cuMemAllocManaged", (Kind::Managed, bytes));
+                return Err(Failed::by_driver(custody, operation, function, code, what));
+            }
             let entry = Entry {
                 bytes: bytes as u64,
                 type_name: std::any::type_name::<T>(),
@@ -94,7 +97,11 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             };
             let key = key(Kind::Managed, address);
             Ok(Claim::new_at(request.site, custody.into(), key, entry))
-        })?;
+        };
+        let claim = match ask() {
+            Ok(claim) => claim,
+            Err(failed) => failed.climb(custody, &request, &ask)?,
+        };
         Ok(Self {
             len,
             claim,

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::{DeviceBuffer, MemoryPool};
 use crate::registry::{Entry, Kind};
-use crate::shortage::{self, Request};
+use crate::shortage::{Failed, Request};
 use crate::stream::{Stream, StreamCore};
 
 /// Takes memory in the order of a stream, from a pool or from the device's own. One function for
@@ -31,47 +31,77 @@ fn take(
     if pool.is_some_and(|pool| !Arc::ptr_eq(pool.custody(), custody)) {
         return Err(Error::WrongContext { operation });
     }
-    let request = Request {
-        operation,
-        kind: Kind::StreamOrdered,
-        bytes,
-        site: Location::caller(),
-    };
-    shortage::allocate(custody, &request, || {
-        let Some(_inside) = custody.pass_in() else {
-            // Says why.
-            custody.enter(operation)?;
-            return Err(Error::ContextClosed { operation }.into());
-        };
-        if bytes == 0 {
-            return Ok(Claim::nothing(core.into(), Kind::StreamOrdered));
+    let site = Location::caller();
+    match ask(operation, site, pool, core, bytes, type_name) {
+        Ok(claim) => Ok(claim),
+        Err(failed) => {
+            let request = Request {
+                operation,
+                kind: Kind::StreamOrdered,
+                bytes,
+                site,
+            };
+            failed.climb(custody, &request, &|| {
+                ask(operation, site, pool, core, bytes, type_name)
+            })
         }
-        request.take_budget(custody)?;
-        let mut address = 0;
-        let (out, on) = (&mut address, core.handle());
-        // SAFETY: the variable can be written to; stream and pool are alive.
-        let (function, code) = unsafe {
-            match pool {
-                None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
-                Some(pool) => (
-                    "cuMemAllocFromPoolAsync",
-                    api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
-                ),
-            }
-        };
-        request.check(custody, function, code)?;
-        let owner = match pool {
-            None => Owner::from(core),
-            Some(pool) => Owner::Pool(Box::new((core.clone(), pool.core().clone()))),
-        };
-        let entry = Entry {
-            bytes: bytes as u64,
-            type_name,
-            stream: owner.stream(),
-        };
-        let key = key(Kind::StreamOrdered, address);
-        Ok(Claim::new_at(request.site, owner, key, entry))
-    })
+    }
+}
+
+/// Asks the driver once.
+#[inline(always)]
+fn ask(
+    operation: &'static str,
+    site: &'static Location<'static>,
+    pool: Option<&MemoryPool>,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<Claim, Failed> {
+    let custody = core.custody();
+    let Some(_inside) = custody.pass_in() else {
+        // Says why.
+        custody.enter(operation)?;
+        return Err(Error::ContextClosed { operation }.into());
+    };
+    if bytes == 0 {
+        return Ok(Claim::nothing(core.into(), Kind::StreamOrdered));
+    }
+    if custody.budget.is_limited() {
+        custody.budget.take(Kind::StreamOrdered, bytes as u64)?;
+    }
+    let mut address = 0;
+    let (out, on) = (&mut address, core.handle());
+    // SAFETY: the variable can be written to; stream and pool are alive.
+    let (function, code) = unsafe {
+        match pool {
+            None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
+            Some(pool) => (
+                "cuMemAllocFromPoolAsync",
+                api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
+            ),
+        }
+    };
+    if !code.is_success() {
+        return Err(Failed::by_driver(
+            custody,
+            operation,
+            function,
+            code,
+            (Kind::StreamOrdered, bytes),
+        ));
+    }
+    let owner = match pool {
+        None => Owner::from(core),
+        Some(pool) => Owner::Pool(Box::new((core.clone(), pool.core().clone()))),
+    };
+    let entry = Entry {
+        bytes: bytes as u64,
+        type_name,
+        stream: owner.stream(),
+    };
+    let key = key(Kind::StreamOrdered, address);
+    Ok(Claim::new_at(site, owner, key, entry))
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {

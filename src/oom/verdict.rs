@@ -3,7 +3,7 @@
 //! A cause is named with the bytes that would be free without it. What is wasted (held by others,
 //! kept by pools, lying in pages that small blocks keep, waiting to be freed) is named where it is
 //! at least a tenth of what is missing. The program's own data is what memory is for: it is a cause
-//! where the rest does not explain what is missing, where the rest is next to nothing, or where it is
+//! where the rest does not explain what is missing, where others hold next to nothing, or where it is
 //! seen to grow. A place whose blocks are the waste is not blamed for growing as well.
 
 use super::facts::{Holder, OutOfMemory, Processes};
@@ -105,6 +105,14 @@ impl Cause {
         }
     }
 
+    /// Whether it is not this context's doing.
+    const fn is_elsewhere(&self) -> bool {
+        matches!(
+            self,
+            Self::OtherProcesses { .. } | Self::OtherContexts { .. }
+        )
+    }
+
     /// The word for it in data such as JSON: one word that never changes.
     ///
     /// ```
@@ -157,8 +165,13 @@ impl OutOfMemory {
         let wasted = sum(causes.iter().map(Cause::bytes));
         let own = self.own_bytes();
         let growing = self.growing(&causes);
-        let next_to_nothing = wasted < total / 20 && wasted < own / 10;
-        if own != 0 && (wasted < missing || next_to_nothing || growing) {
+        // Somebody else who holds a little, where all the rest is this context's.
+        let elsewhere = causes.iter().filter(|cause| cause.is_elsewhere());
+        let elsewhere = sum(elsewhere.map(Cause::bytes));
+        let is_little = elsewhere < total / 20 && elsewhere < own / 10;
+        let is_wasted_here = wasted.saturating_sub(elsewhere) >= missing;
+        let explained = wasted >= missing && (is_wasted_here || !is_little);
+        if own != 0 && (growing || !explained) {
             causes.push(Cause::OwnData {
                 bytes: own,
                 grows: growing,

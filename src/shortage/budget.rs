@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::ladder::Refused;
 use crate::oom::Limit;
 use crate::registry::Kind;
 
@@ -23,20 +24,28 @@ impl Budget {
         }
     }
 
-    fn counts(&self, kind: Kind) -> bool {
-        let on_device = matches!(kind, Kind::Device | Kind::StreamOrdered | Kind::Managed);
-        self.limit != NONE && on_device
+    /// Whether anything is counted: the one question on the way of every allocation and every free.
+    #[inline(always)]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit != NONE
     }
 
-    /// Takes so much of the budget, before the driver is asked. Says what is held where that is too
-    /// much.
-    #[inline]
-    pub(crate) fn take(&self, kind: Kind, bytes: u64) -> Result<(), u64> {
+    fn counts(&self, kind: Kind) -> bool {
+        let on_device = matches!(kind, Kind::Device | Kind::StreamOrdered | Kind::Managed);
+        self.is_limited() && on_device
+    }
+
+    /// Takes so much of the budget, before the driver is asked.
+    #[cold]
+    pub(crate) fn take(&self, kind: Kind, bytes: u64) -> Result<(), Refused> {
         if !self.counts(kind) {
             return Ok(());
         }
         let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
-        self.held.fetch_update(Relaxed, Relaxed, take).map(drop)
+        match self.held.fetch_update(Relaxed, Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(held) => Err(Refused::Limit { held }),
+        }
     }
 
     /// Counts what came in without being asked for.
@@ -47,7 +56,7 @@ impl Budget {
     }
 
     /// Gives so much back, when the driver has freed it, or did not give it.
-    #[inline]
+    #[cold]
     pub(crate) fn give_back(&self, kind: Kind, bytes: u64) {
         if self.counts(kind) {
             self.held.fetch_sub(bytes, Relaxed);
@@ -72,25 +81,31 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use super::Budget;
+    use super::{Budget, Refused};
     use crate::registry::Kind;
 
     #[test]
     fn a_budget_is_kept_to_the_byte() {
         let budget = Budget::new(Some(10));
-        assert_eq!(budget.take(Kind::Device, 7), Ok(()));
-        assert_eq!(budget.take(Kind::Managed, 4), Err(7));
-        assert_eq!(budget.take(Kind::Pinned, 4), Ok(()));
-        assert_eq!(budget.take(Kind::StreamOrdered, 3), Ok(()));
+        assert!(budget.take(Kind::Device, 7).is_ok());
+        assert!(matches!(
+            budget.take(Kind::Managed, 4),
+            Err(Refused::Limit { held: 7 })
+        ));
+        assert!(budget.take(Kind::Pinned, 4).is_ok());
+        assert!(budget.take(Kind::StreamOrdered, 3).is_ok());
         budget.give_back(Kind::Device, 7);
-        assert_eq!(budget.take(Kind::Device, u64::MAX), Err(3));
+        assert!(matches!(
+            budget.take(Kind::Device, u64::MAX),
+            Err(Refused::Limit { held: 3 })
+        ));
         assert_eq!(budget.limit(None).unwrap().held, 3);
         assert_eq!(budget.left(), Some(7));
         // What came in unasked may be more than there is.
         budget.add(Kind::Device, 20);
         assert_eq!(budget.left(), Some(0));
         assert_eq!(Budget::new(None).left(), None);
-        assert_eq!(Budget::new(None).take(Kind::Device, u64::MAX), Ok(()));
+        assert!(Budget::new(None).take(Kind::Device, u64::MAX).is_ok());
         assert_eq!(Budget::new(None).limit(None), None);
     }
 }

@@ -21,34 +21,6 @@ pub(crate) struct Request {
     pub(crate) site: &'static Location<'static>,
 }
 
-impl Request {
-    /// Takes it from the budget of the context, before the driver is asked.
-    #[inline]
-    pub(crate) fn take_budget(&self, custody: &Custody) -> Result<(), Failed> {
-        let taken = custody.budget.take(self.kind, self.bytes as u64);
-        taken.map_err(|held| Failed::Short(Refused::Limit { held }))
-    }
-
-    /// Turns what the driver answered into a result.
-    #[inline]
-    pub(crate) fn check(
-        &self,
-        custody: &Custody,
-        function: &'static str,
-        code: CUresult,
-    ) -> Result<(), Failed> {
-        if code.is_success() {
-            return Ok(());
-        }
-        custody.budget.give_back(self.kind, self.bytes as u64);
-        if code == CUresult::OUT_OF_MEMORY {
-            return Err(Failed::Short(Refused::Memory { function, code }));
-        }
-        let bytes = Some(self.bytes as u64);
-        Ok(custody.check(self.operation, function, code, bytes)?)
-    }
-}
-
 /// Who says that there is not enough.
 #[derive(Clone, Copy)]
 pub(crate) enum Refused {
@@ -69,24 +41,55 @@ pub(crate) enum Failed {
     Other(Error),
 }
 
+impl From<Refused> for Failed {
+    fn from(refused: Refused) -> Self {
+        Self::Short(refused)
+    }
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-/// Takes memory by `attempt`, which asks the driver once. It enters the gate of the context and has
-/// left it when it returns.
-#[inline]
-pub(crate) fn allocate(
-    custody: &Arc<Custody>,
-    request: &Request,
-    ask: impl Fn() -> Result<Claim, Failed>,
-) -> Result<Claim> {
-    match ask() {
-        Ok(claim) => Ok(claim),
-        Err(Failed::Other(error)) => Err(error),
-        Err(Failed::Short(refused)) => climb(custody, request, refused, &ask),
+impl Failed {
+    /// The driver said no to so many bytes, which were taken from the budget.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn by_driver(
+        custody: &Custody,
+        operation: &'static str,
+        function: &'static str,
+        code: CUresult,
+        (kind, bytes): (Kind, usize),
+    ) -> Self {
+        custody.budget.give_back(kind, bytes as u64);
+        if code == CUresult::OUT_OF_MEMORY {
+            return Self::Short(Refused::Memory { function, code });
+        }
+        match custody.check(operation, function, code, Some(bytes as u64)) {
+            Err(error) => Self::Other(error),
+            Ok(()) => unreachable!("the code is an error"),
+        }
+    }
+
+    /// What becomes of an attempt that did not succeed. For want of memory, the ladder is climbed:
+    /// `ask` is another attempt, which asks the driver once; it enters the gate of the context and has
+    /// left it when it returns. (The first attempt is made by the caller, where all of it is in one
+    /// place: it is on the way of every allocation.)
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn climb(
+        self,
+        custody: &Arc<Custody>,
+        request: &Request,
+        ask: &dyn Fn() -> Result<Claim, Failed>,
+    ) -> Result<Claim> {
+        match self {
+            Self::Other(error) => Err(error),
+            Self::Short(refused) => climb(custody, request, refused, ask),
+        }
     }
 }
 
@@ -123,7 +126,6 @@ impl Drop for Climbing {
     }
 }
 
-#[cold]
 fn climb(
     custody: &Arc<Custody>,
     request: &Request,

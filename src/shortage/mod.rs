@@ -24,7 +24,7 @@ pub(crate) use budget::Budget;
 pub(crate) use callbacks::Callbacks;
 pub use callbacks::ReleaseCallback;
 pub(crate) use gather::context_refused;
-pub(crate) use ladder::{Request, allocate, guessing};
+pub(crate) use ladder::{Failed, Request, guessing};
 pub(crate) use pools::{List, Listed};
 pub(crate) use probe::largest_block;
 pub use settings::Shortage;

@@ -23,8 +23,8 @@ pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Resul
         if !code.is_success() {
             return Ok(false);
         }
-        // SAFETY: it was given out just now, and nobody else knows of it.
         let key = key(Kind::Device, address);
+        // SAFETY: it was given out just now, and nobody else knows of it.
         let code = unsafe { raw::free(key, CUstream::NULL) };
         let function = raw::function(Kind::Device);
         if !code.is_success() {

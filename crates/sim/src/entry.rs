@@ -20,7 +20,7 @@ use cuguard_sys::*;
 
 use crate::lock::lock;
 use crate::machine::{self, Answer};
-use crate::{api, current, fault};
+use crate::{api, current, engine, fault};
 
 macro_rules! functions {
     ($($name:ident)*) => {
@@ -97,6 +97,20 @@ impl Function {
         )
     }
 
+    /// Its success says that work is done.
+    fn tells_of_work(self) -> bool {
+        let waits = matches!(
+            self,
+            Self::cuCtxSynchronize
+                | Self::cuStreamSynchronize
+                | Self::cuStreamQuery
+                | Self::cuEventSynchronize
+                | Self::cuEventQuery
+        );
+        let name = NAMES[self as usize];
+        waits || name.starts_with("cuMemcpy") || name.starts_with("cuMemset")
+    }
+
     fn makes_context(self) -> bool {
         matches!(self, Self::cuDevicePrimaryCtxRetain | Self::cuCtxCreate_v2)
     }
@@ -137,6 +151,8 @@ impl Function {
 /// What every call goes through.
 fn call(function: Function, body: impl FnOnce() -> Answer) -> CUresult {
     match admit(function).and_then(|()| body()) {
+        // It was let in, and meanwhile the device stopped.
+        Ok(()) if function.tells_of_work() => engine::stopped(),
         Ok(()) => CUresult::SUCCESS,
         Err(code) => code,
     }

@@ -220,7 +220,7 @@ fn check(mut matches: impl FnMut(&mut ArmedTrigger) -> bool) -> Result<(), CUres
     fault.fired.fetch_add(1, Ordering::Relaxed);
     let answer = fault.answer;
     if fault.sticky && matches!(fault.trigger, ArmedTrigger::Call(_)) {
-        engine::stop();
+        engine::stop(answer);
     }
     if !fault.sticky {
         armed.remove(index);

@@ -326,7 +326,7 @@ impl Machine {
 pub fn corrupt(code: CUresult) {
     if !code.is_success() {
         CORRUPTED.store(code.0, Ordering::Release);
-        engine::stop();
+        engine::stop(code);
     }
 }
 
