@@ -87,11 +87,10 @@ fn destroy_twice(c: &Case) {
     primary(c);
     let dead = create(c);
     c.ok("destroy", cuCtxDestroy_v2(dead));
-    c.expect(
-        "destroy again",
-        cuCtxDestroy_v2(dead),
-        Code::CONTEXT_IS_DESTROYED,
-    );
+    // A card mostly answered the first, and once the second: what its memory holds by then decides.
+    let again = cuCtxDestroy_v2(dead);
+    let refused = matches!(again, Code::CONTEXT_IS_DESTROYED | Code::INVALID_CONTEXT);
+    c.same("destroy again is refused", refused, true);
 }
 
 /// A destroyed context has no version.
