@@ -363,3 +363,43 @@ fn streams_and_pools_come_and_go_while_memory_runs_out() -> Result<()> {
     turn.all_came_back();
     Ok(())
 }
+
+/// A stream that always gets more to do is waited for only until it has done what it had.
+#[test]
+fn a_stream_that_is_never_idle_is_not_waited_for_without_need() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_stream_that_is_never_idle_is_not_waited_for_without_need") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let buffer = take_on(&stream, 3 * GIB)?;
+    stream.synchronize()?;
+    let first = Gate::on(&context, &stream);
+    drop(buffer);
+    let opener = first.open_later();
+    // More comes while the free is being waited for.
+    let (marked, second) = (Barrier::new(2), Mutex::new(None));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            marked.wait();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            *second.lock().unwrap() = Some(Gate::on(&context, &stream));
+        });
+        marked.wait();
+        let granted = take(&context, 2 * GIB);
+        let more = second.lock().unwrap().take();
+        if let Some(more) = &more {
+            assert!(!more.is_open());
+            more.open();
+        }
+        granted.map(drop)
+    })?;
+    opener.join().expect("no panic");
+    if let Some(more) = second.lock().unwrap().as_ref() {
+        more.open();
+    }
+    drop((stream, context));
+    turn.all_came_back();
+    Ok(())
+}

@@ -128,6 +128,19 @@ fn managed_memory_is_somebodys() {
     assert!(!names(&why).contains(&"larger_than_device"));
 }
 
+/// Managed memory that lies on the host hides nobody, and a few own bytes explain nothing.
+#[test]
+fn what_is_elsewhere_or_tiny_hides_nobody() {
+    let mut why = card(10 * GIB, 50 * GIB);
+    why.held.push(Held::new(Kind::Managed, 1, 200 * GIB));
+    why.processes = Processes::Known(vec![ProcessUse::new(3, 120 * GIB)]);
+    assert_eq!(names(&why), ["other_processes"]);
+
+    let mut why = card(140 * GIB - 523 * MIB, 140 * GIB - MIB);
+    own(&mut why, 2 * MIB);
+    assert_eq!(names(&why), ["unexplained"]);
+}
+
 /// A context on a card that others have filled, and one on a card that they have not.
 #[test]
 fn a_context_is_refused_by_somebody_large() {

@@ -171,7 +171,7 @@ impl OutOfMemory {
         let is_little = elsewhere < total / 20 && elsewhere < own / 10;
         let is_wasted_here = wasted.saturating_sub(elsewhere) >= missing;
         let explained = wasted >= missing && (is_wasted_here || !is_little);
-        if own != 0 && (growing || !explained) {
+        if own != 0 && (growing || (!explained && is_large(own))) {
             causes.push(Cause::OwnData {
                 bytes: own,
                 grows: growing,
@@ -262,7 +262,7 @@ impl OutOfMemory {
         match (self.total, self.free) {
             (Some(total), Some(free)) => {
                 let used = total.saturating_sub(free);
-                told.min(used.saturating_sub(self.known_here()))
+                told.min(used.saturating_sub(self.surely_here()))
             }
             (Some(total), None) => told.min(total),
             _ => told,
@@ -274,31 +274,33 @@ impl OutOfMemory {
         let (Some(total), Some(free)) = (self.total, self.free) else {
             return 0;
         };
-        let mut here = self.known_here();
+        let mut here = self.surely_here();
         if let Processes::Known(list) = &self.processes
             && let Some(own) = list.iter().find(|process| process.own)
         {
             // Its contexts and libraries too.
             here = here.max(own.bytes.unwrap_or(0));
         }
-        let known = here.saturating_add(self.other_bytes());
+        let managed = self.held_of(Kind::Managed);
+        let known = sum([here, self.other_bytes(), managed]);
         total.saturating_sub(free).saturating_sub(known)
     }
 
-    /// What guards and pools of this process have taken from the device; of managed memory as much as
-    /// may lie there.
-    pub(super) fn known_here(&self) -> u64 {
-        let of = |kind| {
-            let held = self.held.iter().filter(move |held| held.kind == kind);
-            sum(held.map(|held| held.amount.bytes))
+    fn held_of(&self, kind: Kind) -> u64 {
+        let held = self.held.iter().filter(|held| held.kind == kind);
+        sum(held.map(|held| held.amount.bytes))
+    }
+
+    /// What guards and pools of this process have taken from the device. Managed memory may lie on the
+    /// host.
+    fn surely_here(&self) -> u64 {
+        let plain = match self.pages {
+            Some(pages) => pages.taken(),
+            None => self.held_of(Kind::Device),
         };
-        let plain = self
-            .pages
-            .map_or_else(|| of(Kind::Device), |pages| pages.taken());
         let contexts = self.contexts.iter();
         sum([
             plain,
-            of(Kind::Managed),
             sum(self.pools.iter().map(|pool| pool.reserved)),
             sum(contexts.map(|context| context.bytes.saturating_sub(context.pooled))),
         ])

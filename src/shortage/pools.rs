@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cuguard_driver::api;
-use cuguard_driver::sys::{CUmemoryPool, CUresult, CUstream, pool_attribute};
+use cuguard_driver::sys::{CUevent, CUmemoryPool, CUresult, CUstream, flags, pool_attribute};
 
 use crate::custody::Custody;
 use crate::exit;
 use crate::oom::PoolUse;
-use crate::registry::Key;
+use crate::raw;
+use crate::registry::{Key, Kind};
 
 /// The streams, or the pools, of a context that are there, by the order in which they were made.
 /// Nothing is destroyed while the list is locked, so what is in it can be used.
@@ -23,8 +24,9 @@ pub(crate) struct List(Mutex<Entries>);
 struct Entries {
     next: u64,
     all: BTreeMap<u64, (Key, Arc<AtomicBool>)>,
-    /// A stream went that had frees to do: they come without anybody being able to ask for them.
-    lost_frees: bool,
+    /// When the last stream went that had frees to do: they come without anybody being able to ask for
+    /// them.
+    lost: Option<Instant>,
 }
 
 impl List {
@@ -83,88 +85,146 @@ impl Drop for Listed {
         }
         let mut entries = (self.list)(&self.custody).lock();
         entries.all.remove(&self.number);
-        entries.lost_frees |= self.has_frees.load(Relaxed);
+        if self.has_frees.load(Relaxed) {
+            entries.lost = Some(Instant::now());
+        }
     }
 }
 
 const OPERATION: &str = "out of memory";
 
-/// How many streams of the device's contexts have frees to do. Pools are the device's, so what waits
-/// in another context matters as well.
-pub(super) fn busy_streams(device: u32) -> u64 {
-    let on_device = exit::open();
-    let on_device = on_device.iter().filter(|custody| custody.device == device);
-    on_device.map(|custody| busy_in(custody)).sum()
+/// The contexts of a device. Pools are the device's, so what waits in another context matters as well.
+fn contexts_on(device: u32) -> Vec<Arc<Custody>> {
+    let mut contexts = exit::open();
+    contexts.retain(|custody| custody.device == device);
+    contexts
 }
 
-fn busy_in(custody: &Custody) -> u64 {
+/// Calls `each` for the streams of a context that have frees to do.
+fn for_each_busy(custody: &Custody, mut each: impl FnMut(CUstream)) {
     let Ok(_entered) = custody.enter(OPERATION) else {
-        return 0;
+        return;
     };
     let entries = custody.streams.lock();
-    let busy = entries.all.values().filter(|(key, has_frees)| {
+    for (key, has_frees) in entries.all.values() {
+        // Cleared before it is asked: a free that comes in between sets it again.
+        if !has_frees.swap(false, Relaxed) {
+            continue;
+        }
         let stream = CUstream(key.address as usize);
         // SAFETY: the stream is on the list, so it is alive.
-        let code = || unsafe { api::cuStreamQuery(stream) };
-        if !has_frees.load(Relaxed) {
-            return false;
-        }
-        // Cleared before it is asked: a free that comes in between sets it again.
-        has_frees.store(false, Relaxed);
-        let busy = code() == CUresult::NOT_READY;
-        if busy {
+        let code = unsafe { api::cuStreamQuery(stream) };
+        if !code.is_success() {
             has_frees.store(true, Relaxed);
         }
-        busy
-    });
-    busy.count() as u64
-}
-
-/// Frees may be under way of which nobody can ask, as their stream is gone.
-fn has_lost_frees(device: u32) -> bool {
-    let mut lost = false;
-    for custody in exit::open() {
-        if custody.device == device {
-            lost |= std::mem::take(&mut custody.streams.lock().lost_frees);
+        if code == CUresult::NOT_READY {
+            each(stream);
         }
     }
-    lost
+}
+
+/// How many streams of the device's contexts have frees to do.
+pub(super) fn busy_streams(device: u32) -> u64 {
+    let mut busy = 0;
+    for custody in contexts_on(device) {
+        for_each_busy(&custody, |_| busy += 1);
+    }
+    busy
+}
+
+/// A mark in a stream: all that the stream was given before is done when the device gets there.
+struct Mark {
+    custody: Arc<Custody>,
+    event: CUevent,
+}
+
+impl Mark {
+    /// The stream is alive, and its context current.
+    fn new(custody: &Arc<Custody>, stream: CUstream) -> Option<Self> {
+        let mut event = CUevent::NULL;
+        // SAFETY: the variable can be written to, and the context is current.
+        let made = unsafe { api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING) };
+        let mark = made.is_success().then(|| Self {
+            custody: custody.clone(),
+            event,
+        })?;
+        // SAFETY: both are alive, and of one context.
+        let recorded = unsafe { api::cuEventRecord(event, stream) };
+        recorded.is_success().then_some(mark)
+    }
+
+    fn is_done(&self) -> bool {
+        match self.custody.enter(OPERATION) {
+            Ok(_entered) => {
+                // SAFETY: the event is alive: its context is, and teardown waits for who is inside.
+                let code = unsafe { api::cuEventQuery(self.event) };
+                code != CUresult::NOT_READY
+            }
+            Err(_) => true,
+        }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // A context that is closed has taken its events with it.
+        if let Ok(_entered) = self.custody.enter(OPERATION) {
+            let key = Key::new(Kind::Event, self.event.0 as u64);
+            // What is refused costs a few bytes of the host. SAFETY: nobody else knows of it.
+            let _ = unsafe { raw::free(key, CUstream::NULL) };
+        }
+    }
+}
+
+/// When a stream went that had frees to do, if that was a moment ago: nobody can ask for those.
+fn lost_frees(device: u32) -> Option<Instant> {
+    let contexts = contexts_on(device);
+    let lost = contexts
+        .iter()
+        .filter_map(|custody| custody.streams.lock().lost);
+    lost.filter(|lost| lost.elapsed() < LOST).max()
 }
 
 /// How long frees are waited for whose stream is gone.
 const LOST: Duration = Duration::from_millis(500);
 
-/// Waits for frees that are under way, for so long at most. `None` where there are none that could
-/// bring anything; else how many streams are still busy.
+/// Waits for the frees that streams have to do now, for so long at most. `None` where there are none
+/// that could bring anything; else how many streams have not got there.
 pub(super) fn wait_for_frees(custody: &Custody, most: Duration) -> Option<u64> {
+    let contexts = contexts_on(custody.device);
     let unused = || -> u64 {
-        let pools = pools(custody);
-        pools
-            .iter()
-            .fold(0, |sum, pool| sum.saturating_add(pool.unused()))
+        let pools = contexts.iter().flat_map(|custody| pools(custody));
+        pools.fold(0, |sum, pool| sum.saturating_add(pool.unused()))
     };
     let before = unused();
     if before == 0 {
         return None;
     }
-    let lost = has_lost_frees(custody.device);
-    let mut busy = busy_streams(custody.device);
-    if busy == 0 && !lost {
+    let lost = lost_frees(custody.device);
+    let mut marks = Vec::new();
+    let mut unmarked = 0;
+    for custody in &contexts {
+        for_each_busy(custody, |stream| match Mark::new(custody, stream) {
+            Some(mark) => marks.push(mark),
+            None => unmarked += 1,
+        });
+    }
+    if marks.is_empty() && lost.is_none() {
         return None;
     }
     let begin = Instant::now();
     let mut pause = Duration::from_micros(20);
     // Nobody is kept from making and destroying streams meanwhile.
     while begin.elapsed() < most && !exit::is_exiting() && !custody.is_closed() {
-        let still_lost = lost && begin.elapsed() < LOST && unused() >= before;
-        if busy == 0 && !still_lost {
+        marks.retain(|mark| !mark.is_done());
+        let is_lost = lost.is_some_and(|lost| lost.elapsed() < LOST) && unused() >= before;
+        if marks.is_empty() && !is_lost {
             break;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));
-        busy = busy_streams(custody.device);
     }
-    Some(busy)
+    Some(marks.len() as u64 + unmarked)
 }
 
 /// Calls `each` for the device's own pool and those of the context, while they are there.

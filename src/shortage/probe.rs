@@ -35,7 +35,7 @@ pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Resul
         entered.check(function, code).map(|()| true)
     };
     // Where pools have unused memory the driver takes it from them, so it may be more than is free.
-    let (mut had, mut refused) = (0, total as u64 / PAGE + 1);
+    let (mut had, mut refused) = (0, total.max(free) as u64 / PAGE + 1);
     let near = free as u64 / PAGE;
     if near > 0 && !try_it(near)? {
         refused = near;
