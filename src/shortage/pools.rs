@@ -13,7 +13,7 @@ use crate::custody::Custody;
 use crate::exit;
 use crate::oom::PoolUse;
 use crate::raw;
-use crate::registry::{Key, Kind};
+use crate::registry::{FailedFree, Key, Kind};
 
 /// The streams, or the pools, of a context that are there, by the order in which they were made.
 /// Nothing is destroyed while the list is locked, so what is in it can be used.
@@ -167,11 +167,23 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // A context that is closed has taken its events with it.
-        if let Ok(_entered) = self.custody.enter(OPERATION) {
-            let key = Key::new(Kind::Event, self.event.0 as u64);
-            // What is refused costs a few bytes of the host. SAFETY: nobody else knows of it.
-            let _ = unsafe { raw::free(key, CUstream::NULL) };
+        let key = Key::new(Kind::Event, self.event.0 as u64);
+        let (function, code) = match self.custody.enter(OPERATION) {
+            Ok(_entered) => {
+                // SAFETY: nobody else knows of it, and its context is current.
+                let code = unsafe { raw::free(key, CUstream::NULL) };
+                (raw::function(Kind::Event), code)
+            }
+            Err(error) => match error.code() {
+                Some(code) => ("cuCtxPushCurrent", code),
+                // A context that is closed takes its events with it; at the end nobody is asked.
+                None => return,
+            },
+        };
+        if !code.is_success() {
+            let name = code.to_string();
+            let failed = FailedFree::new(key, 0, None, function, code.0, name);
+            self.custody.registry.file_failed_free(failed);
         }
     }
 }
