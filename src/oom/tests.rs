@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::registry::{Group, Kind, Level};
-use crate::report::json_reader::read;
+use crate::report::json_reader::{member_names, read};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -197,18 +197,6 @@ fn extreme_numbers() {
 /// Every member of the JSON is in the document that describes them.
 #[test]
 fn the_document_names_every_member() {
-    use crate::report::json_reader::Value;
-
-    fn names(value: &Value, found: &mut Vec<String>) {
-        match value {
-            Value::Object(members) => members.iter().for_each(|(name, value)| {
-                found.push(name.clone());
-                names(value, found);
-            }),
-            Value::Array(items) => items.iter().for_each(|item| names(item, found)),
-            _ => {}
-        }
-    }
     let mut why = card(0, 100 * GIB);
     own(&mut why, 50 * GIB);
     why.pages = Some(PageUse::new((0, 0), (GIB, 1 << 14)));
@@ -227,7 +215,7 @@ fn the_document_names_every_member() {
     let mut found = Vec::new();
     for busy in [0, 1] {
         why.busy_streams = busy;
-        names(&read(&why.to_json()).expect("it is JSON"), &mut found);
+        found.extend(member_names(&read(&why.to_json()).expect("it is JSON")));
     }
     assert!(found.len() > 60);
     for name in found {

@@ -175,7 +175,7 @@ mod tests {
     use crate::registry::{
         About, Amount, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
     };
-    use crate::report::json_reader::{Value, read};
+    use crate::report::json_reader::{Value, member_names, read};
     use crate::report::prepare::Prepared;
     use crate::report::suppress::Suppressions;
 
@@ -267,16 +267,6 @@ mod tests {
     /// Every member is in the document that describes them.
     #[test]
     fn the_document_names_every_member() {
-        fn names(value: &Value, found: &mut Vec<String>) {
-            match value {
-                Value::Object(members) => members.iter().for_each(|(name, value)| {
-                    found.push(name.clone());
-                    names(value, found);
-                }),
-                Value::Array(items) => items.iter().for_each(|item| names(item, found)),
-                _ => {}
-            }
-        }
         let document = include_str!("../../docs/leak-report-schema.md");
         let registry = Registry::new(Level::Stacks, 32);
         let key = Key {
@@ -294,11 +284,8 @@ mod tests {
                 stream: 0,
             },
         );
-        let mut found = Vec::new();
-        names(
-            &read(&registry.snapshot(About::default()).to_json()).unwrap(),
-            &mut found,
-        );
+        let json = registry.snapshot(About::default()).to_json();
+        let found = member_names(&read(&json).unwrap());
         assert!(found.len() > 30);
         for name in found {
             assert!(

@@ -193,3 +193,20 @@ fn the_reader_is_strict() {
         assert!(read(wrong).is_err(), "{wrong}");
     }
 }
+
+/// The names of all members, at every depth.
+pub(crate) fn member_names(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut inside = vec![value];
+    while let Some(value) = inside.pop() {
+        match value {
+            Value::Object(members) => members.iter().for_each(|(name, value)| {
+                found.push(name.clone());
+                inside.push(value);
+            }),
+            Value::Array(items) => inside.extend(items),
+            _ => {}
+        }
+    }
+    found
+}

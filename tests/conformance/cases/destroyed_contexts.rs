@@ -87,7 +87,7 @@ fn destroy_twice(c: &Case) {
     primary(c);
     let dead = create(c);
     c.ok("destroy", cuCtxDestroy_v2(dead));
-    // A card mostly answered the first, and once the second: what its memory holds by then decides.
+    // A card answered the first in all runs but one, and the second in that one. Why is not known.
     let again = cuCtxDestroy_v2(dead);
     let refused = matches!(again, Code::CONTEXT_IS_DESTROYED | Code::INVALID_CONTEXT);
     c.same("destroy again is refused", refused, true);
