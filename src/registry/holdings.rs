@@ -10,16 +10,12 @@ use super::collect::{Common, by_identity, larger_first, to_group};
 use super::counters::Amount;
 use super::kind::Kind;
 use super::names::BuildMix;
-use super::record::{Key, Record};
+use super::record::{Key, Record, nanoseconds};
 use super::snapshot::Group;
 
 /// The driver gives device memory out in pages of this size. Blocks below it share pages, blocks
 /// from it on have whole pages of their own.
 pub(crate) const PAGE: u64 = 2 << 20;
-
-/// Pages within this span of addresses are counted in an array, others in a table: 4 TiB, more than
-/// any device has.
-const SPAN: u64 = 1 << 21;
 
 /// How many places get a name. With so many places nobody looks at the smallest.
 const NAMED: usize = 512;
@@ -70,8 +66,10 @@ pub(crate) struct Pages {
 struct Pile {
     amount: Amount,
     quarters: [u64; 4],
-    first: Duration,
-    last: Duration,
+    /// When the first and the last of it were made, in nanoseconds.
+    first: u64,
+    last: u64,
+    small_pages: u64,
 }
 
 /// Adds records up, one at a time.
@@ -82,36 +80,64 @@ pub(super) struct Adder {
     /// The pile of the record before.
     last: Option<usize>,
     now: Duration,
-    /// When the second, third and fourth quarter of the context's life began.
-    quarters: [Duration; 3],
+    /// When the second, third and fourth quarter of the context's life began, in nanoseconds.
+    quarters: [u64; 3],
     pages: Pages,
     escaped: [Amount; Kind::COUNT],
-    /// Where small blocks are, and of which pile.
-    small: Vec<(u64, u32)>,
+    small: SmallPages,
+}
+
+/// Whose small blocks are in which page: a bit for each pile; those after the 63rd share the last.
+#[derive(Default)]
+struct SmallPages {
+    runs: Vec<[u64; RUN]>,
+    /// Which run the pages are in that have this number when divided by [`RUN`].
+    places: HashMap<u64, usize, BuildMix>,
+    /// The run of the block before.
+    last: Option<(u64, usize)>,
+}
+
+/// So many pages, one after the other, are looked up at once: 1 GiB of addresses.
+const RUN: usize = 512;
+
+impl SmallPages {
+    fn piles_in(&mut self, page: u64) -> &mut u64 {
+        let (number, within) = (page / RUN as u64, page as usize % RUN);
+        let run = match self.last {
+            Some((last, run)) if last == number => run,
+            _ => *self.places.entry(number).or_insert_with(|| {
+                self.runs.push([0; RUN]);
+                self.runs.len() - 1
+            }),
+        };
+        self.last = Some((number, run));
+        &mut self.runs[run][within]
+    }
 }
 
 impl Adder {
-    /// `start` is when the context was made; there are about so many records.
-    pub(super) fn new(start: Duration, now: Duration, records: usize) -> Self {
+    /// `start` is when the context was made.
+    pub(super) fn new(start: Duration, now: Duration) -> Self {
+        let begin = |quarter| start + now.saturating_sub(start) * quarter / 4;
         Self {
             piles: Vec::new(),
             places: HashMap::default(),
             last: None,
             now,
-            quarters: [1, 2, 3].map(|quarter| start + now.saturating_sub(start) * quarter / 4),
+            quarters: [1, 2, 3].map(|quarter| nanoseconds(begin(quarter))),
             pages: Pages::default(),
             escaped: Default::default(),
-            small: Vec::with_capacity(records),
+            small: SmallPages::default(),
         }
     }
 
-    fn quarter(&self, born: Duration) -> usize {
+    fn quarter(&self, born: u64) -> usize {
         let begun = self.quarters.iter().filter(|begin| **begin < born);
         begun.count()
     }
 
     /// Which pile a group is. Most records follow one of their own group.
-    fn pile_of(&mut self, common: Common, born: Duration) -> usize {
+    fn pile_of(&mut self, common: Common, born: u64) -> usize {
         if let Some(last) = self.last
             && self.piles[last].0 == common
         {
@@ -125,6 +151,7 @@ impl Adder {
                 quarters: [0; 4],
                 first: born,
                 last: born,
+                small_pages: 0,
             };
             self.piles.push((common, pile));
         }
@@ -133,7 +160,7 @@ impl Adder {
     }
 
     pub(super) fn add(&mut self, key: Key, record: Record) {
-        let (bytes, born) = (record.bytes(), record.born());
+        let (bytes, born) = (record.bytes(), record.born_nanoseconds());
         if record.is_escaped() {
             self.escaped[key.kind.index()] += Amount::new(1, bytes);
             return;
@@ -154,13 +181,25 @@ impl Adder {
             self.pages.large_pages += bytes.div_ceil(PAGE);
         } else {
             self.pages.small_bytes += bytes;
-            self.small.push((key.address / PAGE, index as u32));
             // A small block may lie across the end of a page.
             let last = (key.address + bytes.max(1) - 1) / PAGE;
-            if last != key.address / PAGE {
-                self.small.push((last, index as u32));
+            for page in key.address / PAGE..=last {
+                self.meet(page, index);
             }
         }
+    }
+
+    /// A pile has a small block in a page. A page with blocks of several piles counts for each.
+    fn meet(&mut self, page: u64, pile: usize) {
+        let piles = self.small.piles_in(page);
+        let bit = 1 << pile.min(63);
+        if *piles & bit == 0 {
+            self.piles[pile].1.small_pages += 1;
+        }
+        if *piles == 0 {
+            self.pages.small_pages += 1;
+        }
+        *piles |= bit;
     }
 
     /// Bytes by group.
@@ -172,27 +211,27 @@ impl Adder {
     /// The result. `scale` is how many things each record stands for; `complete` says that every
     /// block of device memory has a record.
     pub(super) fn finish(
-        mut self,
+        self,
         baseline: Option<&Baseline>,
         scale: u64,
         complete: bool,
     ) -> Holdings {
-        let by_pile = self.count_small_pages();
-        let mut piles: Vec<_> = self.piles.into_iter().zip(by_pile).collect();
+        let mut piles = self.piles;
         // To name a place takes much longer than to add it up.
         if piles.len() > NAMED {
-            let bytes = |((_, pile), _): &((Common, Pile), u64)| Reverse(pile.amount.bytes);
-            piles.select_nth_unstable_by_key(NAMED, bytes);
+            piles.select_nth_unstable_by_key(NAMED, |(_, pile)| Reverse(pile.amount.bytes));
             let rest = piles.split_off(NAMED);
-            piles.extend(rest.into_iter().max_by_key(|(_, small_pages)| *small_pages));
+            piles.extend(rest.into_iter().max_by_key(|(_, pile)| pile.small_pages));
         }
         let mut places: Vec<Held> = Vec::with_capacity(piles.len());
-        for ((common, pile), small_pages) in piles {
+        for (common, pile) in piles {
             // What was recorded for another reason than that a sample met it stands for itself.
             let scale = if common.has_place() { scale } else { 1 };
             let times = |bytes: u64| bytes.saturating_mul(scale);
             let Amount { count, bytes, .. } = pile.amount;
-            let mut group = to_group(common, (pile.first, pile.last), self.now);
+            let born = (pile.first, pile.last);
+            let born = (Duration::from_nanos(born.0), Duration::from_nanos(born.1));
+            let mut group = to_group(common, born, self.now);
             group.amount = Amount::new(times(count), times(bytes));
             let growth = baseline.map(|before| {
                 let before = before.get(&common).copied().unwrap_or(0);
@@ -203,7 +242,7 @@ impl Adder {
                 group,
                 growth,
                 quarters: pile.quarters.map(times),
-                small_pages,
+                small_pages: pile.small_pages,
             });
         }
         let mut places = by_line(places);
@@ -217,35 +256,6 @@ impl Adder {
             escaped: self.escaped,
             has_baseline: baseline.is_some(),
         }
-    }
-
-    /// Counts the pages that small blocks keep, in all and by pile. A page with blocks of several
-    /// piles counts for each of them; of more than 63 piles the rest is taken for one.
-    fn count_small_pages(&mut self) -> Vec<u64> {
-        let mut by_pile = vec![0; self.piles.len()];
-        let mut meet = |seen: &mut u64, pile: u32| {
-            let bit = 1_u64 << pile.min(63);
-            if *seen & bit == 0 {
-                by_pile[pile as usize] += 1;
-            }
-            *seen |= bit;
-        };
-        let first = self.small.iter().map(|(page, _)| *page).min().unwrap_or(0);
-        let last = self.small.iter().map(|(page, _)| *page).max().unwrap_or(0);
-        self.pages.small_pages = if last - first < SPAN {
-            let mut seen = vec![0_u64; (last - first + 1) as usize];
-            for (page, pile) in &self.small {
-                meet(&mut seen[(page - first) as usize], *pile);
-            }
-            seen.iter().filter(|piles| **piles != 0).count() as u64
-        } else {
-            let mut seen: HashMap<u64, u64, BuildMix> = HashMap::default();
-            for (page, pile) in &self.small {
-                meet(seen.entry(*page).or_default(), *pile);
-            }
-            seen.len() as u64
-        };
-        by_pile
     }
 }
 

@@ -158,7 +158,12 @@ impl Record {
 
     /// When it was made, since the start of the process.
     pub(super) fn born(&self) -> Duration {
-        Duration::from_nanos(self.born & !ESCAPED)
+        Duration::from_nanos(self.born_nanoseconds())
+    }
+
+    /// The same as a number, for who looks at very many.
+    pub(super) fn born_nanoseconds(&self) -> u64 {
+        self.born & !ESCAPED
     }
 
     pub(crate) fn is_escaped(&self) -> bool {
@@ -174,7 +179,7 @@ impl Record {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).map_or(!ESCAPED, |time| time & !ESCAPED)
 }
 
