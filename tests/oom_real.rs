@@ -8,6 +8,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use cuguard::{
     Cause, Context, DeviceBuffer, Level, MemoryPool, Processes, Result, Shortage, Stream,
@@ -131,7 +132,7 @@ fn a_free_is_pending() -> Result<()> {
     stream.synchronize()?;
     // A fill that takes a while, then the free.
     let scratch = take(&context, free / 8)?;
-    busy(&stream, &scratch);
+    busy(&stream, &scratch, 200);
     drop(buffer);
     let answer = take(&context, free / 2);
     let was_busy = !stream.is_idle()?;
@@ -151,11 +152,54 @@ fn a_free_is_pending() -> Result<()> {
     Ok(())
 }
 
-/// Gives a stream some tenths of a second of work.
-fn busy(stream: &Stream, scratch: &DeviceBuffer<u8>) {
+/// The same, waited for: on the stream, in another context, and where the stream is gone already.
+#[test]
+fn a_pending_free_is_waited_for() -> Result<()> {
+    let turn = turn();
+    if !real("a_pending_free_is_waited_for") {
+        return Ok(());
+    }
+    let settings = Shortage::new().wait_at_most(Duration::from_secs(30));
+    let context = Context::builder().shortage(settings).build()?;
+    for (case, elsewhere, gone) in [
+        ("the stream is there", false, false),
+        ("another context's stream", true, false),
+        ("the stream is gone", false, true),
+    ] {
+        let other = Context::builder().own().build()?;
+        let at = if elsewhere { &other } else { &context };
+        let stream = Stream::new(at)?;
+        let free = context.memory()?.free as usize;
+        let buffer = take_on(&stream, free / 4 * 3)?;
+        let scratch = take(at, free / 8)?;
+        stream.synchronize()?;
+        // Work of which the length is known, for the case in which nobody can ask the stream.
+        let rounds = if gone { 20 } else { 200 };
+        busy(&stream, &scratch, rounds);
+        drop(buffer);
+        let was_busy = !stream.is_idle()?;
+        let stream = (!gone).then_some(stream);
+        let begin = Instant::now();
+        let granted = take(&context, free / 2)?;
+        println!("{case}: {:?}, busy before: {was_busy}", begin.elapsed());
+        assert!(was_busy, "{case}: the device was faster than the test");
+        if let Some(stream) = &stream {
+            // The free is the last thing on the stream.
+            assert!(stream.is_idle()?, "{case}");
+        }
+        drop((granted, scratch, stream));
+        other.close()?;
+    }
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Gives a stream so many fills of a buffer to do; of some GiB each takes some milliseconds.
+fn busy(stream: &Stream, scratch: &DeviceBuffer<u8>, rounds: u8) {
     use cuguard::driver::api;
     let (address, bytes) = (scratch.as_device_ptr().as_raw(), scratch.len());
-    for round in 0..200 {
+    for round in 0..rounds {
         // SAFETY: the buffer outlives the work: the test waits for the stream before it goes.
         let code = unsafe { api::cuMemsetD8Async(address, round, bytes, stream.as_raw()) };
         assert!(code.is_success(), "{code}");
