@@ -251,16 +251,22 @@ impl Machine {
         if self.on_mut(device).memory.take(bytes) {
             return true;
         }
-        self.squeeze_pools(device);
+        self.squeeze_pools(device, None);
         self.on_mut(device).memory.take(bytes)
     }
 
-    /// Has every pool of a device give back what it does not use.
-    pub(crate) fn squeeze_pools(&mut self, device: u32) {
+    /// Has every pool of a device give back what it does not use. Measured: what was freed on a
+    /// stream that nobody has waited for since stays where it is, also when the stream is long done;
+    /// only the pool that is asked for memory itself looks how far its streams are.
+    pub(crate) fn squeeze_pools(&mut self, device: u32, asked: Option<Id>) {
         let streams = &self.streams;
         let memory = &mut self.devices[device as usize].memory;
-        for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
-            pool.observe(|stream| Some(streams.get(&stream).map_or(u64::MAX, |s| s.completed)));
+        let here = self.pools.iter_mut();
+        for (id, pool) in here.filter(|(_, pool)| pool.device == device) {
+            pool.observe(|stream| match streams.get(&stream) {
+                None => Some(u64::MAX),
+                Some(stream) => (asked == Some(*id)).then_some(stream.completed),
+            });
             pool.release(0, memory);
         }
     }

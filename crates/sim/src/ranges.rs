@@ -31,7 +31,7 @@ impl Machine {
         }
         for squeezed in [false, true] {
             if squeezed {
-                self.squeeze_pools(device);
+                self.squeeze_pools(device, None);
             }
             let memory = &mut self.devices[device as usize].memory;
             let context = self

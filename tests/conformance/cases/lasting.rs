@@ -1,6 +1,8 @@
 //! What belongs to the device and not to a context: pools with their blocks, and virtual memory.
 //! It stays when contexts go. And what a pool only hoards, others can have.
 
+use std::time::Duration;
+
 use crate::case::Case;
 use crate::driver::CUresult as Code;
 use crate::driver::*;
@@ -13,6 +15,8 @@ cases! {"lasting":
     virtual_memory_over_a_reset,
     a_hoard_yields_to_plain_memory,
     a_hoard_yields_to_another_pool,
+    a_free_nobody_waited_for_yields_to_nobody,
+    a_free_nobody_waited_for_serves_its_own_pool,
 }
 
 /// A stream-ordered block is still there, with its contents, after the primary context was reset.
@@ -127,6 +131,16 @@ fn a_hoard_yields_to_another_pool(c: &Case) {
     primary(c);
     let pool = default_pool(c);
     let bytes = hoard(c, pool);
+    let other = another_pool(c);
+    let mut ptr = 0;
+    let result = cuMemAllocFromPoolAsync(&mut ptr, bytes, other, CUstream::NULL);
+    c.ok("allocate as much from it", result);
+    c.same("KiB that the first holds then", reserved_kib(c, pool), 0);
+    free_async(c, ptr, CUstream::NULL);
+    wait_for(c, CUstream::NULL);
+}
+
+fn another_pool(c: &Case) -> CUmemoryPool {
     let properties = CUmemPoolProps {
         allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
         location: CUmemLocation {
@@ -135,11 +149,62 @@ fn a_hoard_yields_to_another_pool(c: &Case) {
         },
         ..CUmemPoolProps::default()
     };
-    let (mut other, mut ptr) = (CUmemoryPool::NULL, 0);
+    let mut other = CUmemoryPool::NULL;
     c.require("create a pool", cuMemPoolCreate(&mut other, &properties));
-    let result = cuMemAllocFromPoolAsync(&mut ptr, bytes, other, CUstream::NULL);
-    c.ok("allocate as much from it", result);
-    c.same("KiB that the first holds then", reserved_kib(c, pool), 0);
-    free_async(c, ptr, CUstream::NULL);
-    wait_for(c, CUstream::NULL);
+    other
+}
+
+/// Allocates more than half of the card on a stream, frees it there, and looks until the stream has
+/// done so; says how much it was.
+fn free_and_look(c: &Case, stream: CUstream) -> usize {
+    let bytes = free_bytes(c) / 5 * 3;
+    let ptr = alloc_async(c, bytes, stream);
+    wait_for(c, stream);
+    free_async(c, ptr, stream);
+    while cuStreamQuery(stream) == Code::NOT_READY {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    c.ok("the stream has done it", cuStreamQuery(stream));
+    bytes
+}
+
+/// What was freed on a stream is not to be had before somebody waits for the stream, or for an event
+/// after the free, however long the stream is done: not by `cuMemAlloc`, not by another pool, and a
+/// trim does not help.
+fn a_free_nobody_waited_for_yields_to_nobody(c: &Case) {
+    primary(c);
+    let (pool, stream, event) = (default_pool(c), independent(c), event(c, 0));
+    let bytes = free_and_look(c, stream);
+    c.require("record", cuEventRecord(event, stream));
+    while cuEventQuery(event) == Code::NOT_READY {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    c.ok("an event after the free has happened", cuEventQuery(event));
+    c.same("bytes in use", used(c, pool), 0);
+    let mut ptr = 0;
+    let plain = cuMemAlloc_v2(&mut ptr, bytes);
+    c.expect("allocate as much", plain, Code::OUT_OF_MEMORY);
+    let other = another_pool(c);
+    let pooled = cuMemAllocFromPoolAsync(&mut ptr, bytes, other, stream);
+    c.expect("from another pool", pooled, Code::OUT_OF_MEMORY);
+    c.ok("trim", cuMemPoolTrimTo(pool, 0));
+    let plain = cuMemAlloc_v2(&mut ptr, bytes);
+    c.expect("allocate as much", plain, Code::OUT_OF_MEMORY);
+    c.ok("wait for the event", cuEventSynchronize(event));
+    c.same("KiB that the pool holds then", reserved_kib(c, pool), 0);
+    c.ok("allocate as much", cuMemAlloc_v2(&mut ptr, bytes));
+    c.ok("free", cuMemFree_v2(ptr));
+}
+
+/// The pool itself looks how far its streams are.
+fn a_free_nobody_waited_for_serves_its_own_pool(c: &Case) {
+    primary(c);
+    let (stream, other) = (independent(c), independent(c));
+    let bytes = free_and_look(c, stream) / 6 * 7;
+    let mut ptr = 0;
+    let result = cuMemAllocAsync(&mut ptr, bytes, other);
+    c.ok("allocate a sixth more on another stream", result);
+    free_async(c, ptr, other);
+    wait_for(c, other);
+    wait_for(c, stream);
 }

@@ -73,7 +73,7 @@ fn take(machine: &mut Machine, pool: Id, bytes: u64, stream: Id) -> Option<u64> 
     let device = machine.pools.get(&pool)?.device;
     for squeezed in [false, true] {
         if squeezed {
-            machine.squeeze_pools(device);
+            machine.squeeze_pools(device, Some(pool));
         }
         let memory = &mut machine.devices[device as usize].memory;
         let taken = machine.pools.get_mut(&pool)?.take(bytes, stream, memory);
