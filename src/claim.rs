@@ -198,15 +198,14 @@ impl Claim {
         self.done = true;
         let record = custody.registry.remove(self.key, self.bytes);
         let home = self.home();
-        let stream = home.map_or(CUstream::NULL, |home| {
-            // Before the free, so that whoever looks for it finds it.
-            home.note_free();
-            home.handle()
-        });
+        let stream = home.map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: this claim is the one owner and frees once. Its context is current, or that of
         // its stream. What guards let happen to the resource on other streams is ordered before its
         // home stream.
         let code = unsafe { raw::free(self.key, stream) };
+        if let Some(home) = home {
+            home.note_free();
+        }
         if !code.is_success() {
             self.file("drop", raw::function(self.key.kind), code, record);
             return true;

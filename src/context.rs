@@ -151,8 +151,10 @@ impl Context {
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.custody.enter("Context::synchronize")?;
-        // SAFETY: the context is current.
-        entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
+        self.custody.streams.note_wait(|| {
+            // SAFETY: the context is current.
+            entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
+        })
     }
 
     /// Makes this context current on the calling thread until the answer goes, for `cust` and

@@ -191,7 +191,7 @@
 //! | "… after some hours" | `the context's own data takes …, and grows`, with the line that grows and by how much since the [checkpoint](Context::checkpoint) | see why that line's memory is kept | `oom_leak` |
 //! | "… although it worked yesterday" | `other processes`, `other contexts` and `the rest` under `where the memory is`: what today is there beside the program | end what is not needed, or set a [`memory_limit`](ContextBuilder::memory_limit) for each of those that share the card | `oom_other_process` |
 //! | "… my model should fit" | `larger than the device`; or `lost because blocks take whole pages`: what was asked for and what that takes stand side by side | work in pieces with [`Chunked`]; make large blocks a multiple of 2 MiB | `oom_too_large`, `chunked` |
-//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them | leave [`Shortage::wait`] on, and [long enough](Shortage::wait_at_most); or synchronise the stream | |
+//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them, and bring nothing back before somebody has waited for the stream; to ask whether it is idle does not do | leave [`Shortage::wait`] on, and [long enough](Shortage::wait_at_most); or synchronise the stream | |
 //!
 //! An error that names two causes has `why:` for the larger and `and:` for the rest; the advice
 //! follows for each, and leaves out what is in force already.

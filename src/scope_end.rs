@@ -131,7 +131,8 @@ impl<'a> End<'a> {
         loop {
             match custody.enter_anyway(OPERATION) {
                 Ok((entered, Ok(()))) => {
-                    answer = answer.and(settle(&entered, self.core.handle()));
+                    let stream = self.core.handle();
+                    answer = answer.and(self.core.note_wait(|| settle(&entered, stream)));
                     break;
                 }
                 Ok((_entered, Err(error))) => {

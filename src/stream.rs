@@ -43,6 +43,11 @@ impl StreamCore {
         self.listed.note_free();
     }
 
+    /// Has `wait` wait for the stream: what was freed on it before is then seen to be free.
+    pub(crate) fn note_wait<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.listed.note_wait(wait)
+    }
+
     /// Whether the two are of one context.
     pub(crate) fn check_custody(
         &self,
@@ -275,9 +280,10 @@ impl Stream {
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.core.custody().enter("Stream::synchronize")?;
-        // SAFETY: the stream is alive.
-        entered.check("cuStreamSynchronize", unsafe {
-            api::cuStreamSynchronize(self.as_raw())
+        self.core.note_wait(|| {
+            // SAFETY: the stream is alive.
+            let code = unsafe { api::cuStreamSynchronize(self.as_raw()) };
+            entered.check("cuStreamSynchronize", code)
         })
     }
 

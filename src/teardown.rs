@@ -21,6 +21,7 @@ use crate::raw;
 use crate::registry::{FailedFree, Kind, Occasion, Refusal, Snapshot};
 use crate::report;
 use crate::scope_end::{Refusals, is_dead};
+use crate::shortage;
 
 /// How far the telling of what leaked has come.
 #[derive(Debug, Default)]
@@ -87,6 +88,7 @@ impl Custody {
         if self.reclaim && ours && !exit::is_exiting() {
             keep(self.reclaim(operation, &pushed));
         }
+        self.take_marks(&pushed);
         if pushed.is_ok() && !exit::is_exiting() {
             // SAFETY: takes away what was pushed above.
             let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
@@ -205,6 +207,23 @@ impl Custody {
             let _ = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
         }
         first
+    }
+
+    /// Destroys the marks by which other contexts wait for frees in this one. Others may keep the
+    /// driver's context alive, and the events with it.
+    fn take_marks(&self, pushed: &Result<()>) {
+        for key in self.streams.take_marks() {
+            match pushed {
+                _ if exit::is_exiting() => {}
+                // SAFETY: the list has let go of it, those who wait look there, and the closed gate
+                // keeps them from looking at the event. The context is current.
+                Ok(()) => unsafe { shortage::give_up(self, key) },
+                Err(error) => {
+                    let code = error.code().unwrap_or(CUresult::UNKNOWN);
+                    shortage::file(self, key, "cuCtxPushCurrent", code);
+                }
+            }
+        }
     }
 
     fn give_back(&self, operation: &'static str) -> Result<()> {

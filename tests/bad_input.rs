@@ -36,7 +36,7 @@ impl Places {
 type Constructor = fn(&Places, usize) -> Result<()>;
 
 /// All that takes a number of elements, here of four bytes each; by the name that errors have.
-const CONSTRUCTORS: [(&str, Constructor); 7] = [
+const CONSTRUCTORS: [(&str, Constructor); 8] = [
     ("DeviceBuffer::zeroed", |at, len| {
         DeviceBuffer::<u32>::zeroed(&at.context, len).map(drop)
     }),
@@ -56,6 +56,10 @@ const CONSTRUCTORS: [(&str, Constructor); 7] = [
     }),
     ("PinnedBuffer::zeroed", |at, len| {
         PinnedBuffer::<u32>::zeroed(&at.context, len).map(drop)
+    }),
+    ("DeviceBuffer::uninitialized_in", |at, len| {
+        // SAFETY: nobody reads it.
+        unsafe { DeviceBuffer::<u32>::uninitialized_in(&at.pool, &at.stream, len) }.map(drop)
     }),
     ("ManagedBuffer::zeroed", |at, len| {
         ManagedBuffer::<u32>::zeroed(&at.context, len).map(drop)

@@ -179,6 +179,20 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::allocate_on("DeviceBuffer::uninitialized_on", None, stream, len)
     }
 
+    /// As [`uninitialized_on`](Self::uninitialized_on), from a pool of the program's own.
+    ///
+    /// # Safety
+    ///
+    /// Every value must be written before it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed_in`](Self::zeroed_in).
+    #[track_caller]
+    pub unsafe fn uninitialized_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
+        Self::allocate_on("DeviceBuffer::uninitialized_in", Some(pool), stream, len)
+    }
+
     /// Tells that work on another stream uses this buffer: work that was given to `stream` before
     /// this call is done before the buffer is freed. Only a stream-ordered buffer needs to be told,
     /// and not for work in a [`Stream::scope`], which has waited when it ends.

@@ -47,9 +47,10 @@ pub struct OutOfMemory {
     pub pages: Option<PageUse>,
     /// The places that hold most of it, the largest first, and those that keep most pages.
     pub holders: Vec<Holder>,
-    /// The device's memory pools: its own, and those of the context.
+    /// The device's memory pools: its own, and those of its contexts in this process.
     pub pools: Vec<PoolUse>,
-    /// How many streams have frees in them that are not done.
+    /// How many streams have frees in them that are not done, or that nobody has waited for: the
+    /// driver brings neither back.
     pub busy_streams: u64,
     /// Other contexts of this process on the same device, by what their guards hold.
     pub contexts: Vec<OtherContext>,

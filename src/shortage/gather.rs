@@ -6,7 +6,7 @@ use cuguard_driver::api;
 use cuguard_driver::sys::CUresult;
 
 use super::ladder::{Refused, Request};
-use super::{pools, probe, processes};
+use super::{frees, pools, probe, processes};
 use crate::custody::Custody;
 use crate::error::Error;
 use crate::exit;
@@ -75,7 +75,7 @@ pub(super) fn refused(
         why.largest = probe::largest_block(custody, request.operation).ok();
     }
     // Where they were waited for, what is left is not theirs.
-    why.busy_streams = still_busy.unwrap_or_else(|| pools::busy_streams(custody.device));
+    why.busy_streams = still_busy.unwrap_or_else(|| frees::pending_streams(custody.device));
     why.pools = pools::pools(custody);
     why.pools.retain(|pool| pool.reserved != 0);
     why.contexts = other_contexts(custody.device, Some(custody));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cuguard_driver::sys::CUresult;
 
-use super::{gather, pools};
+use super::{frees, gather, pools};
 use crate::claim::Claim;
 use crate::custody::Custody;
 use crate::error::{Error, Result};
@@ -162,7 +162,7 @@ fn climb(
                     Rung::Callbacks => call_back(custody, request, &mut ask_again),
                     Rung::Wait => {
                         let most = custody.shortage.wait_at_most;
-                        still_busy = pools::wait_for_frees(custody, most);
+                        still_busy = frees::wait_for_frees(custody, most);
                         still_busy.is_some_and(|_| {
                             ask_again();
                             true

@@ -13,6 +13,7 @@
 
 mod budget;
 mod callbacks;
+mod frees;
 mod gather;
 mod ladder;
 mod pools;
@@ -23,8 +24,22 @@ mod settings;
 pub(crate) use budget::Budget;
 pub(crate) use callbacks::Callbacks;
 pub use callbacks::ReleaseCallback;
+pub(crate) use frees::{List, Listed, file, give_up};
 pub(crate) use gather::context_refused;
 pub(crate) use ladder::{Failed, Request, guessing};
-pub(crate) use pools::{List, Listed};
 pub(crate) use probe::largest_block;
 pub use settings::Shortage;
+
+use std::sync::Arc;
+
+use crate::custody::Custody;
+use crate::exit;
+
+const OPERATION: &str = "out of memory";
+
+/// The contexts of a device. Pools are the device's, so what waits in another context matters as well.
+fn contexts_on(device: u32) -> Vec<Arc<Custody>> {
+    let mut contexts = exit::open();
+    contexts.retain(|custody| custody.device == device);
+    contexts
+}

@@ -73,9 +73,10 @@ impl Shortage {
         self
     }
 
-    /// Whether frees are waited for that were given to streams and are not done, where pools have
-    /// memory that they do not use. An allocation may take as long then as the work of these streams,
-    /// but not longer than [`wait_at_most`](Self::wait_at_most).
+    /// Whether frees are waited for that were given to streams, where pools have memory that they do
+    /// not use. Also those that the streams have done: the driver does not bring the memory back before
+    /// somebody waits for the stream, however long it is idle. An allocation may take as long then as
+    /// the work of these streams, but not longer than [`wait_at_most`](Self::wait_at_most).
     ///
     /// ```
     /// let settings = cuguard::Shortage::new().wait(false);

@@ -1,0 +1,235 @@
+//! Memory that was freed on a stream, and does not come back before somebody waits for the stream:
+//! what the ladder does about it, and when it does not.
+
+#[path = "support/gate.rs"]
+mod gate;
+#[path = "support/room.rs"]
+mod room;
+mod support;
+
+use std::time::Duration;
+
+use cuguard::sim;
+use cuguard::{
+    Cause, Context, DeviceBuffer, MemoryPool, OutOfMemory, Result, Rung, Shortage, Stream,
+};
+use gate::Gate;
+use room::*;
+use support::*;
+
+/// Whether a rung was tried.
+#[track_caller]
+fn tried(why: &OutOfMemory, rung: Rung) -> bool {
+    let attempt = why.attempts.iter().find(|attempt| attempt.rung == rung);
+    attempt.expect("it is recorded").tried
+}
+
+/// A pool whose memory is kept by every other block, 1.5 GiB of it.
+fn hoard(context: &Context) -> Result<(MemoryPool, Stream, Vec<DeviceBuffer<u8>>)> {
+    let (pool, stream) = (
+        MemoryPool::new(context)?.named("hoard"),
+        Stream::new(context)?,
+    );
+    let mut blocks = Vec::new();
+    for _ in 0..3 * GIB / (16 * MIB) {
+        // SAFETY: nobody reads it.
+        blocks.push(unsafe { DeviceBuffer::uninitialized_in(&pool, &stream, 16 * MIB)? });
+    }
+    let mut index = 0;
+    blocks.retain(|_| {
+        index += 1;
+        index % 2 == 0
+    });
+    stream.synchronize()?;
+    Ok((pool, stream, blocks))
+}
+
+/// The stream is long done, but nobody has waited for it: the memory is fetched, or named.
+#[test]
+fn frees_that_are_done_and_nobody_waited_for() -> Result<()> {
+    let turn = turn();
+    for wait in [false, true] {
+        let settings = Shortage::new().wait(wait);
+        let context = Context::builder().shortage(settings).build()?;
+        let (free, stream) = (context.memory()?.free as usize, Stream::new(&context)?);
+        let buffer = take_on(&stream, free / 4 * 3)?;
+        stream.synchronize()?;
+        drop(buffer);
+        while !stream.is_idle()? {
+            std::thread::yield_now();
+        }
+        let second = take(&context, free / 2);
+        if wait {
+            drop(second?);
+        } else {
+            let why = why(second);
+            assert!(
+                matches!(why.causes()[..], [Cause::PendingFrees { streams: 1, .. }]),
+                "{why:#}"
+            );
+            assert!(why.to_text().contains("Shortage::wait(true)"), "{why:#}");
+            stream.synchronize()?;
+            drop(take(&context, free / 2)?);
+        }
+        drop((stream, context));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// What was waited for already is not waited for again, however busy the stream is now; and a pool that
+/// hoards is called that.
+#[test]
+fn a_stream_is_busy_with_other_things() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_stream_is_busy_with_other_things") {
+        return Ok(());
+    }
+    type Wait = fn(&Context, &Stream) -> Result<()>;
+    let ways: [(&str, Wait); 3] = [
+        ("stream", |_, stream| stream.synchronize()),
+        ("context", |context, _| context.synchronize()),
+        ("scope", |context, stream| {
+            let mut word = DeviceBuffer::<u32>::zeroed(context, 1)?;
+            stream.scope(|scope| {
+                let mut word = scope.bind_mut(&mut word)?;
+                scope.fill(&mut word, 1)
+            })
+        }),
+    ];
+    for (name, wait) in ways {
+        let settings = Shortage::new().wait_at_most(Duration::from_secs(15));
+        let context = Context::builder().shortage(settings).build()?;
+        let (pool, stream, mut blocks) = hoard(&context)?;
+        drop(blocks.pop());
+        wait(&context, &stream)?;
+        let gate = Gate::on(&context, &stream);
+        let why = why(take(&context, 2 * GIB));
+        assert!(!gate.is_open());
+        assert!(
+            matches!(why.causes()[0], Cause::HoardedByPools { .. }),
+            "{name}: {why:#}"
+        );
+        assert!(!tried(&why, Rung::Wait), "{name}: {why:#}");
+        assert!(tried(&why, Rung::Trim), "{name}: {why:#}");
+        gate.open();
+        drop((blocks, stream, pool, context));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A stream that was waited for, and then went, took nothing with it.
+#[test]
+fn a_stream_is_gone_that_had_done_its_frees() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_stream_is_gone_that_had_done_its_frees") {
+        return Ok(());
+    }
+    for waited in [true, false] {
+        let context = context()?;
+        let (pool, stream, blocks) = hoard(&context)?;
+        let passing = Stream::new(&context)?;
+        drop(take_on(&passing, MIB)?);
+        if waited {
+            passing.synchronize()?;
+        }
+        while !passing.is_idle()? {
+            std::thread::yield_now();
+        }
+        drop(passing);
+        let why = why(take(&context, 2 * GIB));
+        assert!(!tried(&why, Rung::Wait), "{why:#}");
+        drop((blocks, stream, pool, context));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Another holder of the same driver's context is closed while its frees are waited for: its marks go
+/// with it, and what it frees is had.
+#[test]
+fn the_other_context_is_closed_meanwhile() -> Result<()> {
+    let turn = turn();
+    if !simulated("the_other_context_is_closed_meanwhile") {
+        return Ok(());
+    }
+    let events = || sim::alive().events;
+    let before = events();
+    let (one, other) = (context()?, context()?);
+    let stream = Stream::new(&other)?;
+    let buffer = take_on(&stream, 3 * GIB)?;
+    stream.synchronize()?;
+    let gate = Gate::on(&other, &stream);
+    drop(buffer);
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| take(&one, 2 * GIB).map(drop));
+        // Until it has marked the stream.
+        while events() == before {
+            assert!(!asks.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
+        let opener = gate.open_later();
+        other.close()?;
+        opener.join().expect("no panic");
+        asks.join().expect("no panic")
+    })?;
+    assert_eq!(events(), before, "events in the driver");
+    drop((stream, one));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Pools of other contexts are looked at too, and counted once.
+#[test]
+fn a_pool_of_another_context_hoards() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_pool_of_another_context_hoards") {
+        return Ok(());
+    }
+    let (one, other) = (context()?, context()?);
+    let (pool, stream, blocks) = hoard(&other)?;
+    let why = why(take(&one, 2 * GIB));
+    let unused = pool.reserved_bytes()? - pool.used_bytes()?;
+    assert!(unused > GIB as u64);
+    let causes = why.causes();
+    assert!(
+        causes.contains(&Cause::HoardedByPools { bytes: unused }),
+        "{why:#}"
+    );
+    let named = why.pools.iter().filter(|pool| {
+        pool.name.contains("hoard") && pool.name.contains("context") && pool.unused() == unused
+    });
+    assert_eq!(named.count(), 1, "{why:#}");
+    assert!(tried(&why, Rung::Trim), "{why:#}");
+    let unexplained = causes.iter().find(|cause| cause.name() == "unexplained");
+    assert_eq!(unexplained, None, "{why:#}");
+    drop((blocks, stream, pool, one, other));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// What a rung brought is in the report.
+#[test]
+fn what_came_back_is_told() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let free = context.memory()?.free as usize / (2 * MIB) * (2 * MIB);
+    let mut cache = Some(take(&context, free / 8)?);
+    let data = leave(&context, free / 8)?;
+    let size = cache.as_ref().map_or(0, |cache| cache.len());
+    let cached = std::sync::Mutex::new(cache.take());
+    let callback = context.release_on_shortage(move |_| drop(cached.lock().unwrap().take()));
+    let why = why(take(&context, free / 2));
+    let attempt = why.attempts[0];
+    assert_eq!((attempt.rung, attempt.tried), (Rung::Callbacks, true));
+    assert!(attempt.freed.abs_diff(size as u64) < PAGE, "{why:#}");
+    // Nothing is pooled, and nothing waits.
+    assert!(
+        !tried(&why, Rung::Wait) && !tried(&why, Rung::Trim),
+        "{why:#}"
+    );
+    drop((callback, data, context));
+    turn.all_came_back();
+    Ok(())
+}
