@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::caller;
 use super::counters::{Amount, Totals};
+use super::holdings::Line;
 use super::kind::{Kind, Level};
 use super::names::{self, BuildMix, NameId};
 use super::place::{self, PlaceId};
@@ -34,9 +35,16 @@ impl Common {
         }
     }
 
-    /// Whether the place is known that made it.
-    pub(super) fn has_place(self) -> bool {
-        self.place != 0
+    /// Where it was made, whatever stack led there.
+    pub(super) fn line(self) -> Line {
+        let place = place::get(self.place);
+        Line {
+            kind: Kind::ALL[usize::from(self.kind)],
+            site: place.and_then(|place| place.site),
+            type_name: place.map_or("", |place| place.type_name),
+            scope: self.scope,
+            name: self.name,
+        }
     }
 }
 

@@ -4,24 +4,33 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::panic::Location;
 use std::time::Duration;
 
 use super::collect::{Common, by_identity, larger_first, to_group};
 use super::counters::Amount;
 use super::kind::Kind;
-use super::names::BuildMix;
+use super::names::{BuildMix, NameId};
+use super::pages::{PAGE, Pages, SmallPages};
 use super::record::{Key, Record, nanoseconds};
+use super::scale::{Scale, Scales};
 use super::snapshot::Group;
-
-/// The driver gives device memory out in pages of this size. Blocks below it share pages, blocks
-/// from it on have whole pages of their own.
-pub(crate) const PAGE: u64 = 2 << 20;
 
 /// How many places get a name. With so many places nobody looks at the smallest.
 const NAMED: usize = 512;
 
-/// Bytes by group, as they were at some earlier moment.
-pub(super) type Baseline = HashMap<Common, u64, BuildMix>;
+/// Bytes by line, as they were at some earlier moment.
+pub(super) type Baseline = HashMap<Line, u64, BuildMix>;
+
+/// What was made in one line of the program, by whatever stack, is one holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Line {
+    pub(super) kind: Kind,
+    pub(super) site: Option<&'static Location<'static>>,
+    pub(super) type_name: &'static str,
+    pub(super) scope: NameId,
+    pub(super) name: NameId,
+}
 
 /// What a context holds.
 #[derive(Debug, Default)]
@@ -49,20 +58,7 @@ pub(crate) struct Held {
     pub(crate) small_pages: u64,
 }
 
-/// How device memory lies in pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pages {
-    /// The bytes of blocks that have pages of their own.
-    pub(crate) large_bytes: u64,
-    /// How many pages these have.
-    pub(crate) large_pages: u64,
-    /// The bytes of blocks that share pages.
-    pub(crate) small_bytes: u64,
-    /// How many pages these keep.
-    pub(crate) small_pages: u64,
-}
-
-/// What is being added up for one group.
+/// What is being added up for one line.
 struct Pile {
     amount: Amount,
     quarters: [u64; 4],
@@ -72,12 +68,21 @@ struct Pile {
     small_pages: u64,
 }
 
+/// A group of records: those of one line that were made by one stack.
+struct Source {
+    common: Common,
+    pile: usize,
+    bytes: u64,
+}
+
 /// Adds records up, one at a time.
 pub(super) struct Adder {
-    piles: Vec<(Common, Pile)>,
-    /// Where each group is among the piles.
-    places: HashMap<Common, usize, BuildMix>,
-    /// The pile of the record before.
+    piles: Vec<(Line, Pile)>,
+    sources: Vec<Source>,
+    /// Where each line is among the piles, and each group among the sources.
+    lines: HashMap<Line, usize, BuildMix>,
+    groups: HashMap<Common, usize, BuildMix>,
+    /// The source of the record before.
     last: Option<usize>,
     now: Duration,
     /// When the second, third and fourth quarter of the context's life began, in nanoseconds.
@@ -87,41 +92,15 @@ pub(super) struct Adder {
     small: SmallPages,
 }
 
-/// Whose small blocks are in which page: a bit for each pile; those after the 63rd share the last.
-#[derive(Default)]
-struct SmallPages {
-    runs: Vec<[u64; RUN]>,
-    /// Which run the pages are in that have this number when divided by [`RUN`].
-    places: HashMap<u64, usize, BuildMix>,
-    /// The run of the block before.
-    last: Option<(u64, usize)>,
-}
-
-/// So many pages, one after the other, are looked up at once: 1 GiB of addresses.
-const RUN: usize = 512;
-
-impl SmallPages {
-    fn piles_in(&mut self, page: u64) -> &mut u64 {
-        let (number, within) = (page / RUN as u64, page as usize % RUN);
-        let run = match self.last {
-            Some((last, run)) if last == number => run,
-            _ => *self.places.entry(number).or_insert_with(|| {
-                self.runs.push([0; RUN]);
-                self.runs.len() - 1
-            }),
-        };
-        self.last = Some((number, run));
-        &mut self.runs[run][within]
-    }
-}
-
 impl Adder {
     /// `start` is when the context was made.
     pub(super) fn new(start: Duration, now: Duration) -> Self {
         let begin = |quarter| start + now.saturating_sub(start) * quarter / 4;
         Self {
             piles: Vec::new(),
-            places: HashMap::default(),
+            sources: Vec::new(),
+            lines: HashMap::default(),
+            groups: HashMap::default(),
             last: None,
             now,
             quarters: [1, 2, 3].map(|quarter| nanoseconds(begin(quarter))),
@@ -136,15 +115,30 @@ impl Adder {
         begun.count()
     }
 
-    /// Which pile a group is. Most records follow one of their own group.
-    fn pile_of(&mut self, common: Common, born: u64) -> usize {
+    /// Which source a group is. Most records follow one of their own group.
+    fn source_of(&mut self, common: Common, born: u64) -> usize {
         if let Some(last) = self.last
-            && self.piles[last].0 == common
+            && self.sources[last].common == common
         {
             return last;
         }
+        let next = self.sources.len();
+        let index = *self.groups.entry(common).or_insert(next);
+        if index == next {
+            let pile = self.pile_of(common.line(), born);
+            self.sources.push(Source {
+                common,
+                pile,
+                bytes: 0,
+            });
+        }
+        self.last = Some(index);
+        index
+    }
+
+    fn pile_of(&mut self, line: Line, born: u64) -> usize {
         let next = self.piles.len();
-        let index = *self.places.entry(common).or_insert(next);
+        let index = *self.lines.entry(line).or_insert(next);
         if index == next {
             let pile = Pile {
                 amount: Amount::default(),
@@ -153,9 +147,8 @@ impl Adder {
                 last: born,
                 small_pages: 0,
             };
-            self.piles.push((common, pile));
+            self.piles.push((line, pile));
         }
-        self.last = Some(index);
         index
     }
 
@@ -167,7 +160,10 @@ impl Adder {
         }
         let quarter = self.quarter(born);
         let common = Common::of(key, record);
-        let index = self.pile_of(common, born);
+        let source = self.source_of(common, born);
+        let source = &mut self.sources[source];
+        source.bytes += bytes;
+        let index = source.pile;
         let pile = &mut self.piles[index].1;
         pile.amount += Amount::new(1, bytes);
         pile.quarters[quarter] += bytes;
@@ -191,62 +187,94 @@ impl Adder {
 
     /// A pile has a small block in a page. A page with blocks of several piles counts for each.
     fn meet(&mut self, page: u64, pile: usize) {
-        let piles = self.small.piles_in(page);
-        let bit = 1 << pile.min(63);
-        if *piles & bit == 0 {
-            self.piles[pile].1.small_pages += 1;
-        }
-        if *piles == 0 {
-            self.pages.small_pages += 1;
-        }
-        *piles |= bit;
+        let (is_first, is_new) = self.small.meet(page, pile);
+        self.pages.small_pages += u64::from(is_first);
+        self.piles[pile].1.small_pages += u64::from(is_new);
     }
 
-    /// Bytes by group.
+    /// Bytes by line.
     pub(super) fn into_baseline(self) -> Baseline {
-        let bytes = |(common, pile): (Common, Pile)| (common, pile.amount.bytes);
+        let bytes = |(line, pile): (Line, Pile)| (line, pile.amount.bytes);
         self.piles.into_iter().map(bytes).collect()
     }
 
-    /// The result. `scale` is how many things each record stands for; `complete` says that every
-    /// block of device memory has a record.
+    /// What the samples of each kind stand for, of which so much is alive in all.
+    fn scales(&self, live: impl Fn(Kind) -> Amount) -> Scales {
+        let mut scales = Scales::default();
+        for kind in Kind::ALL.iter().copied() {
+            scales[kind.index()] = Scale {
+                all: live(kind),
+                met: Amount::default(),
+            };
+            // What was given away stands for itself.
+            scales[kind.index()].all -= self.escaped[kind.index()];
+        }
+        for (line, pile) in &self.piles {
+            let scale = &mut scales[line.kind.index()];
+            match line.is_known() {
+                true => scale.met += pile.amount,
+                false => scale.all -= pile.amount,
+            }
+        }
+        scales
+    }
+
+    /// The result. `sampled` tells what is alive of a kind, where only samples are recorded; `complete`
+    /// says that every block of device memory has a record.
     pub(super) fn finish(
         self,
         baseline: Option<&Baseline>,
-        scale: u64,
+        sampled: Option<&dyn Fn(Kind) -> Amount>,
         complete: bool,
     ) -> Holdings {
-        let mut piles = self.piles;
+        let scales = match sampled {
+            Some(live) => self.scales(live),
+            None => Scales::default(),
+        };
+        // The stack that made most of a line stands for it.
+        let mut made_by: Vec<Option<&Source>> = vec![None; self.piles.len()];
+        for source in &self.sources {
+            let largest = &mut made_by[source.pile];
+            if largest.is_none_or(|largest| largest.bytes < source.bytes) {
+                *largest = Some(source);
+            }
+        }
+        let mut piles: Vec<_> = self.piles.iter().zip(made_by).collect();
         // To name a place takes much longer than to add it up.
         if piles.len() > NAMED {
-            piles.select_nth_unstable_by_key(NAMED, |(_, pile)| Reverse(pile.amount.bytes));
+            piles.select_nth_unstable_by_key(NAMED, |((_, pile), _)| Reverse(pile.amount.bytes));
             let rest = piles.split_off(NAMED);
-            piles.extend(rest.into_iter().max_by_key(|(_, pile)| pile.small_pages));
+            piles.extend(
+                rest.into_iter()
+                    .max_by_key(|((_, pile), _)| pile.small_pages),
+            );
         }
         let mut places: Vec<Held> = Vec::with_capacity(piles.len());
-        for (common, pile) in piles {
+        for ((line, pile), source) in piles {
+            let Some(source) = source else { continue };
             // What was recorded for another reason than that a sample met it stands for itself.
-            let scale = if common.has_place() { scale } else { 1 };
-            let times = |bytes: u64| bytes.saturating_mul(scale);
-            let Amount { count, bytes, .. } = pile.amount;
+            let scale = match line.is_known() {
+                true => scales[line.kind.index()],
+                false => Scale::default(),
+            };
             let born = (pile.first, pile.last);
             let born = (Duration::from_nanos(born.0), Duration::from_nanos(born.1));
-            let mut group = to_group(common, born, self.now);
-            group.amount = Amount::new(times(count), times(bytes));
+            let mut group = to_group(source.common, born, self.now);
+            group.amount = scale.of(pile.amount);
             let growth = baseline.map(|before| {
-                let before = before.get(&common).copied().unwrap_or(0);
-                let growth = (bytes as i64).saturating_sub(before as i64);
-                growth.saturating_mul(scale.min(u32::MAX.into()) as i64)
+                let before = before.get(line).copied().unwrap_or(0);
+                let (now, before) = (scale.of_bytes(pile.amount.bytes), scale.of_bytes(before));
+                (now as i64).saturating_sub(before as i64)
             });
             places.push(Held {
                 group,
                 growth,
-                quarters: pile.quarters.map(times),
+                quarters: pile.quarters.map(|bytes| scale.of_bytes(bytes)),
                 small_pages: pile.small_pages,
             });
         }
-        let mut places = by_line(places);
-        // One line with several stacks may have counted a page more than once.
+        let mut places = by_name(places);
+        // Lines of one name may have counted a page more than once.
         for place in &mut places {
             place.small_pages = place.small_pages.min(self.pages.small_pages);
         }
@@ -259,9 +287,16 @@ impl Adder {
     }
 }
 
-/// Puts together what was made in one line, by whatever stack, and sorts. The stack of the largest
-/// stays.
-fn by_line(mut places: Vec<Held>) -> Vec<Held> {
+impl Line {
+    /// Whether the place is known. Else it was recorded for another reason than that a sample met it.
+    fn is_known(&self) -> bool {
+        self.site.is_some() || !self.type_name.is_empty()
+    }
+}
+
+/// Puts together what a person reads alike, as where a label came about in another way, and sorts. The
+/// stack of the largest stays.
+fn by_name(mut places: Vec<Held>) -> Vec<Held> {
     places.sort_unstable_by(|one, other| {
         by_identity(&one.group, &other.group)
             .then_with(|| larger_first(&one.group, &other.group))
@@ -349,6 +384,83 @@ mod tests {
         assert_eq!(held.places.len(), 1);
         assert_eq!(held.places[0].growth, Some(200));
         assert_eq!(held.places[0].quarters.iter().sum::<u64>(), 300);
+    }
+
+    /// What one line holds is told by line, also where stacks are recorded.
+    #[test]
+    fn a_line_that_is_reached_another_way_does_not_grow() {
+        #[inline(never)]
+        fn one_way(make: &dyn Fn(u64), address: u64) {
+            make(address);
+            std::hint::black_box(());
+        }
+        #[inline(never)]
+        fn another_way(make: &dyn Fn(u64), address: u64) {
+            make(address);
+            std::hint::black_box(());
+        }
+        let registry = Registry::new(Level::Stacks, 32);
+        let make = |address| insert(&registry, address, 100);
+        one_way(&make, 1 << 20);
+        registry.mark();
+        let first = Key {
+            kind: Kind::Device,
+            lane: 0,
+            address: 1 << 20,
+        };
+        registry.remove(first, 100);
+        another_way(&make, 2 << 20);
+        another_way(&make, 3 << 20);
+        one_way(&make, 4 << 20);
+        let held = registry.holdings();
+        assert_eq!(held.places.len(), 1);
+        assert_eq!(held.places[0].growth, Some(200));
+        assert_eq!(held.places[0].group.amount.bytes, 300);
+        assert_eq!(held.places[0].small_pages, 2);
+    }
+
+    /// However many places there are.
+    #[test]
+    fn pages_are_counted_for_every_place() {
+        let registry = Registry::new(Level::Sites, 8);
+        for place in 0..200_u64 {
+            let _label = crate::registry::in_label(&format!("place {place}"));
+            for page in 0..5 {
+                for block in 0..2 {
+                    // All of them in the same five pages.
+                    insert(&registry, page * PAGE + (2 * place + block) * 512, 512);
+                }
+            }
+        }
+        let held = registry.holdings();
+        assert_eq!(held.pages.unwrap().small_pages, 5);
+        assert_eq!(held.places.len(), 200);
+        assert!(held.places.iter().all(|place| place.small_pages == 5));
+    }
+
+    /// Samples stand for what there is, and not for as many as were passed over on average.
+    #[test]
+    fn samples_come_to_what_there_is() {
+        let registry = Registry::new(Level::Sites, 8).sampling(100);
+        for address in 0..1000 {
+            insert(&registry, address << 20, 1000);
+        }
+        let bytes = |held: &super::Holdings| -> u64 {
+            held.places
+                .iter()
+                .map(|place| place.group.amount.bytes)
+                .sum()
+        };
+        assert_eq!(bytes(&registry.holdings()), 1_000_000);
+        // Large ones, until a sample meets one.
+        let mut address = 1 << 40;
+        while registry.holdings().places.len() == 1 {
+            insert(&registry, address, 1 << 30);
+            address += 1 << 30;
+        }
+        let live = registry.totals(Kind::Device).bytes;
+        let told = bytes(&registry.holdings());
+        assert!(told <= live && told + 2 >= live, "{told} of {live}");
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod kind;
 #[cfg(test)]
 mod model;
 mod names;
+mod pages;
 mod place;
 mod record;
 mod scale;
@@ -42,8 +43,8 @@ mod table_tests;
 pub use caller::{LabelScope, in_label};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
-pub(crate) use holdings::PAGE;
 pub use kind::{Kind, Level, UnknownLevel};
+pub(crate) use pages::PAGE;
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key, Record};
 pub use snapshot::{

@@ -26,13 +26,22 @@ impl Default for Scale {
 
 impl Scale {
     pub(super) fn of(self, met: Amount) -> Amount {
-        let share = |part: u64, all: u64, met: u64| match met {
-            0 => part,
-            met => (u128::from(part) * u128::from(all) / u128::from(met)) as u64,
-        };
         // What is there is at least one.
         let count = share(met.count, self.all.count, self.met.count).max(met.count.min(1));
-        Amount::new(count, share(met.bytes, self.all.bytes, self.met.bytes))
+        Amount::new(count, self.of_bytes(met.bytes))
+    }
+
+    pub(super) fn of_bytes(self, bytes: u64) -> u64 {
+        share(bytes, self.all.bytes, self.met.bytes)
+    }
+}
+
+fn share(part: u64, all: u64, met: u64) -> u64 {
+    match met {
+        0 => part,
+        met => {
+            u64::try_from(u128::from(part) * u128::from(all) / u128::from(met)).unwrap_or(u64::MAX)
+        }
     }
 }
 

@@ -314,7 +314,12 @@ impl Registry {
     pub(crate) fn holdings(&self) -> Holdings {
         let adder = self.add_up();
         let complete = !self.ever_unrecorded.load(Relaxed);
-        adder.finish(lock(&self.baseline).as_ref(), self.sample.into(), complete)
+        let live = |kind| self.totals(kind).live();
+        let sampled: Option<&dyn Fn(Kind) -> Amount> = match self.sample {
+            1 => None,
+            _ => Some(&live),
+        };
+        adder.finish(lock(&self.baseline).as_ref(), sampled, complete)
     }
 
     /// All that is known, as plain data. Other threads may go on; what they make or free meanwhile
