@@ -287,6 +287,10 @@ impl Context {
     /// not call it again. A panic in it goes through the allocation. **It must not wait for a lock that
     /// code holds while it allocates**, or that code waits for itself: `try_lock` does not.
     ///
+    /// It is called as well where a stream, an event, a module, a memory pool or a launch finds too
+    /// little memory. How many bytes that wants nobody but the driver knows: it is told 0 then, and does
+    /// well to give back what it can.
+    ///
     /// Callbacks are called in the order of registration, until the answer goes (one that another
     /// thread is about to call may still be called then), and not any more once the context is closed:
     /// that lets go of what they hold.

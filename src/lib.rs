@@ -145,6 +145,11 @@
 //! seconds at most, pools are trimmed. [`Shortage`] turns rungs off, and the report says what each
 //! of them brought.
 //!
+//! A stream, an event, a module, a memory pool and a launch take memory too (a launch for the local
+//! memory of its kernel). Where the driver has too little for them, they climb the same ladder and
+//! fail with the same error. How much they wanted the driver does not tell, so `asked.bytes` is `None`,
+//! and callbacks are told 0.
+//!
 //! - [`Context::release_on_shortage`] registers a callback. It runs on the thread that allocates, in
 //!   the middle of the allocation. So it must not wait for a lock that the allocating code may hold:
 //!   a cache that allocates under its own lock would wait for itself. `try_lock`, and let go of

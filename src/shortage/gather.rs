@@ -32,8 +32,8 @@ fn asked(
     OutOfMemory {
         asked: Asked {
             operation: request.operation,
-            bytes: Some(request.bytes as u64),
-            kind: Some(request.kind),
+            bytes: (request.bytes != 0).then_some(request.bytes as u64),
+            kind: request.kind,
             site: Some(request.site.into()),
             thread: std::thread::current().name().map(str::to_owned),
             function,
@@ -58,7 +58,7 @@ pub(super) fn bare(custody: &Custody, request: &Request, refused: &Refused) -> E
     Error::OutOfMemory(Box::new(asked(custody, request, refused, Vec::new())))
 }
 
-/// The error for an allocation that was refused.
+/// The error for what was refused in spite of all.
 pub(super) fn refused(
     custody: &Custody,
     request: &Request,

@@ -1,5 +1,6 @@
 //! When memory runs out: what is tried before an allocation fails, and what is found out for the
-//! error that tells why.
+//! error that tells why. The same for what takes memory without saying how much: a stream, an event, a
+//! module, a memory pool, a launch.
 //!
 //! ```text
 //!     an allocation ── refused ──► ladder: callbacks, wait, trim, each with another attempt
