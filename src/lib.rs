@@ -153,7 +153,8 @@
 //! - [`Context::release_on_shortage`] registers a callback. It runs on the thread that allocates, in
 //!   the middle of the allocation. So it must not wait for a lock that the allocating code may hold:
 //!   a cache that allocates under its own lock would wait for itself. `try_lock`, and let go of
-//!   nothing where that fails.
+//!   nothing where that fails. Closing the context waits for one that another thread is in, for a
+//!   second at most.
 //! - [`memory_limit`](ContextBuilder::memory_limit) keeps a context below a budget, with the same
 //!   error, as if the device were that small.
 //! - [`Context::checkpoint`] remembers what is alive; the report then says what each place has grown

@@ -193,14 +193,24 @@ fn climb(
                 let before = gather::memory(custody);
                 let mut outcome = None;
                 let mut ask_again = || {
-                    match ask() {
+                    let answer = if custody.callbacks.are_closed() {
+                        // Teardown has waited for the callback, and takes down what is alive now.
+                        let operation = request.operation;
+                        Err(Error::ContextClosed { operation }.into())
+                    } else {
+                        ask()
+                    };
+                    match answer {
                         Err(Failed::Short(again)) => refused = again,
                         done => outcome = Some(done),
                     }
                     outcome.is_some()
                 };
                 attempt.tried = match rung {
-                    Rung::Callbacks => call_back(custody, request, &mut ask_again),
+                    Rung::Callbacks => {
+                        let bytes = request.bytes as u64;
+                        custody.callbacks.call_each(bytes, &mut ask_again)
+                    }
                     Rung::Wait => {
                         let most = custody.shortage.wait_at_most;
                         still_busy = pools::wait_for_frees(custody, most);
@@ -242,17 +252,4 @@ fn is_allowed(custody: &Custody, rung: Rung) -> bool {
         Rung::Wait => custody.shortage.wait,
         Rung::Trim => custody.shortage.trim,
     }
-}
-
-/// Calls the program's callbacks, one after the other, until there is enough. False where there are
-/// none.
-fn call_back(custody: &Custody, request: &Request, enough: &mut dyn FnMut() -> bool) -> bool {
-    let callbacks = custody.callbacks.all();
-    for callback in &callbacks {
-        callback(request.bytes as u64);
-        if enough() {
-            break;
-        }
-    }
-    !callbacks.is_empty()
 }

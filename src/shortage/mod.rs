@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The ladder is climbed outside the gate of the context: callbacks are the program's, and may drop
-//! whatever they like. Nothing here takes device memory.
+//! whatever they like. Nothing here takes device memory. Teardown waits a while for callbacks that are
+//! being called before it closes the gate.
 
 mod budget;
 mod callbacks;
