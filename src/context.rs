@@ -289,9 +289,17 @@ impl Context {
     /// not call it again. A panic in it goes through the allocation. **It must not wait for a lock that
     /// code holds while it allocates**, or that code waits for itself: `try_lock` does not.
     ///
+    /// It is called as well where a stream, an event, a module, a memory pool or a launch finds too
+    /// little memory. How many bytes that wants nobody but the driver knows: it is told
+    /// `u64::MAX` then, and gives back what it can.
+    ///
     /// Callbacks are called in the order of registration, until the answer goes (one that another
-    /// thread is about to call may still be called then), and not any more once the context is closed:
-    /// that lets go of what they hold.
+    /// thread is in goes on, and what it holds goes when it is over), and not any more once the context
+    /// is closed: that lets go of what they hold. One that another thread is in while the context is
+    /// closed is waited for, so that it can still drop what it likes; for one second at most, as it may
+    /// wait for the very thread that closes. What it holds after that has leaked, as any guard that
+    /// outlives its context. What was to be had after it is an
+    /// [`Error::ContextClosed`](crate::Error::ContextClosed).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

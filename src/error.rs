@@ -33,7 +33,8 @@ pub enum Error {
     Driver(DriverError),
 
     /// There is not so much memory on the device, or not so much of the context's
-    /// [budget](crate::ContextBuilder::memory_limit). The report says why: with `{:#}`, or
+    /// [budget](crate::ContextBuilder::memory_limit): for an allocation, a context, a stream, an event, a
+    /// module, a memory pool or a launch. The report says why: with `{:#}`, or
     /// [`OutOfMemory::to_text`].
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
@@ -192,9 +193,10 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether there was too little memory, of the device or of the host: where the driver says so of
-    /// other things than memory (a module, a stream, page-locked memory), it is an
-    /// [`Error::Driver`], and nothing is tried before it fails.
+    /// Whether there was too little memory, of the device or of the host. Mostly that is an
+    /// [`Error::OutOfMemory`]. Where the driver says so of page-locked memory, or of work that is given
+    /// to a stream and is no launch, it is an [`Error::Driver`], and where its compiler has words for it
+    /// an [`Error::Compile`]; nothing is tried then before it fails.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

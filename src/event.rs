@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Kind};
+use crate::shortage::{Failed, Request};
 use crate::stream::{Stream, StreamCore};
 
 /// A mark in the work of a stream: it happens when the stream gets there.
@@ -53,7 +54,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or what the driver says.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         Self::with("Event::new", context, true)
@@ -70,7 +71,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or what the driver says.
     #[track_caller]
     pub fn without_timing(context: &Context) -> Result<Self> {
         Self::with("Event::without_timing", context, false)
@@ -79,22 +80,22 @@ impl Event {
     #[track_caller]
     fn with(operation: &'static str, context: &Context, timed: bool) -> Result<Self> {
         let custody = context.custody();
-        let entered = custody.enter(operation)?;
         let flags = if timed {
             0
         } else {
             flags::EVENT_DISABLE_TIMING
         };
-        let mut event = CUevent::NULL;
-        // SAFETY: the variable can be written to, and the context is current.
-        let code = unsafe { api::cuEventCreate(&mut event, flags) };
-        entered.check("cuEventCreate", code)?;
-        let entry = Entry {
-            bytes: 0,
-            type_name: "",
-            stream: 0,
-        };
-        let claim = Claim::new(custody.into(), key(Kind::Event, event.0 as u64), entry);
+        let request = Request::of_unknown_size(operation, Some(Kind::Event));
+        let claim = request.satisfy(custody, || {
+            let entered = custody.enter(operation)?;
+            let mut event = CUevent::NULL;
+            // SAFETY: the variable can be written to, and the context is current.
+            let code = unsafe { api::cuEventCreate(&mut event, flags) };
+            Failed::check(&entered, "cuEventCreate", code)?;
+            let key = key(Kind::Event, event.0 as u64);
+            let entry = Entry::of_handle("");
+            Ok(Claim::new_at(request.site, custody.into(), key, entry))
+        })?;
         Ok(Self { claim, timed })
     }
 

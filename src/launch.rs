@@ -11,6 +11,7 @@ use crate::bound::{DeviceMut, DeviceRef};
 use crate::error::Result;
 use crate::module::Function;
 use crate::scope::Scope;
+use crate::shortage::Request;
 
 /// What a kernel can be given: a value that can be copied to the device, or memory that the scope
 /// has bound, which the kernel gets as a pointer.
@@ -77,11 +78,17 @@ impl<'scope> Scope<'scope, '_> {
     ///   ends.
     /// - It does not count on values in memory that nobody wrote.
     ///
+    /// Where there is too little memory for the launch,
+    /// [callbacks](crate::Context::release_on_shortage) are called before it is tried again: what they
+    /// let go of is none of this.
+    ///
     /// # Errors
     ///
     /// [`Error::WrongContext`](crate::Error::WrongContext),
-    /// [`Error::ContextClosed`](crate::Error::ContextClosed), or what the driver says. What goes
-    /// wrong within the kernel is told later, by whatever waits for it.
+    /// [`Error::ContextClosed`](crate::Error::ContextClosed),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or what the driver says. What goes wrong
+    /// within the kernel is told later, by whatever waits for it.
+    #[track_caller]
     pub unsafe fn launch(
         &self,
         function: &Function<'scope>,
@@ -97,7 +104,8 @@ impl<'scope> Scope<'scope, '_> {
             .iter()
             .map(|argument| argument.parameter().cast_mut())
             .collect();
-        self.submit(OPERATION, None, "cuLaunchKernel", |stream| {
+        let parameters = parameters.as_mut_ptr();
+        let launch = |stream| {
             // SAFETY: the function's module is borrowed until the stream has been waited for. The
             // parameters are read, and only read, during the call; that they are the kernel's is
             // what the caller vouches for.
@@ -112,10 +120,132 @@ impl<'scope> Scope<'scope, '_> {
                     block.z,
                     shared_bytes,
                     stream,
-                    parameters.as_mut_ptr(),
+                    parameters,
                     ptr::null_mut(),
                 )
             }
+        };
+        // A kernel may need local memory, and its code may be loaded only now. Code 2 is never what
+        // became of earlier work, so the launch has done nothing and can be asked for again, behind
+        // what the stream has by then. Within a scope that is as good as for an allocation there:
+        // what is bound stays borrowed, whatever callbacks let go of; the wait has its end; the
+        // scope waits also where a callback panics, or closes the context.
+        let request = Request::of_unknown_size(OPERATION, None);
+        request.satisfy(self.core().custody(), || {
+            self.ask(OPERATION, "cuLaunchKernel", launch)
         })
+    }
+}
+
+/// Here, as only here there is a kernel that the simulated GPU can refuse.
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+    use cuguard_driver::sys::CUresult;
+    use cuguard_driver::{Choice, DriverKind, load, select};
+    use cuguard_sim::{Fault, clear_faults, inject};
+
+    use crate::{Context, DeviceBuffer, Error, Module, OutOfMemory, Result, Rung, Stream};
+
+    /// One test at a time, as faults are everybody's; none where the GPU is a real one.
+    fn turn() -> Option<MutexGuard<'static, ()>> {
+        static LOCK: Mutex<()> = Mutex::new(());
+        let turn = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = select(Choice::Sim);
+        let simulated = load().expect("a driver").kind() == DriverKind::Simulated;
+        simulated.then_some(turn)
+    }
+
+    fn refuse() -> Fault {
+        Fault::nth_call_of("cuLaunchKernel", 1).answering(CUresult::OUT_OF_MEMORY)
+    }
+
+    /// Launches a kernel of no arguments.
+    fn launch(stream: &Stream, module: &Module) -> Result<()> {
+        let function = module.pretended_function();
+        // SAFETY: the simulated GPU runs no kernels.
+        stream.scope(|s| unsafe { s.launch(&function, 1, 1, 0, &[]) })
+    }
+
+    fn why(result: Result<()>) -> OutOfMemory {
+        match result {
+            Err(Error::OutOfMemory(why)) => *why,
+            other => panic!("not out of memory: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_launch_that_finds_too_little_memory_says_why() -> Result<()> {
+        let Some(_turn) = turn() else { return Ok(()) };
+        let context = Context::new(0)?;
+        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        inject(refuse().sticky()).expect("there is such a function");
+        let result = launch(&stream, &module);
+        clear_faults();
+        let why = why(result);
+        assert_eq!(why.asked.operation, "Scope::launch");
+        assert_eq!((why.asked.kind, why.asked.bytes), (None, None));
+        assert_eq!(why.asked.function, Some("cuLaunchKernel"));
+        assert_eq!(why.asked.code, 2);
+        let site = why.asked.site.expect("a line");
+        assert!(site.file.ends_with("launch.rs"), "{site}");
+        let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.rung).collect();
+        assert_eq!(rungs, [Rung::Callbacks, Rung::Wait, Rung::Trim]);
+        let text = why.to_text();
+        assert!(text.contains("  - let the kernel need less"), "{text}");
+        assert!(!text.contains("pieces"), "{text}");
+        drop(stream);
+        assert_eq!(context.live_count(), 0);
+        context.close()
+    }
+
+    /// The simulated GPU says that it has no kernels when it is asked for the second time.
+    #[test]
+    fn a_launch_is_asked_for_again_after_a_callback() -> Result<()> {
+        let Some(_turn) = turn() else { return Ok(()) };
+        let context = Context::new(0)?;
+        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 100)?)));
+        let callback = context.release_on_shortage({
+            let cache = cache.clone();
+            move |bytes| {
+                assert_eq!(bytes, 0, "nobody knows how much");
+                drop(cache.lock().unwrap().take());
+            }
+        });
+        let fault = inject(refuse()).expect("there is such a function");
+        let error = launch(&stream, &module).unwrap_err();
+        assert_eq!(error.code(), Some(CUresult::NOT_SUPPORTED), "{error}");
+        assert_eq!(fault.fired(), 1);
+        assert!(cache.lock().unwrap().is_none());
+        drop((callback, stream));
+        assert_eq!(context.live_count(), 0);
+        context.close()
+    }
+
+    /// A callback that panics, and one that closes the context, within the scope.
+    #[test]
+    fn callbacks_may_do_anything_within_a_scope() -> Result<()> {
+        let Some(_turn) = turn() else { return Ok(()) };
+        let context = Context::new(0)?;
+        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let callback = context.release_on_shortage(|_| panic!("in a callback"));
+        inject(refuse()).expect("there is such a function");
+        let caught = catch_unwind(AssertUnwindSafe(|| launch(&stream, &module)));
+        assert!(caught.is_err() && stream.is_idle()?);
+        drop(callback);
+        let slot = Arc::new(Mutex::new(None::<Context>));
+        let callback = context.release_on_shortage({
+            let slot = slot.clone();
+            move |_| drop(slot.lock().unwrap().take())
+        });
+        *slot.lock().unwrap() = Some(context);
+        inject(refuse()).expect("there is such a function");
+        let error = launch(&stream, &module).unwrap_err();
+        assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+        drop(callback);
+        Ok(())
     }
 }

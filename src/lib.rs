@@ -145,10 +145,16 @@
 //! seconds at most, pools are trimmed. [`Shortage`] turns rungs off, and the report says what each
 //! of them brought.
 //!
+//! A stream, an event, a module, a memory pool and a launch take memory too (a launch for the local
+//! memory of its kernel). Where the driver has too little for them, they climb the same ladder and
+//! fail with the same error. How much they wanted the driver does not tell, so `asked.bytes` is `None`,
+//! and callbacks are told `u64::MAX`.
+//!
 //! - [`Context::release_on_shortage`] registers a callback. It runs on the thread that allocates, in
 //!   the middle of the allocation. So it must not wait for a lock that the allocating code may hold:
 //!   a cache that allocates under its own lock would wait for itself. `try_lock`, and let go of
-//!   nothing where that fails.
+//!   nothing where that fails. Closing the context waits for one that another thread is in, for a
+//!   second at most.
 //! - [`memory_limit`](ContextBuilder::memory_limit) keeps a context below a budget, with the same
 //!   error, as if the device were that small.
 //! - [`Context::checkpoint`] remembers what is alive; the report then says what each place has grown

@@ -12,9 +12,10 @@ use cuguard_driver::{DriverKind, api, loaded};
 
 use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, key};
+use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Kind};
+use crate::shortage::{Failed, Request};
 
 unsafe extern "C" {
     /// Loads a module, with options. Defined by `cuguard_driver`, as all of the driver's functions.
@@ -84,7 +85,7 @@ impl Module {
     /// # Errors
     ///
     /// [`Error::InteriorNul`]; [`Error::NoKernels`] on the simulated GPU; [`Error::Compile`], with
-    /// the compiler's own words, where it wrote any; or what the driver says.
+    /// the compiler's own words, where it wrote any; [`Error::OutOfMemory`]; or what the driver says.
     #[track_caller]
     pub fn from_ptx(context: &Context, text: &str) -> Result<Self> {
         const OPERATION: &str = "Module::from_ptx";
@@ -134,34 +135,33 @@ impl Module {
         image: *const c_void,
     ) -> Result<Self> {
         let custody = context.custody();
-        let entered = custody.enter(operation)?;
-        let mut module = CUmodule::NULL;
-        let mut log = vec![0_u8; 16 << 10];
-        let mut options = ERROR_LOG;
-        let mut values = [
-            log.as_mut_ptr().cast(),
-            ptr::without_provenance_mut(log.len()),
-        ];
-        // SAFETY: the variable can be written to, and the context is current. There are as many
-        // options and values as is said; the log has as many bytes as is said. The caller vouches
-        // for the image.
-        let code = unsafe {
-            cuModuleLoadDataEx(
-                &mut module,
-                image,
-                options.len() as u32,
-                options.as_mut_ptr(),
-                values.as_mut_ptr(),
-            )
-        };
-        check_load(operation, custody, code, &log)?;
-        let entry = Entry {
-            bytes: 0,
-            type_name: "",
-            stream: 0,
-        };
-        let claim = Claim::new(custody.into(), key(Kind::Module, module.0 as u64), entry);
-        drop(entered);
+        let request = Request::of_unknown_size(operation, Some(Kind::Module));
+        let claim = request.satisfy(custody, || {
+            let entered = custody.enter(operation)?;
+            let mut module = CUmodule::NULL;
+            let mut log = vec![0_u8; 16 << 10];
+            let mut options = ERROR_LOG;
+            let mut values = [
+                log.as_mut_ptr().cast(),
+                ptr::without_provenance_mut(log.len()),
+            ];
+            // SAFETY: the variable can be written to, and the context is current. There are as many
+            // options and values as is said; the log has as many bytes as is said. The caller
+            // vouches for the image.
+            let code = unsafe {
+                cuModuleLoadDataEx(
+                    &mut module,
+                    image,
+                    options.len() as u32,
+                    options.as_mut_ptr(),
+                    values.as_mut_ptr(),
+                )
+            };
+            check_load(&entered, code, &log)?;
+            let key = key(Kind::Module, module.0 as u64);
+            let entry = Entry::of_handle("");
+            Ok(Claim::new_at(request.site, custody.into(), key, entry))
+        })?;
         Ok(Self { claim })
     }
 
@@ -285,21 +285,22 @@ impl Module {
 }
 
 /// What the driver said to a module, with what its compiler said.
-fn check_load(
-    operation: &'static str,
-    custody: &Custody,
-    code: CUresult,
-    log: &[u8],
-) -> Result<()> {
+fn check_load(entered: &Entered<'_>, code: CUresult, log: &[u8]) -> Result<(), Failed> {
+    const FUNCTION: &str = "cuModuleLoadDataEx";
     let simulated = loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated);
     if simulated && code == CUresult::NOT_SUPPORTED {
-        return Err(Error::NoKernels { operation });
+        let operation = entered.operation();
+        return Err(Error::NoKernels { operation }.into());
     }
     let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let log = String::from_utf8_lossy(log).trim().to_owned();
-    match custody.check(operation, "cuModuleLoadDataEx", code, None) {
-        Err(Error::Driver(error)) if !log.is_empty() => Err(Error::Compile { error, log }),
-        result => result,
+    if log.is_empty() {
+        return Failed::check(entered, FUNCTION, code);
+    }
+    // Also where the compiler was out of memory: it ran on the host, and its words say more.
+    match entered.check(FUNCTION, code) {
+        Err(Error::Driver(error)) => Err(Error::Compile { error, log }.into()),
+        result => Ok(result?),
     }
 }
 
@@ -320,6 +321,24 @@ impl Function<'_> {
     #[must_use]
     pub fn as_raw(&self) -> CUfunction {
         self.handle
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+impl Module {
+    /// A module that no driver knows, and owns nothing: the simulated GPU has no others.
+    pub(crate) fn pretended(context: &Context) -> Self {
+        Self {
+            claim: Claim::nothing(context.custody().into(), Kind::Module),
+        }
+    }
+
+    /// A kernel of it.
+    pub(crate) fn pretended_function(&self) -> Function<'_> {
+        Function {
+            handle: CUfunction::default(),
+            module: self,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::custody::log_error;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::scope_end::End;
+use crate::shortage::Failed;
 use crate::stream::{Stream, StreamCore};
 
 /// The inside of a [`Stream::scope`]: work is given to the stream through it.
@@ -282,6 +283,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             Some(bytes) => entered.check_bytes(function, code, bytes),
             None => entered.check(function, code),
         }
+    }
+
+    /// Gives work to the stream that may find too little memory. It can be asked for again then:
+    /// nothing was begun.
+    pub(crate) fn ask(
+        &self,
+        operation: &'static str,
+        function: &'static str,
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> Result<(), Failed> {
+        let core = self.core();
+        let entered = core.custody().enter(operation)?;
+        // As in `submit`.
+        self.end.expect_work();
+        Failed::check(&entered, function, call(core.handle()))
     }
 
     /// Copies from the host to the device.

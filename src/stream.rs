@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::raw;
 use crate::registry::{Entry, FailedFree, Kind};
-use crate::shortage::Listed;
+use crate::shortage::{Failed, Listed, Request};
 
 /// The driver's stream, destroyed when the last that shares it goes.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or what the driver says.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         Self::builder(context).build()
@@ -436,23 +436,23 @@ impl StreamBuilder<'_> {
     #[track_caller]
     pub fn build(self) -> Result<Stream> {
         let custody = self.context.custody();
-        let entered = custody.enter("Stream::new")?;
-        let mut handle = CUstream::NULL;
-        // SAFETY: the variable can be written to, and the context is current.
-        entered.check("cuStreamCreateWithPriority", unsafe {
-            api::cuStreamCreateWithPriority(&mut handle, self.flags, self.priority)
+        let request = Request::of_unknown_size("Stream::new", Some(Kind::Stream));
+        let core = request.satisfy(custody, || {
+            let entered = custody.enter(request.operation)?;
+            let mut handle = CUstream::NULL;
+            // SAFETY: the variable can be written to, and the context is current.
+            let code =
+                unsafe { api::cuStreamCreateWithPriority(&mut handle, self.flags, self.priority) };
+            Failed::check(&entered, "cuStreamCreateWithPriority", code)?;
+            let key = key(Kind::Stream, handle.0 as u64);
+            let entry = Entry::of_handle("");
+            let claim = Claim::new_at(request.site, custody.into(), key, entry);
+            let listed = Listed::new(custody, |custody| &custody.streams, key);
+            Ok(StreamCore { listed, claim })
         })?;
-        let entry = Entry {
-            bytes: 0,
-            type_name: "",
-            stream: 0,
-        };
-        let key = key(Kind::Stream, handle.0 as u64);
-        let claim = Claim::new(custody.into(), key, entry);
-        let listed = Listed::new(custody, |custody| &custody.streams, key);
         Ok(Stream {
-            core: Arc::new(StreamCore { listed, claim }),
-            cust: as_cust(handle),
+            cust: as_cust(core.handle()),
+            core: Arc::new(core),
         })
     }
 }

@@ -59,7 +59,10 @@ impl Custody {
         }
         // What they hold is freed, and no leak. They are the program's, and may do anything when they
         // go.
-        drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.clear())));
+        drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.close())));
+        // One that another thread is in drops what it likes until it is over, and needs the gate open
+        // for it.
+        self.callbacks.wait_for_calls();
         self.tearing.store(this_thread(), Ordering::Release);
         // Operations under way end first.
         if !self.gate.close() {

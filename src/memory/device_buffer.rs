@@ -76,7 +76,7 @@ fn take(
     }
     let request = Request {
         operation,
-        kind: Kind::Device,
+        kind: Some(Kind::Device),
         bytes,
         site: Location::caller(),
     };

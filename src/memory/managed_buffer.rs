@@ -60,7 +60,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         let custody = context.custody();
         let request = Request {
             operation,
-            kind: Kind::Managed,
+            kind: Some(Kind::Managed),
             bytes,
             site: Location::caller(),
         };

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::Result;
 use crate::registry::{Entry, Kind};
-use crate::shortage::Listed;
+use crate::shortage::{Failed, Listed, Request};
 
 /// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
 /// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
@@ -58,11 +58,11 @@ impl MemoryPool {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), [`OutOfMemory`](crate::Error::OutOfMemory), or
+    /// what the driver says.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         let custody = context.custody();
-        let entered = custody.enter("MemoryPool::new")?;
         let properties = CUmemPoolProps {
             allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
             location: CUmemLocation {
@@ -71,23 +71,24 @@ impl MemoryPool {
             },
             ..CUmemPoolProps::default()
         };
-        let mut pool = CUmemoryPool::NULL;
-        // SAFETY: the variable can be written to, the properties are read during the call.
-        let code = unsafe { api::cuMemPoolCreate(&mut pool, &properties) };
-        entered.check("cuMemPoolCreate", code)?;
-        let entry = Entry {
-            bytes: 0,
-            type_name: "MemoryPool",
-            stream: 0,
-        };
-        let key = key(Kind::MemoryPool, pool.0 as u64);
-        let claim = Claim::new(custody.into(), key, entry);
-        let listed = Listed::new(custody, |custody| &custody.pools, key);
-        let core = Arc::new(PoolCore {
-            _listed: listed,
-            claim,
-        });
-        Ok(Self { core })
+        let request = Request::of_unknown_size("MemoryPool::new", Some(Kind::MemoryPool));
+        let core = request.satisfy(custody, || {
+            let entered = custody.enter(request.operation)?;
+            let mut pool = CUmemoryPool::NULL;
+            // SAFETY: the variable can be written to, the properties are read during the call.
+            let code = unsafe { api::cuMemPoolCreate(&mut pool, &properties) };
+            Failed::check(&entered, "cuMemPoolCreate", code)?;
+            let key = key(Kind::MemoryPool, pool.0 as u64);
+            let entry = Entry::of_handle("MemoryPool");
+            let claim = Claim::new_at(request.site, custody.into(), key, entry);
+            Ok(PoolCore {
+                _listed: Listed::new(custody, |custody| &custody.pools, key),
+                claim,
+            })
+        })?;
+        Ok(Self {
+            core: Arc::new(core),
+        })
     }
 
     fn claim(&self) -> &Claim {

@@ -37,7 +37,7 @@ fn take(
         Err(failed) => {
             let request = Request {
                 operation,
-                kind: Kind::StreamOrdered,
+                kind: Some(Kind::StreamOrdered),
                 bytes,
                 site,
             };

@@ -41,6 +41,15 @@ impl OutOfMemory {
         }
     }
 
+    /// What helps a launch, whatever the cause.
+    pub(super) fn about_launches(&self) -> Option<String> {
+        (self.asked.function == Some("cuLaunchKernel")).then(|| {
+            "let the kernel need less: its local memory (arrays, spilled registers, the stack) is taken \
+             for as many threads as the device can run at once"
+                .to_owned()
+        })
+    }
+
     /// What helps against a cause, with the settings as they are.
     pub(super) fn advice(&self, cause: &Cause) -> Vec<String> {
         let why = self;
@@ -55,11 +64,17 @@ impl OutOfMemory {
                 advice.push(format!("{free}raise memory_limit from {}", Size(*limit)));
             }
             Cause::OwnData { grows, .. } => {
+                // Pieces are for who asked for memory; a stream has none.
+                let in_pieces = why.asked.bytes.is_some();
                 if *grows {
-                    let place = "see why that place keeps what it makes";
-                    advice.push(format!("{place}; if it needs all of it, work in smaller pieces"));
+                    let pieces = match in_pieces {
+                        true => "; if it needs all of it, work in smaller pieces",
+                        false => "",
+                    };
+                    advice.push(format!("see why that place keeps what it makes{pieces}"));
                 } else {
-                    advice.push("free some of it, or work in smaller pieces".to_owned());
+                    let pieces = if in_pieces { ", or work in smaller pieces" } else { "" };
+                    advice.push(format!("free some of it{pieces}"));
                     if !why.settings.has_checkpoint && why.settings.level != Level::Counts {
                         let call = "call Context::checkpoint() after the first steps";
                         advice.push(format!("{call}, to see here what grew since"));

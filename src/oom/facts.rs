@@ -72,11 +72,12 @@ pub struct OutOfMemory {
 pub struct Asked {
     /// What was asked of this crate, such as `DeviceBuffer::zeroed`.
     pub operation: &'static str,
-    /// How many bytes; `None` for a context, which takes what it takes.
+    /// How many bytes; `None` where nobody knows but the driver: for a context, a stream, an event, a
+    /// module, a memory pool, a launch.
     pub bytes: Option<u64>,
-    /// Which kind of memory; `None` for a context.
+    /// What was to be made; `None` for a context and a launch.
     pub kind: Option<Kind>,
-    /// The line of the program.
+    /// The line of the program; `None` for a context.
     pub site: Option<Site>,
     /// The name of the thread.
     pub thread: Option<String>,
@@ -234,7 +235,7 @@ pub struct ProcessUse {
     pub own: bool,
 }
 
-/// One thing that is tried before an allocation fails; see [`Shortage`](crate::Shortage).
+/// One thing that is tried before something fails for want of memory; see [`Shortage`](crate::Shortage).
 ///
 /// ```
 /// assert_eq!(cuguard::Rung::Trim.name(), "trim");
@@ -271,7 +272,7 @@ pub struct Attempt {
     pub rung: Rung,
     /// Whether the settings allow it.
     pub allowed: bool,
-    /// Whether there was anything to do, and it was done. The allocation was asked for again then.
+    /// Whether there was anything to do, and it was done. It was asked for again then.
     pub tried: bool,
     /// The bytes by which the free memory of the device rose; 0 where the driver does not tell.
     pub freed: u64,

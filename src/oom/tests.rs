@@ -194,6 +194,42 @@ fn extreme_numbers() {
     assert!(!OutOfMemory::default().to_text().is_empty());
 }
 
+/// A stream, of which only the driver knows how much it takes.
+fn of_unknown_size(free: u64) -> OutOfMemory {
+    let mut why = card(free, 0);
+    (why.asked.bytes, why.asked.kind) = (None, Some(Kind::Stream));
+    why
+}
+
+#[test]
+fn what_nobody_knows_the_size_of_is_more_than_is_free() {
+    // A full card: whose data it is full of.
+    let mut why = of_unknown_size(MIB);
+    own(&mut why, 138 * GIB);
+    assert_eq!(names(&why), ["own_data"]);
+    assert!(why.to_text().contains("  - free some of it\n"), "{why:#}");
+    // Pages that small blocks keep are of no use to the driver.
+    why.pages = Some(PageUse::new((0, 0), (2 * GIB, 138 * GIB / (2 * MIB))));
+    why.held = vec![Held::new(Kind::Device, 1, 2 * GIB)];
+    assert_eq!(names(&why), ["fragmentation"]);
+    // A card that is full of who knows what.
+    assert_eq!(names(&of_unknown_size(MIB)), ["unexplained"]);
+    // One that is nearly empty: what little is taken is not why.
+    let mut why = of_unknown_size(130 * GIB);
+    own(&mut why, GIB);
+    assert!(why.causes().is_empty(), "{why:#}");
+    assert!(
+        why.to_text().contains("known to the driver alone"),
+        "{why:#}"
+    );
+    assert!(!why.to_text().contains("what helps"), "{why:#}");
+    why.asked.function = Some("cuLaunchKernel");
+    assert!(
+        why.to_text().contains("let the kernel need less"),
+        "{why:#}"
+    );
+}
+
 /// Every member of the JSON is in the document that describes them.
 #[test]
 fn the_document_names_every_member() {

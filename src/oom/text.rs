@@ -188,6 +188,9 @@ impl Page<'_> {
         self.line("");
         if causes.is_empty() {
             self.line("why: nothing that is known explains it");
+            if self.why.asked.bytes.is_none() {
+                self.line("     how much was wanted is known to the driver alone");
+            }
         }
         for (index, cause) in causes.iter().enumerate() {
             let word = if index == 0 { "why: " } else { "and: " };
@@ -197,7 +200,8 @@ impl Page<'_> {
             }
         }
         let why = self.why;
-        let advice: Vec<_> = causes.iter().flat_map(|cause| why.advice(cause)).collect();
+        let advice = causes.iter().flat_map(|cause| why.advice(cause));
+        let advice: Vec<_> = advice.chain(why.about_launches()).collect();
         if !advice.is_empty() {
             self.line("what helps:");
             advice

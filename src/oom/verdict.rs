@@ -5,6 +5,10 @@
 //! at least a tenth of what is missing. The program's own data is what memory is for: it is a cause
 //! where the rest does not explain what is missing, where others hold next to nothing, or where it is
 //! seen to grow. A place whose blocks are the waste is not blamed for growing as well.
+//!
+//! Where nobody but the driver knows how much was wanted, as for a stream, it was more than is free.
+//! What is missing is taken to be as much again then, and at least a hundredth of the device: who holds
+//! next to nothing of a device that is nearly empty does not explain it.
 
 use super::facts::{Holder, OutOfMemory, Processes};
 use crate::registry::{Kind, PAGE};
@@ -180,7 +184,9 @@ impl OutOfMemory {
         let explained = sum(causes.iter().map(Cause::bytes));
         let unexplained = self.unexplained();
         let is_much = is_large(unexplained) && unexplained >= total / 20;
-        if unexplained != 0 && (causes.is_empty() || (explained < missing && is_much)) {
+        let is_known = self.asked.bytes.is_some() || is_large(unexplained);
+        let is_last = causes.is_empty() && is_known;
+        if unexplained != 0 && (is_last || (explained < missing && is_much)) {
             causes.push(Cause::Unexplained { bytes: unexplained });
         }
         // Stable: of the same size, in the order above.
@@ -189,10 +195,11 @@ impl OutOfMemory {
     }
 
     /// What would have to be free in addition. Where as much is free, it is not in one piece: then
-    /// all of it. A context takes what it takes: some hundred megabytes of a large device.
+    /// all of it. A context takes what it takes: some hundred megabytes of a large device. Others take
+    /// less, mostly.
     fn missing(&self) -> u64 {
         let Some(asked) = self.asked.bytes else {
-            return self.total.unwrap_or(0) / 100;
+            return self.free.unwrap_or(0).max(self.total.unwrap_or(0) / 100);
         };
         match asked.saturating_sub(self.free.unwrap_or(0)) {
             0 => asked,
@@ -202,7 +209,6 @@ impl OutOfMemory {
 
     /// What is held and is not this context's data.
     fn wastes(&self) -> Vec<Cause> {
-        let asked = self.asked.bytes.unwrap_or(0);
         let mut causes = Vec::new();
         causes.push(Cause::OtherProcesses {
             bytes: self.other_bytes(),
@@ -221,8 +227,9 @@ impl OutOfMemory {
             },
         });
         if let Some(pages) = &self.pages {
-            // A block that is smaller than a page would find room in them.
-            if asked >= PAGE {
+            // A block that is smaller than a page would find room in them; what the driver wants for
+            // itself would not.
+            if self.asked.bytes.is_none_or(|asked| asked >= PAGE) {
                 causes.push(Cause::Fragmentation {
                     bytes: pages.pinned(),
                     pages: pages.small_pages,

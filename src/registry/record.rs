@@ -97,6 +97,17 @@ pub(crate) struct Entry {
     pub(crate) stream: u64,
 }
 
+impl Entry {
+    /// For what is no memory.
+    pub(crate) const fn of_handle(type_name: &'static str) -> Self {
+        Self {
+            bytes: 0,
+            type_name,
+            stream: 0,
+        }
+    }
+}
+
 /// Set in [`Record::born`] when the thing was given away. Time does not need that bit for another
 /// 292 years.
 const ESCAPED: u64 = 1 << 63;

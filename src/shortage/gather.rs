@@ -32,8 +32,8 @@ fn asked(
     OutOfMemory {
         asked: Asked {
             operation: request.operation,
-            bytes: Some(request.bytes as u64),
-            kind: Some(request.kind),
+            bytes: (request.bytes != 0).then_some(request.bytes as u64),
+            kind: request.kind,
             site: Some(request.site.into()),
             thread: std::thread::current().name().map(str::to_owned),
             function,
@@ -58,7 +58,7 @@ pub(super) fn bare(custody: &Custody, request: &Request, refused: &Refused) -> E
     Error::OutOfMemory(Box::new(asked(custody, request, refused, Vec::new())))
 }
 
-/// The error for an allocation that was refused.
+/// The error for what was refused in spite of all.
 pub(super) fn refused(
     custody: &Custody,
     request: &Request,
@@ -71,9 +71,6 @@ pub(super) fn refused(
         (why.free, why.total) = (Some(free), Some(total));
     }
     let settings = &custody.shortage;
-    if settings.probe_largest {
-        why.largest = probe::largest_block(custody, request.operation).ok();
-    }
     // Where they were waited for, what is left is not theirs.
     why.busy_streams = still_busy.unwrap_or_else(|| frees::pending_streams(custody.device));
     why.pools = pools::pools(custody);
@@ -90,6 +87,10 @@ pub(super) fn refused(
         Some(_inside) => devices(),
         None => 0,
     };
+    // Last, as it makes pools give back what they hoard, and the rest tells how it was before.
+    if settings.probe_largest {
+        why.largest = probe::largest_block(custody, request.operation).ok();
+    }
     Error::OutOfMemory(Box::new(why))
 }
 

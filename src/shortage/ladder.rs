@@ -1,4 +1,4 @@
-//! The ladder: what is tried before an allocation fails.
+//! The ladder: what is tried before something fails for want of memory.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use cuguard_driver::sys::CUresult;
 
 use super::{frees, gather, pools};
-use crate::claim::Claim;
-use crate::custody::Custody;
+use crate::custody::{Custody, Entered};
 use crate::error::{Error, Result};
 use crate::oom::{Attempt, Rung};
 use crate::registry::Kind;
@@ -16,9 +15,34 @@ use crate::registry::Kind;
 /// What is asked for.
 pub(crate) struct Request {
     pub(crate) operation: &'static str,
-    pub(crate) kind: Kind,
+    /// `None` for what no guard holds.
+    pub(crate) kind: Option<Kind>,
+    /// 0 where nobody knows: what needs no memory does not come here.
     pub(crate) bytes: usize,
     pub(crate) site: &'static Location<'static>,
+}
+
+impl Request {
+    /// For what the driver makes of memory without telling how much: a stream, a module, a launch.
+    #[track_caller]
+    pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<Kind>) -> Self {
+        Self {
+            operation,
+            kind,
+            bytes: 0,
+            site: Location::caller(),
+        }
+    }
+
+    /// Asks, and climbs the ladder where there is too little memory. `ask` is as for
+    /// [`climb`](Failed::climb), and is the first attempt too.
+    pub(crate) fn satisfy<T>(
+        &self,
+        custody: &Arc<Custody>,
+        ask: impl Fn() -> Result<T, Failed>,
+    ) -> Result<T> {
+        ask().or_else(|failed| failed.climb(custody, self, &ask))
+    }
 }
 
 /// Who says that there is not enough.
@@ -74,22 +98,39 @@ impl Failed {
         }
     }
 
+    /// Turns a code of the driver into a result, where nobody knows how many bytes it wanted.
+    #[inline]
+    pub(crate) fn check(
+        entered: &Entered<'_>,
+        function: &'static str,
+        code: CUresult,
+    ) -> Result<(), Self> {
+        if code == CUresult::OUT_OF_MEMORY {
+            return Err(Self::Short(Refused::Memory { function, code }));
+        }
+        Ok(entered.check(function, code)?)
+    }
+
     /// What becomes of an attempt that did not succeed. For want of memory, the ladder is climbed:
     /// `ask` is another attempt, which asks the driver once; it enters the gate of the context and has
     /// left it when it returns. (The first attempt is made by the caller, where all of it is in one
     /// place: it is on the way of every allocation.)
     #[cold]
     #[inline(never)]
-    pub(crate) fn climb(
+    pub(crate) fn climb<T>(
         self,
         custody: &Arc<Custody>,
         request: &Request,
-        ask: &dyn Fn() -> Result<Claim, Failed>,
-    ) -> Result<Claim> {
-        match self {
-            Self::Other(error) => Err(error),
-            Self::Short(refused) => climb(custody, request, refused, ask),
-        }
+        ask: &dyn Fn() -> Result<T, Failed>,
+    ) -> Result<T> {
+        let refused = match self {
+            Self::Other(error) => return Err(error),
+            Self::Short(refused) => refused,
+        };
+        let mut had = None;
+        let mut attempt = || ask().map(|thing| had = Some(thing));
+        climb(custody, request, refused, &mut attempt)?;
+        Ok(had.unwrap_or_else(|| unreachable!("the last attempt succeeded")))
     }
 }
 
@@ -130,8 +171,8 @@ fn climb(
     custody: &Arc<Custody>,
     request: &Request,
     mut refused: Refused,
-    ask: &dyn Fn() -> Result<Claim, Failed>,
-) -> Result<Claim> {
+    ask: &mut dyn FnMut() -> Result<(), Failed>,
+) -> Result<()> {
     if GUESSING.get() {
         return Err(gather::bare(custody, request, &refused));
     }
@@ -152,14 +193,28 @@ fn climb(
                 let before = gather::memory(custody);
                 let mut outcome = None;
                 let mut ask_again = || {
-                    match ask() {
+                    let answer = if custody.callbacks.are_closed() {
+                        // Teardown has waited for the callback, and takes down what is alive now.
+                        let operation = request.operation;
+                        Err(Error::ContextClosed { operation }.into())
+                    } else {
+                        ask()
+                    };
+                    match answer {
                         Err(Failed::Short(again)) => refused = again,
                         done => outcome = Some(done),
                     }
                     outcome.is_some()
                 };
                 attempt.tried = match rung {
-                    Rung::Callbacks => call_back(custody, request, &mut ask_again),
+                    Rung::Callbacks => {
+                        // Where nobody knows, as much as they can.
+                        let bytes = match request.bytes {
+                            0 => u64::MAX,
+                            bytes => bytes as u64,
+                        };
+                        custody.callbacks.call_each(bytes, &mut ask_again)
+                    }
                     Rung::Wait => {
                         let most = custody.shortage.wait_at_most;
                         still_busy = frees::wait_for_frees(custody, most);
@@ -177,7 +232,7 @@ fn climb(
                     }
                 };
                 match outcome {
-                    Some(Ok(claim)) => return Ok(claim),
+                    Some(Ok(())) => return Ok(()),
                     Some(Err(Failed::Other(error))) => return Err(error),
                     _ => {}
                 }
@@ -201,17 +256,4 @@ fn is_allowed(custody: &Custody, rung: Rung) -> bool {
         Rung::Wait => custody.shortage.wait,
         Rung::Trim => custody.shortage.trim,
     }
-}
-
-/// Calls the program's callbacks, one after the other, until there is enough. False where there are
-/// none.
-fn call_back(custody: &Custody, request: &Request, enough: &mut dyn FnMut() -> bool) -> bool {
-    let callbacks = custody.callbacks.all();
-    for callback in &callbacks {
-        callback(request.bytes as u64);
-        if enough() {
-            break;
-        }
-    }
-    !callbacks.is_empty()
 }

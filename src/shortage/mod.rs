@@ -1,5 +1,6 @@
 //! When memory runs out: what is tried before an allocation fails, and what is found out for the
-//! error that tells why.
+//! error that tells why. The same for what takes memory without saying how much: a stream, an event, a
+//! module, a memory pool, a launch.
 //!
 //! ```text
 //!     an allocation ── refused ──► ladder: callbacks, wait, trim, each with another attempt
@@ -9,7 +10,8 @@
 //! ```
 //!
 //! The ladder is climbed outside the gate of the context: callbacks are the program's, and may drop
-//! whatever they like. Nothing here takes device memory.
+//! whatever they like. Nothing here takes device memory. Teardown waits a while for callbacks that are
+//! being called before it closes the gate.
 
 mod budget;
 mod callbacks;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-/// What is tried before an allocation fails, and what its error finds out; see
-/// [`ContextBuilder::shortage`](crate::ContextBuilder::shortage).
+/// What is tried before something fails for want of memory, and what its error finds out; see
+/// [`ContextBuilder::shortage`](crate::ContextBuilder::shortage). Mostly that is an allocation; a stream,
+/// an event, a module, a memory pool and a launch take memory too, and what stands here of allocations
+/// holds for them.
 ///
 /// Each rung is climbed only where there is something to gain, and the allocation is asked for again
 /// after it. Where an allocation succeeds at once, none of this costs anything.

@@ -1,0 +1,192 @@
+//! Callbacks that give memory back, and the end of their context: one that is being called on another
+//! thread is waited for, for a while.
+
+#[path = "support/room.rs"]
+mod room;
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cuguard::{Context, DeviceBuffer, Error, ReleaseCallback, ReportSettings, Result, Stream};
+use room::*;
+use support::*;
+
+/// Nothing that these tests wait for takes longer.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Long enough for a thread that does not wait to get ahead.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// A context whose report goes into a file.
+fn reported(test: &str) -> Result<(Context, PathBuf)> {
+    let file = format!("cuguard-callbacks-{}-{test}.json", std::process::id());
+    let file = std::env::temp_dir().join(file);
+    let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
+    let context = Context::builder().report(settings).build()?;
+    Ok((context, file))
+}
+
+/// A report that has nothing to tell is not written.
+#[track_caller]
+fn is_clean(file: &PathBuf) {
+    let report = std::fs::read_to_string(file).unwrap_or_default();
+    let _ = std::fs::remove_file(file);
+    assert!(
+        report.is_empty() || report.contains(r#""leaks":[]"#),
+        "{report}"
+    );
+}
+
+/// A callback that holds a buffer, and stays in its call until it is let go.
+struct Blocking {
+    callback: ReleaseCallback,
+    called: Receiver<()>,
+    go: Sender<()>,
+}
+
+impl Blocking {
+    fn new(context: &Context) -> Result<Self> {
+        let buffer = DeviceBuffer::<u8>::zeroed(context, MIB)?.named("held by the callback");
+        let ((say, called), (go, wait)) = (channel(), channel());
+        let (say, wait) = (Mutex::new(say), Mutex::new(wait));
+        let callback = context.release_on_shortage(move |_| {
+            assert_eq!(buffer.len(), MIB);
+            say.lock().unwrap().send(()).unwrap();
+            // Whoever lets it go may be gone.
+            let _ = wait.lock().unwrap().recv_timeout(LONG);
+        });
+        Ok(Self {
+            callback,
+            called,
+            go,
+        })
+    }
+}
+
+/// Asks for more than there is, on a thread of its own, and answers what that ended with.
+fn ask_for_too_much(stream: Stream) -> std::thread::JoinHandle<Error> {
+    std::thread::spawn(move || take_on(&stream, 1 << 50).expect_err("no device has as much"))
+}
+
+/// A callback is in the middle of a call when its context is closed: it ends first, what it holds is
+/// freed, and nothing has leaked. The thread that called it finds the context closed.
+#[test]
+fn a_call_that_is_under_way_ends_before_its_context() -> Result<()> {
+    let turn = turn();
+    let (context, file) = reported("under-way")?;
+    let blocking = Blocking::new(&context)?;
+    let asking = ask_for_too_much(Stream::new(&context)?);
+    blocking.called.recv_timeout(LONG).expect("it is called");
+    let go = blocking.go.clone();
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(A_WHILE);
+        go.send(()).expect("it waits");
+    });
+    let begin = Instant::now();
+    context.close()?;
+    let waited = begin.elapsed();
+    let error = asking.join().expect("no panic");
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    later.join().expect("no panic");
+    // The stream of that thread may be in the report, as that thread has it.
+    let report = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(!report.contains("held by the callback"), "{report}");
+    let none = r#"{"kind":"device","live_count":0,"#;
+    assert!(report.contains(none), "{report}");
+    let _ = std::fs::remove_file(&file);
+    assert!(waited >= A_WHILE && waited < LONG, "{waited:?}");
+    drop(blocking.callback);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A callback that never ends holds nobody up for long.
+#[test]
+fn a_call_that_does_not_end_is_not_waited_for_without_end() -> Result<()> {
+    let turn = turn();
+    let context = Context::builder().report(ReportSettings::off()).build()?;
+    let blocking = Blocking::new(&context)?;
+    let asking = ask_for_too_much(Stream::new(&context)?);
+    blocking.called.recv_timeout(LONG).expect("it is called");
+    let begin = Instant::now();
+    context.close()?;
+    let waited = begin.elapsed();
+    assert!(waited >= Duration::from_millis(900) && waited < LONG / 2);
+    blocking.go.send(()).expect("it waits");
+    let error = asking.join().expect("no panic");
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A callback that closes its own context does not wait for itself; one that panicked is over.
+#[test]
+fn nobody_waits_for_itself_or_for_a_call_that_panicked() -> Result<()> {
+    let turn = turn();
+    let context = Context::builder().report(ReportSettings::off()).build()?;
+    let stream = Stream::new(&context)?;
+    let panics = context.release_on_shortage(|_| panic!("in a callback"));
+    let caught = std::thread::scope(|scope| {
+        let call = || catch_unwind(AssertUnwindSafe(|| take_on(&stream, 1 << 50).map(drop)));
+        scope.spawn(call).join().expect("the panic was caught")
+    });
+    assert!(caught.is_err());
+    drop(panics);
+    let slot = Arc::new(Mutex::new(None));
+    let closes = context.release_on_shortage({
+        let slot: Arc<Mutex<Option<(Context, Stream)>>> = slot.clone();
+        move |_| {
+            let (context, stream) = slot.lock().unwrap().take().expect("called once");
+            drop(stream);
+            context.close().expect("it closes");
+        }
+    });
+    let other = Stream::new(&context)?;
+    *slot.lock().unwrap() = Some((context, stream));
+    let begin = Instant::now();
+    let error = take_on(&other, 1 << 50).unwrap_err();
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    assert!(begin.elapsed() < Duration::from_millis(900), "it waited");
+    drop((closes, other));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// While one callback is called, nobody holds the others: they go when their owner lets them go, and
+/// are not called any more. Those that come meanwhile wait for the next time.
+#[test]
+fn only_the_callback_that_is_called_is_held() -> Result<()> {
+    let turn = turn();
+    let (context, file) = reported("held")?;
+    let context = Arc::new(context);
+    let second = Arc::new(Mutex::new(None));
+    let more = Arc::new(Mutex::new(Vec::new()));
+    let first = context.release_on_shortage({
+        let (second, more, context) = (second.clone(), more.clone(), Arc::downgrade(&context));
+        move |_| {
+            let context = context.upgrade().expect("alive");
+            let before = context.live_count();
+            drop(second.lock().unwrap().take());
+            assert_eq!(context.live_count(), before - 1, "its buffer goes at once");
+            let another = context.release_on_shortage(|_| panic!("it came too late"));
+            more.lock().unwrap().push(another);
+        }
+    });
+    let buffer = DeviceBuffer::<u8>::zeroed(&context, MIB)?;
+    *second.lock().unwrap() = Some(context.release_on_shortage(move |_| {
+        panic!("it is gone, with its {} bytes", buffer.len());
+    }));
+    let why = why(take(&context, 1 << 50));
+    assert!(why.attempts[0].tried, "{why:#}");
+    assert_eq!(more.lock().unwrap().len(), 1);
+    more.lock().unwrap().clear();
+    drop(first);
+    drop(context);
+    is_clean(&file);
+    turn.all_came_back();
+    Ok(())
+}
