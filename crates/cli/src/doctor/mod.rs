@@ -15,7 +15,7 @@ mod facts;
 mod failure;
 mod json;
 mod json_value;
-mod size;
+mod percent;
 mod text;
 mod verdict;
 mod watch;

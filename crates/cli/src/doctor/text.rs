@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use cuguard::ByteSize;
 use cuguard_machine::{ComputeMode, Process};
 
 use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
 use super::failure::Failure;
-use super::size::{Size, percent};
+use super::percent::percent;
 use super::verdict::{Diagnosis, Finding, is_in_one_piece};
 
 /// How many processes of a GPU are shown; those that hold most come first.
@@ -84,17 +85,17 @@ fn driver(driver: &Driver) -> String {
 
 fn memory(gpu: &GpuFacts) -> String {
     let Some(memory) = gpu.machine.memory else {
-        return format!("{} in all; what is free is not known", Size(gpu.total));
+        return format!("{} in all; what is free is not known", ByteSize(gpu.total));
     };
     let mut text = format!(
         "{} in all: {} free, {} used",
-        Size(memory.total),
-        Size(memory.free),
-        Size(memory.used()),
+        ByteSize(memory.total),
+        ByteSize(memory.free),
+        ByteSize(memory.used()),
     );
     match memory.reserved {
         Some(reserved) => {
-            let _ = write!(text, ", {} reserved by the driver", Size(reserved));
+            let _ = write!(text, ", {} reserved by the driver", ByteSize(reserved));
         }
         None => text.push_str("; what the driver reserves is not known"),
     }
@@ -128,7 +129,7 @@ fn processes(text: &mut String, facts: &Facts, gpu: &GpuFacts) {
         let rest = listed[PROCESSES..]
             .iter()
             .filter_map(|process| process.bytes);
-        let rest = Size(rest.sum());
+        let rest = ByteSize(rest.sum());
         row(text, "", &format!("and {more} more with {rest}"));
     }
 }
@@ -136,7 +137,7 @@ fn processes(text: &mut String, facts: &Facts, gpu: &GpuFacts) {
 /// `4711  12.50 GiB  compute  ada  python3 train.py`
 fn line(process: &Process) -> String {
     let bytes = match process.bytes {
-        Some(bytes) => Size(bytes).to_string(),
+        Some(bytes) => ByteSize(bytes).to_string(),
         None => "not known".to_owned(),
     };
     let kinds: Vec<String> = process.kinds.iter().map(ToString::to_string).collect();
@@ -166,7 +167,7 @@ fn line(process: &Process) -> String {
 fn context(probe: &Probe) -> String {
     match probe {
         Probe::Measured(measured) => match measured.context_cost {
-            Some(cost) => format!("costs {} here, measured{}", Size(cost), ago(measured)),
+            Some(cost) => format!("costs {} here, measured{}", ByteSize(cost), ago(measured)),
             None => "costs what could not be measured".to_owned(),
         },
         Probe::Skipped => "not measured".to_owned(),
@@ -178,9 +179,9 @@ fn largest(probe: &Probe) -> String {
     match probe {
         Probe::Measured(measured) => format!(
             "{}, {} % of the {} that are free beside a context: {}{}",
-            Size(measured.largest),
+            ByteSize(measured.largest),
             percent(measured.largest, measured.free),
-            Size(measured.free),
+            ByteSize(measured.free),
             if is_in_one_piece(measured) {
                 "in one piece"
             } else {

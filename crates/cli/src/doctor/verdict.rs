@@ -1,10 +1,11 @@
 //! From facts to findings: what is wrong, with the numbers that say so, and what to do about it.
 
+use cuguard::ByteSize;
 use cuguard_machine::{ComputeMode, Process, ProcessKind};
 
 use super::facts::{Facts, GpuFacts, Measured, Probe};
 use super::failure::codes;
-use super::size::{Size, percent};
+use super::percent::percent;
 
 /// Less free than this, in per cent of all memory, is full.
 const FULL: u64 = 5;
@@ -182,8 +183,8 @@ fn full(gpu: &GpuFacts) -> Option<Finding> {
     }
     let text = format!(
         "it is full: {} of {} are free, {left} %",
-        Size(memory.free),
-        Size(memory.total),
+        ByteSize(memory.free),
+        ByteSize(memory.total),
     );
     let finding = Finding::new(Severity::Problem, "full", text);
     Some(match others(gpu).next() {
@@ -202,8 +203,8 @@ fn in_pieces(gpu: &GpuFacts) -> Option<Finding> {
     }
     let text = format!(
         "its free memory is in pieces: {} are free, and the largest block to be had is {}, {} %",
-        Size(measured.free),
-        Size(measured.largest),
+        ByteSize(measured.free),
+        ByteSize(measured.largest),
         percent(measured.largest, measured.free),
     );
     Some(
@@ -235,7 +236,7 @@ fn held(gpu: &GpuFacts) -> Option<Finding> {
         1 => "another process holds".to_owned(),
         count => format!("{count} other processes hold"),
     };
-    let text = format!("{number} {}, {share} % of its memory", Size(bytes));
+    let text = format!("{number} {}, {share} % of its memory", ByteSize(bytes));
     Some(
         Finding::new(Severity::Warning, "held", text)
             .advise(format!("most of it is held by {}", who(held[0]))),
@@ -258,7 +259,7 @@ fn hidden(facts: &Facts, gpu: &GpuFacts) -> Option<Finding> {
     } else {
         "that no listed process explains"
     };
-    let text = format!("{} are in use {none}", Size(unexplained));
+    let text = format!("{} are in use {none}", ByteSize(unexplained));
     let mut causes = Vec::new();
     if facts.sees_all_processes == Some(false) {
         causes
@@ -309,7 +310,7 @@ fn odd_processes(facts: &Facts, gpu: &GpuFacts) -> Vec<Finding> {
             .map(|(sum, more)| sum.saturating_add(more));
     }
     if count > 0 {
-        let bytes = bytes.map_or("memory".to_owned(), |bytes| Size(bytes).to_string());
+        let bytes = bytes.map_or("memory".to_owned(), |bytes| ByteSize(bytes).to_string());
         let text = match count {
             1 => format!("a process that holds {bytes} is not among those of this system"),
             _ => format!("{count} processes that hold {bytes} are not among those of this system"),
@@ -401,9 +402,9 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
     match (&gpu.probe, gpu.machine.memory) {
         (Probe::Measured(measured), _) if measured.age.is_zero() => format!(
             "{word}: {} can be had in one block beside a context",
-            Size(measured.largest)
+            ByteSize(measured.largest)
         ),
-        (_, Some(memory)) => format!("{word}: {} are free", Size(memory.free)),
+        (_, Some(memory)) => format!("{word}: {} are free", ByteSize(memory.free)),
         _ => format!("{word}, as far as is known"),
     }
 }
@@ -458,7 +459,7 @@ pub(super) fn who(process: &Process) -> String {
         text.push_str(&format!(" ({name})"));
     }
     if let Some(bytes) = process.bytes {
-        text.push_str(&format!(" with {}", Size(bytes)));
+        text.push_str(&format!(" with {}", ByteSize(bytes)));
     }
     text
 }
