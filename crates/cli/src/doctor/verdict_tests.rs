@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use cuguard_machine::{Gpu, Memory};
 
 use super::*;
+use crate::doctor::facts::Measured;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -37,8 +38,11 @@ fn measured(free: u64, largest: u64) -> Probe {
         context_cost: Some(500 * MIB),
         free,
         largest,
+        found: free,
+        beside: Vec::new(),
         taken: Instant::now(),
         age: Duration::ZERO,
+        outdated: false,
     })
 }
 
@@ -101,8 +105,133 @@ fn a_full_gpu_names_who_filled_it() {
     assert!(
         verdict
             .summary
-            .starts_with("allocations will fail: it is full")
+            .starts_with("allocations above 2 GiB will fail: it is full")
     );
+}
+
+fn advice(finding: &Finding) -> &str {
+    finding.advice.as_deref().unwrap_or_default()
+}
+
+#[test]
+fn nobody_is_blamed_for_what_he_does_not_hold() {
+    // 78 of 79 GiB in use are nobody's.
+    let mut gpu = with(vec![process(9, GIB)]);
+    gpu.machine.memory.as_mut().unwrap().free = 0;
+    let verdict = judge(gpu.clone());
+    assert_eq!(found(&verdict), [("full", Problem), ("hidden", Warning)]);
+    assert_eq!(
+        advice(&verdict.findings[0]),
+        "most of it is held by none of the listed processes"
+    );
+    assert!(verdict.findings[1].text.starts_with("78 GiB are in use"));
+    assert!(verdict.summary.starts_with("allocations will fail: "));
+
+    // What nobody says how much it is, may be any of it.
+    gpu.machine.processes.as_mut().unwrap()[0].bytes = None;
+    let verdict = judge(gpu.clone());
+    assert_eq!(
+        found(&verdict),
+        [("full", Problem), ("bytes_unknown", Note)]
+    );
+    assert!(
+        advice(&verdict.findings[0]).starts_with("who holds most of it is not known"),
+        "{verdict:?}"
+    );
+    // More than half is most of it, whatever others hold.
+    let listed = gpu.machine.processes.as_mut().unwrap();
+    listed.insert(0, process(8, 50 * GIB));
+    let verdict = judge(gpu.clone());
+    assert_eq!(
+        advice(&verdict.findings[0]),
+        "most of it is held by pid 8 (python3) with 50 GiB"
+    );
+    // Three that share it.
+    gpu.machine.processes = Some((1..4).map(|pid| process(pid, 26 * GIB)).collect());
+    let verdict = judge(gpu);
+    assert_eq!(
+        advice(&verdict.findings[0]),
+        "of the listed processes, pid 1 (python3) with 26 GiB holds most"
+    );
+}
+
+#[test]
+fn what_can_still_be_had_is_said() {
+    let mut gpu = healthy();
+    gpu.machine.processes = None;
+    gpu.machine.memory = Some(Memory {
+        total: 140 * GIB,
+        free: 6 * GIB,
+        reserved: None,
+    });
+    gpu.probe = measured(5 * GIB + 512 * MIB, 5 * GIB + 512 * MIB);
+    let verdict = judge(gpu.clone());
+    assert_eq!(
+        verdict.summary,
+        "allocations above 5.50 GiB will fail: it is full: 6 GiB of 140 GiB are free, 4 %"
+    );
+    gpu.probe = Probe::Skipped;
+    let verdict = judge(gpu);
+    assert!(
+        verdict.summary.starts_with("allocations above 6 GiB will"),
+        "{verdict:?}"
+    );
+    let mut gpu = healthy();
+    gpu.probe = measured(40 * GIB, 20 * GIB);
+    let verdict = judge(gpu);
+    assert!(
+        verdict.summary.starts_with("allocations above 20 GiB will"),
+        "{verdict:?}"
+    );
+}
+
+#[test]
+fn what_was_measured_before_a_change_is_not_judged() {
+    let mut gpu = healthy();
+    gpu.probe = measured(40 * GIB, 20 * GIB);
+    let Probe::Measured(measured) = &mut gpu.probe else {
+        unreachable!()
+    };
+    measured.age = Duration::from_secs(7);
+    let verdict = judge(gpu.clone());
+    assert_eq!(found(&verdict), [("fragmented", Problem)]);
+    assert!(verdict.findings[0].text.ends_with(", as measured 7 s ago"));
+
+    let Probe::Measured(measured) = &mut gpu.probe else {
+        unreachable!()
+    };
+    measured.outdated = true;
+    let verdict = judge(gpu);
+    assert_eq!(found(&verdict), [("outdated", Note)]);
+    assert!(verdict.findings[0].text.contains("7 s ago"));
+    assert_eq!(verdict.summary, "healthy: 79 GiB are free");
+}
+
+/// NVML lists the processes of all instances, CUDA has the memory of one.
+#[test]
+fn on_a_card_in_pieces_processes_and_memory_are_not_compared() {
+    let mut gpu = with(vec![process(7, 60 * GIB)]);
+    gpu.machine.mig = Some(true);
+    gpu.machine.memory = Some(Memory {
+        total: 16 * GIB,
+        free: 15 * GIB,
+        reserved: None,
+    });
+    gpu.probe = measured(15 * GIB, 15 * GIB);
+    assert_eq!(found(&judge(gpu.clone())), [("mig", Note)]);
+    gpu.machine.memory.as_mut().unwrap().free = 0;
+    let verdict = judge(gpu);
+    assert_eq!(found(&verdict), [("full", Problem), ("mig", Note)]);
+    assert_eq!(verdict.findings[0].advice, None);
+}
+
+#[test]
+fn figures_that_contradict_each_other_make_no_share() {
+    let mut gpu = healthy();
+    gpu.machine.processes = Some(vec![process(7, 300 * GIB)]);
+    let verdict = judge(gpu);
+    assert_eq!(found(&verdict), [("held", Warning)]);
+    assert_eq!(verdict.findings[0].text, "another process holds 300 GiB");
 }
 
 #[test]
@@ -145,19 +274,63 @@ fn a_gpu_that_lets_nobody_in() {
 
 #[test]
 fn an_exclusive_gpu_is_a_problem_once_somebody_is_on_it() {
-    let mut gpu = healthy();
-    gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
-    assert_eq!(found(&judge(gpu)), [("exclusive", Note)]);
-    let mut gpu = with(vec![process(9, GIB)]);
-    gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
-    let verdict = judge(gpu);
-    assert_eq!(found(&verdict), [("exclusive", Problem)]);
+    let exclusive = |mut gpu: GpuFacts, probe| {
+        gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
+        gpu.probe = probe;
+        judge(gpu)
+    };
+    let refused = || Probe::Refused {
+        words: "the device is busy".to_owned(),
+        code: Some(codes::DEVICE_UNAVAILABLE),
+    };
+    let verdict = exclusive(healthy(), measured(78 * GIB, 78 * GIB));
+    assert_eq!(found(&verdict), [("exclusive", Note)]);
+
+    let used = || with(vec![process(9, GIB)]);
+    let verdict = exclusive(used(), refused());
+    assert_eq!(
+        found(&verdict),
+        [("exclusive", Problem), ("refused", Problem)]
+    );
     assert!(verdict.findings[0].text.contains("pid 9"));
+    let verdict = exclusive(used(), Probe::Skipped);
+    assert_eq!(found(&verdict)[0], ("exclusive", Problem));
+
     let mut drawing = process(10, GIB);
     drawing.kinds = vec![ProcessKind::Graphics];
-    let mut gpu = with(vec![process(std::process::id(), GIB), drawing]);
-    gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
-    assert_eq!(found(&judge(gpu)), [("exclusive", Note)]);
+    let gpu = with(vec![process(std::process::id(), GIB), drawing]);
+    let verdict = exclusive(gpu, Probe::Skipped);
+    assert_eq!(found(&verdict)[0], ("exclusive", Note));
+}
+
+#[test]
+fn an_mps_server_lets_others_in() {
+    let exclusive = |processes, probe| {
+        let mut gpu = with(processes);
+        gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
+        gpu.probe = probe;
+        judge(gpu)
+    };
+    // A context was made, so others are not kept out.
+    let verdict = exclusive(vec![process(9, GIB)], measured(70 * GIB, 70 * GIB));
+    assert_eq!(found(&verdict), [("exclusive", Note)]);
+    assert!(verdict.findings[0].text.contains("MPS"));
+    // That was before: now it is another process.
+    let mut before = measured(70 * GIB, 70 * GIB);
+    let Probe::Measured(measured) = &mut before else {
+        unreachable!()
+    };
+    measured.outdated = true;
+    let verdict = exclusive(vec![process(9, GIB)], before);
+    assert_eq!(
+        found(&verdict),
+        [("exclusive", Problem), ("outdated", Note)]
+    );
+    // Nothing was measured, and there are those that got in.
+    let mut client = process(10, GIB);
+    client.kinds = vec![ProcessKind::Mps];
+    let verdict = exclusive(vec![process(9, GIB), client], Probe::Skipped);
+    assert_eq!(found(&verdict), [("exclusive", Note), ("not_probed", Note)]);
 }
 
 #[test]
