@@ -6,7 +6,7 @@ use cuguard_driver::LoadError;
 use cuguard_driver::sys::CUresult;
 
 use crate::oom::OutOfMemory;
-use crate::size::Size;
+use crate::size::ByteSize;
 
 /// What every function of this crate answers.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -59,7 +59,7 @@ pub enum Error {
     },
 
     /// There is not so much memory on the host.
-    #[error("{operation}: {} of host memory cannot be had", Size(*.bytes))]
+    #[error("{operation}: {} of host memory cannot be had", ByteSize(*.bytes))]
     OutOfHostMemory {
         /// What was asked for.
         operation: &'static str,
@@ -136,7 +136,7 @@ pub enum Error {
 
     /// Pieces that are too small to work on; see [`Chunked`](crate::Chunked).
     #[error(
-        "{operation}: a piece of {} is too small: {reason} takes {}", Size(*.bytes), Size(*.least)
+        "{operation}: a piece of {} is too small: {reason} takes {}", ByteSize(*.bytes), ByteSize(*.least)
     )]
     PieceTooSmall {
         /// What was asked for.
@@ -153,7 +153,7 @@ pub enum Error {
     /// [`DeviceHeap`](crate::DeviceHeap).
     #[error(
         "{operation}: the limit is {} now, and was set to {}: it is left as it is",
-        Size(*.actual), Size(*.expected)
+        ByteSize(*.actual), ByteSize(*.expected)
     )]
     LimitChanged {
         /// What was asked for.
@@ -266,7 +266,7 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operation)?;
         if let Some(bytes) = self.bytes {
-            write!(f, " of {}", Size(bytes))?;
+            write!(f, " of {}", ByteSize(bytes))?;
         }
         if let Some(device) = self.device {
             write!(f, " on device {device}")?;

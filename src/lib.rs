@@ -317,6 +317,7 @@ pub use registry::{
     in_label as label,
 };
 pub use report::{Checkpoint, Colour, PatternError, Problem, ReportSettings};
+pub use size::ByteSize;
 
 /// What most programs need.
 ///

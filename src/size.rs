@@ -2,11 +2,23 @@
 
 use std::fmt;
 
-/// A number of bytes, shown in KiB, MiB, GiB or TiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) u64);
+/// A number of bytes, shown in KiB, MiB, GiB or TiB as this crate's reports show it: whole numbers as
+/// they are, others with two digits behind the point.
+///
+/// ```
+/// use cuguard::ByteSize;
+///
+/// assert_eq!(ByteSize(64 << 20).to_string(), "64 MiB");
+/// assert_eq!(ByteSize(1_610_612_736).to_string(), "1.50 GiB");
+/// assert_eq!(ByteSize(1023).to_string(), "1023 B");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(
+    /// The bytes.
+    pub u64,
+);
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [
             (1 << 40, "TiB"),
@@ -27,7 +39,7 @@ impl fmt::Display for Size {
 
 #[cfg(test)]
 mod tests {
-    use super::Size;
+    use super::ByteSize;
 
     #[test]
     fn sizes_read_well() {
@@ -38,9 +50,9 @@ mod tests {
             (1536, "1.50 KiB"),
             (4 << 20, "4 MiB"),
             ((1 << 30) + (1 << 28), "1.25 GiB"),
-            (1 << 50, "1024 TiB"),
+            (1 << 51, "2048 TiB"),
         ] {
-            assert_eq!(Size(bytes).to_string(), text);
+            assert_eq!(ByteSize(bytes).to_string(), text);
         }
     }
 }

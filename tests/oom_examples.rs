@@ -1,12 +1,12 @@
 //! The examples of the manual's chapter on memory: each ends well and prints its verdict, with the
-//! right numbers and the right place.
+//! right numbers and the right place. So do the examples on work in pieces and on the device heap.
 
 mod support;
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::succeeded;
+use support::{real, succeeded};
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
 fn example(name: &str) -> PathBuf {
@@ -25,9 +25,15 @@ fn example(name: &str) -> PathBuf {
 /// numbers are the same everywhere then. An example that leaks fails.
 #[track_caller]
 fn output(name: &str) -> String {
+    run(name, "sim")
+}
+
+#[track_caller]
+fn run(name: &str, driver: &str) -> String {
     let mut command = Command::new(example(name));
     command
-        .env("CUGUARD_DRIVER", "sim")
+        .env("CUGUARD_DRIVER", driver)
+        .env_remove("CUGUARD_SIM")
         .env("LEAK_REPORT", "text,exitcode=23");
     let (out, _) = succeeded(&command.output().expect("it can be started"));
     out
@@ -170,4 +176,40 @@ fn too_large() {
         ],
     );
     assert!(!text.contains("\nand: "), "{text}");
+}
+
+#[test]
+fn chunked() {
+    let text = output("chunked");
+    // Two lanes with a piece and its scratch memory, half as much, take 48 MiB, then 24, then 12.
+    in_order(
+        &text,
+        &[
+            "256 MiB of values; the device has 96 MiB, of which 20 are free\n",
+            " pieces, in the end of 4096 KiB; halved 2 times\n",
+            "right: 67108864 of 67108864\nalive: 0 bytes\n",
+        ],
+    );
+}
+
+/// Its kernel needs a real GPU; elsewhere it says that it was not run, and ends well.
+#[test]
+fn device_heap() {
+    let text = output("device_heap");
+    assert_eq!(text, "not run: the simulated GPU runs no kernels\n");
+    if !real("device_heap") {
+        return;
+    }
+    let text = run("device_heap", "real");
+    in_order(
+        &text,
+        &[
+            "by default: ",
+            " got null\n    asked for 64 MiB (64 x 256 threads x 4096 bytes) of a heap of ",
+            "too small: set DeviceHeap::limit",
+            "with a larger heap: 16384 threads got 4096 bytes, 0 got null\n",
+            "of a heap of 256 MiB",
+        ],
+    );
+    assert_eq!(text.matches("too small").count(), 1, "{text}");
 }

@@ -5,7 +5,7 @@ use super::text::plain;
 use super::verdict::Cause;
 use crate::registry::{Level, PAGE};
 use crate::report::words::list;
-use crate::size::Size;
+use crate::size::ByteSize;
 
 impl OutOfMemory {
     fn tried(&self, rung: Rung) -> Option<&super::facts::Attempt> {
@@ -25,7 +25,7 @@ impl OutOfMemory {
                 let keeps = match pool.threshold {
                     None | Some(0) => continue,
                     Some(u64::MAX) => "everything that is unused".to_owned(),
-                    Some(threshold) => format!("{} that are unused", Size(threshold)),
+                    Some(threshold) => format!("{} that are unused", ByteSize(threshold)),
                 };
                 let name = plain(&pool.name);
                 advice.push(format!(
@@ -61,7 +61,7 @@ impl OutOfMemory {
             Cause::MemoryLimit { limit, .. } => {
                 let fits = why.asked.bytes.is_some_and(|asked| asked <= *limit);
                 let free = if fits { "free some of it, or " } else { "" };
-                advice.push(format!("{free}raise memory_limit from {}", Size(*limit)));
+                advice.push(format!("{free}raise memory_limit from {}", ByteSize(*limit)));
             }
             Cause::OwnData { grows, .. } => {
                 // Pieces are for who asked for memory; a stream has none.
@@ -114,7 +114,7 @@ impl OutOfMemory {
             ),
             Cause::Rounding { .. } => advice.push(format!(
                 "make large blocks a multiple of {}, or take them from a MemoryPool",
-                Size(PAGE)
+                ByteSize(PAGE)
             )),
             Cause::Unexplained { .. } => match &why.processes {
                 Processes::Unknown(reason) => advice.push(format!(

@@ -7,7 +7,7 @@ use super::verdict::Cause;
 use crate::registry::{Kind, Level, PAGE};
 use crate::report::words::{age, count, list, things};
 use crate::report::{Paths, description};
-use crate::size::Size;
+use crate::size::ByteSize;
 
 /// How many places are shown.
 const PLACES: usize = 8;
@@ -20,7 +20,7 @@ impl fmt::Display for OutOfMemory {
         }
         f.write_str(self.asked.operation)?;
         if let Some(bytes) = self.asked.bytes {
-            write!(f, " of {}", Size(bytes))?;
+            write!(f, " of {}", ByteSize(bytes))?;
         }
         write!(f, " on device {}: {}: ", self.about.device, self.refused())?;
         let causes = self.causes();
@@ -70,15 +70,15 @@ impl OutOfMemory {
 
     /// A cause in a few words.
     fn short(&self, cause: &Cause) -> String {
-        let size = Size(cause.bytes());
+        let size = ByteSize(cause.bytes());
         match cause {
             Cause::LargerThanDevice { total, .. } => {
-                format!("larger than the device, which has {}", Size(*total))
+                format!("larger than the device, which has {}", ByteSize(*total))
             }
             Cause::MemoryLimit { limit, held } => format!(
                 "{} of the {} that it may have are in use",
-                Size(*held),
-                Size(*limit)
+                ByteSize(*held),
+                ByteSize(*limit)
             ),
             Cause::OwnData { grows, .. } => {
                 let grows = if *grows { ", and grows" } else { "" };
@@ -167,7 +167,7 @@ impl Page<'_> {
         let asked = &self.why.asked;
         let bytes = asked
             .bytes
-            .map_or("memory".to_owned(), |b| Size(b).to_string());
+            .map_or("memory".to_owned(), |b| ByteSize(b).to_string());
         self.line(format!(
             "cuguard: out of memory: {} asked for {bytes} in {}",
             asked.operation, self.why.about
@@ -218,10 +218,10 @@ impl Page<'_> {
                 let pages = why.pages.unwrap_or_default();
                 let mut lines = vec![format!(
                     "{} of small blocks keep {} of {}, {} in all",
-                    Size(pages.small_bytes),
+                    ByteSize(pages.small_bytes),
                     count(pages.small_pages, "page"),
-                    Size(PAGE),
-                    Size(pages.small_pages.saturating_mul(PAGE))
+                    ByteSize(PAGE),
+                    ByteSize(pages.small_pages.saturating_mul(PAGE))
                 )];
                 for holder in why.pinning().into_iter().take(3) {
                     let pages = count(holder.small_pages, "page");
@@ -240,7 +240,7 @@ impl Page<'_> {
                         let name = process.name.as_deref().unwrap_or("of unknown name");
                         let bytes = process
                             .bytes
-                            .map_or("an unknown amount".to_owned(), |b| Size(b).to_string());
+                            .map_or("an unknown amount".to_owned(), |b| ByteSize(b).to_string());
                         format!("{bytes}: pid {}, {}", process.pid, plain(name))
                     })
                     .collect()
@@ -252,8 +252,8 @@ impl Page<'_> {
                         format!(
                             "{}: {} reserved, {} in use",
                             plain(&pool.name),
-                            Size(pool.reserved),
-                            Size(pool.used)
+                            ByteSize(pool.reserved),
+                            ByteSize(pool.used)
                         )
                     })
                     .collect()
@@ -267,7 +267,7 @@ impl Page<'_> {
         match holder.growth {
             Some(growth) => format!(
                 "grew by {} since the last checkpoint: {place}",
-                Size(growth.max(0) as u64)
+                ByteSize(growth.max(0) as u64)
             ),
             None => format!(
                 "{} made all through the context's life, the first {} ago: {place}",
@@ -281,18 +281,19 @@ impl Page<'_> {
         let why = self.why;
         self.line("");
         self.line("where the memory is:");
-        let size = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |b| Size(b).to_string());
+        let size =
+            |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |b| ByteSize(b).to_string());
         let mut device = format!("{}, {} free", size(why.total), size(why.free));
         if let Some(largest) = why.largest {
             let _ = write!(
                 device,
                 "; the largest block that can be had: {}",
-                Size(largest)
+                ByteSize(largest)
             );
         }
         self.row("device", device);
         if let Some(limit) = why.limit {
-            let (bytes, held) = (Size(limit.bytes), Size(limit.held));
+            let (bytes, held) = (ByteSize(limit.bytes), ByteSize(limit.held));
             self.row("memory limit", format!("{bytes}, {held} in use"));
         }
         for held in &why.held {
@@ -300,7 +301,7 @@ impl Page<'_> {
             if held.kind == Kind::Device
                 && let Some(pages) = why.pages
             {
-                let _ = write!(what, "; takes {} in pages", Size(pages.taken()));
+                let _ = write!(what, "; takes {} in pages", ByteSize(pages.taken()));
             }
             self.row("this context", what);
         }
@@ -315,7 +316,7 @@ impl Page<'_> {
             );
         }
         for pool in &why.pools {
-            let (reserved, used) = (Size(pool.reserved), Size(pool.used));
+            let (reserved, used) = (ByteSize(pool.reserved), ByteSize(pool.used));
             let name = plain(&pool.name);
             self.row(
                 "pool",
@@ -323,7 +324,7 @@ impl Page<'_> {
             );
         }
         for context in &why.contexts {
-            let bytes = Size(context.bytes);
+            let bytes = ByteSize(context.bytes);
             self.row(
                 "other contexts",
                 format!("context {}: its guards hold {bytes}", context.number),
@@ -346,7 +347,7 @@ impl Page<'_> {
             }
         }
         if why.total.is_some() && why.free.is_some() {
-            let rest = Size(why.unexplained()).to_string();
+            let rest = ByteSize(why.unexplained()).to_string();
             self.row(
                 "the rest",
                 format!("{rest}: contexts themselves, and whoever is not seen"),
@@ -379,7 +380,7 @@ impl Page<'_> {
             }
             if let Some(growth) = holder.growth.filter(|growth| *growth != 0) {
                 let sign = if growth < 0 { "-" } else { "+" };
-                let size = Size(growth.unsigned_abs());
+                let size = ByteSize(growth.unsigned_abs());
                 let _ = write!(line, ", {sign}{size} since the checkpoint");
             }
             if holder.small_pages != 0 {
@@ -423,7 +424,7 @@ impl Page<'_> {
                     Rung::Wait => "there are none that could bring anything".to_owned(),
                     Rung::Trim => "no pool has unused memory".to_owned(),
                 },
-                (true, true) => format!("{} came back to the device", Size(attempt.freed)),
+                (true, true) => format!("{} came back to the device", ByteSize(attempt.freed)),
             };
             self.row(name, outcome);
         }

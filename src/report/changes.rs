@@ -7,7 +7,7 @@ use super::symbols::Symbols;
 use super::text::description;
 use super::words::things;
 use crate::registry::{Amount, Change, Diff};
-use crate::size::Size;
+use crate::size::ByteSize;
 
 /// One line for each change. `{:.3}` shows the three largest and how many more there are.
 impl fmt::Display for Diff {
@@ -41,7 +41,7 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
     let mut line = format!("{:<8}  ", change.trend());
     let amount = |amount: &Amount| {
         if kind.is_memory() {
-            format!("{} in {}", Size(amount.bytes), amount.count)
+            format!("{} in {}", ByteSize(amount.bytes), amount.count)
         } else {
             amount.count.to_string()
         }

@@ -9,7 +9,7 @@ use super::suppress::Suppressions;
 use super::symbols::Frame;
 use super::words::{self, age, count, fate, list, sum, things};
 use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
-use crate::size::Size;
+use crate::size::ByteSize;
 
 /// How a report is to look.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,8 +137,8 @@ impl Page<'_> {
             let mut line = format!("  {:<24}{:>6} alive", kind.to_string(), totals.count);
             let (bytes, peak) = if kind.is_memory() {
                 (
-                    Size(totals.bytes).to_string(),
-                    format!("   peak {}", Size(totals.peak_bytes)),
+                    ByteSize(totals.bytes).to_string(),
+                    format!("   peak {}", ByteSize(totals.peak_bytes)),
                 )
             } else {
                 (String::new(), String::new())
@@ -333,7 +333,7 @@ impl Page<'_> {
             self.line("");
             self.line(format!(
                 "suppressed: {leaks} of {} in {places}",
-                Size(amount.bytes)
+                ByteSize(amount.bytes)
             ));
         }
     }

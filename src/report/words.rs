@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::registry::{Amount, Kind, Occasion, Refusal, Snapshot};
-use crate::size::Size;
+use crate::size::ByteSize;
 
 /// How long ago, with as much detail as a person wants.
 pub(crate) fn age(age: Duration) -> String {
@@ -28,7 +28,7 @@ pub(crate) fn count(count: u64, noun: &str) -> String {
 pub(crate) fn things(kind: Kind, amount: Amount) -> String {
     if kind.is_memory() {
         let allocations = count(amount.count, "allocation");
-        format!("{} in {allocations} of {kind}", Size(amount.bytes))
+        format!("{} in {allocations} of {kind}", ByteSize(amount.bytes))
     } else {
         count(amount.count, &kind.to_string())
     }
@@ -48,7 +48,7 @@ pub(super) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
     let mut parts = Vec::new();
     if memory.count != 0 {
         let allocations = count(memory.count, "allocation");
-        parts.push(format!("{} in {allocations}", Size(memory.bytes)));
+        parts.push(format!("{} in {allocations}", ByteSize(memory.bytes)));
     }
     for (kind, handles) in Kind::ALL
         .iter()

@@ -3,36 +3,16 @@
 //! Most run on the simulated GPU, which the variable chooses. What needs a real GPU, or a machine
 //! without one, says so where it was not run.
 
+mod support;
+
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The program that cargo built; on a machine to which the tests were taken it lies beside them.
-fn program() -> PathBuf {
-    let built = Path::new(env!("CARGO_BIN_EXE_cuguard"));
-    if built.is_file() {
-        return built.to_owned();
-    }
-    let own = std::env::current_exe().expect("this program has a file");
-    let bundle = own.parent().and_then(Path::parent);
-    bundle.expect("it is in a folder").join("bin/cuguard")
-}
-
-/// The command with a driver, and nothing else from the environment that it would look at.
-fn cuguard(driver: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
-    command
-        .args(arguments)
-        .env("CUGUARD_DRIVER", driver)
-        .env_remove("CUGUARD_SIM")
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        // A report of leaks would be on standard error; there must be none.
-        .env("LEAK_REPORT", "1");
-    command
-}
+use support::cuguard;
 
 fn run(driver: &str, arguments: &[&str]) -> Output {
     output(&mut cuguard(driver, arguments))
@@ -137,7 +117,7 @@ fn two_gpus_and_one_of_them() {
     assert!(!second.contains("GPU 0: "), "{second}");
 
     let third = two(&["doctor", "--device", "2"]);
-    assert_eq!(third.status.code(), Some(3));
+    assert_eq!(third.status.code(), Some(2));
     assert_parts(&text(&third), &["there is no GPU 2; CUDA has 2"]);
 }
 
@@ -224,13 +204,17 @@ fn a_driver_that_does_not_exist() {
         ("nonsense", "names no driver"),
     ] {
         let output = run(driver, &["doctor"]);
-        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(output.status.code(), Some(2));
         assert_parts(&text(&output), &[words, "what to do"]);
     }
     let mut command = cuguard("sim", &["doctor", "--json"]);
     let output = output(command.env("CUGUARD_SIM", "colour=red"));
-    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.status.code(), Some(2));
     assert_eq!(json(&output)["failure"]["code"], "simulated");
+    // It starts, and has none.
+    let mut command = cuguard("sim", &["doctor", "--json"]);
+    let output = self::output(command.env("CUGUARD_SIM", "devices=0"));
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]
@@ -276,12 +260,29 @@ fn bad_options_are_usage_errors() {
     }
 }
 
+/// The code is that of the last report, and a problem stays one while it is there.
+#[test]
+fn a_problem_stays_one_while_watching() {
+    let mut command = cuguard("sim", &["doctor", "--json", "--watch", "0.1"]);
+    command.env("CUGUARD_SIM", "memory=64MiB,context=100MiB");
+    let mut child = Child::spawn(&mut command);
+    let lines = BufReader::new(child.0.stdout.take().expect("it is a pipe")).lines();
+    for line in lines.take(3) {
+        let report: Value = serde_json::from_str(&line.expect("a line")).expect("it is JSON");
+        assert_eq!(report["gpus"][0]["findings"][0]["code"], "refused");
+    }
+    assert_eq!(child.ended().0, Some(1));
+}
+
 /// Ends the child if a test fails before it does.
 struct Child(std::process::Child);
 
 impl Child {
     fn start(arguments: &[&str]) -> Self {
-        let mut command = cuguard("sim", arguments);
+        Self::spawn(&mut cuguard("sim", arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Self(command.spawn().expect("the program starts"))
     }
@@ -326,6 +327,26 @@ fn a_reader_that_goes_is_no_panic() {
     }
 }
 
+/// What is written to it is refused in one way or the other.
+#[test]
+fn output_that_cannot_be_written() {
+    for arguments in [
+        &["doctor"][..],
+        &["doctor", "--json"],
+        &["doctor", "--watch", "0.1"],
+    ] {
+        let full = File::options().write(true).open("/dev/full");
+        // To be read alone.
+        let null = File::open("/dev/null");
+        for file in [full.expect("it is there"), null.expect("it is there")] {
+            let output = output(cuguard("sim", arguments).stdout(file));
+            assert_eq!(output.status.code(), Some(4), "{arguments:?}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains("cannot write"), "{stderr}");
+        }
+    }
+}
+
 #[test]
 fn watching_reports_again_and_measures_once() {
     let mut child = Child::start(&["doctor", "--json", "--watch", "0.1"]);
@@ -343,6 +364,10 @@ fn watching_reports_again_and_measures_once() {
         probe["age_seconds"].as_f64().expect("a number")
     });
     let ages: Vec<f64> = ages.collect();
+    // What is free is asked each time.
+    for report in &reports {
+        assert_eq!(report["gpus"][0]["memory"]["free_bytes"], 4_u64 << 30);
+    }
     assert_eq!(ages[0], 0.0);
     assert!(ages[0] < ages[1] && ages[1] < ages[2], "{ages:?}");
 }

@@ -1,32 +1,34 @@
-//! Finds out. The only file that calls cuguard, NVML or the system.
+//! Finds out. Only this file and `measure` call cuguard, NVML or the system.
 
 use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use cuguard::driver::sys::{CUresult, device_attribute};
 use cuguard::driver::{DriverKind, LoadError, api};
-use cuguard::{Context, Level, ReportSettings};
-use cuguard_machine::{ComputeMode, Gpu, Machine, Memory, Process, Unknown};
+use cuguard_machine::{ComputeMode, Gpu, Machine, Process, Unknown};
 
-use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
-use super::failure::{Failure, Reason, Surroundings};
+use super::facts::{Driver, Facts, GpuFacts};
+use super::failure::{Failure, Reason, Surroundings, codes};
+use super::measure::{self, Measuring};
 
-/// Examines one GPU, or all. Without `probe` no context is made; what an earlier round measured is
-/// taken over.
+/// Examines one GPU, or all. What an earlier round measured is taken over where it is not old.
 pub(super) fn examine(
     device: Option<u32>,
-    probe: bool,
+    measuring: Measuring,
     earlier: Option<&Facts>,
 ) -> Result<Facts, Failure> {
-    look(device, probe, earlier).map_err(|reason| Failure {
+    look(device, measuring, earlier).map_err(|reason| Failure {
         reason,
         surroundings: surroundings(),
     })
 }
 
-fn look(device: Option<u32>, probe: bool, earlier: Option<&Facts>) -> Result<Facts, Reason> {
+fn look(
+    device: Option<u32>,
+    measuring: Measuring,
+    earlier: Option<&Facts>,
+) -> Result<Facts, Reason> {
     let driver = cuguard::driver::load().map_err(|error| match error {
         LoadError::NoDriver { tried } => Reason::NoDriver {
             tried: tried.iter().map(ToString::to_string).collect(),
@@ -37,7 +39,10 @@ fn look(device: Option<u32>, probe: bool, earlier: Option<&Facts>) -> Result<Fac
     })?;
     let simulated = driver.kind() == DriverKind::Simulated;
     let count = device_count().map_err(|reason| match reason {
-        Reason::Refused { words, .. } if simulated => Reason::Simulated { words },
+        // One of no devices starts, and is what a machine without a GPU is.
+        Reason::Refused { words, code, .. } if simulated && code != codes::NO_DEVICE => {
+            Reason::Simulated { words }
+        }
         other => other,
     })?;
     let wanted = match device {
@@ -55,7 +60,7 @@ fn look(device: Option<u32>, probe: bool, earlier: Option<&Facts>) -> Result<Fac
         .map(|ordinal| {
             let earlier =
                 earlier.and_then(|facts| facts.gpus.iter().find(|gpu| gpu.ordinal == ordinal));
-            gpu(ordinal, simulated, machine, probe, earlier)
+            gpu(ordinal, simulated, machine, measuring, earlier)
         })
         .collect();
     // Where one GPU was asked for, the others are nobody's business.
@@ -109,7 +114,7 @@ fn gpu(
     ordinal: u32,
     simulated: bool,
     machine: Option<&Machine>,
-    probe: bool,
+    measuring: Measuring,
     earlier: Option<&GpuFacts>,
 ) -> GpuFacts {
     let pci = pci_bus_id(ordinal);
@@ -136,22 +141,9 @@ fn gpu(
         gpu.memory = None;
     }
     let total = total_memory(ordinal);
-    let probe = if probe {
-        let free = || Some(machine?.memory(pci.as_deref()?).ok()?.free);
-        measure(ordinal, gpu.memory.and_then(|_| free()), free)
-    } else {
-        earlier.map_or(Probe::Skipped, |earlier| older(&earlier.probe))
-    };
-    if let Probe::Measured(measured) = &probe
-        && measured.age.is_zero()
-    {
-        let without_us = measured.free + measured.context_cost.unwrap_or(0);
-        gpu.memory.get_or_insert(Memory {
-            total,
-            free: without_us.min(total),
-            reserved: None,
-        });
-    }
+    let free = || Some(machine?.memory(pci.as_deref()?).ok()?.free);
+    let earlier = earlier.map(|earlier| &earlier.probe);
+    let probe = measure::probe(&mut gpu, (ordinal, total), measuring, earlier, free);
     GpuFacts {
         ordinal,
         name: device_name(ordinal)
@@ -183,68 +175,6 @@ fn processes_of(
         })
         .collect();
     (!others.is_empty()).then_some(others)
-}
-
-/// What an earlier round measured, grown older.
-fn older(probe: &Probe) -> Probe {
-    match probe {
-        Probe::Measured(measured) => Probe::Measured(Measured {
-            age: measured.taken.elapsed().max(Duration::from_nanos(1)),
-            ..measured.clone()
-        }),
-        other => other.clone(),
-    }
-}
-
-/// Makes a context, measures, and closes it. `before` is what NVML called free before, `free` asks
-/// it again.
-fn measure(ordinal: u32, before: Option<u64>, free: impl Fn() -> Option<u64>) -> Probe {
-    let measured = || -> cuguard::Result<Measured> {
-        let context = quiet_context(ordinal, false)?;
-        let after = before.and_then(|_| free());
-        let memory = context.memory()?;
-        // Others may have freed as much as we took, or more; then a second context is more telling.
-        let context_cost = before
-            .zip(after)
-            .and_then(|(before, after)| before.checked_sub(after))
-            .filter(|cost| *cost > 0)
-            .or_else(|| cost_of_a_second(&context, memory.free));
-        let largest = context.largest_block()?;
-        context.close()?;
-        Ok(Measured {
-            context_cost,
-            free: memory.free,
-            largest,
-            taken: Instant::now(),
-            age: Duration::ZERO,
-        })
-    };
-    match measured() {
-        Ok(measured) => Probe::Measured(measured),
-        Err(error) => Probe::Refused {
-            words: error.to_string(),
-            code: error.code().map(|code| code.0),
-        },
-    }
-}
-
-/// A context that keeps no records and reports nothing, whatever the environment says: its
-/// allocations come and go by the dozen.
-fn quiet_context(ordinal: u32, own: bool) -> cuguard::Result<Context> {
-    let builder = Context::builder()
-        .device(ordinal)
-        .level(Level::Counts)
-        .report(ReportSettings::default());
-    if own { builder.own() } else { builder }.build()
-}
-
-/// What a second context takes, as the first one sees it. For where NVML does not say what the first
-/// one took; on a real GPU both were measured to cost the same.
-fn cost_of_a_second(context: &Context, free: u64) -> Option<u64> {
-    let second = quiet_context(context.device(), true).ok()?;
-    let left = context.memory().ok()?.free;
-    second.close().ok()?;
-    free.checked_sub(left)
 }
 
 /// GPUs that NVML shows and CUDA does not.

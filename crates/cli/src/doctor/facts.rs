@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_machine::Gpu;
+use cuguard_machine::{Gpu, Process};
 
 /// All that was found out about the machine.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,31 @@ pub(super) struct GpuFacts {
     pub(super) probe: Probe,
 }
 
+impl GpuFacts {
+    /// What was measured, where it is about the GPU as it is now.
+    pub(super) fn measured(&self) -> Option<&Measured> {
+        match &self.probe {
+            Probe::Measured(measured) if !measured.outdated => Some(measured),
+            _ => None,
+        }
+    }
+
+    /// The processes that hold the memory whose figures these are, where that is known. Of a card
+    /// in pieces (MIG) NVML lists the processes of all pieces, and CUDA has the memory of one.
+    pub(super) fn holders(&self) -> Option<&[Process]> {
+        if self.machine.mig == Some(true) {
+            return None;
+        }
+        self.machine.processes.as_deref()
+    }
+
+    /// The bytes that are in use and that no listed process explains, where that can be said.
+    pub(super) fn unexplained(&self) -> Option<u64> {
+        self.holders()?;
+        self.machine.unexplained()
+    }
+}
+
 /// What came of the attempt to make a context and measure in it.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Probe {
@@ -73,8 +98,14 @@ pub(super) struct Measured {
     pub(super) free: u64,
     /// The largest block that the driver gave.
     pub(super) largest: u64,
+    /// What was free before, without our context.
+    pub(super) found: u64,
+    /// The other processes that were on the GPU then, by number.
+    pub(super) beside: Vec<u32>,
     /// When that was.
     pub(super) taken: Instant,
     /// How long ago: zero in the round that measured.
     pub(super) age: Duration,
+    /// Whether the GPU has changed since, so that this says nothing about it as it is now.
+    pub(super) outdated: bool,
 }

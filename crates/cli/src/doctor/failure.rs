@@ -1,4 +1,4 @@
-//! No driver or no GPU: what is missing, and how to get it.
+//! No driver, no GPU, or not the one that was asked for: what is missing, and how to get it.
 
 use std::fmt::Write;
 
@@ -66,6 +66,14 @@ impl Failure {
         }
     }
 
+    /// Whether it was asked for what does not exist, and the machine is not to blame.
+    pub(super) fn is_bad_request(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::BadChoice { .. } | Reason::Simulated { .. } | Reason::NoSuchGpu { .. }
+        )
+    }
+
     /// What is wrong, in one or more lines.
     pub(super) fn words(&self) -> String {
         match &self.reason {
@@ -91,11 +99,7 @@ impl Failure {
     /// What else was seen that helps.
     pub(super) fn seen(&self) -> Vec<String> {
         let mut seen = Vec::new();
-        // Where the request was wrong, the machine is not to blame.
-        if !matches!(
-            self.reason,
-            Reason::NoDriver { .. } | Reason::Refused { .. } | Reason::NoGpu
-        ) {
+        if self.is_bad_request() {
             return seen;
         }
         match self.surroundings.pci_gpus {

@@ -5,7 +5,8 @@ use cuguard_machine::{Gpu, Process};
 use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::Failure;
 use super::json_value::Value;
-use super::verdict::{Diagnosis, Finding, Severity, Verdict, is_in_one_piece};
+use super::verdict::{Diagnosis, Finding, Severity, Verdict};
+use super::verdict_memory::is_in_one_piece;
 
 /// The version of the schema. It changes when a member goes or changes its meaning.
 const VERSION: u32 = 1;
@@ -93,7 +94,7 @@ fn one_gpu(gpu: &GpuFacts, verdict: &Verdict) -> Value {
                 None => Value::Null,
             },
         ),
-        ("unexplained_bytes", machine.unexplained().into()),
+        ("unexplained_bytes", gpu.unexplained().into()),
         ("probe", probe(&gpu.probe)),
         (
             "compute_mode",
@@ -161,6 +162,7 @@ fn probe(probe: &Probe) -> Value {
             ("largest_block_bytes", measured.largest.into()),
             ("in_one_piece", is_in_one_piece(measured).into()),
             ("age_seconds", Value::Seconds(measured.age)),
+            ("outdated", measured.outdated.into()),
         ]),
     }
 }
@@ -207,8 +209,11 @@ mod tests {
             context_cost: Some(32 << 20),
             free: 1 << 30,
             largest: 1 << 29,
+            found: 1 << 30,
+            beside: Vec::new(),
             taken: Instant::now(),
             age: Duration::from_millis(2500),
+            outdated: false,
         });
         Facts {
             gpus: vec![GpuFacts {
@@ -245,10 +250,21 @@ mod tests {
         assert_eq!(gpu["probe"]["largest_block_bytes"], 1_u64 << 29);
         assert_eq!(gpu["probe"]["in_one_piece"], false);
         assert_eq!(gpu["probe"]["age_seconds"], 2.5);
+        assert_eq!(gpu["probe"]["outdated"], false);
         assert_eq!(gpu["compute_mode"], "exclusive");
         assert_eq!(gpu["mig"], Read::Null);
         assert_eq!(gpu["findings"][0]["severity"], "problem");
         assert_eq!(read["unseen"][0]["pci_bus_id"], "0000:02:00.0");
+    }
+
+    /// Of a card in pieces the processes are those of all, and the memory is that of one.
+    #[test]
+    fn nothing_is_worked_out_from_figures_of_different_things() {
+        let mut facts = facts();
+        facts.gpus[0].machine.mig = Some(true);
+        let read = read(&render(&facts, &diagnose(&facts)));
+        assert_eq!(read["gpus"][0]["unexplained_bytes"], Read::Null);
+        assert_eq!(read["gpus"][0]["processes"][0]["pid"], 4711);
     }
 
     fn failure() -> Failure {
@@ -293,7 +309,10 @@ mod tests {
         };
         names(&read(&render(&facts, &diagnose(&facts))), &mut found);
         names(&read(&render_failure(&failure())), &mut found);
-        let verdict = include_str!("verdict.rs");
+        let verdict = concat!(
+            include_str!("verdict.rs"),
+            include_str!("verdict_memory.rs")
+        );
         let codes = verdict.split("Finding::new(").skip(1).filter_map(|call| {
             // The first text of a call is its code.
             call.split('"').nth(1)

@@ -6,28 +6,35 @@
 //!                    └────────────────────────────────┴── json
 //! ```
 //!
-//! [`examine`] is the only file that calls cuguard, NVML or the system. Everything behind it works on
-//! plain data, so that each finding is tested without a GPU in that condition. [`verdict`] decides;
-//! the two renderers decide nothing. [`watch`] repeats.
+//! [`examine`], with [`measure`], is the only place that calls cuguard, NVML or the system. Everything
+//! behind it works on plain data, so that each finding is tested without a GPU in that condition.
+//! [`verdict`] decides; the two renderers decide nothing. [`watch`] repeats.
 
 mod examine;
 mod facts;
 mod failure;
 mod json;
 mod json_value;
-mod size;
+mod measure;
+mod page;
+mod percent;
+mod terminal;
 mod text;
 mod verdict;
+mod verdict_memory;
 mod watch;
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use facts::Facts;
+use measure::Measuring;
 use verdict::{Diagnosis, Severity};
 
 /// The command's options.
@@ -38,8 +45,9 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Report again every SECONDS (2 if not said) until stopped by Ctrl-C. Measures in the first
-    /// round only
+    /// Report again every SECONDS (2 if not said) until stopped by Ctrl-C. What is free and who holds
+    /// it is asked each time; the largest block is measured again when it was refused, after 30
+    /// seconds, and after 10 where memory has changed
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = seconds)]
     watch: Option<Duration>,
@@ -63,15 +71,23 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  nothing was found that makes allocations fail
   1  something was: a GPU is full, its memory is in pieces, it lets nobody in, ...
-  2  the command line was not understood
+  2  the command line was not understood, or asks for what there is not: a GPU of another number
+     (--device), a driver (CUGUARD_DRIVER), a simulated GPU (CUGUARD_SIM)
   3  no driver or no GPU was found; the report says what is missing
-  4  the report could not be written
+  4  the report could not be written. (A standard output that is closed, as by >&-, looks like
+     /dev/null to the program: nothing is written, and the code is that of the report.)
+With --watch, it is the code of the last report where the reader of a pipe goes. Ctrl-C ends the
+program by its signal, which shells show as 130.
+
+Lines are broken at the width of the terminal, or of COLUMNS where that is set; in a pipe or a file
+they stay whole.
 
 The environment variable CUGUARD_DRIVER chooses the driver: real (the default), sim, auto or the
 path of a library. `CUGUARD_DRIVER=sim cuguard doctor` examines the simulated GPU.";
 
 /// What the exit codes mean; [`EXIT_CODES`] says it to the user.
 const FOUND: u8 = 1;
+const BAD_REQUEST: u8 = 2;
 const NO_GPU: u8 = 3;
 const NOT_WRITTEN: u8 = 4;
 
@@ -87,27 +103,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Does what the options ask for.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let mut out = io::stdout().lock();
-    let mut earlier = None;
     // What the last report says, also when it could not be written.
     let code = Cell::new(0);
-    let mut round = || {
-        let (report, facts) = report(options, earlier.as_ref());
-        earlier = facts;
-        code.set(report.code);
-        report
-    };
-    let written = match options.watch {
-        None => out
-            .write_all(round().text.as_bytes())
-            .and_then(|()| out.flush()),
-        Some(every) => {
-            let clear = !options.json && out.is_terminal();
-            let separate = !options.json && !clear;
-            watch::run(&mut out, round, watch::Pace::new(every, clear, separate))
-        }
-    };
-    match written {
+    match write(options, &code) {
         Ok(()) => {}
         // Whoever read has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -117,6 +115,36 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
     }
     ExitCode::from(code.get())
+}
+
+/// Writes the reports, and leaves the code of the last one.
+fn write(options: &Options, code: &Cell<u8>) -> io::Result<()> {
+    // Not by way of `Stdout`: it holds that whoever gave it a file that cannot be written to wants
+    // no output.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let terminal = out.try_clone()?;
+    let on_terminal = !options.json && terminal.is_terminal();
+    let clear = on_terminal && options.watch.is_some();
+    let mut earlier = None;
+    let mut round = || {
+        // In every round: a window may become another size.
+        let size = on_terminal.then(|| terminal::size(&terminal));
+        let width = size.map(|(columns, _)| columns);
+        let (mut report, facts) = report(options, width, earlier.as_ref());
+        if let Some((_, Some(rows))) = size.filter(|_| clear) {
+            report.text = page::top(&report.text, rows);
+        }
+        earlier = facts;
+        code.set(report.code);
+        report
+    };
+    match options.watch {
+        None => out.write_all(round().text.as_bytes()),
+        Some(every) => {
+            let separate = !options.json && !clear;
+            watch::run(&mut out, round, watch::Pace::new(every, clear, separate))
+        }
+    }
 }
 
 /// One report, ready to be written.
@@ -129,15 +157,23 @@ struct Report {
 }
 
 /// Examines and renders once. `earlier` is what an earlier round found.
-fn report(options: &Options, earlier: Option<&Facts>) -> (Report, Option<Facts>) {
-    let probe = !options.no_probe && (earlier.is_none() || options.probe);
-    match examine::examine(options.device, probe, earlier) {
+fn report(
+    options: &Options,
+    width: Option<usize>,
+    earlier: Option<&Facts>,
+) -> (Report, Option<Facts>) {
+    let measuring = match (options.no_probe, options.probe) {
+        (true, _) => Measuring::Never,
+        (false, true) => Measuring::Always,
+        (false, false) => Measuring::WhenOld,
+    };
+    match examine::examine(options.device, measuring, earlier) {
         Ok(facts) => {
             let diagnosis = verdict::diagnose(&facts);
             let text = if options.json {
                 json::render(&facts, &diagnosis)
             } else {
-                text::render(&facts, &diagnosis)
+                text::render(&facts, &diagnosis, width)
             };
             let report = Report {
                 text,
@@ -150,11 +186,12 @@ fn report(options: &Options, earlier: Option<&Facts>) -> (Report, Option<Facts>)
             let text = if options.json {
                 json::render_failure(&failure)
             } else {
-                text::render_failure(&failure)
+                text::render_failure(&failure, width)
             };
+            let bad_request = failure.is_bad_request();
             let report = Report {
                 text,
-                code: NO_GPU,
+                code: if bad_request { BAD_REQUEST } else { NO_GPU },
                 go_on: false,
             };
             (report, None)

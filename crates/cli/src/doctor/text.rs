@@ -2,65 +2,71 @@
 
 use std::fmt::Write;
 
+use cuguard::ByteSize;
 use cuguard_machine::{ComputeMode, Process};
 
 use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
 use super::failure::Failure;
-use super::size::{Size, percent};
-use super::verdict::{Diagnosis, Finding, is_in_one_piece};
+use super::page::Page;
+use super::percent::percent;
+use super::verdict::{Diagnosis, Finding};
+use super::verdict_memory::is_in_one_piece;
 
 /// How many processes of a GPU are shown; those that hold most come first.
 const PROCESSES: usize = 10;
 
-/// The report, with a line break at its end.
-pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis) -> String {
-    let mut text = format!("{}\n", driver(&facts.driver));
+/// The report, with a line break at its end. With a width, no line is longer.
+pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>) -> String {
+    let mut page = Page::new(width);
+    page.lines(&driver(&facts.driver));
     for (gpu, verdict) in facts.gpus.iter().zip(&diagnosis.gpus) {
-        let _ = write!(text, "\nGPU {}: {}", gpu.ordinal, gpu.name);
+        let mut title = format!("GPU {}: {}", gpu.ordinal, gpu.name);
         if !gpu.machine.pci_bus_id.is_empty() {
-            let _ = write!(text, " at {}", gpu.machine.pci_bus_id);
+            let _ = write!(title, " at {}", gpu.machine.pci_bus_id);
         }
-        text.push('\n');
-        row(&mut text, "memory", &memory(gpu));
-        processes(&mut text, facts, gpu);
-        row(&mut text, "a context", &context(&gpu.probe));
-        row(&mut text, "largest block", &largest(&gpu.probe));
-        row(&mut text, "modes", &modes(gpu));
+        page.empty();
+        page.lines(&title);
+        page.row("memory", &memory(gpu));
+        processes(&mut page, facts, gpu);
+        page.row("a context", &context(&gpu.probe));
+        page.row("largest block", &largest(&gpu.probe));
+        page.row("modes", &modes(gpu));
         for one in &verdict.findings {
-            finding(&mut text, one);
+            finding(&mut page, one);
         }
-        row(&mut text, "verdict", &verdict.summary);
+        page.row("verdict", &verdict.summary);
     }
-    text.push_str("\nmachine\n");
+    page.empty();
+    page.lines("machine");
     for one in &diagnosis.machine.findings {
-        finding(&mut text, one);
+        finding(&mut page, one);
     }
-    row(&mut text, "verdict", &diagnosis.machine.summary);
-    text
+    page.row("verdict", &diagnosis.machine.summary);
+    page.into_text()
 }
 
-/// Why there is nothing to report, with a line break at its end.
-pub(super) fn render_failure(failure: &Failure) -> String {
-    let mut text = format!("{}\n", failure.words());
+/// Why there is nothing to report, with a line break at its end. With a width, no line is longer.
+pub(super) fn render_failure(failure: &Failure, width: Option<usize>) -> String {
+    let mut page = Page::new(width);
+    page.lines(&failure.words());
     for (title, lines) in [
         ("what can be seen without it", failure.seen()),
         ("what to do", failure.advice()),
     ] {
         if !lines.is_empty() {
-            let _ = writeln!(text, "{title}\n    {}", lines.join("\n    "));
+            page.lines(title);
+        }
+        for line in lines {
+            page.lines(&format!("    {line}"));
         }
     }
-    text
+    page.into_text()
 }
 
-fn row(text: &mut String, name: &str, value: &str) {
-    let _ = writeln!(text, "    {name:<14} {value}");
-}
-
-fn finding(text: &mut String, finding: &Finding) {
-    row(text, finding.severity.name(), &finding.text);
+fn finding(page: &mut Page, finding: &Finding) {
+    page.row(finding.severity.name(), &finding.text);
     if let Some(advice) = &finding.advice {
-        row(text, "", &format!("-> {advice}"));
+        page.row("", &format!("-> {advice}"));
     }
 }
 
@@ -84,59 +90,56 @@ fn driver(driver: &Driver) -> String {
 
 fn memory(gpu: &GpuFacts) -> String {
     let Some(memory) = gpu.machine.memory else {
-        return format!("{} in all; what is free is not known", Size(gpu.total));
+        return format!("{} in all; what is free is not known", ByteSize(gpu.total));
     };
     let mut text = format!(
         "{} in all: {} free, {} used",
-        Size(memory.total),
-        Size(memory.free),
-        Size(memory.used()),
+        ByteSize(memory.total),
+        ByteSize(memory.free),
+        ByteSize(memory.used()),
     );
     match memory.reserved {
         Some(reserved) => {
-            let _ = write!(text, ", {} reserved by the driver", Size(reserved));
+            let _ = write!(text, ", {} reserved by the driver", ByteSize(reserved));
         }
         None => text.push_str("; what the driver reserves is not known"),
     }
     text
 }
 
-fn processes(text: &mut String, facts: &Facts, gpu: &GpuFacts) {
+fn processes(page: &mut Page, facts: &Facts, gpu: &GpuFacts) {
     let Some(listed) = &gpu.machine.processes else {
         let why = match (&facts.without_nvml, facts.driver.simulated) {
             (Some(words), true) => format!("not known: NVML is not asked, as {words}"),
             (Some(_), false) => "not known: there is no NVML".to_owned(),
             _ => "not known: NVML does not say".to_owned(),
         };
-        return row(text, "processes", &why);
+        return page.row("processes", &why);
     };
     if listed.is_empty() {
         let none = match facts.sees_all_processes {
             Some(false) => "none is listed; in a container others may not be",
             _ => "none",
         };
-        return row(text, "processes", none);
+        return page.row("processes", none);
     }
     for (index, process) in listed.iter().take(PROCESSES).enumerate() {
-        row(
-            text,
-            if index == 0 { "processes" } else { "" },
-            &line(process),
-        );
+        let name = if index == 0 { "processes" } else { "" };
+        page.row_cut(name, &line(process));
     }
     if let Some(more) = listed.len().checked_sub(PROCESSES).filter(|more| *more > 0) {
         let rest = listed[PROCESSES..]
             .iter()
             .filter_map(|process| process.bytes);
-        let rest = Size(rest.sum());
-        row(text, "", &format!("and {more} more with {rest}"));
+        let rest = ByteSize(rest.sum());
+        page.row("", &format!("and {more} more with {rest}"));
     }
 }
 
 /// `4711  12.50 GiB  compute  ada  python3 train.py`
 fn line(process: &Process) -> String {
     let bytes = match process.bytes {
-        Some(bytes) => Size(bytes).to_string(),
+        Some(bytes) => ByteSize(bytes).to_string(),
         None => "not known".to_owned(),
     };
     let kinds: Vec<String> = process.kinds.iter().map(ToString::to_string).collect();
@@ -166,7 +169,7 @@ fn line(process: &Process) -> String {
 fn context(probe: &Probe) -> String {
     match probe {
         Probe::Measured(measured) => match measured.context_cost {
-            Some(cost) => format!("costs {} here, measured{}", Size(cost), ago(measured)),
+            Some(cost) => format!("costs {} here, measured{}", ByteSize(cost), ago(measured)),
             None => "costs what could not be measured".to_owned(),
         },
         Probe::Skipped => "not measured".to_owned(),
@@ -178,9 +181,9 @@ fn largest(probe: &Probe) -> String {
     match probe {
         Probe::Measured(measured) => format!(
             "{}, {} % of the {} that are free beside a context: {}{}",
-            Size(measured.largest),
+            ByteSize(measured.largest),
             percent(measured.largest, measured.free),
-            Size(measured.free),
+            ByteSize(measured.free),
             if is_in_one_piece(measured) {
                 "in one piece"
             } else {
@@ -193,10 +196,11 @@ fn largest(probe: &Probe) -> String {
 }
 
 fn ago(measured: &Measured) -> String {
-    if measured.age.is_zero() {
-        String::new()
-    } else {
-        format!(" ({} s ago)", measured.age.as_secs())
+    let seconds = measured.age.as_secs();
+    match (measured.age.is_zero(), measured.outdated) {
+        (true, _) => String::new(),
+        (false, false) => format!(" ({seconds} s ago)"),
+        (false, true) => format!(" ({seconds} s ago, and it has changed since)"),
     }
 }
 
@@ -266,8 +270,11 @@ mod tests {
                 context_cost: Some(523 << 20),
                 free: 19 << 30,
                 largest: 10 << 30,
+                found: 20 << 30,
+                beside: Vec::new(),
                 taken: Instant::now(),
                 age: Duration::from_secs(7),
+                outdated: false,
             }),
         };
         Facts {
@@ -285,7 +292,7 @@ mod tests {
     #[test]
     fn all_is_told() {
         let facts = facts();
-        let text = render(&facts, &diagnose(&facts));
+        let text = render(&facts, &diagnose(&facts), None);
         for part in [
             "NVIDIA driver 580.1, for CUDA up to 13.0, /usr/lib/libcuda.so.1\n",
             "\nGPU 3: NVIDIA H200 at 0000:01:00.0\n",
@@ -297,7 +304,7 @@ mod tests {
             "open to all, ECC not known, MIG off\n",
             "    problem        its free memory is in pieces",
             "                   -> ",
-            "    verdict        allocations will fail",
+            "    verdict        allocations above 10 GiB will fail",
             "\nmachine\n    verdict        the GPU needs attention\n",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
@@ -309,9 +316,41 @@ mod tests {
         let mut facts = facts();
         let many = (0..25).map(|pid| Process::new(1000 + pid).with_bytes(1 << 30));
         facts.gpus[0].machine.processes = Some(many.collect());
-        let text = render(&facts, &diagnose(&facts));
+        let text = render(&facts, &diagnose(&facts), None);
         assert!(text.contains("and 15 more with 15 GiB"), "{text}");
         assert!(!text.contains("1010"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal() {
+        let mut facts = facts();
+        let listed = facts.gpus[0].machine.processes.as_mut().unwrap();
+        listed[0].command = Some("python3 train.py --batch 64 ".repeat(6));
+        facts.driver.path = Some(format!("/opt/{}/libcuda.so.1", "x".repeat(90)));
+        let diagnosis = diagnose(&facts);
+        assert!(
+            render(&facts, &diagnosis, None)
+                .lines()
+                .any(|l| l.len() > 150)
+        );
+        let failure = Failure {
+            reason: Reason::NoGpu,
+            surroundings: Surroundings::default(),
+        };
+        for width in [60, 80, 100] {
+            for text in [
+                render(&facts, &diagnosis, Some(width)),
+                render_failure(&failure, Some(width)),
+            ] {
+                for line in text.lines() {
+                    assert!(line.chars().count() <= width, "{width}: {line:?}");
+                }
+            }
+        }
+        let text = render(&facts, &diagnosis, Some(80));
+        let commands: Vec<&str> = text.lines().filter(|line| line.contains("train")).collect();
+        assert_eq!(commands.len(), 1, "{text}");
+        assert!(commands[0].ends_with('…'), "{text}");
     }
 
     #[test]
@@ -319,7 +358,7 @@ mod tests {
         let mut facts = facts();
         facts.gpus[0].machine = Gpu::new("");
         facts.gpus[0].probe = Probe::Skipped;
-        let text = render(&facts, &diagnose(&facts));
+        let text = render(&facts, &diagnose(&facts), None);
         for part in [
             "80 GiB in all; what is free is not known",
             "processes      not known: NVML does not say",
@@ -333,10 +372,11 @@ mod tests {
 
     #[test]
     fn a_failure_tells_what_is_missing_and_what_to_do() {
-        let text = render_failure(&Failure {
+        let failure = Failure {
             reason: Reason::NoGpu,
             surroundings: Surroundings::default(),
-        });
+        };
+        let text = render_failure(&failure, None);
         for part in [
             "no GPU\n",
             "what can be seen",

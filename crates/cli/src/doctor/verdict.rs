@@ -1,25 +1,11 @@
 //! From facts to findings: what is wrong, with the numbers that say so, and what to do about it.
 
+use cuguard::ByteSize;
 use cuguard_machine::{ComputeMode, Process, ProcessKind};
 
-use super::facts::{Facts, GpuFacts, Measured, Probe};
+use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::codes;
-use super::size::{Size, percent};
-
-/// Less free than this, in per cent of all memory, is full.
-const FULL: u64 = 5;
-
-/// Free memory of which less than this, in per cent, can be had at once is in pieces.
-const IN_ONE_PIECE: u64 = 95;
-
-/// From how much on, in per cent of all memory, what others hold is worth a word.
-const MUCH: u64 = 50;
-
-/// Less than this is rounding: of pages, or of what the driver books for itself.
-const LITTLE: u64 = 64 << 20;
-
-/// What NVML's figure of a process may be short of what it really takes.
-const LITTLE_PER_PROCESS: u64 = 16 << 20;
+use super::verdict_memory::{full, held, hidden, in_pieces};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +40,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    fn new(severity: Severity, code: &'static str, text: impl Into<String>) -> Self {
+    pub(super) fn new(severity: Severity, code: &'static str, text: impl Into<String>) -> Self {
         Self {
             severity,
             code,
@@ -63,7 +49,7 @@ impl Finding {
         }
     }
 
-    fn advise(mut self, advice: impl Into<String>) -> Self {
+    pub(super) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
@@ -136,20 +122,7 @@ fn access(gpu: &GpuFacts) -> Vec<Finding> {
             )
             .advise("an administrator can let programs in: nvidia-smi -c DEFAULT"),
         ),
-        Some(ComputeMode::Exclusive) => {
-            let text = "its compute mode is exclusive: one process at a time can use it";
-            // Drawing is no use in this sense.
-            let user = others(gpu).find(|other| other.kinds != [ProcessKind::Graphics]);
-            findings.push(match user {
-                Some(other) => Finding::new(
-                    Severity::Problem,
-                    "exclusive",
-                    format!("{text}, and {} does", who(other)),
-                )
-                .advise("wait for it, or let several in: nvidia-smi -c DEFAULT"),
-                None => Finding::new(Severity::Note, "exclusive", text),
-            });
-        }
+        Some(ComputeMode::Exclusive) => findings.push(exclusive(gpu)),
         _ => {}
     }
     if let Probe::Refused { words, code } = &gpu.probe
@@ -173,112 +146,27 @@ fn access(gpu: &GpuFacts) -> Vec<Finding> {
     findings
 }
 
-/// Whether there is anything left.
-fn full(gpu: &GpuFacts) -> Option<Finding> {
-    let memory = gpu.machine.memory?;
-    let left = percent(memory.free, memory.total);
-    if memory.total == 0 || left >= FULL {
-        return None;
-    }
-    let text = format!(
-        "it is full: {} of {} are free, {left} %",
-        Size(memory.free),
-        Size(memory.total),
-    );
-    let finding = Finding::new(Severity::Problem, "full", text);
-    Some(match others(gpu).next() {
-        Some(other) => finding.advise(format!("most of it is held by {}", who(other))),
-        None => finding,
-    })
-}
-
-/// Whether what is left can be had in one piece.
-fn in_pieces(gpu: &GpuFacts) -> Option<Finding> {
-    let Probe::Measured(measured) = &gpu.probe else {
-        return None;
+/// One process at a time: whether that keeps others out now.
+fn exclusive(gpu: &GpuFacts) -> Finding {
+    let text = "its compute mode is exclusive: one process at a time can use it";
+    // Drawing is no use in this sense.
+    let user = others(gpu).find(|other| other.kinds != [ProcessKind::Graphics]);
+    let Some(user) = user else {
+        return Finding::new(Severity::Note, "exclusive", text);
     };
-    if is_in_one_piece(measured) {
-        return None;
+    let text = format!("{text}, and {} does", who(user));
+    // The one process may be a server that lets others in through it.
+    let shared = others(gpu).any(|other| other.kinds.contains(&ProcessKind::Mps));
+    if gpu.measured().is_some() {
+        let text = format!("{text}; a context could be made all the same, as with an MPS server");
+        return Finding::new(Severity::Note, "exclusive", text);
     }
-    let text = format!(
-        "its free memory is in pieces: {} are free, and the largest block to be had is {}, {} %",
-        Size(measured.free),
-        Size(measured.largest),
-        percent(measured.largest, measured.free),
-    );
-    Some(
-        Finding::new(Severity::Problem, "fragmented", text).advise(
-            "pages are held by small blocks between freed ones, or a limit is set for this process; \
-             programs that hold memory get pages back to the driver when they free all blocks of one",
-        ),
-    )
-}
-
-pub(super) fn is_in_one_piece(measured: &Measured) -> bool {
-    percent(measured.largest, measured.free) >= IN_ONE_PIECE
-        || measured.free.saturating_sub(measured.largest) < LITTLE
-}
-
-/// Much that known processes hold. Where the GPU is full, that has been said.
-fn held(gpu: &GpuFacts) -> Option<Finding> {
-    let memory = gpu.machine.memory?;
-    if full(gpu).is_some() {
-        return None;
+    if shared && matches!(gpu.probe, Probe::Skipped) {
+        let text = format!("{text}; others get in through an MPS server");
+        return Finding::new(Severity::Note, "exclusive", text);
     }
-    let held: Vec<&Process> = others(gpu).filter(|other| other.bytes > Some(0)).collect();
-    let bytes = held.iter().filter_map(|other| other.bytes).sum::<u64>();
-    let share = percent(bytes, memory.total);
-    if share < MUCH {
-        return None;
-    }
-    let number = match held.len() {
-        1 => "another process holds".to_owned(),
-        count => format!("{count} other processes hold"),
-    };
-    let text = format!("{number} {}, {share} % of its memory", Size(bytes));
-    Some(
-        Finding::new(Severity::Warning, "held", text)
-            .advise(format!("most of it is held by {}", who(held[0]))),
-    )
-}
-
-/// Memory in use that no listed process explains.
-fn hidden(facts: &Facts, gpu: &GpuFacts) -> Option<Finding> {
-    // Of a card in pieces NVML shows the whole, and CUDA a piece.
-    if gpu.machine.mig == Some(true) {
-        return None;
-    }
-    let unexplained = gpu.machine.unexplained()?;
-    let listed = gpu.machine.processes.as_ref().map_or(0, Vec::len) as u64;
-    if unexplained < LITTLE + listed * LITTLE_PER_PROCESS {
-        return None;
-    }
-    let none = if listed == 0 {
-        "and no process is listed"
-    } else {
-        "that no listed process explains"
-    };
-    let text = format!("{} are in use {none}", Size(unexplained));
-    let mut causes = Vec::new();
-    if facts.sees_all_processes == Some(false) {
-        causes
-            .push("a process on the host or in another container, which is not shown in this one");
-    }
-    if gpu.machine.display == Some(true) {
-        causes.push("the display server: this GPU draws");
-    }
-    if facts.sees_all_processes != Some(false) {
-        causes.push("a process that has ended and whose memory is not back yet");
-        causes.push("a process in a container that NVML does not list");
-    }
-    if gpu.machine.display.is_none() {
-        causes.push("a display server");
-    }
-    let advice = format!(
-        "the usual causes: {}; to find it: nvidia-smi on the host, or fuser -v /dev/nvidia* as root",
-        causes.join("; or "),
-    );
-    Some(Finding::new(Severity::Warning, "hidden", text).advise(advice))
+    Finding::new(Severity::Problem, "exclusive", text)
+        .advise("wait for it, or let several in: nvidia-smi -c DEFAULT")
 }
 
 /// Processes that are listed, and of which something is strange.
@@ -309,7 +197,7 @@ fn odd_processes(facts: &Facts, gpu: &GpuFacts) -> Vec<Finding> {
             .map(|(sum, more)| sum.saturating_add(more));
     }
     if count > 0 {
-        let bytes = bytes.map_or("memory".to_owned(), |bytes| Size(bytes).to_string());
+        let bytes = bytes.map_or("memory".to_owned(), |bytes| ByteSize(bytes).to_string());
         let text = match count {
             1 => format!("a process that holds {bytes} is not among those of this system"),
             _ => format!("{count} processes that hold {bytes} are not among those of this system"),
@@ -384,6 +272,15 @@ fn not_known(gpu: &GpuFacts) -> Vec<Finding> {
             "nothing was measured, as was asked: free memory may be in pieces",
         ));
     }
+    if let Probe::Measured(measured) = &gpu.probe
+        && measured.outdated
+    {
+        let text = format!(
+            "it has changed since it was measured, {} s ago: free memory may be in pieces",
+            measured.age.as_secs()
+        );
+        findings.push(Finding::new(Severity::Note, "outdated", text));
+    }
     findings
 }
 
@@ -392,20 +289,36 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
     if let Some(first) = findings.first()
         && first.severity == Severity::Problem
     {
-        return format!("allocations will fail: {}", first.text);
+        let which = match limit(gpu, first) {
+            Some(most) => format!("allocations above {} will fail", ByteSize(most)),
+            None => "allocations will fail".to_owned(),
+        };
+        return format!("{which}: {}", first.text);
     }
     let word = match findings.first() {
         Some(first) if first.severity == Severity::Warning => "works, with a warning",
         _ => "healthy",
     };
-    match (&gpu.probe, gpu.machine.memory) {
-        (Probe::Measured(measured), _) if measured.age.is_zero() => format!(
+    match (gpu.measured(), gpu.machine.memory) {
+        (Some(measured), _) if measured.age.is_zero() => format!(
             "{word}: {} can be had in one block beside a context",
-            Size(measured.largest)
+            ByteSize(measured.largest)
         ),
-        (_, Some(memory)) => format!("{word}: {} are free", Size(memory.free)),
+        (_, Some(memory)) => format!("{word}: {} are free", ByteSize(memory.free)),
         _ => format!("{word}, as far as is known"),
     }
+}
+
+/// The largest allocation that succeeds, where memory is what is short: most of it is gone, or in
+/// pieces, and some can still be had.
+fn limit(gpu: &GpuFacts, problem: &Finding) -> Option<u64> {
+    if !matches!(problem.code, "full" | "fragmented") {
+        return None;
+    }
+    let largest = gpu.measured().map(|measured| measured.largest);
+    let free = gpu.machine.memory.map(|memory| memory.free);
+    let most = largest.into_iter().chain(free).min()?;
+    (most > 0).then_some(most)
 }
 
 fn of_machine(facts: &Facts, gpus: &[Verdict]) -> Verdict {
@@ -446,7 +359,7 @@ fn of_machine(facts: &Facts, gpus: &[Verdict]) -> Verdict {
 }
 
 /// The processes that are not this one, the largest first.
-fn others(gpu: &GpuFacts) -> impl Iterator<Item = &Process> {
+pub(super) fn others(gpu: &GpuFacts) -> impl Iterator<Item = &Process> {
     let listed = gpu.machine.processes.as_deref().unwrap_or_default();
     listed.iter().filter(|process| !process.own)
 }
@@ -458,7 +371,7 @@ pub(super) fn who(process: &Process) -> String {
         text.push_str(&format!(" ({name})"));
     }
     if let Some(bytes) = process.bytes {
-        text.push_str(&format!(" with {}", Size(bytes)));
+        text.push_str(&format!(" with {}", ByteSize(bytes)));
     }
     text
 }

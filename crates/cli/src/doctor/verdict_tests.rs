@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 use cuguard_machine::{Gpu, Memory};
 
 use super::*;
+use crate::doctor::facts::Measured;
+
+#[path = "verdict_memory_tests.rs"]
+mod memory;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -37,8 +41,11 @@ fn measured(free: u64, largest: u64) -> Probe {
         context_cost: Some(500 * MIB),
         free,
         largest,
+        found: free,
+        beside: Vec::new(),
         taken: Instant::now(),
         age: Duration::ZERO,
+        outdated: false,
     })
 }
 
@@ -88,50 +95,6 @@ fn a_healthy_gpu_has_no_findings() {
 }
 
 #[test]
-fn a_full_gpu_names_who_filled_it() {
-    let verdict = judge(with(vec![process(4711, 75 * GIB), process(4712, 2 * GIB)]));
-    assert_eq!(found(&verdict), [("full", Problem)]);
-    let finding = &verdict.findings[0];
-    assert_eq!(finding.text, "it is full: 2 GiB of 80 GiB are free, 2 %");
-    let advice = finding.advice.as_ref().unwrap();
-    assert!(
-        advice.contains("pid 4711 (python3) with 75 GiB"),
-        "{advice}"
-    );
-    assert!(
-        verdict
-            .summary
-            .starts_with("allocations will fail: it is full")
-    );
-}
-
-#[test]
-fn the_border_of_full() {
-    let free = |bytes| {
-        let mut gpu = healthy();
-        gpu.machine.memory.as_mut().unwrap().free = bytes;
-        gpu.machine.processes = None;
-        found(&judge(gpu))
-    };
-    assert_eq!(free(4 * GIB), []);
-    assert_eq!(free(4 * GIB - 1), [("full", Problem)]);
-}
-
-#[test]
-fn memory_in_pieces() {
-    let pieces = |free, largest| {
-        let mut gpu = healthy();
-        gpu.probe = measured(free, largest);
-        found(&judge(gpu))
-    };
-    assert_eq!(pieces(40 * GIB, 20 * GIB), [("fragmented", Problem)]);
-    assert_eq!(pieces(40 * GIB, 38 * GIB), []);
-    assert_eq!(pieces(40 * GIB, 38 * GIB - 1), [("fragmented", Problem)]);
-    // So little is no fragmentation, whatever the share.
-    assert_eq!(pieces(60 * MIB, 0), []);
-}
-
-#[test]
 fn a_gpu_that_lets_nobody_in() {
     let mut gpu = healthy();
     gpu.machine.compute_mode = Some(ComputeMode::Prohibited);
@@ -145,19 +108,63 @@ fn a_gpu_that_lets_nobody_in() {
 
 #[test]
 fn an_exclusive_gpu_is_a_problem_once_somebody_is_on_it() {
-    let mut gpu = healthy();
-    gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
-    assert_eq!(found(&judge(gpu)), [("exclusive", Note)]);
-    let mut gpu = with(vec![process(9, GIB)]);
-    gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
-    let verdict = judge(gpu);
-    assert_eq!(found(&verdict), [("exclusive", Problem)]);
+    let exclusive = |mut gpu: GpuFacts, probe| {
+        gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
+        gpu.probe = probe;
+        judge(gpu)
+    };
+    let refused = || Probe::Refused {
+        words: "the device is busy".to_owned(),
+        code: Some(codes::DEVICE_UNAVAILABLE),
+    };
+    let verdict = exclusive(healthy(), measured(78 * GIB, 78 * GIB));
+    assert_eq!(found(&verdict), [("exclusive", Note)]);
+
+    let used = || with(vec![process(9, GIB)]);
+    let verdict = exclusive(used(), refused());
+    assert_eq!(
+        found(&verdict),
+        [("exclusive", Problem), ("refused", Problem)]
+    );
     assert!(verdict.findings[0].text.contains("pid 9"));
+    let verdict = exclusive(used(), Probe::Skipped);
+    assert_eq!(found(&verdict)[0], ("exclusive", Problem));
+
     let mut drawing = process(10, GIB);
     drawing.kinds = vec![ProcessKind::Graphics];
-    let mut gpu = with(vec![process(std::process::id(), GIB), drawing]);
-    gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
-    assert_eq!(found(&judge(gpu)), [("exclusive", Note)]);
+    let gpu = with(vec![process(std::process::id(), GIB), drawing]);
+    let verdict = exclusive(gpu, Probe::Skipped);
+    assert_eq!(found(&verdict)[0], ("exclusive", Note));
+}
+
+#[test]
+fn an_mps_server_lets_others_in() {
+    let exclusive = |processes, probe| {
+        let mut gpu = with(processes);
+        gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
+        gpu.probe = probe;
+        judge(gpu)
+    };
+    // A context was made, so others are not kept out.
+    let verdict = exclusive(vec![process(9, GIB)], measured(70 * GIB, 70 * GIB));
+    assert_eq!(found(&verdict), [("exclusive", Note)]);
+    assert!(verdict.findings[0].text.contains("MPS"));
+    // That was before: now it is another process.
+    let mut before = measured(70 * GIB, 70 * GIB);
+    let Probe::Measured(measured) = &mut before else {
+        unreachable!()
+    };
+    measured.outdated = true;
+    let verdict = exclusive(vec![process(9, GIB)], before);
+    assert_eq!(
+        found(&verdict),
+        [("exclusive", Problem), ("outdated", Note)]
+    );
+    // Nothing was measured, and there are those that got in.
+    let mut client = process(10, GIB);
+    client.kinds = vec![ProcessKind::Mps];
+    let verdict = exclusive(vec![process(9, GIB), client], Probe::Skipped);
+    assert_eq!(found(&verdict), [("exclusive", Note), ("not_probed", Note)]);
 }
 
 #[test]
@@ -176,83 +183,6 @@ fn a_context_that_is_refused() {
         assert!(verdict.findings[0].text.contains("the driver's words"));
         assert!(verdict.findings[0].advice.as_ref().unwrap().contains(word));
     }
-}
-
-#[test]
-fn others_that_hold_much_are_named() {
-    let verdict = judge(with(vec![process(7, 30 * GIB), process(8, 20 * GIB)]));
-    assert_eq!(found(&verdict), [("held", Warning)]);
-    let finding = &verdict.findings[0];
-    assert_eq!(
-        finding.text,
-        "2 other processes hold 50 GiB, 62 % of its memory"
-    );
-    assert!(finding.advice.as_ref().unwrap().contains("pid 7"));
-    assert!(verdict.is_healthy());
-    assert!(verdict.summary.starts_with("works, with a warning"));
-    assert_eq!(found(&judge(with(vec![process(7, 39 * GIB)]))), []);
-}
-
-#[test]
-fn memory_that_nobody_explains() {
-    let mut gpu = healthy();
-    gpu.machine.memory.as_mut().unwrap().free -= 10 * GIB;
-    let contained = Facts {
-        sees_all_processes: Some(false),
-        ..Facts::default()
-    };
-    let verdict = judge_in(contained, gpu.clone());
-    assert_eq!(found(&verdict), [("hidden", Warning)]);
-    let finding = &verdict.findings[0];
-    assert_eq!(finding.text, "10 GiB are in use and no process is listed");
-    assert!(
-        finding
-            .advice
-            .as_ref()
-            .unwrap()
-            .contains("another container")
-    );
-
-    gpu.machine.processes = Some(vec![process(5, 4 * GIB)]);
-    let open = Facts {
-        sees_all_processes: Some(true),
-        ..Facts::default()
-    };
-    let verdict = judge_in(open, gpu.clone());
-    let finding = &verdict.findings[0];
-    assert_eq!(
-        finding.text,
-        "6 GiB are in use that no listed process explains"
-    );
-    let advice = finding.advice.as_ref().unwrap();
-    assert!(
-        advice.contains("has ended") && !advice.contains("display"),
-        "{advice}"
-    );
-
-    gpu.machine.display = Some(true);
-    let verdict = judge(gpu.clone());
-    assert!(
-        verdict.findings[0]
-            .advice
-            .as_ref()
-            .unwrap()
-            .contains("display server")
-    );
-
-    // Of a card in pieces nobody can say.
-    gpu.machine.display = Some(false);
-    gpu.machine.mig = Some(true);
-    assert_eq!(found(&judge(gpu)), [("mig", Note)]);
-}
-
-#[test]
-fn a_few_mib_explain_themselves() {
-    let mut gpu = with(vec![process(1, GIB), process(2, GIB)]);
-    gpu.machine.memory.as_mut().unwrap().free -= 95 * MIB;
-    assert_eq!(found(&judge(gpu.clone())), []);
-    gpu.machine.memory.as_mut().unwrap().free -= MIB;
-    assert_eq!(found(&judge(gpu)), [("hidden", Warning)]);
 }
 
 #[test]

@@ -7,8 +7,18 @@ use std::time::Duration;
 use super::Report;
 
 /// Moves the cursor to the top left corner and clears the screen. Nothing has to be undone when the
-/// program is stopped.
+/// program is stopped: the cursor is never hidden, and stands below the last report.
 const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Moves the cursor there, and leaves the screen as it is.
+const HOME: &str = "\x1b[H";
+
+/// Clears the rest of a line. It stands before the line's text: behind one that fills the row, it
+/// would take the last letter.
+const CLEAR_LINE: &str = "\x1b[K";
+
+/// Clears the rest of the screen.
+const CLEAR_BELOW: &str = "\x1b[J";
 
 /// How reports follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +56,19 @@ pub(super) fn run(
         // In one piece: a terminal then shows no half of a report.
         let mut text = String::new();
         if pace.clear {
-            text.push_str(CLEAR);
-        } else if pace.separate && !first {
-            text.push('\n');
+            // What stays the same is written over by itself: a cleared screen would flicker.
+            text.push_str(if first { CLEAR } else { HOME });
+            for line in report.text.split_inclusive('\n') {
+                text.push_str(CLEAR_LINE);
+                text.push_str(line);
+            }
+            text.push_str(CLEAR_BELOW);
+        } else {
+            if pace.separate && !first {
+                text.push('\n');
+            }
+            text.push_str(&report.text);
         }
-        text.push_str(&report.text);
         out.write_all(text.as_bytes())?;
         out.flush()?;
         if !report.go_on {
@@ -92,10 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_cleared() {
-        let text = three(true, false);
-        assert_eq!(text.matches(CLEAR).count(), 3);
-        assert!(text.starts_with(CLEAR));
+    fn a_terminal_is_cleared_once_and_then_written_over() {
+        assert_eq!(
+            three(true, false),
+            "\x1b[H\x1b[2J\x1b[Kreport 1\n\x1b[J\
+             \x1b[H\x1b[Kreport 2\n\x1b[J\
+             \x1b[H\x1b[Kreport 3\n\x1b[J"
+        );
     }
 
     #[test]

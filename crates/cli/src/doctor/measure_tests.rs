@@ -1,0 +1,176 @@
+//! What is taken over from round to round, and what is not; on the simulated GPU where a driver is
+//! needed.
+
+use std::sync::{Mutex, MutexGuard, Once};
+
+use cuguard::driver::{Choice, select};
+use cuguard::sim::{Config, OtherProcess, configure, set_other_processes};
+use cuguard_machine::Process;
+
+use super::*;
+use crate::doctor::examine::examine;
+use crate::doctor::facts::{Facts, GpuFacts};
+use crate::doctor::verdict::{Diagnosis, Severity, diagnose};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// The simulated GPU of 4 GiB, which these tests use in turns: another process on it is seen by all.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(|error| error.into_inner());
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| {
+        select(Choice::Sim).expect("nothing else was chosen");
+        configure(Config::new()).expect("it does not run yet");
+    });
+    others(0);
+    turn
+}
+
+/// From now on another process holds so much.
+fn others(bytes: u64) {
+    let other = (bytes > 0).then(|| OtherProcess::new(4711, "trainer", bytes));
+    set_other_processes(0, other).expect("that much is free");
+}
+
+fn round(measuring: Measuring, earlier: Option<&Facts>) -> (Facts, Diagnosis) {
+    let facts = examine(Some(0), measuring, earlier).expect("there is a GPU");
+    let diagnosis = diagnose(&facts);
+    (facts, diagnosis)
+}
+
+fn problems(diagnosis: &Diagnosis) -> Vec<&'static str> {
+    let findings = diagnosis.gpus[0].findings.iter();
+    let problems = findings.filter(|finding| finding.severity == Severity::Problem);
+    problems.map(|finding| finding.code).collect()
+}
+
+fn free(facts: &Facts) -> Option<u64> {
+    facts.gpus[0].machine.memory.map(|memory| memory.free)
+}
+
+fn measured(facts: &mut Facts) -> &mut Measured {
+    match &mut facts.gpus[0].probe {
+        Probe::Measured(measured) => measured,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Makes what was measured so much older than it is.
+fn age(facts: &mut Facts, by: Duration) {
+    let measured = measured(facts);
+    measured.taken = measured.taken.checked_sub(by).expect("the clock is older");
+}
+
+#[test]
+fn a_refusal_is_not_carried_on() {
+    let _turn = turn();
+    others(4 * GIB - 4 * MIB);
+    let (full, diagnosis) = round(Measuring::WhenOld, None);
+    assert_eq!(problems(&diagnosis), ["refused"]);
+    let (still, diagnosis) = round(Measuring::WhenOld, Some(&full));
+    assert_eq!(problems(&diagnosis), ["refused"]);
+    others(0);
+    let (mut empty, diagnosis) = round(Measuring::WhenOld, Some(&still));
+    assert_eq!(problems(&diagnosis), [""; 0]);
+    assert_eq!(measured(&mut empty).age, Duration::ZERO);
+    assert_eq!(free(&empty), Some(4 * GIB));
+}
+
+#[test]
+fn what_is_free_is_asked_in_every_round() {
+    let _turn = turn();
+    others(4 * GIB - 100 * MIB);
+    let (mut facts, diagnosis) = round(Measuring::WhenOld, None);
+    assert_eq!(problems(&diagnosis), ["full"]);
+    for _ in 0..3 {
+        let (next, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+        assert_eq!(problems(&diagnosis), ["full"]);
+        assert_eq!(free(&next), Some(100 * MIB));
+        facts = next;
+        assert!(measured(&mut facts).age > Duration::ZERO);
+        assert!(!measured(&mut facts).outdated);
+    }
+    // The holder goes: seen at once, and what was measured is not of now.
+    others(0);
+    let (mut next, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+    assert_eq!(problems(&diagnosis), [""; 0]);
+    assert_eq!(free(&next), Some(4 * GIB));
+    assert!(measured(&mut next).outdated);
+    assert_eq!(diagnosis.gpus[0].summary, "healthy: 4 GiB are free");
+    // Not for long.
+    age(&mut next, PAUSE);
+    let (mut last, _) = round(Measuring::WhenOld, Some(&next));
+    assert_eq!(measured(&mut last).largest, 4 * GIB - 32 * MIB);
+    assert!(!measured(&mut last).outdated);
+    assert_eq!(measured(&mut last).age, Duration::ZERO);
+}
+
+#[test]
+fn a_gpu_that_fills_up_between_rounds() {
+    let _turn = turn();
+    let (facts, diagnosis) = round(Measuring::WhenOld, None);
+    assert_eq!(problems(&diagnosis), [""; 0]);
+    others(4 * GIB - 4 * MIB);
+    let (_, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+    assert_eq!(problems(&diagnosis), ["refused"]);
+}
+
+#[test]
+fn what_is_old_is_measured_again() {
+    let _turn = turn();
+    let (mut facts, _) = round(Measuring::WhenOld, None);
+    // As if it had been in pieces.
+    measured(&mut facts).largest = GIB;
+    let (mut kept, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+    assert_eq!(problems(&diagnosis), ["fragmented"]);
+    assert_eq!(measured(&mut kept).largest, GIB);
+    age(&mut kept, OLD);
+    let (mut again, diagnosis) = round(Measuring::WhenOld, Some(&kept));
+    assert_eq!(problems(&diagnosis), [""; 0]);
+    assert_eq!(measured(&mut again).largest, 4 * GIB - 32 * MIB);
+}
+
+#[test]
+fn always_and_never() {
+    let _turn = turn();
+    let (first, _) = round(Measuring::Always, None);
+    let (mut second, _) = round(Measuring::Always, Some(&first));
+    assert_eq!(measured(&mut second).age, Duration::ZERO);
+    let (third, _) = round(Measuring::Never, Some(&second));
+    assert!(matches!(third.gpus[0].probe, Probe::Skipped));
+    assert_eq!(free(&third), None);
+}
+
+#[test]
+fn a_change_is_more_than_a_little() {
+    let measured = Measured {
+        context_cost: None,
+        free: 70 * GIB,
+        largest: 70 * GIB,
+        found: 70 * GIB,
+        beside: vec![8, 9],
+        taken: Instant::now(),
+        age: Duration::ZERO,
+        outdated: false,
+    };
+    let gpu = |free, pids: &[u32], mode| {
+        let mut gpu = GpuFacts::default().machine;
+        gpu.memory = Some(Memory {
+            total: 100 * GIB,
+            free,
+            reserved: None,
+        });
+        gpu.processes = Some(pids.iter().copied().map(Process::new).collect());
+        gpu.compute_mode = Some(mode);
+        has_changed(&measured, &gpu)
+    };
+    let (open, exclusive) = (ComputeMode::Default, ComputeMode::Exclusive);
+    assert!(!gpu(70 * GIB, &[9, 8, std::process::id()], exclusive));
+    assert!(!gpu(69 * GIB, &[], open));
+    assert!(!gpu(71 * GIB, &[], open));
+    assert!(gpu(69 * GIB - 1, &[], open));
+    assert!(gpu(71 * GIB + 1, &[], open));
+    assert!(gpu(70 * GIB, &[8], exclusive));
+}

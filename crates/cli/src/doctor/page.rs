@@ -1,0 +1,212 @@
+//! Lines that fit a terminal.
+
+/// Where the values of rows begin.
+const VALUE: usize = 19;
+
+/// A line is broken into pieces of at least this many letters, however narrow the terminal is.
+const LEAST: usize = 20;
+
+/// A text in lines. With a width, lines that are longer are broken between words and go on below
+/// where their text began; without, they stay whole, for programs that read lines.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Page {
+    text: String,
+    width: Option<usize>,
+}
+
+impl Page {
+    pub(super) fn new(width: Option<usize>) -> Self {
+        Self {
+            text: String::new(),
+            width,
+        }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    pub(super) fn empty(&mut self) {
+        self.push("");
+    }
+
+    fn push(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// One or several lines; each goes on below its first letter, a little to the right.
+    pub(super) fn lines(&mut self, lines: &str) {
+        for line in lines.lines() {
+            let text = line.trim_start_matches(' ');
+            let margin = line.len() - text.len();
+            self.fit(&line[..margin], text, margin + 2);
+        }
+    }
+
+    /// A name, and what there is to say.
+    pub(super) fn row(&mut self, name: &str, value: &str) {
+        self.fit(&start_of_row(name), value, VALUE);
+    }
+
+    /// As [`row`](Self::row), but what does not fit is left out: for what is long and not needed to
+    /// its end.
+    pub(super) fn row_cut(&mut self, name: &str, value: &str) {
+        let mut line = start_of_row(name);
+        line.push_str(value);
+        match self.width {
+            Some(width) => self.push(&cut(&line, width.max(VALUE + LEAST))),
+            None => self.push(&line),
+        }
+    }
+
+    fn fit(&mut self, start: &str, text: &str, margin: usize) {
+        self.text.push_str(start);
+        let Some(width) = self.width else {
+            return self.push(text);
+        };
+        let pieces = broken(text, width.saturating_sub(margin).max(LEAST));
+        self.push(&pieces.join(&format!("\n{:margin$}", "")));
+    }
+}
+
+fn start_of_row(name: &str) -> String {
+    format!("    {name:<14} ")
+}
+
+/// A text in pieces of at most so many letters, broken between words where it can be.
+fn broken(text: &str, room: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for word in text.split(' ') {
+        let letters_of_word: Vec<char> = word.chars().collect();
+        // A path may be longer than a line.
+        let mut parts = letters_of_word.chunks(room);
+        let first: String = parts.next().unwrap_or_default().iter().collect();
+        let last = pieces.last_mut().expect("there is one from the start");
+        if last.is_empty() {
+            *last = first;
+        } else if letters(last) + 1 + letters(&first) <= room {
+            last.push(' ');
+            last.push_str(&first);
+        } else {
+            pieces.push(first);
+        }
+        pieces.extend(parts.map(|part| part.iter().collect()));
+    }
+    pieces
+}
+
+/// How many columns a text takes. Letters that take two, as of Chinese, count as one: a line with
+/// many of them may still be too long.
+fn letters(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// The start of a line, with a mark where there was more.
+pub(super) fn cut(line: &str, width: usize) -> String {
+    if letters(line) <= width {
+        return line.to_owned();
+    }
+    let mut shown: String = line.chars().take(width.saturating_sub(1)).collect();
+    shown.truncate(shown.trim_end().len());
+    shown.push('…');
+    shown
+}
+
+/// The first lines of a text, as many as a screen has rows, with a word on those that are left out.
+pub(super) fn top(text: &str, rows: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    // The cursor stands on a line of its own in the end.
+    let room = rows.saturating_sub(1);
+    if lines.len() <= room || room < 2 {
+        return text.to_owned();
+    }
+    let shown = &lines[..room - 1];
+    let left = lines.len() - shown.len();
+    format!("{}\n… and {left} more lines\n", shown.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: &str = "its free memory is in pieces: 40 GiB are free, and the largest is 20 GiB";
+
+    fn page(width: Option<usize>, fill: impl FnOnce(&mut Page)) -> String {
+        let mut page = Page::new(width);
+        fill(&mut page);
+        page.into_text()
+    }
+
+    #[test]
+    fn without_a_width_lines_stay_whole() {
+        let text = page(None, |page| {
+            page.row("problem", LONG);
+            page.row_cut("processes", LONG);
+            page.lines("one\n    two");
+        });
+        let expected =
+            format!("    problem        {LONG}\n    processes      {LONG}\none\n    two\n");
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn rows_go_on_below_their_text() {
+        let text = page(Some(50), |page| page.row("problem", LONG));
+        let expected = "    problem        its free memory is in pieces:\n\
+             \x20                  40 GiB are free, and the\n\
+             \x20                  largest is 20 GiB\n";
+        assert_eq!(text, expected);
+        assert!(text.lines().all(|line| letters(line) <= 50));
+        // All of it is there.
+        let words = text.split_whitespace().skip(1);
+        assert_eq!(words.collect::<Vec<_>>().join(" "), LONG);
+    }
+
+    #[test]
+    fn lines_go_on_a_little_to_the_right() {
+        let text = page(Some(40), |page| {
+            page.lines("tried\n    libcuda.so.1: cannot open shared object file");
+        });
+        assert_eq!(
+            text,
+            "tried\n    libcuda.so.1: cannot open shared\n      object file\n"
+        );
+    }
+
+    #[test]
+    fn words_that_are_longer_than_a_line_are_broken() {
+        let path = "ü".repeat(70);
+        let text = page(Some(49), |page| page.row("", &format!("a {path} b")));
+        let lengths: Vec<usize> = text.lines().map(|line| letters(line.trim())).collect();
+        assert_eq!(lengths, [1, 30, 30, 12]);
+        assert_eq!(text.matches('ü').count(), 70);
+    }
+
+    #[test]
+    fn what_is_cut_says_so() {
+        let command = "python3 train.py ".repeat(10);
+        let text = page(Some(60), |page| page.row_cut("processes", &command));
+        assert_eq!(text.lines().count(), 1);
+        assert_eq!(letters(text.trim_end()), 60);
+        assert!(text.ends_with("…\n"));
+        assert_eq!(cut("just so", 7), "just so");
+        assert_eq!(cut("just so", 6), "just…");
+    }
+
+    #[test]
+    fn however_narrow_there_is_room_for_some_words() {
+        let text = page(Some(1), |page| {
+            page.row("problem", LONG);
+            page.row_cut("processes", LONG);
+        });
+        assert!(text.lines().all(|line| letters(line) <= VALUE + LEAST));
+    }
+
+    #[test]
+    fn a_screen_has_an_end() {
+        assert_eq!(top("a\nb\nc\n", 4), "a\nb\nc\n");
+        assert_eq!(top("a\nb\nc\nd\n", 4), "a\nb\n… and 2 more lines\n");
+        assert_eq!(top("a\nb\nc\n", 0), "a\nb\nc\n");
+    }
+}

@@ -1,0 +1,163 @@
+//! Findings about memory: that it is full, in pieces, held by others, held by nobody knows whom.
+
+use cuguard::ByteSize;
+use cuguard_machine::Process;
+
+use super::facts::{Facts, GpuFacts, Measured};
+use super::percent::percent;
+use super::verdict::{Finding, Severity, others, who};
+
+/// Less free than this, in per cent of all memory, is full.
+const FULL: u64 = 5;
+
+/// Free memory of which less than this, in per cent, can be had at once is in pieces.
+const IN_ONE_PIECE: u64 = 95;
+
+/// From how much on, in per cent of all memory, what others hold is worth a word.
+const MUCH: u64 = 50;
+
+/// Less than this is rounding: of pages, or of what the driver books for itself.
+const LITTLE: u64 = 64 << 20;
+
+/// What NVML's figure of a process may be short of what it really takes.
+const LITTLE_PER_PROCESS: u64 = 16 << 20;
+
+/// Whether there is anything left.
+pub(super) fn full(gpu: &GpuFacts) -> Option<Finding> {
+    let memory = gpu.machine.memory?;
+    let left = percent(memory.free, memory.total);
+    if memory.total == 0 || left >= FULL {
+        return None;
+    }
+    let text = format!(
+        "it is full: {} of {} are free, {left} %",
+        ByteSize(memory.free),
+        ByteSize(memory.total),
+    );
+    let finding = Finding::new(Severity::Problem, "full", text);
+    Some(match by_whom(gpu, memory.used()) {
+        Some(advice) => finding.advise(advice),
+        None => finding,
+    })
+}
+
+/// Who holds the most of so much, as far as that is known.
+fn by_whom(gpu: &GpuFacts, used: u64) -> Option<String> {
+    gpu.holders()?;
+    let most = |bytes: u64| bytes > used / 2;
+    // Those whose bytes are not known come last.
+    let first = others(gpu).next()?;
+    if first.bytes.is_some_and(most) {
+        return Some(format!("most of it is held by {}", who(first)));
+    }
+    if others(gpu).any(|other| other.bytes.is_none()) {
+        return Some(
+            "who holds most of it is not known: NVML lists processes without their bytes"
+                .to_owned(),
+        );
+    }
+    if gpu.unexplained().is_some_and(most) {
+        return Some("most of it is held by none of the listed processes".to_owned());
+    }
+    Some(format!(
+        "of the listed processes, {} holds most",
+        who(first)
+    ))
+}
+
+/// Whether what is left can be had in one piece.
+pub(super) fn in_pieces(gpu: &GpuFacts) -> Option<Finding> {
+    let measured = gpu.measured()?;
+    if is_in_one_piece(measured) {
+        return None;
+    }
+    let mut text = format!(
+        "its free memory is in pieces: {} are free, and the largest block to be had is {}, {} %",
+        ByteSize(measured.free),
+        ByteSize(measured.largest),
+        percent(measured.largest, measured.free),
+    );
+    if !measured.age.is_zero() {
+        text.push_str(&format!(", as measured {} s ago", measured.age.as_secs()));
+    }
+    Some(
+        Finding::new(Severity::Problem, "fragmented", text).advise(
+            "pages are held by small blocks between freed ones, or a limit is set for this process; \
+             programs that hold memory get pages back to the driver when they free all blocks of one",
+        ),
+    )
+}
+
+pub(super) fn is_in_one_piece(measured: &Measured) -> bool {
+    percent(measured.largest, measured.free) >= IN_ONE_PIECE
+        || measured.free.saturating_sub(measured.largest) < LITTLE
+}
+
+/// Much that known processes hold. Where the GPU is full, that has been said.
+pub(super) fn held(gpu: &GpuFacts) -> Option<Finding> {
+    let memory = gpu.machine.memory?;
+    gpu.holders()?;
+    if full(gpu).is_some() {
+        return None;
+    }
+    let held: Vec<&Process> = others(gpu).filter(|other| other.bytes > Some(0)).collect();
+    let bytes = held
+        .iter()
+        .filter_map(|other| other.bytes)
+        .fold(0_u64, u64::saturating_add);
+    let share = percent(bytes, memory.total);
+    if share < MUCH {
+        return None;
+    }
+    let number = match held.len() {
+        1 => "another process holds".to_owned(),
+        count => format!("{count} other processes hold"),
+    };
+    let mut text = format!("{number} {}", ByteSize(bytes));
+    // Figures that contradict each other make no share.
+    if share <= 100 {
+        text.push_str(&format!(", {share} % of its memory"));
+    }
+    let first = held[0];
+    let advice = if first.bytes > Some(bytes / 2) {
+        format!("most of it is held by {}", who(first))
+    } else {
+        format!("{} holds most", who(first))
+    };
+    Some(Finding::new(Severity::Warning, "held", text).advise(advice))
+}
+
+/// Memory in use that no listed process explains.
+pub(super) fn hidden(facts: &Facts, gpu: &GpuFacts) -> Option<Finding> {
+    let unexplained = gpu.unexplained()?;
+    let listed = gpu.holders().map_or(0, <[Process]>::len) as u64;
+    if unexplained < LITTLE + listed * LITTLE_PER_PROCESS {
+        return None;
+    }
+    let none = if listed == 0 {
+        "and no process is listed"
+    } else {
+        "that no listed process explains"
+    };
+    let text = format!("{} are in use {none}", ByteSize(unexplained));
+    let mut causes = Vec::new();
+    if facts.sees_all_processes == Some(false) {
+        causes
+            .push("a process on the host or in another container, which is not shown in this one");
+    }
+    if gpu.machine.display == Some(true) {
+        causes.push("the display server: this GPU draws");
+    }
+    if facts.sees_all_processes != Some(false) {
+        causes.push("a process that has ended and whose memory is not back yet");
+        causes.push("a process in a container that NVML does not list");
+    }
+    if gpu.machine.display.is_none() {
+        causes.push("a display server");
+    }
+    let advice = format!(
+        "the usual causes: {}; to find it: nvidia-smi on the host, or fuser -v /dev/nvidia* as root",
+        causes.join("; or "),
+    );
+    Some(Finding::new(Severity::Warning, "hidden", text).advise(advice))
+}

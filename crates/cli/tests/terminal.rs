@@ -1,0 +1,229 @@
+//! `cuguard doctor` in a terminal: a pseudo-terminal here, and a screen that obeys the few sequences
+//! that the program may use.
+
+mod support;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::ptr;
+
+use support::cuguard;
+
+/// A program in a terminal, which it is the first process of: Ctrl-C goes to it.
+struct Session {
+    terminal: File,
+    child: Child,
+    seen: Vec<u8>,
+}
+
+fn window(columns: u16, rows: u16) -> libc::winsize {
+    libc::winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
+
+impl Session {
+    fn start(command: &mut Command, columns: u16, rows: u16) -> Self {
+        let (mut master, mut slave) = (0, 0);
+        let mut size = window(columns, rows);
+        // SAFETY: the numbers can be written to, and the name and the settings may be left out.
+        let code = unsafe {
+            libc::openpty(
+                &raw mut master,
+                &raw mut slave,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                &raw mut size,
+            )
+        };
+        assert_eq!(code, 0, "there are pseudo-terminals");
+        // SAFETY: both were opened above, for nobody else.
+        let (terminal, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        let copy = || slave.try_clone().expect("it can be copied");
+        command.stdin(copy()).stdout(copy()).stderr(copy());
+        // SAFETY: between fork and exec these two calls are allowed.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("the program starts");
+        // The command keeps its copies, and with them the terminal would never end.
+        *command = Command::new("");
+        Self {
+            terminal,
+            child,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Reads until this many reports of `--watch` have ended, or the program has.
+    fn read_reports(&mut self, count: usize) {
+        let mut part = [0; 4096];
+        while self.text().matches("\x1b[J").count() < count {
+            match self.terminal.read(&mut part) {
+                // The program has closed its side.
+                Err(_) | Ok(0) => return,
+                Ok(length) => self.seen.extend(&part[..length]),
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    fn resize(&self, columns: u16, rows: u16) {
+        let size = window(columns, rows);
+        // SAFETY: the descriptor is open, and the struct is read.
+        let code =
+            unsafe { libc::ioctl(self.terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(code, 0);
+    }
+
+    /// Reads the rest, and waits.
+    fn end(&mut self) -> ExitStatus {
+        self.read_reports(usize::MAX);
+        self.child.wait().expect("it can be waited for")
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a terminal shows after this output. Any sequence that is not known here fails: so the cursor
+/// is never hidden, nor another screen chosen.
+fn screen(output: &str) -> Vec<String> {
+    let mut lines = vec![String::new(); 100];
+    let (mut row, mut column) = (0, 0);
+    let mut rest = output;
+    while let Some(letter) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("\x1b[H") {
+            (row, column, rest) = (0, 0, after);
+        } else if let Some(after) = rest.strip_prefix("\x1b[2J") {
+            lines.iter_mut().for_each(String::clear);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("\x1b[K") {
+            lines[row].truncate(column);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("\x1b[J") {
+            lines[row].truncate(column);
+            lines[row + 1..].iter_mut().for_each(String::clear);
+            rest = after;
+        } else {
+            match letter {
+                '\r' => column = 0,
+                '\n' => row += 1,
+                '\x1b' => panic!("a sequence that is not known: {rest:?}"),
+                _ => {
+                    let mut letters: Vec<char> = lines[row].chars().collect();
+                    letters.resize(letters.len().max(column + 1), ' ');
+                    letters[column] = letter;
+                    lines[row] = letters.into_iter().collect();
+                    column += 1;
+                }
+            }
+            rest = &rest[letter.len_utf8()..];
+        }
+    }
+    let used = lines.iter().rposition(|line| !line.is_empty());
+    lines.truncate(used.map_or(0, |last| last + 1));
+    lines
+}
+
+#[track_caller]
+fn assert_narrow(lines: &[String], columns: usize) {
+    for line in lines {
+        assert!(line.chars().count() <= columns, "{line:?} of {lines:#?}");
+    }
+}
+
+#[test]
+fn lines_are_as_wide_as_the_terminal() {
+    let mut command = cuguard("sim", &["doctor"]);
+    let mut session = Session::start(command.env_remove("COLUMNS"), 60, 24);
+    assert_eq!(session.end().code(), Some(0));
+    let text = session.text();
+    // It scrolls by as any other output.
+    assert!(!text.contains('\x1b'), "{text}");
+    let (_, report) = text
+        .split_once("\r\n")
+        .expect("the first line is another's");
+    let lines: Vec<String> = report.lines().map(str::to_owned).collect();
+    assert!(lines.len() > 10, "{text}");
+    assert_narrow(&lines, 60);
+
+    // A wish goes before that.
+    let mut command = cuguard("sim", &["doctor"]);
+    let mut session = Session::start(command.env("COLUMNS", "200"), 60, 24);
+    session.end();
+    let text = session.text();
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    assert!((81..=200).contains(&longest.unwrap_or(0)), "{text}");
+}
+
+#[test]
+fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
+    let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
+    let mut session = Session::start(command.env_remove("COLUMNS"), 60, 50);
+    session.read_reports(3);
+    session.resize(120, 50);
+    session.read_reports(5);
+    // Now, while it waits: this key also throws away what is being written.
+    session
+        .terminal
+        .write_all(b"\x03")
+        .expect("keys can be pressed");
+    let status = session.end();
+    assert_eq!(status.signal(), Some(libc::SIGINT));
+
+    let text = session.text();
+    assert_eq!(text.matches("\x1b[2J").count(), 1, "{text:?}");
+    // The first reports were narrower, and longer: nothing of them is left.
+    let (first, _) = text.split_once("\x1b[J").expect("there is a first report");
+    let first = screen(first);
+    assert_narrow(&first, 60);
+    let last = screen(&text);
+    assert_narrow(&last, 120);
+    assert!(last.len() < first.len(), "{last:#?}");
+    assert_eq!(last[0], "simulated GPU, for CUDA up to 13.0");
+    let verdicts = |lines: &[String]| lines.iter().filter(|l| l.contains("verdict")).count();
+    assert_eq!((verdicts(&first), verdicts(&last)), (2, 2), "{last:#?}");
+    // The cursor stands below the report, where the terminal shows the key.
+    assert_eq!(last[last.len() - 1], "^C");
+    assert!(
+        last[last.len() - 2].contains("the GPU can be used"),
+        "{last:#?}"
+    );
+}
+
+#[test]
+fn a_report_that_is_longer_than_the_screen_is_cut() {
+    let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
+    command
+        .env_remove("COLUMNS")
+        .env("CUGUARD_SIM", "devices=4");
+    let mut session = Session::start(&mut command, 80, 24);
+    session.read_reports(2);
+    session
+        .terminal
+        .write_all(b"\x03")
+        .expect("keys can be pressed");
+    session.end();
+    let lines = screen(&session.text());
+    assert!(lines.len() <= 24, "{lines:#?}");
+    assert!(lines[22].starts_with("… and "), "{lines:#?}");
+}
