@@ -231,10 +231,11 @@ impl Page<'_> {
         }
         if why.total.is_some() && why.free.is_some() {
             let rest = Size(shares.rest).to_string();
-            self.row(
-                "the rest",
-                format!("{rest}: contexts themselves, and whoever is not seen"),
-            );
+            let whose = match shares.outside {
+                Some(_) => "whoever is not seen",
+                None => "contexts themselves, and whoever is not seen",
+            };
+            self.row("the rest", format!("{rest}: {whose}"));
         }
     }
 
