@@ -409,7 +409,7 @@ fn memory_that_no_guard_took() -> Result<()> {
     assert!(text.contains("the rest          0 B"), "{text}");
     // Handed to a guard, it is named by its line.
     // SAFETY: it was allocated above.
-    let guard = unsafe { DeviceBuffer::<u8>::from_raw(&context, address.into(), 3 * GIB) };
+    let guard = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 3 * GIB) };
     let why = self::why(take(&context, 2 * GIB));
     assert_eq!(names(&why), ["own_data"], "{why:#}");
     drop((own, guard, context));

@@ -412,16 +412,6 @@ impl Holder {
             None => all_along,
         }
     }
-
-    /// By how much it grew, as far as that is known. Where there was a checkpoint a moment ago, or none,
-    /// all that it holds came bit by bit.
-    pub(super) fn grown(&self) -> u64 {
-        let bytes = self.group.amount.bytes;
-        match self.growth {
-            Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
-            _ => bytes,
-        }
-    }
 }
 
 impl PoolUse {

@@ -372,18 +372,13 @@ impl OutOfMemory {
                 _ => {}
             }
         }
-        let is_in_pages =
-            |holder: &Holder| holder.group.kind == Kind::Device && holder.small_pages != 0;
-        let is_in_pools = |holder: &Holder| holder.group.kind == Kind::StreamOrdered;
-        let mut growing: Vec<_> = self
-            .holders
-            .iter()
-            .filter(|holder| holder.grows())
-            .collect();
+        let mut growing: Vec<_> = self.holders.iter().filter(|one| one.grows()).collect();
         growing.retain(|holder| matches!(holder.group.kind, Kind::Device | Kind::StreamOrdered));
-        let wastes: [(u64, &dyn Fn(&Holder) -> bool); 2] =
-            [(in_pages, &is_in_pages), (in_pools, &is_in_pools)];
-        for (wasted, is_there) in wastes {
+        for (kind, wasted) in [(Kind::Device, in_pages), (Kind::StreamOrdered, in_pools)] {
+            let is_there = |holder: &Holder| {
+                let in_pages_or_pools = kind != Kind::Device || holder.small_pages != 0;
+                holder.group.kind == kind && in_pages_or_pools
+            };
             let there = growing.iter().filter(|holder| is_there(holder));
             if wasted != 0 && sum(there.map(|holder| holder.grown())) / 2 <= wasted {
                 growing.retain(|holder| !is_there(holder));
@@ -397,5 +392,17 @@ impl OutOfMemory {
         let most = growing.iter().map(|holder| holder.grown()).max();
         growing.retain(|holder| holder.grown() >= most.unwrap_or(0) / 20);
         growing
+    }
+}
+
+impl Holder {
+    /// By how much it grew, as far as that is known. Where there was a checkpoint a moment ago, or none,
+    /// all that it holds came bit by bit.
+    fn grown(&self) -> u64 {
+        let bytes = self.group.amount.bytes;
+        match self.growth {
+            Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
+            _ => bytes,
+        }
     }
 }
