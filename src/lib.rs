@@ -118,11 +118,11 @@
 //!
 //! An allocation that finds too little memory answers [`Error::OutOfMemory`], with a report that says
 //! why. [`OutOfMemory`] is plain data; [`causes`](OutOfMemory::causes) is its verdict, the largest
-//! cause first. The error's own text is one line. `{:#}` or [`to_text`](OutOfMemory::to_text) is all
-//! of it: the verdict and what helps, where the memory is, which lines of the program hold it, what
-//! was tried. [`to_json`](OutOfMemory::to_json) is for programs; `docs/out-of-memory-schema.md`
-//! describes it. What cannot be known is called unknown: other processes, for one, where NVML is
-//! missing.
+//! cause first, and [`advice`](OutOfMemory::advice) says what helps. The error's own text is one line.
+//! `{:#}` or [`to_text`](OutOfMemory::to_text) is all of it: the verdict and what helps, where the
+//! memory is, which lines of the program hold it, what was tried. [`to_json`](OutOfMemory::to_json) is
+//! for programs; `docs/out-of-memory-schema.md` describes it. What cannot be known is called unknown:
+//! other processes, for one, where NVML is missing.
 //!
 //! ```
 //! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -191,8 +191,8 @@
 //!
 //! | out of memory … | what the report shows | what to do | example |
 //! |---|---|---|---|
-//! | "… but half the card is free" | `lie unused in … pages that small blocks keep`: memory comes in pages of 2 MiB, and one small block keeps a whole one. The lines that made these blocks follow | put small blocks that live long into one large buffer or a [`MemoryPool`] | `oom_fragmented` |
-//! | "… with no process running" | `another process holds … (pid …)` names one that was overlooked. `taken by contexts themselves, or by somebody not known here` is one that cannot be seen: in another container, or just ending | end it, or wait for it; `cuguard doctor` lists who is on the card and what no process explains | `oom_other_process` |
+//! | "… but half the card is free" | `lie unused in … pages that small blocks keep`: memory comes in pages of 2 MiB, and one small block keeps a whole one. The lines that made these blocks follow. Where the driver itself calls the memory free: `… are free, and yet it was refused` | put small blocks that live long into one large buffer or a [`MemoryPool`]; look for limits outside the program, as of MPS, and at [`Shortage::probe_largest`] | `oom_fragmented` |
+//! | "… with no process running" | `another process holds … (pid …)` names one that was overlooked; in a container it may be this one, by its number outside, and the report says so. `this process holds … that none of its guards took` are other libraries, or code that calls the driver itself. `taken by contexts themselves, or by somebody not known here` is one that cannot be seen: in another container, or just ending | end it, or wait for it; `cuguard doctor` lists who is on the card and what no process explains. See what libraries keep (workspaces of cuBLAS); hand memory to guards with `from_raw` | `oom_other_process` |
 //! | "… with batch size 1, after clearing the cache" | `memory pools have … that they do not use`, and `trim pools` brought little: blocks that are in use keep the pool's pieces | free these blocks, or take what lives long from a [`MemoryPool`] of its own | `oom_hoarded_pool` |
 //! | "… after some hours" | `the context's own data takes …, and grows`, with the line that grows and by how much since the [checkpoint](Context::checkpoint) | see why that line's memory is kept | `oom_leak` |
 //! | "… although it worked yesterday" | `other processes`, `other contexts` and `the rest` under `where the memory is`: what today is there beside the program | end what is not needed, or set a [`memory_limit`](ContextBuilder::memory_limit) for each of those that share the card | `oom_other_process` |
@@ -227,7 +227,8 @@
 //! - At [`Level::Counts`] there are no records, so what was forgotten is counted, but neither named
 //!   nor freed at teardown; with [`sample=N`](ReportSettings::sample) the same holds for what no
 //!   sample met. With `reclaim=no` nothing is freed that was forgotten, so that other tools see it.
-//! - Memory that was given away with `into_raw`: it is listed as escaped and left alone.
+//! - Memory that was given away with `into_raw`: it is listed as escaped and left alone. When memory
+//!   runs out, what may be left of it is named.
 //!
 //! # What is safe
 //!

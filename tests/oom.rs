@@ -43,8 +43,12 @@ fn more_than_the_device_has() -> Result<()> {
     );
     assert!(text.contains("cuguard::Chunked"), "{text}");
     // All of it is too much too, as contexts take some.
+    let free = context.memory()?.free;
     let why = self::why(take(&context, total as usize));
-    assert_eq!(names(&why), ["unexplained"], "{why:#}");
+    let bytes = total - free;
+    assert_eq!(why.causes(), [Cause::OutsideGuards { bytes }], "{why:#}");
+    let text = why.to_text();
+    assert!(text.contains("a context itself takes"), "{text}");
     drop(context);
     turn.all_came_back();
     Ok(())
@@ -378,7 +382,88 @@ fn text_and_json_of_every_report_can_be_read() -> Result<()> {
     Ok(())
 }
 
-/// What was given away may be freed by now: it is told apart, and nobody is blamed for it.
+/// Memory that other code took from the driver is this process's, and no guard's.
+#[test]
+fn memory_that_no_guard_took() -> Result<()> {
+    let turn = turn();
+    if !simulated("memory_that_no_guard_took") {
+        return Ok(());
+    }
+    use cuguard::driver::api;
+    let context = context()?;
+    let free = context.memory()?.free;
+    let mut address = 0;
+    {
+        let _bound = context.bind()?;
+        // SAFETY: the variable can be written to, and the context is current.
+        let code = unsafe { api::cuMemAlloc_v2(&mut address, 3 * GIB) };
+        assert!(code.is_success(), "{code}");
+    }
+    let own = take(&context, 256 * MIB)?;
+    let why = why(take(&context, 2 * GIB));
+    let context_itself = why.total.expect("it is told") - free;
+    let bytes = 3 * GIB as u64 + context_itself;
+    assert_eq!(why.causes(), [Cause::OutsideGuards { bytes }], "{why:#}");
+    let text = why.to_text();
+    assert!(text.contains("none of its guards took"), "{text}");
+    assert!(text.contains("the rest          0 B"), "{text}");
+    // Handed to a guard, it is named by its line.
+    // SAFETY: it was allocated above.
+    let guard = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 3 * GIB) };
+    let why = self::why(take(&context, 2 * GIB));
+    assert_eq!(names(&why), ["own_data"], "{why:#}");
+    drop((own, guard, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The driver says no while as much is free.
+#[test]
+fn memory_that_is_free_and_refused() -> Result<()> {
+    let turn = turn();
+    if !simulated("memory_that_is_free_and_refused") {
+        return Ok(());
+    }
+    let context = context()?;
+    let own = take(&context, GIB)?;
+    let refuse = sim::Fault::nth_call_of("cuMemAlloc_v2", 1)
+        .answering(cuguard::driver::sys::CUresult::OUT_OF_MEMORY);
+    sim::inject(refuse).expect("there is such a function");
+    let why = why(take(&context, GIB));
+    sim::clear_faults();
+    let free = context.memory()?.free;
+    assert_eq!(why.causes(), [Cause::FreeButRefused { free }], "{why:#}");
+    assert!(why.to_text().contains("probe_largest(true)"), "{why:#}");
+    drop((own, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Both the limit and the device have less.
+#[test]
+fn more_than_the_limit_and_more_than_the_device() -> Result<()> {
+    let turn = turn();
+    if !simulated("more_than_the_limit_and_more_than_the_device") {
+        return Ok(());
+    }
+    let context = Context::builder().memory_limit(GIB as u64).build()?;
+    let limit = why(take(&context, 2 * GIB));
+    assert_eq!(names(&limit), ["memory_limit"]);
+    let line = limit.to_string();
+    assert!(
+        line.contains("2 GiB were asked for, and the limit is 1 GiB"),
+        "{line}"
+    );
+    assert!(limit.to_text().contains("raise memory_limit from 1 GiB"));
+    let both = why(take(&context, 5 * GIB));
+    assert_eq!(names(&both), ["memory_limit", "larger_than_device"]);
+    assert!(!both.to_text().contains("raise memory_limit"), "{both:#}");
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// What was given away may be freed by now: it is told apart, and named as far as it is taken.
 #[test]
 fn what_was_given_away_is_in_no_other_figure() -> Result<()> {
     let turn = turn();
@@ -391,6 +476,9 @@ fn what_was_given_away_is_in_no_other_figure() -> Result<()> {
     assert!(why.held.is_empty() && why.holders.is_empty(), "{why:#}");
     assert_eq!(why.given_away[0].amount.bytes, GIB as u64);
     assert_eq!(why.pages.map(|pages| pages.taken()), Some(0));
+    let bytes = GIB as u64;
+    assert_eq!(why.causes(), [Cause::GivenAway { bytes }], "{why:#}");
+    assert!(why.to_text().contains("from_raw"), "{why:#}");
     // SAFETY: given away above.
     drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, address, GIB) });
     drop(context);

@@ -3,9 +3,11 @@
 use super::facts::{OutOfMemory, Processes, Rung};
 use super::text::plain;
 use super::verdict::Cause;
-use crate::registry::{Level, PAGE};
+use crate::registry::{Kind, Level, PAGE};
 use crate::report::words::list;
 use crate::size::ByteSize;
+
+const IN_PIECES: &str = "work on it in pieces; cuguard::Chunked does that";
 
 impl OutOfMemory {
     fn tried(&self, rung: Rung) -> Option<&super::facts::Attempt> {
@@ -41,60 +43,207 @@ impl OutOfMemory {
         }
     }
 
+    pub(super) fn is_launch(&self) -> bool {
+        self.asked.function == Some("cuLaunchKernel")
+    }
+
     /// What helps a launch, whatever the cause.
-    pub(super) fn about_launches(&self) -> Option<String> {
-        (self.asked.function == Some("cuLaunchKernel")).then(|| {
+    fn about_launches(&self) -> Option<String> {
+        self.is_launch().then(|| {
             "let the kernel need less: its local memory (arrays, spilled registers, the stack) is taken \
              for as many threads as the device can run at once"
                 .to_owned()
         })
     }
 
+    /// What helps against what this context's guards hold.
+    fn about_data(&self, advice: &mut Vec<String>, grows: bool) {
+        let settings = &self.settings;
+        // Pieces are for who asked for memory; a stream has none.
+        let in_pieces = self.asked.bytes.is_some();
+        if grows {
+            let pieces = match in_pieces {
+                true => "; if it needs all of it, work in smaller pieces",
+                false => "",
+            };
+            advice.push(format!("see why that place keeps what it makes{pieces}"));
+        } else {
+            let pieces = if in_pieces {
+                ", or work in smaller pieces"
+            } else {
+                ""
+            };
+            advice.push(format!("free some of it{pieces}"));
+            if !settings.has_checkpoint && settings.level != Level::Counts {
+                let call = "call Context::checkpoint() after the first steps";
+                advice.push(format!("{call}, to see here what grew since"));
+            }
+        }
+        match (settings.callbacks, self.is_off(Rung::Callbacks)) {
+            (0, false) => advice.push(
+                "let what can be had again, such as a cache, go when memory runs out: \
+                 Context::release_on_shortage"
+                    .to_owned(),
+            ),
+            (1.., true) => advice.push("let callbacks run: Shortage::callbacks(true)".to_owned()),
+            _ => {}
+        }
+        self.about_records(advice);
+    }
+
+    /// What lets the report see more of what guards hold.
+    fn about_records(&self, advice: &mut Vec<String>) {
+        if self.settings.level == Level::Counts {
+            advice.push(
+                "record places (level=sites), to see here which hold it, and whether small blocks \
+                 keep pages"
+                    .to_owned(),
+            );
+        } else if self.own_pages_are_unknown() && self.settings.sample > 1 {
+            advice.push(
+                "record everything (sample=1), to see here whether small blocks keep pages"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// What helps against a budget.
+    fn about_limit(&self, advice: &mut Vec<String>, limit: u64, held: u64) {
+        let asked = self.asked.bytes.unwrap_or(0);
+        let needed = held.saturating_add(asked);
+        // What the device does not have, no limit can give.
+        let is_managed = self.asked.kind == Some(Kind::Managed);
+        let is_there = is_managed || self.total.is_none_or(|total| needed <= total);
+        let raise = format!("raise memory_limit from {}", ByteSize(limit));
+        if asked > limit {
+            advice.push(IN_PIECES.to_owned());
+            if is_there {
+                advice.push(raise);
+            }
+        } else if is_there {
+            advice.push(format!("free some of it, or {raise}"));
+        } else {
+            advice.push("free some of it, or work in smaller pieces".to_owned());
+        }
+    }
+
+    /// What helps where somebody has taken memory of whom little or nothing is known.
+    fn about_the_unknown(&self, advice: &mut Vec<String>, bytes: u64) {
+        if self.is_what_contexts_take(bytes) {
+            return advice.push(self.ask_for_less());
+        }
+        let library = match self.shares().outside {
+            Some(_) => "",
+            None => "libraries of this process, ",
+        };
+        match &self.processes {
+            Processes::Unknown(reason) => advice.push(format!(
+                "who holds it is unknown: {reason}; {library}other processes; `cuguard doctor` may \
+                 tell more"
+            )),
+            Processes::Known(_) => {
+                let silent = self.others().filter(|process| process.bytes.is_none());
+                let pids: Vec<_> = silent.map(|process| process.pid.to_string()).collect();
+                advice.push(match pids.as_slice() {
+                    [] => format!(
+                        "no process that can be seen holds it: {library}another container, a \
+                         process that is ending; `cuguard doctor` may tell more"
+                    ),
+                    pids => format!("what pid {} holds is not told", list(pids)),
+                });
+            }
+        }
+    }
+
+    /// Whether the contexts of this process may well take so much themselves.
+    fn is_what_contexts_take(&self, bytes: u64) -> bool {
+        let contexts = 1 + self.contexts.len() as u64;
+        self.asked.bytes.is_some() && bytes <= contexts.saturating_mul(1 << 30)
+    }
+
+    fn ask_for_less(&self) -> String {
+        let free = match self.free {
+            Some(free) => format!("no more than the {} that are free", ByteSize(free)),
+            None => "less".to_owned(),
+        };
+        format!("a context itself takes some hundred MiB: ask for {free}")
+    }
+
+    /// What helps where memory is free and refused.
+    fn about_refusal(&self, advice: &mut Vec<String>) {
+        let fits = |asked: u64| self.largest.is_some_and(|largest| asked <= largest);
+        match self.largest {
+            None => advice
+                .push("see what can be had in one piece: Shortage::probe_largest(true)".to_owned()),
+            Some(_) if self.asked.bytes.is_some_and(fits) => {
+                advice.push("it could be had a moment later: try again".to_owned());
+            }
+            Some(largest) => advice.push(format!(
+                "ask for no more than {} at once",
+                ByteSize(largest)
+            )),
+        }
+        advice.push(
+            "look for limits outside the program: of MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), of the \
+             system; `cuguard doctor` may tell more"
+                .to_owned(),
+        );
+    }
+
+    fn about_processes(&self, advice: &mut Vec<String>) {
+        let other = match self.settings.devices {
+            0 | 1 => "",
+            _ => ", or use another device",
+        };
+        let maybe = self.maybe_own();
+        advice.push(match maybe.as_slice() {
+            [] => format!("wait for these processes or end them{other}"),
+            [pid] => format!(
+                "pid {pid} may be this process, by its number outside a container: find out before \
+                 you end it{other}"
+            ),
+            pids => format!(
+                "one of pid {} may be this process, by its number outside a container: find out \
+                 before you end any{other}",
+                list(pids)
+            ),
+        });
+    }
+
     /// What helps against a cause, with the settings as they are.
-    pub(super) fn advice(&self, cause: &Cause) -> Vec<String> {
-        let why = self;
+    fn advice_on(&self, cause: &Cause) -> Vec<String> {
         let mut advice = Vec::new();
         match cause {
-            Cause::LargerThanDevice { .. } => {
-                advice.push("work on it in pieces; cuguard::Chunked does that".to_owned());
+            Cause::LargerThanDevice { .. } => advice.push(IN_PIECES.to_owned()),
+            Cause::MemoryLimit { limit, held } => self.about_limit(&mut advice, *limit, *held),
+            Cause::OwnData { grows, .. } => self.about_data(&mut advice, *grows),
+            Cause::Managed { .. } => advice.push(
+                "free managed memory, or have the driver move it to the host (cuMemPrefetchAsync)"
+                    .to_owned(),
+            ),
+            Cause::GivenAway { .. } => advice.push(
+                "free what was given away with into_raw, or take it back with from_raw".to_owned(),
+            ),
+            Cause::OutsideGuards { bytes } if self.is_what_contexts_take(*bytes) => {
+                advice.push(self.ask_for_less());
             }
-            Cause::MemoryLimit { limit, .. } => {
-                let fits = why.asked.bytes.is_some_and(|asked| asked <= *limit);
-                let free = if fits { "free some of it, or " } else { "" };
-                advice.push(format!("{free}raise memory_limit from {}", ByteSize(*limit)));
-            }
-            Cause::OwnData { grows, .. } => {
-                // Pieces are for who asked for memory; a stream has none.
-                let in_pieces = why.asked.bytes.is_some();
-                if *grows {
-                    let pieces = match in_pieces {
-                        true => "; if it needs all of it, work in smaller pieces",
-                        false => "",
-                    };
-                    advice.push(format!("see why that place keeps what it makes{pieces}"));
-                } else {
-                    let pieces = if in_pieces { ", or work in smaller pieces" } else { "" };
-                    advice.push(format!("free some of it{pieces}"));
-                    if !why.settings.has_checkpoint && why.settings.level != Level::Counts {
-                        let call = "call Context::checkpoint() after the first steps";
-                        advice.push(format!("{call}, to see here what grew since"));
-                    }
-                }
-                if why.settings.level == Level::Counts {
-                    advice
-                        .push("record places (level=sites), to see here which hold it".to_owned());
-                }
+            Cause::OutsideGuards { .. } => {
+                advice.push(
+                    "see which libraries of this process keep memory: workspaces of cuBLAS and the \
+                     like, other allocators"
+                        .to_owned(),
+                );
+                advice.push(
+                    "let guards take what this program takes from the driver itself, or hand it to \
+                     them with from_raw: then it is named here"
+                        .to_owned(),
+                );
+                self.about_records(&mut advice);
             }
             Cause::OtherContexts { .. } => {
                 advice.push("close contexts that are not needed".to_owned());
             }
-            Cause::OtherProcesses { .. } => {
-                let other = match why.settings.devices {
-                    0 | 1 => "",
-                    _ => ", or use another device",
-                };
-                advice.push(format!("wait for these processes or end them{other}"));
-            }
+            Cause::OtherProcesses { .. } => self.about_processes(&mut advice),
             Cause::HoardedByPools { .. } => self.about_pools(&mut advice),
             Cause::PendingFrees { .. } => advice.push(match self.tried(Rung::Wait) {
                 Some(attempt) if !attempt.allowed => {
@@ -116,21 +265,29 @@ impl OutOfMemory {
                 "make large blocks a multiple of {}, or take them from a MemoryPool",
                 ByteSize(PAGE)
             )),
-            Cause::Unexplained { .. } => match &why.processes {
-                Processes::Unknown(reason) => advice.push(format!(
-                    "who holds it is unknown: {reason}; `cuguard doctor` may tell more"
-                )),
-                Processes::Known(_) => {
-                    let silent = self.others().filter(|process| process.bytes.is_none());
-                    let pids: Vec<_> = silent.map(|process| process.pid.to_string()).collect();
-                    advice.push(match pids.as_slice() {
-                        [] => "no process that can be seen holds it: another container, a process \
-                               that is ending; `cuguard doctor` may tell more"
-                            .to_owned(),
-                        pids => format!("what pid {} holds is not told", list(pids)),
-                    });
-                }
-            },
+            Cause::FreeButRefused { .. } => self.about_refusal(&mut advice),
+            Cause::Unexplained { bytes } => self.about_the_unknown(&mut advice, *bytes),
+        }
+        advice
+    }
+
+    /// What helps, in sentences: against each cause in turn, with the settings as they are. Nothing is
+    /// in it that is so already.
+    ///
+    /// ```
+    /// let mut why = cuguard::OutOfMemory::default();
+    /// (why.asked.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
+    /// assert!(why.advice()[0].contains("work on it in pieces"));
+    /// ```
+    #[must_use]
+    pub fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        let causes = self.causes();
+        let on_causes = causes.iter().flat_map(|cause| self.advice_on(cause));
+        for one in on_causes.chain(self.about_launches()) {
+            if !advice.contains(&one) {
+                advice.push(one);
+            }
         }
         advice
     }

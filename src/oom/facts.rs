@@ -40,7 +40,7 @@ pub struct OutOfMemory {
     /// What the context holds, by kind, for kinds of memory of which there is some.
     pub held: Vec<Held>,
     /// What it gave away by `into_raw`, by kind. Whoever has it may have freed it, so it is in no other
-    /// figure here.
+    /// figure here; the verdict names what may be left of it.
     pub given_away: Vec<Held>,
     /// How its device memory lies in pages. `None` where not all of it has a record: at
     /// [`Level::Counts`], or with samples.
@@ -210,7 +210,8 @@ pub struct OtherContext {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Processes {
-    /// Those that can be seen, the largest first. In a container others may be hidden.
+    /// Those that can be seen, the largest first. In a container others may be hidden, and this process
+    /// may be listed under another number.
     Known(Vec<ProcessUse>),
     /// Nobody could be asked; says why.
     Unknown(String),
@@ -488,23 +489,5 @@ impl Rung {
             Self::Wait => "wait",
             Self::Trim => "trim",
         }
-    }
-}
-
-impl OutOfMemory {
-    /// The bytes that the context's guards hold of the device's own memory.
-    pub(super) fn own_bytes(&self) -> u64 {
-        let on_device = |held: &&Held| matches!(held.kind, Kind::Device | Kind::StreamOrdered);
-        let held = self.held.iter().filter(on_device);
-        super::verdict::sum(held.map(|held| held.amount.bytes))
-    }
-
-    /// The processes other than this one.
-    pub(super) fn others(&self) -> impl Iterator<Item = &ProcessUse> {
-        let known = match &self.processes {
-            Processes::Known(list) => list.as_slice(),
-            Processes::Unknown(_) => &[],
-        };
-        known.iter().filter(|process| !process.own)
     }
 }

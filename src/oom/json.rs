@@ -38,13 +38,17 @@ impl OutOfMemory {
                     }
                 });
             });
+            json.key("advice")
+                .array(&self.advice(), |json, one| json.string(one));
             json.key("device").object(|json| {
                 json.key("ordinal").number(self.about.device.into());
                 json.key("name").string(&self.about.device_name);
                 json.key("total").optional_number(self.total);
                 json.key("free").optional_number(self.free);
                 json.key("largest").optional_number(self.largest);
-                json.key("unexplained").number(self.unexplained());
+                let shares = self.shares();
+                json.key("outside_guards").optional_number(shares.outside);
+                json.key("unexplained").number(shares.rest);
                 json.key("devices").number(self.settings.devices.into());
             });
             self.context(json);
@@ -137,6 +141,7 @@ impl OutOfMemory {
                         json.key("name").optional(process.name.as_deref());
                         json.key("bytes").optional_number(process.bytes);
                         json.key("own").boolean(process.own);
+                        json.key("may_be_own").boolean(self.may_be_own(process));
                     });
                 });
                 json.key("processes_unknown").optional(None);

@@ -16,8 +16,10 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod details;
 mod facts;
 mod json;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -1,5 +1,7 @@
 //! Verdicts from numbers alone: cases that are hard to stage.
 
+mod whose;
+
 use super::*;
 use crate::registry::{Group, Kind, Level};
 use crate::report::json_reader::{member_names, read};
@@ -122,7 +124,7 @@ fn a_process_that_does_not_tell_is_named() {
 fn managed_memory_is_somebodys() {
     let mut why = card(GIB, 10 * GIB);
     why.held.push(Held::new(Kind::Managed, 1, 138 * GIB));
-    assert_eq!(why.unexplained(), GIB);
+    assert_eq!(why.shares().rest, GIB);
     why.asked.kind = Some(Kind::Managed);
     why.asked.bytes = Some(200 * GIB);
     assert!(!names(&why).contains(&"larger_than_device"));
@@ -150,6 +152,186 @@ fn a_context_is_refused_by_somebody_large() {
     assert_eq!(names(&why), ["other_processes"]);
     why.processes = Processes::Known(vec![ProcessUse::new(2, 5 * MIB)]);
     assert_eq!(names(&why), ["unexplained"]);
+}
+
+/// A place that holds so much, made all through the life of the context.
+fn growing(kind: Kind, bytes: u64) -> Holder {
+    let mut holder = Holder::new(Group::new(kind, "u8", 1000, bytes));
+    holder.quarters = [bytes / 4; 4];
+    holder
+}
+
+/// A little that a pool keeps does not hide what leaks through it.
+#[test]
+fn a_leak_beside_a_pool_with_a_little_to_spare() {
+    let mut why = card(0, GIB);
+    why.held
+        .push(Held::new(Kind::StreamOrdered, 1000, 130 * GIB));
+    why.pages = Some(PageUse::default());
+    why.pools.push(PoolUse::new("", 132 * GIB, 130 * GIB));
+    let mut holder = growing(Kind::StreamOrdered, 130 * GIB);
+    holder.growth = Some(120 << 30);
+    why.holders.push(holder);
+    assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);
+    assert!(why.to_text().contains("and grows"), "{why:#}");
+    assert!(why.to_text().contains("grew by 120 GiB"), "{why:#}");
+    // The same without growth: a little waste is not why the card is full.
+    why.holders[0].growth = Some(0);
+    assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);
+    assert!(!why.to_text().contains("and grows"), "{why:#}");
+}
+
+#[test]
+fn a_leak_of_small_blocks_with_a_few_holes() {
+    let mut why = card(0, GIB);
+    why.held.push(Held::new(Kind::Device, 130_000, 130 * GIB));
+    why.pages = Some(PageUse::new((0, 0), (130 * GIB, 134 * 512)));
+    let mut holder = growing(Kind::Device, 130 * GIB);
+    holder.small_pages = 134 * 512;
+    why.holders.push(holder);
+    assert_eq!(names(&why), ["own_data", "fragmentation"]);
+    assert!(why.to_text().contains("and grows"), "{why:#}");
+}
+
+#[test]
+fn rounding_that_is_next_to_nothing_hides_no_data() {
+    let mut why = card(0, 64 * MIB);
+    why.held.push(Held::new(Kind::Device, 50, 138 * GIB));
+    why.pages = Some(PageUse::new((138 * GIB, 138 * 512 + 50), (0, 0)));
+    assert_eq!(names(&why), ["own_data", "rounding"]);
+}
+
+/// Where half of the small blocks was freed, and the rest of the card is one block, the pages are
+/// why; also where the small blocks were made all along.
+#[test]
+fn much_waste_stands_alone() {
+    let mut why = card(0, 20 * GIB);
+    why.held.push(Held::new(Kind::Device, 30_721, 109 * GIB));
+    why.pages = Some(PageUse::new((79 * GIB, 79 * 512), (30 * GIB, 60 * 512)));
+    let mut holder = growing(Kind::Device, 30 * GIB);
+    holder.small_pages = 60 * 512;
+    why.holders = vec![
+        Holder::new(Group::new(Kind::Device, "u8", 1, 79 * GIB)),
+        holder,
+    ];
+    assert_eq!(names(&why), ["fragmentation"]);
+
+    let mut why = card(0, 20 * GIB);
+    own(&mut why, 79 * GIB);
+    why.held
+        .push(Held::new(Kind::StreamOrdered, 1000, 30 * GIB));
+    why.pools.push(PoolUse::new("", 60 * GIB, 30 * GIB));
+    why.holders.push(growing(Kind::StreamOrdered, 30 * GIB));
+    assert_eq!(names(&why), ["hoarded_by_pools"]);
+}
+
+/// What is free and refused is nobody's fault who holds the rest.
+#[test]
+fn memory_that_is_free_and_refused() {
+    let mut why = card(70 * GIB, 10 * GIB);
+    own(&mut why, 60 * GIB);
+    why.processes = Processes::Known(vec![ProcessUse::new(7, 8 * GIB)]);
+    assert_eq!(names(&why), ["free_but_refused"]);
+    let text = why.to_text();
+    assert!(
+        text.contains("why: 70 GiB are free, and yet it was refused"),
+        "{text}"
+    );
+    assert!(text.contains("Shortage::probe_largest(true)"), "{text}");
+    assert!(text.contains("MPS") && text.contains("cuguard doctor"));
+    why.largest = Some(4 * GIB);
+    let text = why.to_text();
+    assert!(text.contains("the largest block to be had is 4 GiB"));
+    assert!(!text.contains("probe_largest"), "{text}");
+    why.largest = Some(70 * GIB);
+    assert!(why.to_text().contains("try again"), "{why:#}");
+    // Waste is named all the same.
+    why.pages = Some(PageUse::new((0, 0), (60 * GIB, 61 * 1024)));
+    assert_eq!(names(&why), ["free_but_refused", "fragmentation"]);
+    // Pages are given out whole: what is free is less than it takes.
+    let mut why = card(3 * MIB, 3 * MIB);
+    own(&mut why, 138 * GIB);
+    assert_eq!(names(&why), ["own_data"]);
+}
+
+#[test]
+fn more_than_the_limit_and_more_than_the_device() {
+    let mut why = card(139 * GIB, 20 * GIB);
+    why.limit = Some(Limit {
+        bytes: 10 * GIB,
+        held: GIB,
+        refused: true,
+    });
+    assert_eq!(names(&why), ["memory_limit"]);
+    let text = why.to_text();
+    assert!(
+        text.contains("why: 20 GiB were asked for, and the limit is 10 GiB"),
+        "{text}"
+    );
+    assert!(text.contains("raise memory_limit from 10 GiB"), "{text}");
+    assert!(!text.contains("free some of it"), "{text}");
+
+    why.asked.bytes = Some(200 * GIB);
+    assert_eq!(names(&why), ["memory_limit", "larger_than_device"]);
+    let text = why.to_text();
+    assert!(!text.contains("raise memory_limit"), "{text}");
+    assert_eq!(text.matches("cuguard::Chunked").count(), 1, "{text}");
+
+    // It would fit the limit, and with what is held not the device.
+    why.asked.bytes = Some(8 * GIB);
+    (why.limit.as_mut().unwrap().held, why.total) = (9 * GIB, Some(16 * GIB));
+    let text = why.to_text();
+    assert!(text.contains("9 GiB of the 10 GiB"), "{text}");
+    assert!(!text.contains("raise memory_limit"), "{text}");
+}
+
+/// Only what the verdict calls growing has a line that says so.
+#[test]
+fn details_agree_with_the_verdict() {
+    let mut why = card(0, GIB);
+    own(&mut why, 130 * GIB);
+    why.holders = vec![growing(Kind::Pinned, 4096), growing(Kind::Device, 4096)];
+    let text = why.to_text();
+    assert!(!text.contains("and grows"), "{text}");
+    assert!(!text.contains("all through the context's life"), "{text}");
+    why.holders.push(growing(Kind::Device, 100 * GIB));
+    let text = why.to_text();
+    assert!(text.contains("and grows"), "{text}");
+    assert_eq!(text.matches("all through the context's life").count(), 1);
+}
+
+/// Advice comes from the settings, and nothing is said that is so already.
+#[test]
+fn advice_knows_the_settings() {
+    let mut why = card(0, GIB);
+    why.held.push(Held::new(Kind::Device, 100, 130 * GIB));
+    let has = |why: &OutOfMemory, text: &str| why.advice().iter().any(|one| one.contains(text));
+    let record = |why: &mut OutOfMemory, level, sample| {
+        (why.settings.level, why.settings.sample) = (level, sample);
+    };
+    record(&mut why, Level::Counts, 1);
+    assert!(has(&why, "level=sites") && !has(&why, "sample=1"));
+    let unknown = "how it lies in pages is unknown (level counts)";
+    assert!(why.to_text().contains(unknown), "{why:#}");
+    record(&mut why, Level::Sites, 100);
+    assert!(has(&why, "sample=1") && !has(&why, "level=sites"));
+    let unknown = "how it lies in pages is unknown (one thing in 100 is recorded)";
+    assert!(why.to_text().contains(unknown), "{why:#}");
+    why.pages = Some(PageUse::new((130 * GIB, 130 * 512), (0, 0)));
+    assert!(!has(&why, "sample=1") && !why.to_text().contains("is unknown"));
+
+    assert!(has(&why, "Context::release_on_shortage"));
+    why.settings.callbacks = 1;
+    assert!(!has(&why, "release_on_shortage"));
+    why.attempts.push(Attempt {
+        rung: Rung::Callbacks,
+        allowed: false,
+        tried: false,
+        freed: 0,
+    });
+    assert!(has(&why, "Shortage::callbacks(true)"));
+    let json = read(&why.to_json()).expect("it is JSON");
+    assert_eq!(json["advice"].items().len(), why.advice().len());
 }
 
 /// A single small block keeps its page, but nothing would be free without it lying where it does.
@@ -217,13 +399,15 @@ fn what_nobody_knows_the_size_of_is_more_than_is_free() {
     // One that is nearly empty: what little is taken is not why.
     let mut why = of_unknown_size(130 * GIB);
     own(&mut why, GIB);
+    assert_eq!(names(&why), ["free_but_refused"]);
+    // But a kernel may want any amount.
+    why.asked.function = Some("cuLaunchKernel");
     assert!(why.causes().is_empty(), "{why:#}");
     assert!(
         why.to_text().contains("known to the driver alone"),
         "{why:#}"
     );
-    assert!(!why.to_text().contains("what helps"), "{why:#}");
-    why.asked.function = Some("cuLaunchKernel");
+    assert_eq!(why.advice().len(), 1);
     assert!(
         why.to_text().contains("let the kernel need less"),
         "{why:#}"

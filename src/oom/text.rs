@@ -2,10 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::facts::{Holder, OutOfMemory, Processes, Rung};
-use super::verdict::Cause;
-use crate::registry::{Kind, Level, PAGE};
-use crate::report::words::{age, count, list, things};
+use super::facts::{OutOfMemory, Processes, Rung};
+use crate::registry::{Kind, Level};
+use crate::report::words::{count, list, things};
 use crate::report::{Paths, description};
 use crate::size::ByteSize;
 
@@ -67,62 +66,6 @@ impl OutOfMemory {
             ),
         }
     }
-
-    /// A cause in a few words.
-    fn short(&self, cause: &Cause) -> String {
-        let size = ByteSize(cause.bytes());
-        match cause {
-            Cause::LargerThanDevice { total, .. } => {
-                format!("larger than the device, which has {}", ByteSize(*total))
-            }
-            Cause::MemoryLimit { limit, held } => format!(
-                "{} of the {} that it may have are in use",
-                ByteSize(*held),
-                ByteSize(*limit)
-            ),
-            Cause::OwnData { grows, .. } => {
-                let grows = if *grows { ", and grows" } else { "" };
-                format!("the context's own data takes {size}{grows}")
-            }
-            Cause::OtherContexts { .. } => {
-                format!("other contexts of this process hold {size}")
-            }
-            Cause::OtherProcesses { pids, .. } => {
-                let pids: Vec<_> = pids.iter().take(3).map(u32::to_string).collect();
-                let others = if pids.len() == 1 {
-                    "another process holds"
-                } else {
-                    "other processes hold"
-                };
-                format!("{others} {size} (pid {})", list(&pids))
-            }
-            Cause::HoardedByPools { .. } => {
-                format!("memory pools have {size} that they do not use")
-            }
-            Cause::PendingFrees { streams, .. } => format!(
-                "up to {size} wait to be freed on {}",
-                count(*streams, "stream")
-            ),
-            Cause::Fragmentation { pages, .. } => format!(
-                "{size} lie unused in {} that small blocks keep",
-                count(*pages, "page")
-            ),
-            Cause::Rounding { .. } => {
-                format!("{size} are lost because blocks take whole pages")
-            }
-            Cause::Unexplained { .. } => {
-                format!("{size} are taken by contexts themselves, or by somebody not known here")
-            }
-        }
-    }
-
-    /// The holders with small blocks, those in most pages first.
-    fn pinning(&self) -> Vec<&Holder> {
-        let mut pinning: Vec<_> = self.holders.iter().collect();
-        pinning.retain(|holder| holder.small_pages != 0);
-        pinning.sort_by_key(|holder| std::cmp::Reverse(holder.small_pages));
-        pinning
-    }
 }
 
 /// Names are others', and may hold anything: nothing in them moves the cursor.
@@ -138,10 +81,10 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// The report that is being written.
-struct Page<'a> {
+pub(super) struct Page<'a> {
     text: String,
-    paths: Paths,
-    why: &'a OutOfMemory,
+    pub(super) paths: Paths,
+    pub(super) why: &'a OutOfMemory,
 }
 
 impl Page<'_> {
@@ -152,15 +95,6 @@ impl Page<'_> {
 
     fn row(&mut self, name: &str, what: impl AsRef<str>) {
         self.line(format!("  {name:<18}{}", what.as_ref()));
-    }
-
-    fn place(&self, holder: &Holder) -> String {
-        let mut text = description(holder.group.type_name, holder.group.label.as_deref());
-        if let Some(site) = holder.group.origin.site {
-            let file = self.paths.shorten(site.file);
-            let _ = write!(text, " at {file}:{}:{}", site.line, site.column);
-        }
-        text.trim_start_matches([',', ' ']).to_owned()
     }
 
     fn head(&mut self) {
@@ -195,85 +129,16 @@ impl Page<'_> {
         for (index, cause) in causes.iter().enumerate() {
             let word = if index == 0 { "why: " } else { "and: " };
             self.line(format!("{word}{}", self.why.short(cause)));
-            for detail in self.details(cause) {
+            for detail in self.details(cause, &causes) {
                 self.line(format!("     {detail}"));
             }
         }
-        let why = self.why;
-        let advice = causes.iter().flat_map(|cause| why.advice(cause));
-        let advice: Vec<_> = advice.chain(why.about_launches()).collect();
+        let advice = self.why.advice();
         if !advice.is_empty() {
             self.line("what helps:");
             advice
                 .iter()
                 .for_each(|one| self.line(format!("  - {one}")));
-        }
-    }
-
-    /// The numbers behind a cause.
-    fn details(&self, cause: &Cause) -> Vec<String> {
-        let why = self.why;
-        match cause {
-            Cause::Fragmentation { .. } => {
-                let pages = why.pages.unwrap_or_default();
-                let mut lines = vec![format!(
-                    "{} of small blocks keep {} of {}, {} in all",
-                    ByteSize(pages.small_bytes),
-                    count(pages.small_pages, "page"),
-                    ByteSize(PAGE),
-                    ByteSize(pages.small_pages.saturating_mul(PAGE))
-                )];
-                for holder in why.pinning().into_iter().take(3) {
-                    let pages = count(holder.small_pages, "page");
-                    lines.push(format!("{pages}: {}", self.place(holder)));
-                }
-                lines
-            }
-            Cause::OwnData { .. } => {
-                let growing = why.holders.iter().filter(|holder| holder.grows()).take(3);
-                growing.map(|holder| self.growth(holder)).collect()
-            }
-            Cause::OtherProcesses { .. } => {
-                let others = why.others().take(8);
-                others
-                    .map(|process| {
-                        let name = process.name.as_deref().unwrap_or("of unknown name");
-                        let bytes = process
-                            .bytes
-                            .map_or("an unknown amount".to_owned(), |b| ByteSize(b).to_string());
-                        format!("{bytes}: pid {}, {}", process.pid, plain(name))
-                    })
-                    .collect()
-            }
-            Cause::HoardedByPools { .. } | Cause::PendingFrees { .. } => {
-                let pools = why.pools.iter().filter(|pool| pool.unused() != 0);
-                pools
-                    .map(|pool| {
-                        format!(
-                            "{}: {} reserved, {} in use",
-                            plain(&pool.name),
-                            ByteSize(pool.reserved),
-                            ByteSize(pool.used)
-                        )
-                    })
-                    .collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn growth(&self, holder: &Holder) -> String {
-        let place = self.place(holder);
-        match holder.growth {
-            Some(growth) => format!(
-                "grew by {} since the last checkpoint: {place}",
-                ByteSize(growth.max(0) as u64)
-            ),
-            None => format!(
-                "{} made all through the context's life, the first {} ago: {place}",
-                count(holder.group.amount.count, "block"),
-                age(holder.group.oldest)
-            ),
         }
     }
 
@@ -303,6 +168,10 @@ impl Page<'_> {
             {
                 let _ = write!(what, "; takes {} in pages", ByteSize(pages.taken()));
             }
+            if held.kind == Kind::Device && why.own_pages_are_unknown() {
+                let reason = why.pages_reason();
+                let _ = write!(what, "; how it lies in pages is unknown{reason}");
+            }
             self.row("this context", what);
         }
         if why.held.is_empty() {
@@ -330,6 +199,20 @@ impl Page<'_> {
                 format!("context {}: its guards hold {bytes}", context.number),
             );
         }
+        let shares = why.shares();
+        if let Some(outside) = shares.outside {
+            let pages = match why.pages_are_unknown() {
+                true => ", pages that blocks do not fill",
+                false => "",
+            };
+            self.row(
+                "outside guards",
+                format!(
+                    "{}: this process's libraries and contexts themselves{pages}",
+                    ByteSize(outside)
+                ),
+            );
+        }
         match &why.processes {
             Processes::Unknown(reason) => self.row("other processes", format!("unknown: {reason}")),
             Processes::Known(_) if why.others().next().is_none() => {
@@ -339,19 +222,24 @@ impl Page<'_> {
                 for process in why.others() {
                     let bytes = size(process.bytes);
                     let name = plain(process.name.as_deref().unwrap_or("unknown"));
+                    let own = match why.may_be_own(process) {
+                        true => "; may be this process, by its number outside",
+                        false => "",
+                    };
                     self.row(
                         "other processes",
-                        format!("pid {}: {bytes}, {name}", process.pid),
+                        format!("pid {}: {bytes}, {name}{own}", process.pid),
                     );
                 }
             }
         }
         if why.total.is_some() && why.free.is_some() {
-            let rest = ByteSize(why.unexplained()).to_string();
-            self.row(
-                "the rest",
-                format!("{rest}: contexts themselves, and whoever is not seen"),
-            );
+            let rest = ByteSize(shares.rest).to_string();
+            let whose = match shares.outside {
+                Some(_) => "whoever is not seen",
+                None => "contexts themselves, and whoever is not seen",
+            };
+            self.row("the rest", format!("{rest}: {whose}"));
         }
     }
 

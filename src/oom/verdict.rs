@@ -3,14 +3,18 @@
 //! A cause is named with the bytes that would be free without it. What is wasted (held by others,
 //! kept by pools, lying in pages that small blocks keep, waiting to be freed) is named where it is
 //! at least a tenth of what is missing. The program's own data is what memory is for: it is a cause
-//! where the rest does not explain what is missing, where others hold next to nothing, or where it is
-//! seen to grow. A place whose blocks are the waste is not blamed for growing as well.
+//! where the rest does not explain what is missing, where others hold next to nothing and waste is
+//! next to nothing beside the data, or where it is seen to grow. A place whose blocks are the waste is
+//! not blamed for growing as well, unless it grew by much more than is wasted.
+//!
+//! Where as much is free as was asked for, nobody who holds the rest is to blame.
 //!
 //! Where nobody but the driver knows how much was wanted, as for a stream, it was more than is free.
 //! What is missing is taken to be as much again then, and at least a hundredth of the device: who holds
 //! next to nothing of a device that is nearly empty does not explain it.
 
-use super::facts::{Holder, OutOfMemory, Processes};
+use super::facts::{Holder, OutOfMemory};
+use super::shares::{Shares, sum};
 use crate::registry::{Kind, PAGE};
 
 /// A reason why memory ran out, with the bytes that it accounts for.
@@ -43,6 +47,24 @@ pub enum Cause {
         /// Whether the largest place, or another, was seen to [grow](Holder::grows).
         grows: bool,
     },
+    /// Managed memory of this context lies on the device.
+    Managed {
+        /// At most so much: it may lie on the host.
+        bytes: u64,
+    },
+    /// It was given away by `into_raw`, and nobody is known to have freed it.
+    GivenAway {
+        /// At most so much: whoever has it may have freed it.
+        bytes: u64,
+    },
+    /// This process holds it, and none of its guards took it: other libraries, code that calls the
+    /// driver itself, contexts themselves. Where it is not known how blocks of guards lie in pages,
+    /// what they do not fill of these counts too.
+    OutsideGuards {
+        /// How much that is: what NVML says of this process and what pools say is in use, less what
+        /// guards and pools explain.
+        bytes: u64,
+    },
     /// Other contexts of this process hold it.
     OtherContexts {
         /// How much they hold.
@@ -50,9 +72,10 @@ pub enum Cause {
     },
     /// Other processes hold it.
     OtherProcesses {
-        /// How much they hold, as far as that is known.
+        /// How much they hold, as far as that is known, and no more than there is.
         bytes: u64,
-        /// Which they are, the largest first.
+        /// Which they are, the largest first. In a container one of them may be this process, by its
+        /// number outside.
         pids: Vec<u32>,
     },
     /// Memory pools have it and do not use it.
@@ -79,6 +102,12 @@ pub enum Cause {
         /// How much that is.
         bytes: u64,
     },
+    /// As much as was asked for is free, and the driver refused it: a limit outside the program, or
+    /// memory that is not in one piece.
+    FreeButRefused {
+        /// What is free.
+        free: u64,
+    },
     /// Contexts themselves take it, or somebody of whom nothing is known here: libraries of this
     /// process, and where nobody could be asked, other processes.
     Unexplained {
@@ -98,7 +127,11 @@ impl Cause {
         match self {
             Self::LargerThanDevice { asked, total } => asked.saturating_sub(*total),
             Self::MemoryLimit { held, .. } => *held,
+            Self::FreeButRefused { free } => *free,
             Self::OwnData { bytes, .. }
+            | Self::Managed { bytes }
+            | Self::GivenAway { bytes }
+            | Self::OutsideGuards { bytes }
             | Self::OtherContexts { bytes }
             | Self::OtherProcesses { bytes, .. }
             | Self::HoardedByPools { bytes }
@@ -109,11 +142,14 @@ impl Cause {
         }
     }
 
-    /// Whether it is not this context's doing.
-    const fn is_elsewhere(&self) -> bool {
+    /// Whether it lies in this context's reach, and could be had without freeing any data.
+    const fn is_waste(&self) -> bool {
         matches!(
             self,
-            Self::OtherProcesses { .. } | Self::OtherContexts { .. }
+            Self::HoardedByPools { .. }
+                | Self::PendingFrees { .. }
+                | Self::Fragmentation { .. }
+                | Self::Rounding { .. }
         )
     }
 
@@ -128,12 +164,16 @@ impl Cause {
             Self::LargerThanDevice { .. } => "larger_than_device",
             Self::MemoryLimit { .. } => "memory_limit",
             Self::OwnData { .. } => "own_data",
+            Self::Managed { .. } => "managed",
+            Self::GivenAway { .. } => "given_away",
+            Self::OutsideGuards { .. } => "outside_guards",
             Self::OtherContexts { .. } => "other_contexts",
             Self::OtherProcesses { .. } => "other_processes",
             Self::HoardedByPools { .. } => "hoarded_by_pools",
             Self::PendingFrees { .. } => "pending_frees",
             Self::Fragmentation { .. } => "fragmentation",
             Self::Rounding { .. } => "rounding",
+            Self::FreeButRefused { .. } => "free_but_refused",
             Self::Unexplained { .. } => "unexplained",
         }
     }
@@ -150,74 +190,125 @@ impl OutOfMemory {
     /// ```
     #[must_use]
     pub fn causes(&self) -> Vec<Cause> {
-        if let Some(limit) = self.limit.filter(|limit| limit.refused) {
-            return vec![Cause::MemoryLimit {
-                limit: limit.bytes,
-                held: limit.held,
-            }];
-        }
         let asked = self.asked.bytes.unwrap_or(0);
         let total = self.total.unwrap_or(u64::MAX);
         // Managed memory may be more than the device has.
-        if asked > total && self.asked.kind != Some(Kind::Managed) {
-            return vec![Cause::LargerThanDevice { asked, total }];
+        let is_larger = asked > total && self.asked.kind != Some(Kind::Managed);
+        let larger = is_larger.then_some(Cause::LargerThanDevice { asked, total });
+        if let Some(limit) = self.limit.filter(|limit| limit.refused) {
+            // It is what refused, so it stands first; without it the device would have.
+            let limit = Cause::MemoryLimit {
+                limit: limit.bytes,
+                held: limit.held,
+            };
+            return std::iter::once(limit).chain(larger).collect();
         }
+        if let Some(larger) = larger {
+            return vec![larger];
+        }
+        let shares = self.shares();
         let missing = self.missing();
         let is_large = |bytes: u64| bytes != 0 && bytes.saturating_mul(10) >= missing;
         let mut causes = self.wastes();
-        causes.retain(|cause| is_large(cause.bytes()));
-        let wasted = sum(causes.iter().map(Cause::bytes));
-        let own = self.own_bytes();
-        let growing = self.growing(&causes);
-        // Somebody else who holds a little, where all the rest is this context's.
-        let elsewhere = causes.iter().filter(|cause| cause.is_elsewhere());
-        let elsewhere = sum(elsewhere.map(Cause::bytes));
-        let is_little = elsewhere < total / 20 && elsewhere < own / 10;
-        let is_wasted_here = wasted.saturating_sub(elsewhere) >= missing;
-        let explained = wasted >= missing && (is_wasted_here || !is_little);
-        if own != 0 && (growing || (!explained && is_large(own))) {
-            causes.push(Cause::OwnData {
-                bytes: own,
-                grows: growing,
-            });
+        if let Some(free) = self.ample() {
+            causes.push(Cause::FreeButRefused { free });
+        } else {
+            causes.extend(self.elsewhere(&shares));
         }
-        let explained = sum(causes.iter().map(Cause::bytes));
-        let unexplained = self.unexplained();
-        let is_much = is_large(unexplained) && unexplained >= total / 20;
-        let is_known = self.asked.bytes.is_some() || is_large(unexplained);
-        let is_last = causes.is_empty() && is_known;
-        if unexplained != 0 && (is_last || (explained < missing && is_much)) {
-            causes.push(Cause::Unexplained { bytes: unexplained });
+        causes.retain(|cause| is_large(cause.bytes()));
+        if self.ample().is_none() {
+            self.add_own(&mut causes, &shares, &is_large);
         }
         // Stable: of the same size, in the order above.
         causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes()));
         causes
     }
 
-    /// What would have to be free in addition. Where as much is free, it is not in one piece: then
-    /// all of it. A context takes what it takes: some hundred megabytes of a large device. Others take
-    /// less, mostly.
-    fn missing(&self) -> u64 {
+    /// Names the program's own data, and what is nobody's, where all that is named already does not
+    /// explain it.
+    fn add_own(&self, causes: &mut Vec<Cause>, shares: &Shares, is_large: &dyn Fn(u64) -> bool) {
+        let missing = self.missing();
+        let total = self.total.unwrap_or(u64::MAX);
+        let of = |causes: &[Cause], which: &dyn Fn(&Cause) -> bool| {
+            sum(causes.iter().filter(|cause| which(cause)).map(Cause::bytes))
+        };
+        let own = self.own_bytes();
+        let data = own.saturating_add(shares.managed);
+        let growing = !self.growing(causes).is_empty();
+        // Waste explains it where it is not next to nothing beside the data.
+        let wasted = of(causes, &Cause::is_waste);
+        let is_wasted = wasted >= missing && wasted >= data / 16;
+        // Somebody else may hold a little, where all the rest is this context's.
+        let elsewhere = of(causes, &|cause| self.is_surely_elsewhere(cause));
+        let is_little = elsewhere < total / 20 && elsewhere < data / 10;
+        let is_elsewhere = wasted.saturating_add(elsewhere) >= missing && !is_little;
+        let is_explained = is_wasted || (elsewhere != 0 && is_elsewhere);
+        if own != 0 && (growing || (!is_explained && is_large(own))) {
+            causes.push(Cause::OwnData {
+                bytes: own,
+                grows: growing,
+            });
+        }
+        if !is_explained && is_large(shares.managed) {
+            causes.push(Cause::Managed {
+                bytes: shares.managed,
+            });
+        }
+        let rest = shares.rest;
+        let named = of(causes, &|_| true);
+        let is_much = is_large(rest) && rest >= total / 20;
+        if is_much && (named < missing || named < rest) {
+            causes.push(Cause::Unexplained { bytes: rest });
+        }
+        if causes.is_empty() {
+            // Little as it is: a context takes some hundred megabytes.
+            let outside = shares.outside.unwrap_or(0);
+            causes.push(Cause::OutsideGuards { bytes: outside });
+            causes.push(Cause::Unexplained { bytes: rest });
+            let most = outside.max(rest);
+            // But where any amount may have been wanted, little explains nothing.
+            let is_last = |bytes: u64| bytes == most && self.asked.bytes.is_some();
+            let counts = |bytes: u64| bytes != 0 && (is_last(bytes) || is_large(bytes));
+            causes.retain(|cause| counts(cause.bytes()));
+        }
+    }
+
+    /// What would have to be free. A context takes what it takes: some hundred megabytes of a large
+    /// device. Device memory comes in pages.
+    fn needed(&self) -> u64 {
         let Some(asked) = self.asked.bytes else {
             return self.free.unwrap_or(0).max(self.total.unwrap_or(0) / 100);
         };
-        match asked.saturating_sub(self.free.unwrap_or(0)) {
-            0 => asked,
+        match self.asked.kind {
+            Some(Kind::Managed) => asked,
+            _ => asked.checked_next_multiple_of(PAGE).unwrap_or(asked),
+        }
+    }
+
+    /// What would have to be free in addition. Where as much is free: all of it.
+    fn missing(&self) -> u64 {
+        let needed = self.needed();
+        match needed.saturating_sub(self.free.unwrap_or(0)) {
+            0 => needed,
             missing => missing,
         }
     }
 
-    /// What is held and is not this context's data.
+    /// What is free, where that is as much as was asked for, and was refused.
+    fn ample(&self) -> Option<u64> {
+        let needed = match self.asked.bytes {
+            Some(_) => self.needed(),
+            // A kernel may want more local memory than any device has.
+            None if self.is_launch() => return None,
+            // What others take is not known: where a good part is free, it is not for want of it.
+            None => self.total? / 20,
+        };
+        self.free.filter(|free| *free != 0 && *free >= needed)
+    }
+
+    /// What is taken in this context's reach, and used by nobody.
     fn wastes(&self) -> Vec<Cause> {
         let mut causes = Vec::new();
-        causes.push(Cause::OtherProcesses {
-            bytes: self.other_bytes(),
-            pids: self.others().map(|process| process.pid).collect(),
-        });
-        let contexts = self.contexts.iter().map(|context| context.bytes);
-        causes.push(Cause::OtherContexts {
-            bytes: sum(contexts),
-        });
         let unused = sum(self.pools.iter().map(|pool| pool.unused()));
         causes.push(match self.busy_streams {
             0 => Cause::HoardedByPools { bytes: unused },
@@ -242,79 +333,85 @@ impl OutOfMemory {
         causes
     }
 
-    /// Whether places of device memory are seen to grow that hold a good part of it, and are not the
-    /// waste themselves.
-    fn growing(&self, wastes: &[Cause]) -> bool {
-        let is_named = |name| wastes.iter().any(|cause| cause.name() == name);
-        let in_pages = is_named("fragmentation");
-        let in_pools = is_named("hoarded_by_pools") || is_named("pending_frees");
-        let grows = |holder: &&Holder| {
-            let innocent = match holder.group.kind {
-                Kind::Device => !(in_pages && holder.small_pages != 0),
-                Kind::StreamOrdered => !in_pools,
-                _ => false,
-            };
-            innocent && holder.grows()
-        };
-        let growing = self.holders.iter().filter(grows);
-        let bytes = sum(growing.map(|holder| holder.group.amount.bytes));
-        bytes != 0 && bytes >= self.own_bytes() / 10
+    /// What is held and is not this context's data.
+    fn elsewhere(&self, shares: &Shares) -> Vec<Cause> {
+        let contexts = self.contexts.iter().map(|context| context.bytes);
+        let mut causes = vec![
+            Cause::OtherProcesses {
+                bytes: shares.others,
+                pids: self.others().map(|process| process.pid).collect(),
+            },
+            Cause::OtherContexts {
+                bytes: sum(contexts),
+            },
+            Cause::GivenAway {
+                bytes: shares.given_away,
+            },
+        ];
+        // Contexts take some hundred megabytes themselves, everywhere and always.
+        let outside = shares.outside.unwrap_or(0);
+        if outside >= self.total.unwrap_or(0) / 20 {
+            causes.push(Cause::OutsideGuards { bytes: outside });
+        }
+        causes
     }
 
-    /// What other processes hold, as far as that is told, and no more than there is: where numbers of
-    /// processes are those of another container, or the device is a part of a card, others on the list
-    /// may be this one, or not on this device at all.
-    fn other_bytes(&self) -> u64 {
-        let told = sum(self.others().filter_map(|process| process.bytes));
-        match (self.total, self.free) {
-            (Some(total), Some(free)) => {
-                let used = total.saturating_sub(free);
-                told.min(used.saturating_sub(self.surely_here()))
+    /// Whether it is not this context's doing, beyond doubt.
+    fn is_surely_elsewhere(&self, cause: &Cause) -> bool {
+        match cause {
+            Cause::OtherProcesses { .. } | Cause::OtherContexts { .. } => true,
+            // It is this process's all the same.
+            Cause::OutsideGuards { bytes } => {
+                *bytes >= self.own_bytes() && !self.pages_are_unknown()
             }
-            (Some(total), None) => told.min(total),
-            _ => told,
+            _ => false,
         }
     }
 
-    /// What is taken of the device and nobody here knows by whom.
-    pub(super) fn unexplained(&self) -> u64 {
-        let (Some(total), Some(free)) = (self.total, self.free) else {
-            return 0;
-        };
-        let mut here = self.surely_here();
-        if let Processes::Known(list) = &self.processes
-            && let Some(own) = list.iter().find(|process| process.own)
-        {
-            // Its contexts and libraries too.
-            here = here.max(own.bytes.unwrap_or(0));
+    /// The places of device memory that are seen to grow, where they hold a good part of it. Those
+    /// whose blocks are the waste that is named are not among them, unless they grew by much more.
+    pub(super) fn growing(&self, named: &[Cause]) -> Vec<&Holder> {
+        let (mut in_pages, mut in_pools) = (0, 0);
+        for cause in named {
+            match cause {
+                Cause::Fragmentation { bytes, .. } => in_pages = *bytes,
+                Cause::HoardedByPools { bytes } | Cause::PendingFrees { bytes, .. } => {
+                    in_pools = *bytes;
+                }
+                _ => {}
+            }
         }
-        let managed = self.held_of(Kind::Managed);
-        let known = sum([here, self.other_bytes(), managed]);
-        total.saturating_sub(free).saturating_sub(known)
-    }
-
-    fn held_of(&self, kind: Kind) -> u64 {
-        let held = self.held.iter().filter(|held| held.kind == kind);
-        sum(held.map(|held| held.amount.bytes))
-    }
-
-    /// What guards and pools of this process have taken from the device. Managed memory may lie on the
-    /// host.
-    fn surely_here(&self) -> u64 {
-        let plain = match self.pages {
-            Some(pages) => pages.taken(),
-            None => self.held_of(Kind::Device),
-        };
-        let contexts = self.contexts.iter();
-        sum([
-            plain,
-            sum(self.pools.iter().map(|pool| pool.reserved)),
-            sum(contexts.map(|context| context.bytes.saturating_sub(context.pooled))),
-        ])
+        let mut growing: Vec<_> = self.holders.iter().filter(|one| one.grows()).collect();
+        growing.retain(|holder| matches!(holder.group.kind, Kind::Device | Kind::StreamOrdered));
+        for (kind, wasted) in [(Kind::Device, in_pages), (Kind::StreamOrdered, in_pools)] {
+            let is_there = |holder: &Holder| {
+                let in_pages_or_pools = kind != Kind::Device || holder.small_pages != 0;
+                holder.group.kind == kind && in_pages_or_pools
+            };
+            let there = growing.iter().filter(|holder| is_there(holder));
+            if wasted != 0 && sum(there.map(|holder| holder.grown())) / 2 <= wasted {
+                growing.retain(|holder| !is_there(holder));
+            }
+        }
+        let bytes = sum(growing.iter().map(|holder| holder.group.amount.bytes));
+        if bytes < self.own_bytes() / 10 {
+            growing.clear();
+        }
+        // Beside one that grows by gigabytes, nobody looks for kilobytes.
+        let most = growing.iter().map(|holder| holder.grown()).max();
+        growing.retain(|holder| holder.grown() >= most.unwrap_or(0) / 20);
+        growing
     }
 }
 
-/// A sum of what others say, which may be anything.
-pub(super) fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
-    numbers.into_iter().fold(0, u64::saturating_add)
+impl Holder {
+    /// By how much it grew, as far as that is known. Where there was a checkpoint a moment ago, or none,
+    /// all that it holds came bit by bit.
+    fn grown(&self) -> u64 {
+        let bytes = self.group.amount.bytes;
+        match self.growth {
+            Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
+            _ => bytes,
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    pub(super) fn items(&self) -> &[Value] {
+    pub(crate) fn items(&self) -> &[Value] {
         match self {
             Self::Array(items) => items,
             other => panic!("not an array: {other:?}"),

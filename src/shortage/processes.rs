@@ -10,12 +10,18 @@ use cuguard_driver::api;
 use cuguard_machine::{Machine, Process, Unknown};
 
 use crate::custody::Custody;
-#[cfg(any(feature = "nvml", feature = "sim"))]
-use crate::oom::ProcessUse;
-use crate::oom::Processes;
+use crate::oom::{ProcessUse, Processes};
 
 /// The processes that hold memory of a context's device, the largest first.
 pub(super) fn processes_seen_from(custody: &Custody) -> Processes {
+    let mut processes = ask_from(custody);
+    if let Processes::Known(list) = &mut processes {
+        add_own(custody, list);
+    }
+    processes
+}
+
+fn ask_from(custody: &Custody) -> Processes {
     // The end of the process waits for those who are inside.
     match custody.pass_in() {
         Some(_inside) => processes(custody.device),
@@ -34,9 +40,29 @@ pub(super) fn processes(device: u32) -> Processes {
         _ => nvml(device),
     };
     if let Processes::Known(list) = &mut processes {
-        list.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
+        list.sort_by_key(largest_first);
     }
     processes
+}
+
+fn largest_first(process: &ProcessUse) -> impl Ord + use<> {
+    (std::cmp::Reverse(process.bytes), process.pid)
+}
+
+/// On a simulated GPU this process has all that the pretended ones have not. NVML lists it itself.
+fn add_own(custody: &Custody, list: &mut Vec<ProcessUse>) {
+    let driver = cuguard_driver::load();
+    if !driver.is_ok_and(|driver| driver.kind() == DriverKind::Simulated) {
+        return;
+    }
+    let others = list.iter().filter_map(|process| process.bytes);
+    let others = others.fold(0, u64::saturating_add);
+    let mut own = ProcessUse::new(std::process::id(), 0);
+    own.own = true;
+    own.bytes = super::gather::memory(custody)
+        .map(|(free, total)| total.saturating_sub(free).saturating_sub(others));
+    list.push(own);
+    list.sort_by_key(largest_first);
 }
 
 #[cfg(feature = "sim")]
@@ -57,11 +83,21 @@ fn simulated(_device: u32) -> Processes {
 
 #[cfg(feature = "nvml")]
 fn nvml(device: u32) -> Processes {
+    if is_cut(device) {
+        let reason = "the card is cut into instances (MIG), and NVML lists the processes of all";
+        return Processes::Unknown(reason.to_owned());
+    }
     let listed = ask(device, |machine, id| machine.processes(id));
     match listed {
         Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
         Err(unknown) => Processes::Unknown(unknown),
     }
+}
+
+/// Whether a device is a part of a card: what NVML says of the card does not hold for it.
+#[cfg(feature = "nvml")]
+fn is_cut(device: u32) -> bool {
+    ask(device, |machine, id| machine.is_cut(id)).unwrap_or(false)
 }
 
 /// Asks NVML about a device; or says why that cannot be.
@@ -86,7 +122,7 @@ fn ask<T>(
 #[cfg(feature = "nvml")]
 pub(super) fn free(device: u32) -> Option<u64> {
     let driver = cuguard_driver::load().ok()?;
-    if driver.kind() == DriverKind::Simulated {
+    if driver.kind() == DriverKind::Simulated || is_cut(device) {
         return None;
     }
     let memory = ask(device, |machine, id| machine.memory(id));

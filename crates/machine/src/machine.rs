@@ -198,6 +198,33 @@ impl Machine {
         memory_of(&self.device(pci_bus_id)?)
     }
 
+    /// Whether a GPU is cut into several instances (MIG). Memory and processes are told for all of them
+    /// together. One that cannot be cut is not.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), cuguard_machine::Unknown> {
+    /// # let Ok(machine) = cuguard_machine::Machine::get() else { return Ok(()) };
+    /// # let Some(gpu) = machine.gpus()?.into_iter().next() else { return Ok(()) };
+    /// if machine.is_cut(&gpu.pci_bus_id)? {
+    ///     println!("several instances share {}", gpu.pci_bus_id);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`gpu_by_pci`](Self::gpu_by_pci).
+    pub fn is_cut(&self, pci_bus_id: &str) -> Result<bool, Unknown> {
+        match self.device(pci_bus_id)?.mig_mode() {
+            Ok(mode) => Ok(mode.current != 0),
+            Err(NvmlError::NotSupported) => Ok(false),
+            // A library from before there was MIG.
+            Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => Ok(false),
+            Err(error) => Err(refused("nvmlDeviceGetMigMode", &error)),
+        }
+    }
+
     fn device(&self, pci_bus_id: &str) -> Result<Device<'_>, Unknown> {
         let nowhere = || Unknown::NoSuchGpu {
             pci_bus_id: pci_bus_id.to_owned(),

@@ -96,7 +96,7 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *now, n
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, unsigned *later)
 {
     if (device->index) return UNSUPPORTED;
-    *now = *later = 0;
+    *now = *later = pretend("instances");
     return OK;
 }
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, int *out) { *out = device->index ? 3 : 0; return OK; }

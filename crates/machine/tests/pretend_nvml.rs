@@ -83,6 +83,7 @@ fn a_gpu_is_described() {
         };
         assert_eq!(gpu.memory, Some(memory));
         assert_eq!((gpu.ecc, gpu.mig), (Some(true), Some(false)));
+        assert_eq!(machine.is_cut(&gpu.pci_bus_id), Ok(false));
         assert_eq!(gpu.compute_mode, Some(ComputeMode::Default));
         assert_eq!(gpu.persistence, Some(true));
         // The library has no such function.
@@ -123,6 +124,17 @@ fn processes_are_one_list() {
         // The other one does not say how much the far one holds.
         let processes = machine.processes("0000:c1:00.0").expect("a list");
         assert_eq!(processes.last().map(|last| last.bytes), Some(None));
+    });
+}
+
+#[test]
+fn a_gpu_that_is_cut_into_instances() {
+    with_nvml("a_gpu_that_is_cut_into_instances", "instances", || {
+        let machine = Machine::get().expect("the library is there");
+        assert_eq!(machine.is_cut("0000:01:00.0"), Ok(true));
+        // It does not know the question.
+        assert_eq!(machine.is_cut("0000:c1:00.0"), Ok(false));
+        assert!(machine.is_cut("nowhere").is_err());
     });
 }
 
