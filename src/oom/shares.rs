@@ -142,7 +142,7 @@ impl OutOfMemory {
         sum([
             plain,
             sum(self.pools.iter().map(|pool| pool.reserved)),
-            // In pools that are not known here, such as those of other contexts.
+            // In pools that are not looked at, such as one that other code set as the device's.
             pooled.saturating_sub(used),
             sum(contexts().map(|context| context.bytes.saturating_sub(context.pooled))),
         ])
