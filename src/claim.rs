@@ -226,7 +226,7 @@ impl Claim {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
                 // Teardown has freed it, as far as it could.
-                custody.registry.count_late_drop(self.key.kind, self.bytes);
+                custody.count_late_drop(self.key.kind, self.bytes);
                 return Err(error);
             }
             // The exit handler has told of it, or tells.
