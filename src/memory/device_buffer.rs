@@ -284,6 +284,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 self.settle(&entered)
             }
             Some(home) => {
+                self.claim.order_after_loan(&entered)?;
                 // In the order of the home stream, where the memory is valid. SAFETY: both sides
                 // have this many bytes, and stay until `settle` has waited.
                 let code = unsafe {
@@ -356,6 +357,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 entered.check_bytes("cuMemcpyDtoH", code, bytes)
             }
             Some(home) => {
+                self.claim.order_after_loan(&entered)?;
                 // SAFETY: both sides have this many bytes, and stay until `settle` has waited.
                 let code = unsafe {
                     api::cuMemcpyDtoHAsync_v2(to.cast(), self.address(), bytes, home.handle())
@@ -409,11 +411,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.claim.close("DeviceBuffer::close")
     }
 
-    /// Gives the memory away: its device address, 0 where there is none. The registry remembers it
+    /// Gives the memory away: its device address, 0 where there is none, and where its context is
+    /// closed already, which has freed it. The registry remembers it
     /// as escaped, and whoever has the address must free it, or hand it to
     /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
     /// all the same, so it outlives this [`Context`] only where others hold the primary context.
-    /// The address of a buffer whose context is closed already is nobody's. Memory of a
+    /// Memory of a
     /// [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does not, the
     /// pool stays until the process ends.
     ///
@@ -477,11 +480,16 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             !crate::exit::is_exiting(),
             "{OPERATION}: the process is ending"
         );
-        if self.home().is_some()
-            && let Ok(entered) = self.custody().enter(OPERATION)
-        {
+        if self.home().is_none() {
+            return;
+        }
+        // The memory may still be being written, and what `cust` does with it is ordered before its
+        // free, which must not be forgotten either.
+        self.claim.lend();
+        match self.custody().enter(OPERATION) {
             // An error here comes back from whatever `cust` does next.
-            let _ = self.settle(&entered);
+            Ok(entered) => drop(self.settle(&entered)),
+            Err(error) => panic!("{error}"),
         }
     }
 }
@@ -494,7 +502,8 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     /// # Panics
     ///
     /// If the context was closed: the memory may be somebody else's then. If the process is ending:
-    /// the driver may be gone.
+    /// the driver may be gone. If the driver refuses to make the context of a stream-ordered buffer
+    /// current: nobody could wait for its stream.
     fn deref(&self) -> &DeviceSlice<T> {
         self.prepare_for_cust();
         &self.slice
