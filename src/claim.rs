@@ -5,10 +5,11 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use crate::custody::Custody;
+use crate::custody::{Custody, Entered};
 use crate::error::{Error, Result};
 use crate::memory::PoolCore;
 use crate::raw;
@@ -19,8 +20,17 @@ pub(crate) struct Claim {
     owner: Owner,
     key: Key,
     bytes: u64,
+    state: AtomicU8,
+}
+
+/// What a claim has to do when it goes.
+mod state {
+    /// To free what it owns.
+    pub(super) const OWNED: u8 = 0;
+    /// The same, after what `cust` may have given to the default stream.
+    pub(super) const LENT: u8 = 1;
     /// Nothing is owned any more (freed, or given away), or never was.
-    done: bool,
+    pub(super) const DONE: u8 = 2;
 }
 
 /// What a claim keeps alive. One of the two and not both: a stream keeps its context, and each
@@ -98,7 +108,7 @@ impl Claim {
             owner,
             key,
             bytes,
-            done: false,
+            state: AtomicU8::new(state::OWNED),
         }
     }
 
@@ -112,7 +122,7 @@ impl Claim {
                 address: 0,
             },
             bytes: 0,
-            done: true,
+            state: AtomicU8::new(state::DONE),
         }
     }
 
@@ -132,22 +142,53 @@ impl Claim {
             owner,
             key,
             bytes: entry.bytes,
-            done: false,
+            state: AtomicU8::new(state::OWNED),
         }
     }
 
-    /// Gives the resource away. It stays in the registry, marked as escaped.
+    /// Gives the resource away. It stays in the registry, marked as escaped. 0 where its context is
+    /// closed: teardown has freed it, or is about to.
     pub(crate) fn give_away(mut self) -> u64 {
-        if !std::mem::replace(&mut self.done, true) {
-            let custody = self.custody();
-            custody.registry.escape(self.key, self.bytes);
-            custody.budget.give_back(self.key.kind, self.bytes);
-            if let Owner::Pool(both) = &self.owner {
-                let mut pools = custody.stray_pools();
-                pools.insert(self.key.address, both.1.clone());
-            }
+        if !self.finish() {
+            return self.key.address;
+        }
+        let custody = self.custody();
+        // Teardown waits, so it finds the mark or has not begun.
+        let Some(_inside) = custody.gate.pass() else {
+            custody.count_late_drop(self.key.kind, self.bytes);
+            return 0;
+        };
+        custody.registry.escape(self.key, self.bytes);
+        custody.budget.give_back(self.key.kind, self.bytes);
+        if let Owner::Pool(both) = &self.owner {
+            let mut pools = custody.stray_pools();
+            pools.insert(self.key.address, both.1.clone());
         }
         self.key.address
+    }
+
+    /// Owns nothing from now on. Tells whether it did.
+    fn finish(&mut self) -> bool {
+        std::mem::replace(self.state.get_mut(), state::DONE) != state::DONE
+    }
+
+    /// Notes that `cust` gets at stream-ordered memory, and may give work on it to the default
+    /// stream that nobody waits for.
+    pub(crate) fn lend(&self) {
+        let (owned, lent) = (state::OWNED, state::LENT);
+        let order = Ordering::Relaxed;
+        let _ = self.state.compare_exchange(owned, lent, order, order);
+    }
+
+    /// What the home stream is given from now on happens after what `cust` gave to the default
+    /// stream, if it ever got at the memory. Its context is current.
+    pub(crate) fn order_after_loan(&self, entered: &Entered<'_>) -> Result<()> {
+        match self.home() {
+            Some(home) if self.state.load(Ordering::Relaxed) == state::LENT => {
+                home.order_after_handle(entered, CUstream::NULL)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
@@ -167,7 +208,7 @@ impl Claim {
     }
 
     pub(crate) fn name(&self, label: &str) {
-        if !self.done {
+        if self.state.load(Ordering::Relaxed) != state::DONE {
             self.custody().registry.label(self.key, label);
         }
     }
@@ -195,7 +236,7 @@ impl Claim {
         let Some(_inside) = inside else {
             return false;
         };
-        self.done = true;
+        *self.state.get_mut() = state::DONE;
         let record = custody.registry.remove(self.key, self.bytes);
         let home = self.home();
         let stream = home.map_or(CUstream::NULL, |home| home.handle());
@@ -207,7 +248,7 @@ impl Claim {
             home.note_free();
         }
         if !code.is_success() {
-            self.file("drop", raw::function(self.key.kind), code, record);
+            self.not_taken(code, stream, record);
             return true;
         }
         if custody.budget.is_limited() {
@@ -216,9 +257,34 @@ impl Claim {
         true
     }
 
+    /// The driver refused to take it as quickly as that. Stream-ordered memory is freed whatever is
+    /// current, but not while a context is that somebody has destroyed.
+    #[cold]
+    #[track_caller]
+    fn not_taken(&self, code: CUresult, stream: CUstream, record: Option<Record>) {
+        let mut code = code;
+        let dead = matches!(
+            code,
+            CUresult::CONTEXT_IS_DESTROYED | CUresult::INVALID_CONTEXT
+        );
+        if dead
+            && self.key.kind == Kind::StreamOrdered
+            && let Ok(_entered) = self.custody().enter("drop")
+        {
+            // SAFETY: as in `release_quickly`, where nothing was freed.
+            code = unsafe { raw::free(self.key, stream) };
+        }
+        if code.is_success() {
+            self.custody().budget.give_back(self.key.kind, self.bytes);
+        } else {
+            self.file("drop", raw::function(self.key.kind), code, record);
+        }
+    }
+
     #[track_caller]
     fn release(&mut self, operation: &'static str) -> Result<()> {
-        if std::mem::replace(&mut self.done, true) {
+        let lent = *self.state.get_mut() == state::LENT;
+        if !self.finish() {
             return Ok(());
         }
         let custody = self.owner.custody();
@@ -226,7 +292,7 @@ impl Claim {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
                 // Teardown has freed it, as far as it could.
-                custody.registry.count_late_drop(self.key.kind, self.bytes);
+                custody.count_late_drop(self.key.kind, self.bytes);
                 return Err(error);
             }
             // The exit handler has told of it, or tells.
@@ -234,16 +300,28 @@ impl Claim {
         };
         let record = custody.registry.remove(self.key, self.bytes);
         // Memory of the device can be freed whatever context is current.
-        let needs_context = !matches!(
-            self.key.kind,
-            Kind::Device | Kind::StreamOrdered | Kind::Managed
-        );
+        let needs_context = lent
+            || !matches!(
+                self.key.kind,
+                Kind::Device | Kind::StreamOrdered | Kind::Managed
+            );
         if let Err(error) = current
             && needs_context
         {
             // A free that could not even be tried.
             let code = error.code().unwrap_or(CUresult::UNKNOWN);
             self.file(operation, "cuCtxPushCurrent", code, record);
+            return Err(error);
+        }
+        if let Some(home) = self.home().filter(|_| lent)
+            && let Err(error) = home.order_after_handle(&entered, CUstream::NULL)
+        {
+            // Work that `cust` gave to the default stream may still write to it.
+            let (function, code) = match &error {
+                Error::Driver(error) => (error.function, error.code),
+                _ => ("cuStreamWaitEvent", CUresult::UNKNOWN),
+            };
+            self.file(operation, function, code, record);
             return Err(error);
         }
         let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
@@ -297,7 +375,12 @@ impl Claim {
 impl Drop for Claim {
     #[inline]
     fn drop(&mut self) {
-        if !self.done && !self.release_quickly() {
+        let quick = match *self.state.get_mut() {
+            state::DONE => true,
+            state::OWNED => self.release_quickly(),
+            _ => false,
+        };
+        if !quick {
             // What goes wrong is filed.
             let _ = self.release("drop");
         }

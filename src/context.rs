@@ -328,6 +328,18 @@ impl Context {
     }
 
     /// Changes what is recorded of what is made from now on.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Level};
+    ///
+    /// let context = Context::new(0)?;
+    /// context.set_level(Level::Stacks); // for the part of the program that is under suspicion
+    /// let suspect = DeviceBuffer::<u8>::zeroed(&context, 100)?;
+    /// context.set_level(Level::Counts);
+    /// assert_eq!(context.snapshot().leaks.len(), 1);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn set_level(&self, level: Level) {
         self.custody.registry.set_level(level);
     }

@@ -43,6 +43,12 @@ impl Default for ContextBuilder {
 
 impl ContextBuilder {
     /// The device, numbered from 0. By default the first.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::builder().device(0).build()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn device(mut self, ordinal: u32) -> Self {
         self.device = ordinal;
         self
@@ -50,6 +56,15 @@ impl ContextBuilder {
 
     /// A context of its own instead of the device's primary one. It costs device memory once more,
     /// and libraries that work on the primary context do not see what is made in it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::Context;
+    ///
+    /// let (shared, own) = (Context::new(0)?, Context::builder().own().build()?);
+    /// assert_ne!(shared.as_raw(), own.as_raw());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn own(mut self) -> Self {
         self.source = Source::Own;
         self
@@ -57,12 +72,32 @@ impl ContextBuilder {
 
     /// What is recorded of everything that is made. By default what `LEAK_REPORT` says, else
     /// [`Level::Sites`].
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Level};
+    ///
+    /// let context = Context::builder().level(Level::Counts).build()?;
+    /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 100)?;
+    /// let snapshot = context.snapshot();
+    /// assert!(snapshot.leaks.is_empty() && snapshot.unrecorded.len() == 1);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn level(mut self, level: Level) -> Self {
         self.level = Some(level);
         self
     }
 
     /// What is reported at the end, and where. By default what `LEAK_REPORT` says.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, ReportSettings};
+    ///
+    /// // On standard error, whatever the environment says.
+    /// let context = Context::builder().report(ReportSettings::text().max(10)).build()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn report(mut self, settings: ReportSettings) -> Self {
         self.report = Some(settings);
         self
@@ -70,6 +105,19 @@ impl ContextBuilder {
 
     /// Whether teardown frees what was forgotten. By default what `LEAK_REPORT` says (`reclaim=no`),
     /// else it does. Without, other tools that look for leaks see them too.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer};
+    ///
+    /// let others = Context::new(0)?; // keeps the device's primary context alive
+    /// let context = Context::builder().reclaim(false).build()?;
+    /// std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 8 << 20)?);
+    /// let before = others.memory()?.free;
+    /// context.close()?;
+    /// assert_eq!(others.memory()?.free, before);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn reclaim(mut self, reclaim: bool) -> Self {
         self.reclaim = Some(reclaim);
         self

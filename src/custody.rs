@@ -18,6 +18,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
@@ -76,6 +77,12 @@ pub(crate) struct Custody {
     pub(crate) story: Mutex<Story>,
     pub(crate) told: Condvar,
 }
+
+/// How long host memory that is dropped waits for a teardown that is under way. Teardown waits for
+/// what the device has to do, mostly some milliseconds; a callback that the device waits for can only
+/// go on when this is over. What is given up is memory of the host, and no more of it than was
+/// dropped in that moment.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A number of the calling thread's own among those that live.
 pub(crate) fn this_thread() -> usize {
@@ -241,23 +248,45 @@ impl Custody {
     }
 
     pub(crate) fn snapshot(&self, occasion: Occasion) -> Snapshot {
-        self.registry.snapshot(About {
+        self.registry.snapshot(self.about(occasion))
+    }
+
+    pub(crate) fn about(&self, occasion: Occasion) -> About {
+        About {
             device: self.device,
             device_name: self.device_name.clone(),
             context: self.number,
             primary: self.is_primary(),
             occasion,
-        })
+        }
     }
 
     pub(crate) fn is_primary(&self) -> bool {
         self.source == Source::Primary
     }
 
+    /// Counts a guard that goes after its context; but not at the end of the process, when all that
+    /// is left goes. (In a forked child, locks may be held for ever.)
+    pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
+        if !exit::is_exiting() {
+            self.registry.count_late_drop(kind, bytes);
+            exit::remember_late(self);
+        }
+    }
+
     /// Whether a context that is closed has let go of host memory, so that it can be freed. Waits
-    /// for a teardown that is under way, so the caller must not be inside the gate.
+    /// for a teardown that is under way, so the caller must not be inside the gate; but not for
+    /// ever: teardown may wait for the caller, where that is a callback on a stream. Then nobody
+    /// knows, and the memory stays.
     pub(crate) fn has_let_go(&self, address: u64) -> bool {
-        self.wait_for_teardown();
+        if !self.let_teardown_end(Instant::now() + PATIENCE) {
+            let what = format!(
+                "host memory at {address:#x} was dropped while its context was torn down, which did \
+                 not end within {PATIENCE:?}; it is leaked, as the device may still use it"
+            );
+            log_error(&what);
+            return false;
+        }
         let let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
         self.destroyed.load(Ordering::Acquire) || let_go.contains(&address)
     }

@@ -98,6 +98,22 @@ pub enum Error {
         size: usize,
     },
 
+    /// Memory that begins at an address which no value of the type may have. Drivers promise no
+    /// more than some hundred bytes of alignment; what was taken is freed.
+    #[error(
+        "{operation}: {type_name} must lie at a multiple of {align}, and the driver gave {address:#x}"
+    )]
+    Misaligned {
+        /// What was asked for.
+        operation: &'static str,
+        /// The type of the elements.
+        type_name: &'static str,
+        /// Its alignment.
+        align: usize,
+        /// What the driver gave.
+        address: u64,
+    },
+
     /// Two lengths that must be equal are not.
     #[error("{operation}: {actual} elements given, {expected} expected")]
     LengthMismatch {

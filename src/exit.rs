@@ -12,6 +12,8 @@ use crate::custody::Custody;
 use crate::error::{Error, Result};
 use crate::fence;
 use crate::gate::{Gate, Inside};
+use crate::registry::{About, Late, Occasion, Snapshot};
+use crate::report::{self, ReportSettings};
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
@@ -84,6 +86,46 @@ pub(crate) fn forget(custody: &Custody) {
     open.retain(|known| !std::ptr::eq(known.as_ptr(), custody));
 }
 
+/// What is to be told at the end of a context that was told of before. It is a few numbers and how
+/// to tell them: nothing keeps the context's own state alive.
+struct LateContext {
+    about: About,
+    report: ReportSettings,
+    late: Arc<Late>,
+}
+
+static LATE: Mutex<Vec<LateContext>> = Mutex::new(Vec::new());
+
+/// Remembers that guards of a context go after it, if anybody wants to know.
+pub(crate) fn remember_late(custody: &Custody) {
+    let late = custody.registry.late();
+    if !custody.report.is_on() || !late.is_new() {
+        return;
+    }
+    let mut list = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    list.push(LateContext {
+        about: custody.about(Occasion::LateDrops),
+        report: custody.report.clone(),
+        late: late.clone(),
+    });
+}
+
+/// Tells of guards that went after their contexts.
+fn tell_late() {
+    let list = std::mem::take(&mut *LATE.lock().unwrap_or_else(PoisonError::into_inner));
+    for LateContext {
+        about,
+        report,
+        late,
+    } in list
+    {
+        let drops = late.take();
+        if !drops.is_empty() {
+            report::emit(&Snapshot::of_late_drops(about, drops), &report, true);
+        }
+    }
+}
+
 /// The process that registered the handler.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -105,9 +147,9 @@ fn end() {
     let until = Instant::now() + PATIENCE;
     // Kept until they are told of, also if their guards and their context go meanwhile.
     let mut known = open();
-    known
-        .iter()
-        .for_each(|custody| custody.let_teardown_end(until));
+    for custody in &known {
+        let _ = custody.let_teardown_end(until);
+    }
     EXITING.store(true, Ordering::SeqCst);
     // Who is inside a gate and has not seen this is seen there.
     fence::heavy();
@@ -125,6 +167,7 @@ fn end() {
     known
         .iter()
         .for_each(|custody| custody.let_telling_end(until));
+    tell_late();
 }
 
 /// Registers [`in_child`], before anything is made that a child must not wait for.
@@ -156,7 +199,7 @@ extern "C" fn at_exit() {
     let reported = std::panic::catch_unwind(end);
     EXITING.store(true, Ordering::SeqCst);
     if reported.is_ok()
-        && let Some(code) = crate::report::exit_code()
+        && let Some(code) = report::exit_code()
     {
         // SAFETY: flushing all C streams and ending at once are allowed in an exit handler. What
         // other handlers would have done is given up for the exit code that was asked for.

@@ -124,17 +124,18 @@ impl Gate {
         }
     }
 
-    /// The same, for a while.
-    pub(crate) fn wait_for_teardown_until(&self, until: Instant) {
+    /// The same, for a while. False where it is not done then.
+    pub(crate) fn wait_for_teardown_until(&self, until: Instant) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while !*done {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             let waited = self.changed.wait_timeout(done, left);
             done = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }
 

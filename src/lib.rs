@@ -104,7 +104,10 @@
 //! known is named on standard error, and the program runs on.
 //!
 //! A report comes when a [`Context`] is closed or dropped, and when the process ends for contexts
-//! that never were: forgotten ones, those in a `static`, and after `std::process::exit`.
+//! that never were: forgotten ones, those in a `static`, and after `std::process::exit`. Guards that
+//! are dropped after their context are counted by then: one line for each such context, at the end of
+//! the process. They leaked nothing (teardown has freed what they held, and has reported it), so they
+//! do not count for the exit code.
 //!
 //! How much is recorded is a [`Level`]: counts alone, the line that made a thing (the default), or
 //! the whole stack (what a report asks for). What that costs stands in `benches/RESULTS.md`: on an
@@ -207,7 +210,7 @@
 //! | end | report |
 //! |---|---|
 //! | a context is closed or dropped, also by a panic that unwinds | then |
-//! | `main` returns, or panics; `std::process::exit` | contexts that are still there: at exit, "never closed" |
+//! | `main` returns, or panics; `std::process::exit` | contexts that are still there: at exit, "never closed"; guards that went after their context: one line |
 //! | a thread still tears down or reports when the process exits | the exit waits for it, some seconds at most |
 //! | abort, `panic = "abort"`, a fatal signal, `_exit` | none: nothing runs then |
 //! | a fork | the child has none of its parent's contexts: all guards are inert in it, and it reports nothing |
@@ -241,9 +244,20 @@
 //! addresses.
 //!
 //! The exceptions are `cust`'s, and reached through `Deref`: a [`cust::memory::DeviceSlice`] that is
-//! copied out of a buffer does not keep it alive and ignores scopes that have it bound; a reference
-//! to `cust`'s stream does not notice that the context goes; and `cust`'s `Stream::add_callback`
-//! takes closures that borrow.
+//! copied out of a buffer, or swapped against another one with `mem::swap`, does not keep the buffer
+//! alive and ignores scopes that have it bound (what the buffer itself frees, copies and binds stays
+//! its own memory); a reference to `cust`'s stream does not notice that the context goes; and `cust`'s
+//! `Stream::add_callback` takes closures that borrow.
+//!
+//! What `cust` does with a stream-ordered buffer on the default stream of the buffer's context
+//! (`set_8`, copies) is done before the buffer is freed, and before its own copies. Work on other
+//! streams is not in order with it: that of a scope comes after a [`Context::synchronize`]. What `cust`
+//! is to do on another stream is `unsafe` there, and [`used_on`](DeviceBuffer::used_on) tells of it.
+//!
+//! A callback on a stream must not wait for the device, and so not for the end of a context. A
+//! [`PinnedBuffer`] or [`Registered`] vector that is dropped while its context is torn down waits until
+//! the driver has let go of the memory; after five seconds it is leaked instead, with a line in the
+//! [`log`], as teardown may be waiting for this very callback.
 //!
 //! # Coming from `cust`
 //!
@@ -259,9 +273,16 @@
 //! | `buffer.as_host_vec()?` | [`buffer.to_vec()?`](DeviceBuffer::to_vec) |
 //! | `unsafe { buffer.async_copy_from(&v, &stream)? }` | [`stream.scope(...)`](Stream::scope), safe |
 //! | `LockedBuffer::from_slice(&v)?` | [`PinnedBuffer::from_slice(&context, &v)?`](PinnedBuffer::from_slice) |
+//! | `DeviceBox::new(&v)?` | [`DeviceBox::new(&context, &v)?`](DeviceBox::new) |
 //! | `UnifiedBuffer::from_slice(&v)?` | [`ManagedBuffer::from_slice(&context, &v)?`](ManagedBuffer::from_slice) |
 //! | `Stream::new(StreamFlags::NON_BLOCKING, None)?` (the flag is dropped) | [`Stream::new(&context)?`](Stream::new) (really non-blocking) |
+//! | `stream.synchronize()?` | the same: [`Stream::synchronize`]; a scope has waited already |
+//! | `CurrentContext::synchronize()?` | [`context.synchronize()?`](Context::synchronize) |
+//! | `Event::new(EventFlags::DEFAULT)?`, `event.record(&stream)?` | [`Event::new(&context)?`](Event::new), [`event.record(&stream)?`](Event::record) |
+//! | `end.elapsed_time_f32(&begin)?` | [`end.elapsed_since(&begin)?`](Event::elapsed_since), a `Duration` |
 //! | `Module::from_ptx(ptx, &[])?` | [`Module::from_ptx(&context, ptx)?`](Module::from_ptx) |
+//! | `module.get_function("f")?` | [`module.function("f")?`](Module::function) |
+//! | `module.get_global::<T>(&name)?` | [`module.global::<T>("name")?`](Module::global) |
 //! | `launch!(f<<<grid, block, 0, stream>>>(...))?` | [`s.launch(&f, grid, block, 0, &[...])?`](Scope::launch) in a scope; `launch!` still works |
 //! | errors in `drop` are lost | filed, and in the report; `close()` returns them |
 

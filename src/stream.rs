@@ -13,7 +13,7 @@ use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
 
 use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, key};
+use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::raw;
@@ -70,6 +70,12 @@ impl StreamCore {
         if self.handle() == other.handle() {
             return Ok(());
         }
+        self.order_after_handle(&entered, other.handle())
+    }
+
+    /// The same for a stream by its handle, which is alive and of this context. Its context is
+    /// current.
+    pub(crate) fn order_after_handle(&self, entered: &Entered<'_>, other: CUstream) -> Result<()> {
         let mut event = CUevent::NULL;
         // SAFETY: the variable can be written to, and the context is current.
         entered.check("cuEventCreate", unsafe {
@@ -78,7 +84,7 @@ impl StreamCore {
         // SAFETY: event and streams are alive and of the current context.
         let ordered = unsafe {
             entered
-                .check("cuEventRecord", api::cuEventRecord(event, other.handle()))
+                .check("cuEventRecord", api::cuEventRecord(event, other))
                 .and_then(|()| {
                     let code = api::cuStreamWaitEvent(self.handle(), event, 0);
                     entered.check("cuStreamWaitEvent", code)

@@ -288,7 +288,7 @@ impl Custody {
             std::mem::replace(&mut *story, Story::Telling(this_thread()))
         };
         let _told = Told(self);
-        let snapshot = match story {
+        let mut snapshot = match story {
             Story::Known(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();
                 snapshot.broken = self.registry.broken();
@@ -297,6 +297,8 @@ impl Custody {
             }
             _ => self.snapshot(Occasion::NeverClosed),
         };
+        // Those that come after this are told at the end of the process.
+        snapshot.late_drops = self.registry.late().take();
         // The report may run the program's logger. Whatever that does, the rest is done, and a drop
         // does not panic.
         let reported = catch_unwind(AssertUnwindSafe(|| {
@@ -305,11 +307,12 @@ impl Custody {
         drop(reported);
     }
 
-    /// Lets a teardown that is under way on another thread end, for a little while.
-    pub(crate) fn let_teardown_end(&self, until: Instant) {
-        if self.gate.is_closed() && self.tearing.load(Ordering::Acquire) != this_thread() {
-            self.gate.wait_for_teardown_until(until);
-        }
+    /// Lets a teardown that is under way on another thread end, for a little while. False where it
+    /// is still under way.
+    pub(crate) fn let_teardown_end(&self, until: Instant) -> bool {
+        !self.gate.is_closed()
+            || self.tearing.load(Ordering::Acquire) == this_thread()
+            || self.gate.wait_for_teardown_until(until)
     }
 
     /// Lets another thread that is just telling end, for a while. (Not for ever: it may wait for a

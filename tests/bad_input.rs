@@ -303,3 +303,66 @@ fn labels_of_any_text_are_told_safely() -> Result<()> {
     assert!(!text.contains("two\nlines"), "{:.2000}", text);
     Ok(())
 }
+
+/// Wider than any driver promises to align memory.
+#[derive(Clone, Copy)]
+#[repr(C, align(8192))]
+struct Wide([u8; 8192]);
+
+// SAFETY: bytes and nothing else.
+unsafe impl cust::memory::DeviceCopy for Wide {}
+// SAFETY: as above.
+unsafe impl bytemuck::Zeroable for Wide {}
+
+/// The host gets slices of managed memory, and a slice must be aligned for its type.
+#[test]
+fn managed_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let before = in_hand(&context)?;
+    let mut kept = Vec::new();
+    let mut refused = 0;
+    for round in 0..16 {
+        // Blocks in between, so that addresses vary.
+        let between = ManagedBuffer::<u8>::zeroed(&context, 4096)?;
+        let live = context.live_count();
+        let wide = match round % 2 {
+            0 => ManagedBuffer::<Wide>::zeroed(&context, 1),
+            _ => ManagedBuffer::from_slice(&context, &[Wide([7; 8192])]),
+        };
+        match wide {
+            Ok(buffer) => {
+                assert!(buffer.as_slice(&context)?.as_ptr().is_aligned());
+                kept.push((between, Some(buffer)));
+            }
+            Err(error) => {
+                let text = error.to_string();
+                for words in ["ManagedBuffer::", "Wide", "8192", "0x"] {
+                    assert!(text.contains(words), "{words}: {text}");
+                }
+                assert_eq!(context.live_count(), live, "nothing stays");
+                refused += 1;
+                kept.push((between, None));
+            }
+        }
+    }
+    // The simulated GPU aligns to pages of 4096 bytes.
+    if simulated("the count of refusals in managed_memory_is_aligned_for_its_type_or_refused") {
+        assert!(refused > 0);
+    }
+    // No values need no memory, and values that are copied to the host lie where Rust puts them.
+    assert!(
+        ManagedBuffer::<Wide>::zeroed(&context, 0)?
+            .as_slice(&context)?
+            .is_empty()
+    );
+    let values = DeviceBuffer::from_slice(&context, &[Wide([7; 8192]); 3])?.to_vec()?;
+    assert!(values.as_ptr().is_aligned() && values[2].0 == [7; 8192]);
+    let pinned = PinnedBuffer::<Wide>::zeroed(&context, 1)?;
+    assert!(pinned.as_ptr().is_aligned());
+    drop((kept, pinned));
+    before.all_freed();
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}

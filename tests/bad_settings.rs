@@ -184,7 +184,7 @@ fn a_variable_that_is_no_text_is_told() {
     let value = OsString::from_vec(b"1,level=sites,\xff\xfe,max=\xff,,max=7".to_vec());
     let err = leaks(TEST, &value);
     for words in [
-        "LEAK_REPORT: is not valid Unicode",
+        "LEAK_REPORT: \"1,level=sites,\u{fffd}\u{fffd},max=\u{fffd},,max=7\" is not valid Unicode",
         "does not know the word \"\u{fffd}\u{fffd}\"; it knows 0, 1, text",
         "cannot use \"max=\u{fffd}\": \"\u{fffd}\" is not a number of groups",
         "there is an empty word in",
@@ -221,4 +221,12 @@ fn files_that_cannot_be_written_are_told() {
         "{err}"
     );
     assert_eq!(err.matches("\"left behind\"").count(), 1, "{err}");
+    let err = leaks(TEST, "1,level=sites,file=".as_ref());
+    for words in [
+        "%p is the process id",
+        "%c the context",
+        "%% a percent sign",
+    ] {
+        assert!(err.contains(words), "{words}\n{err}");
+    }
 }

@@ -22,6 +22,7 @@ const LEN: usize = 10_000;
 fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
     let mut buffer = DeviceBuffer::<u32>::zeroed_on(&home, LEN)?.named("travels");
     let line = line!() - 1;
@@ -61,6 +62,8 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     gate.open();
     assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
     drop((home, other));
+    context.synchronize()?;
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -71,6 +74,7 @@ fn from_raw_on_adopts_what_other_code_allocated() -> Result<()> {
     use cuguard::driver::api;
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
     let mut address = 0;
     let bound = context.bind()?;
@@ -89,6 +93,8 @@ fn from_raw_on_adopts_what_other_code_allocated() -> Result<()> {
     assert_eq!(buffer.to_vec()?, [3; LEN]);
     drop((buffer, stream));
     assert_eq!(context.live_count(), 0);
+    context.synchronize()?;
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -98,6 +104,7 @@ fn from_raw_on_adopts_what_other_code_allocated() -> Result<()> {
 fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
     let numbers: Vec<u32> = (0..LEN as u32).collect();
     let registered = Registered::new(&context, numbers.clone())?;
@@ -129,10 +136,14 @@ fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
     assert_eq!(output[..3], [9, 9, 2]);
     drop((managed, device, output, registered, stream));
     assert_eq!(context.live_count(), 0);
-    context.close()?;
     // A real driver keeps memory of its own, now more and now less, once the device has worked on
     // managed memory.
-    if simulated("the count of free bytes in managed_memory_is_bound_like_a_buffer") {
+    let simulated = simulated("the count of free bytes in managed_memory_is_bound_like_a_buffer");
+    if simulated {
+        before.all_freed();
+    }
+    context.close()?;
+    if simulated {
         turn.all_came_back();
     }
     Ok(())
@@ -181,6 +192,7 @@ fn managed_memory_of_a_closed_context_is_refused() -> Result<()> {
 fn a_panic_in_an_inner_scope_waits_for_both_streams() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let (outer, inner) = (Stream::new(&context)?, Stream::new(&context)?);
     let source = DeviceBuffer::from_slice(&context, &[7_u32; LEN])?;
     let mut outer_target = PinnedBuffer::<u32>::zeroed(&context, LEN)?;
@@ -238,6 +250,7 @@ fn a_panic_in_an_inner_scope_waits_for_both_streams() -> Result<()> {
         })?;
     }
     drop((source, outer_target, inner_target, outer, inner));
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -249,6 +262,7 @@ fn memory_of_a_pool_that_is_given_away_keeps_the_pool() -> Result<()> {
     let turn = turn();
     {
         let context = context()?;
+        let before = in_hand(&context)?;
         let stream = Stream::new(&context)?;
         let pool = cuguard::MemoryPool::new(&context)?;
         let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
@@ -262,6 +276,8 @@ fn memory_of_a_pool_that_is_given_away_keeps_the_pool() -> Result<()> {
         drop(buffer);
         assert_eq!(context.totals(Kind::MemoryPool).count, 0);
         drop(stream);
+        context.synchronize()?;
+        before.all_freed();
         context.close()?;
     }
     turn.all_came_back();

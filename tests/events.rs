@@ -114,6 +114,7 @@ fn an_event_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let other = Context::builder().own().build()?;
+    let before = in_hand(&context)?;
     std::thread::scope(|scope| {
         let (first, second) = (Event::new(&context).unwrap(), Event::new(&context).unwrap());
         scope.spawn(move || drop(first));
@@ -125,6 +126,7 @@ fn an_event_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     });
     Event::new(&context)?.close()?;
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
     mem::forget(Event::new(&context)?.named("lost"));
     let leak = &context.snapshot().leaks[0];
     assert_eq!(

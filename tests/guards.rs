@@ -10,11 +10,25 @@ use std::sync::Mutex;
 
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    Registered, Result, Stream,
+    Registered, ReportSettings, Result, Stream,
 };
 use support::*;
 
 const MIB: usize = 1 << 20;
+
+/// A context whose report goes into a file, and what reads it.
+fn reported(name: &str) -> Result<(Context, impl FnOnce() -> String)> {
+    let file = format!("cuguard-guards-{}-{name}.txt", std::process::id());
+    let file = std::env::temp_dir().join(file);
+    let settings = ReportSettings::text().file(file.to_str().unwrap()).unwrap();
+    let context = Context::builder().report(settings).build()?;
+    let read = move || {
+        let report = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        report
+    };
+    Ok((context, read))
+}
 
 /// Panics without the message that a panic prints.
 fn panic_quietly() -> ! {
@@ -29,6 +43,7 @@ fn unwinds(body: impl FnOnce()) {
 fn a_panic_between_two_allocations_frees_the_first() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     unwinds(|| {
         let first = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB).unwrap();
         assert_eq!(context.live_bytes(), first.len() as u64);
@@ -38,6 +53,7 @@ fn a_panic_between_two_allocations_frees_the_first() -> Result<()> {
         let _second = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB).unwrap();
     });
     assert_eq!((context.live_bytes(), context.live_count()), (0, 0));
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -67,8 +83,10 @@ impl Model {
 fn a_panic_in_a_constructor_frees_what_it_had() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     unwinds(|| drop(Model::new(&context)));
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -78,16 +96,20 @@ fn a_panic_in_a_constructor_frees_what_it_had() -> Result<()> {
 fn a_panic_in_a_nested_scope_frees_what_each_scope_had() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     unwinds(|| {
         let _outer = DeviceBox::new(&context, &1u64).unwrap();
+        let between = in_hand(&context).unwrap();
         unwinds(|| {
-            let _inner = DeviceBuffer::from_slice(&context, &[1; 1000]).unwrap();
+            let _inner = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB).unwrap();
             panic_quietly();
         });
         assert_eq!(context.live_count(), 1);
+        between.all_freed();
         panic_quietly();
     });
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -96,14 +118,16 @@ fn a_panic_in_a_nested_scope_frees_what_each_scope_had() -> Result<()> {
 #[test]
 fn an_error_half_way_frees_what_was_taken() -> Result<()> {
     fn work(context: &Context) -> Result<()> {
-        let _first = DeviceBuffer::<u8>::zeroed(context, MIB)?;
+        let _first = DeviceBuffer::<u8>::zeroed(context, 4 * MIB)?;
         let _second = DeviceBuffer::<u8>::zeroed(context, 1 << 50)?;
         Ok(())
     }
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     assert!(work(&context).is_err());
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -114,8 +138,9 @@ fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()
     let turn = turn();
     let context = context()?;
     let other = Context::builder().own().build()?;
+    let before = in_hand(&context)?;
     std::thread::scope(|scope| {
-        let make = || DeviceBuffer::from_slice(&context, &[7u8; 5000]);
+        let make = || DeviceBuffer::<u8>::zeroed(&context, 4 * MIB);
         let (first, second) = (make().unwrap(), make().unwrap());
         // No context is current on the new thread.
         scope.spawn(move || drop(first));
@@ -126,6 +151,7 @@ fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()
         });
     });
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
     // Used there, too.
     let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
     std::thread::scope(|scope| {
@@ -140,45 +166,22 @@ fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()
 }
 
 #[test]
-fn a_guard_that_outlives_its_context_is_inert() -> Result<()> {
-    let turn = turn();
-    let context = context()?;
-    let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
-    let stream = Stream::new(&context)?;
-    let event = Event::new(&context)?;
-    let mut pinned = PinnedBuffer::from_slice(&context, &[1, 2, 3])?;
-    let registered = Registered::new(&context, vec![1, 2, 3])?;
-    let managed = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
-    let pool = MemoryPool::new(&context)?;
-    drop(context);
-    turn.all_came_back();
-
-    let closed = |error: Error| matches!(error, Error::ContextClosed { .. });
-    assert!(closed(buffer.to_vec().unwrap_err()));
-    assert!(closed(buffer.copy_from_slice(&[4, 5, 6]).unwrap_err()));
-    assert!(closed(stream.synchronize().unwrap_err()));
-    assert!(closed(pool.used_bytes().unwrap_err()));
-    // Host memory stays valid for as long as it can be reached.
-    pinned[0] = 10;
-    assert_eq!(*pinned, [10, 2, 3]);
-    assert_eq!(registered.into_vec()?, [1, 2, 3]);
-    // A new context may have the same address; the old guards must not touch it.
-    let context = support::context()?;
-    let fresh = DeviceBuffer::from_slice(&context, &[9, 9, 9])?;
-    drop((buffer, stream, event, pinned, managed, pool));
-    assert_eq!(fresh.to_vec()?, [9, 9, 9]);
-    assert_eq!(context.live_count(), 1);
-    Ok(())
-}
-
-#[test]
 fn two_contexts_on_one_device_keep_apart() -> Result<()> {
     let turn = turn();
     let primary = context()?;
     let own = Context::builder().own().build()?;
-    let in_primary = DeviceBuffer::from_slice(&primary, &[1; 100])?;
     let in_own = DeviceBuffer::from_slice(&own, &[2; 100])?;
+    let before = in_hand(&primary)?;
+    let in_primary = DeviceBuffer::from_slice(&primary, &vec![1; MIB])?;
     assert_eq!((primary.live_count(), own.live_count()), (1, 1));
+    // What is freed in one is freed while the other one is current.
+    let bound = own.bind()?;
+    drop(DeviceBuffer::<u8>::zeroed(&primary, 4 * MIB)?);
+    drop(bound);
+    assert_eq!(in_primary.to_vec()?, vec![1; MIB]);
+    drop(in_primary);
+    before.all_freed();
+    let in_primary = DeviceBuffer::from_slice(&primary, &[1; 100])?;
     own.close()?;
     assert_eq!(in_primary.to_vec()?, [1; 100]);
     assert!(in_own.to_vec().is_err());
@@ -216,6 +219,7 @@ fn a_constructor_whose_copy_fails_frees_what_it_took() -> Result<()> {
     use cuguard::sim::{Fault, inject};
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let fail = |function: &str| {
         inject(Fault::nth_call_of(function, 1).answering(CUresult::LAUNCH_FAILED)).unwrap();
     };
@@ -231,6 +235,7 @@ fn a_constructor_whose_copy_fails_frees_what_it_took() -> Result<()> {
     fail("cuMemHostRegister_v2");
     assert!(PinnedBuffer::<u8>::zeroed(&context, 1000).is_err());
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -265,23 +270,26 @@ static KEPT: Mutex<Option<DeviceBuffer<u8>>> = Mutex::new(None);
 
 struct Node {
     _next: RefCell<Option<Rc<Node>>>,
-    _buffer: DeviceBuffer<u8>,
+    buffer: DeviceBuffer<u8>,
 }
 
 #[test]
 fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
     let turn = turn();
-    let context = context()?;
-    let make = || DeviceBuffer::<u8>::zeroed(&context, MIB);
+    // Keeps the driver's context alive, so that what was forgotten must be freed one by one.
+    let others = context()?;
+    let before = in_hand(&others)?;
+    let (context, report) = reported("forgotten")?;
+    let make = || DeviceBuffer::<u8>::zeroed(&context, 4 * MIB);
     mem::forget(make()?);
     let mut manually = ManuallyDrop::new(make()?);
     let boxed: &'static mut DeviceBuffer<u8> = Box::leak(Box::new(make()?));
     let node = Rc::new(Node {
         _next: RefCell::new(None),
-        _buffer: make()?,
+        buffer: make()?,
     });
     *node._next.borrow_mut() = Some(node.clone());
-    *KEPT.lock().unwrap() = Some(make()?);
+    *KEPT.lock().unwrap() = Some(make()?.named("in a static"));
     mem::forget(Stream::new(&context)?);
     mem::forget(Event::new(&context)?);
     mem::forget(PinnedBuffer::<u8>::zeroed(&context, 4096)?);
@@ -289,13 +297,31 @@ fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
     assert_eq!(context.totals(Kind::Device).count, 5);
     assert_eq!(context.live_count(), 8);
     context.close()?;
-    turn.all_came_back();
+    before.all_freed();
+    let report = report();
+    for words in [
+        "leaked 4 MiB in 1 allocation of device memory, u8, \"in a static\"",
+        "leaked 1 stream",
+        "leaked 1 event",
+        "of pinned host memory",
+        "MiB in 6 allocations, 1 stream and 1 event",
+        "tests/guards.rs",
+    ] {
+        assert!(report.contains(words), "{words}\n{report}");
+    }
 
-    assert!(boxed.to_vec().is_err());
-    assert!(manually.copy_from_slice(&[0; MIB]).is_err());
+    let closed = |error: Error| matches!(error, Error::ContextClosed { .. });
+    assert!(closed(boxed.to_vec().unwrap_err()));
+    assert!(closed(node.buffer.to_vec().unwrap_err()), "in a circle");
+    assert!(manually.copy_from_slice(&[0; 4 * MIB]).is_err());
     // SAFETY: dropped once, and not used afterwards.
     unsafe { ManuallyDrop::drop(&mut manually) };
+    // The circle is broken after all.
+    *node._next.borrow_mut() = None;
+    drop(node);
     *KEPT.lock().unwrap() = None;
+    before.all_freed();
+    others.close()?;
     turn.all_came_back();
     Ok(())
 }
@@ -304,28 +330,35 @@ fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
 fn into_raw_and_from_raw_move_the_custody_and_keep_the_record() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.named("travels");
+    let before = in_hand(&context)?;
+    let numbers = vec![1; MIB];
+    let buffer = DeviceBuffer::from_slice(&context, &numbers)?.named("travels");
     let address = buffer.into_raw();
     let snapshot = context.snapshot();
     assert_eq!(snapshot.escaped.len(), 1);
     assert_eq!(snapshot.escaped[0].label.as_deref(), Some("travels"));
     // SAFETY: given away above.
-    let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, 3) };
+    let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, MIB) };
     let snapshot = context.snapshot();
     assert!(snapshot.escaped.is_empty());
     assert_eq!(snapshot.leaks[0].label.as_deref(), Some("travels"));
-    assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    assert_eq!(buffer.to_vec()?, numbers);
     drop(buffer);
     assert_eq!(context.live_count(), 0);
+    before.all_freed();
 
     // What escaped is left alone by teardown where others keep the context alive.
     let others = support::context()?;
-    let address = DeviceBuffer::from_slice(&context, &[4, 5, 6])?.into_raw();
+    let address = DeviceBuffer::from_slice(&context, &numbers)?.into_raw();
+    let late = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
     context.close()?;
     // SAFETY: given away above, in the same primary context, which `others` kept alive.
-    let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&others, address, 3) };
-    assert_eq!(buffer.to_vec()?, [4, 5, 6]);
+    let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&others, address, MIB) };
+    assert_eq!(buffer.to_vec()?, numbers);
     drop(buffer);
+    before.all_freed();
+    // Too late: teardown has freed it, and there is nothing to give.
+    assert_eq!(late.into_raw(), 0);
     others.close()?;
     turn.all_came_back();
     Ok(())
@@ -343,6 +376,10 @@ fn nothing_takes_no_memory_and_works_everywhere() -> Result<()> {
     let units = DeviceBuffer::from_slice(&context, &[(), (), ()])?;
     assert_eq!(units.to_vec()?.len(), 3);
     assert!(DeviceBuffer::<u8>::zeroed_on(&stream, 0)?.is_empty());
+    let pool = MemoryPool::new(&context)?;
+    let in_pool = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 0)?;
+    assert_eq!((in_pool.to_vec()?, pool.used_bytes()?), (vec![], 0));
+    drop((in_pool, pool));
     assert!(PinnedBuffer::<u8>::zeroed(&context, 0)?.is_empty());
     let managed = ManagedBuffer::<u8>::zeroed(&context, 0)?;
     assert!(managed.as_slice(&context)?.is_empty());
@@ -363,7 +400,15 @@ fn sizes_that_overflow_are_an_error() -> Result<()> {
     let context = context()?;
     let stream = Stream::new(&context)?;
     let overflow = |error: Error| matches!(error, Error::SizeOverflow { .. });
-    for len in [usize::MAX, usize::MAX / 2, isize::MAX as usize / 8 + 1] {
+    // The third is eight bytes, for who multiplies without looking.
+    let wraps = usize::MAX / 8 + 2;
+    assert_eq!(wraps.wrapping_mul(8), 8);
+    for len in [
+        usize::MAX,
+        usize::MAX / 2,
+        wraps,
+        isize::MAX as usize / 8 + 1,
+    ] {
         assert!(overflow(
             DeviceBuffer::<u64>::zeroed(&context, len).unwrap_err()
         ));
@@ -429,109 +474,6 @@ fn several_devices() {
     }
     let variables = [("CUGUARD_DRIVER", "sim"), ("CUGUARD_SIM", "devices=2")];
     succeeded(&child(TEST, "devices", &variables));
-}
-
-static LATE: Mutex<Option<DeviceBuffer<u8>>> = Mutex::new(None);
-
-/// Runs after cuguard's own exit handler, as it was registered before it.
-extern "C" fn drop_late() {
-    let calls = || cuguard::sim::counters().calls.values().sum::<u64>();
-    let before = calls();
-    drop(LATE.lock().unwrap_or_else(|e| e.into_inner()).take());
-    if calls() != before {
-        // SAFETY: ends the process at once, which is allowed in an exit handler.
-        unsafe { libc::_exit(9) };
-    }
-}
-
-#[test]
-fn a_guard_dropped_during_exit_calls_no_driver() {
-    const TEST: &str = "a_guard_dropped_during_exit_calls_no_driver";
-    if part().is_some() {
-        // SAFETY: the handler takes nothing and does not unwind.
-        assert_eq!(unsafe { libc::atexit(drop_late) }, 0);
-        // A context in a static is never dropped.
-        static CONTEXT: std::sync::OnceLock<Context> = std::sync::OnceLock::new();
-        let context = CONTEXT.get_or_init(|| support::context().unwrap());
-        *LATE.lock().unwrap() = Some(DeviceBuffer::zeroed(context, 1000).unwrap());
-        std::process::exit(0);
-    }
-    // The simulated GPU counts the calls.
-    let output = child(TEST, "exit", &[("CUGUARD_DRIVER", "sim")]);
-    succeeded(&output);
-}
-
-#[test]
-fn host_memory_that_the_driver_still_holds_is_not_given_back() -> Result<()> {
-    use cuguard::Level;
-    let _turn = turn();
-    let others = context()?;
-    let closed = [
-        Context::builder().level(Level::Counts),
-        Context::builder().reclaim(false),
-    ];
-    for builder in closed {
-        let context = builder.build()?;
-        let pinned = PinnedBuffer::<u8>::zeroed(&context, 1 << 16)?;
-        // Nothing lets go of the memory: there is no record, or nobody wants it.
-        context.close()?;
-        drop(pinned);
-        // Freed memory would come back at the same address, and be refused as registered.
-        for _ in 0..20 {
-            PinnedBuffer::<u8>::zeroed(&others, 1 << 16)?.close()?;
-        }
-    }
-    others.close()
-}
-
-#[test]
-fn a_closed_buffer_shows_nothing_through_cust() -> Result<()> {
-    let _turn = turn();
-    let first = context()?;
-    let others = context()?;
-    let buffer = DeviceBuffer::from_slice(&first, &[1u32; 64])?;
-    first.close()?;
-    let _new = DeviceBuffer::from_slice(&others, &[77u32; 64])?;
-    let seen = catch_unwind(AssertUnwindSafe(|| buffer.as_host_vec()));
-    assert!(seen.is_err(), "cust was let at memory of a closed context");
-    others.close()
-}
-
-static LOGGED: Mutex<Option<DeviceBuffer<u8>>> = Mutex::new(None);
-
-/// A logger that does the worst: it drops a guard of the context that is being torn down, and
-/// panics.
-struct Hostile;
-
-impl log::Log for Hostile {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, _: &log::Record<'_>) {
-        drop(LOGGED.lock().unwrap_or_else(|e| e.into_inner()).take());
-        panic_quietly();
-    }
-    fn flush(&self) {}
-}
-
-#[test]
-fn a_logger_that_misbehaves_does_not_hold_teardown_up() {
-    const TEST: &str = "a_logger_that_misbehaves_does_not_hold_teardown_up";
-    if part().is_some() {
-        log::set_logger(&Hostile).unwrap();
-        log::set_max_level(log::LevelFilter::Trace);
-        let before = free_bytes();
-        let context = support::context().unwrap();
-        let buffer = DeviceBuffer::<u8>::zeroed(&context, MIB).unwrap();
-        *LOGGED.lock().unwrap() = Some(buffer);
-        mem::forget(DeviceBuffer::<u8>::zeroed(&context, MIB).unwrap());
-        drop(context);
-        assert_eq!(free_bytes(), before);
-        println!("torn down");
-        return;
-    }
-    let (out, _) = succeeded(&child(TEST, "logger", &[]));
-    assert!(out.contains("torn down"), "{out}");
 }
 
 #[test]

@@ -306,3 +306,56 @@ fn reports_of_many_threads_do_not_mix() {
     assert_eq!(lines.len(), 40, "{err}");
     lines.iter().for_each(|line| json::check(line).unwrap());
 }
+
+/// One process with late drops, and what it says.
+fn late_drops(leak_report: &str) -> String {
+    let variables = [("LEAK_REPORT", leak_report)];
+    let output = support::child("late_drops_are_told_at_exit", "late", &variables);
+    support::succeeded(&output).1
+}
+
+#[test]
+fn late_drops_are_told_at_exit() {
+    if support::part().is_some() {
+        let context = cuguard::Context::new(0).unwrap();
+        let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
+        let stream = cuguard::Stream::new(&context).unwrap();
+        drop(context);
+        drop(buffer);
+        drop(stream);
+        // One without is not mentioned.
+        let clean = cuguard::Context::new(0).unwrap();
+        drop(cuguard::DeviceBuffer::<u8>::zeroed(&clean, 1000).unwrap());
+        return;
+    }
+    let text = late_drops("1");
+    let told = "2 guards were dropped after it: 1000 B in 1 allocation and 1 stream";
+    assert_eq!(text.matches(told).count(), 1, "{text}");
+    assert_eq!(text.matches("dropped after").count(), 1, "{text}");
+    let line = text.lines().find(|line| line.contains(told)).unwrap();
+    assert!(line.starts_with("cuguard: context 1 "), "{line}");
+
+    let text = late_drops("json");
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    lines.iter().for_each(|line| json::check(line).unwrap());
+    let of = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(of("\"occasion\":\"late_drops\""), 1, "{text}");
+    let last = lines[2];
+    for words in [
+        "\"occasion\":\"late_drops\"",
+        "\"leaked\":false",
+        "\"late_drops\":[{\"kind\":\"device\",\"count\":1,\"bytes\":1000},\
+         {\"kind\":\"stream\",\"count\":1,\"bytes\":0}]",
+    ] {
+        assert!(last.contains(words), "{words}\n{last}");
+    }
+    assert!(!late_drops("0").contains("dropped after"));
+
+    // Nothing leaked by being late: the exit code stays. (What teardown found is a leak, so that is
+    // suppressed.)
+    let file = scratch("late").join("patterns");
+    std::fs::write(&file, "*\n").unwrap();
+    let text = late_drops(&format!("1,exitcode=23,suppress={}", file.display()));
+    assert!(text.contains(told), "{text}");
+}

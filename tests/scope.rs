@@ -29,6 +29,7 @@ fn buffer_and_target(context: &Context) -> Result<(DeviceBuffer<u32>, PinnedBuff
 fn up_and_down_over_one_buffer() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
     let (input, mut output) = (numbers(), vec![0; LEN]);
     let mut buffer = DeviceBuffer::zeroed(&context, LEN)?;
@@ -41,6 +42,7 @@ fn up_and_down_over_one_buffer() -> Result<()> {
     assert_eq!(output, input);
     assert_eq!(buffer.to_vec()?, input);
     drop((buffer, stream));
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -69,6 +71,7 @@ fn a_scope_waits_at_its_end() -> Result<()> {
 fn a_scope_waits_when_its_closure_panics() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
     let (buffer, mut target) = buffer_and_target(&context)?;
     let gate = Gate::on(&context, &stream);
@@ -88,6 +91,7 @@ fn a_scope_waits_when_its_closure_panics() -> Result<()> {
     // All goes on as before.
     stream.scope(|s| s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target)))?;
     drop((buffer, target, stream));
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -189,6 +193,7 @@ fn the_context_may_be_closed_by_another_thread_while_a_scope_runs() -> Result<()
 fn scopes_on_several_streams_run_side_by_side() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let streams = [Stream::new(&context)?, Stream::new(&context)?];
     let source = DeviceBuffer::from_slice(&context, &numbers())?;
     let mut targets = [
@@ -230,6 +235,8 @@ fn scopes_on_several_streams_run_side_by_side() -> Result<()> {
         }
     });
     assert_eq!(context.live_count(), 0);
+    context.synchronize()?;
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -266,6 +273,7 @@ fn events_put_the_work_of_scopes_in_order() -> Result<()> {
 fn a_buffer_of_another_stream_is_used_after_it_was_made() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
     let mut target = PinnedBuffer::from_slice(&context, &[9_u32; LEN])?;
     let gate = Gate::on(&context, &home);
@@ -285,6 +293,7 @@ fn a_buffer_of_another_stream_is_used_after_it_was_made() -> Result<()> {
     drop((buffer, target));
     home.synchronize()?;
     drop((home, other));
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())

@@ -14,6 +14,8 @@ use cust::stream::StreamFlags;
 use gate::Gate;
 use support::*;
 
+const MIB: usize = 1 << 20;
+
 /// What the driver itself says of a stream.
 fn flags_and_priority(context: &Context, stream: &Stream) -> (u32, i32) {
     let _bound = context.bind().unwrap();
@@ -154,6 +156,7 @@ fn a_stream_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let other = Context::builder().own().build()?;
+    let before = in_hand(&context)?;
     let streams = || Stream::new(&context).unwrap();
     std::thread::scope(|scope| {
         let (first, second) = (streams(), streams());
@@ -172,6 +175,7 @@ fn a_stream_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     assert!(unwound.is_err());
     assert_eq!(context.live_count(), 0);
     assert_eq!(context.totals(Kind::Stream).count, 0);
+    before.all_freed();
     other.close()?;
     context.close()?;
     turn.all_came_back();
@@ -182,13 +186,16 @@ fn a_stream_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
 fn a_stream_outlives_its_guard_for_the_buffers_that_are_freed_on_it() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u32>::zeroed_on(&stream, 1000)?;
+    let buffer = DeviceBuffer::<u32>::zeroed_on(&stream, MIB)?;
     stream.close()?;
     assert_eq!(context.totals(Kind::Stream).count, 1);
-    assert_eq!(buffer.to_vec()?, [0; 1000]);
+    assert_eq!(buffer.to_vec()?, vec![0; MIB]);
     buffer.close()?;
     assert_eq!(context.live_count(), 0);
+    context.synchronize()?;
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -214,8 +221,9 @@ fn a_stream_is_destroyed_with_work_left_which_is_done_all_the_same() -> Result<(
 fn a_stream_that_is_used_on_others_frees_its_buffer_after_them() -> Result<()> {
     let turn = turn();
     let context = context()?;
+    let before = in_hand(&context)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let buffer = DeviceBuffer::<u32>::zeroed_on(&home, 1000)?;
+    let buffer = DeviceBuffer::<u32>::zeroed_on(&home, MIB)?;
     home.synchronize()?;
     let gate = Gate::on(&context, &other);
     buffer.used_on(&other)?;
@@ -225,6 +233,7 @@ fn a_stream_that_is_used_on_others_frees_its_buffer_after_them() -> Result<()> {
     gate.open();
     home.synchronize()?;
     drop((home, other));
+    before.all_freed();
     context.close()?;
     turn.all_came_back();
     Ok(())
@@ -320,6 +329,18 @@ fn streams_of_two_contexts_do_not_mix() -> Result<()> {
     // Two owners of one primary context are two contexts, each with its own end.
     let twin = context()?;
     assert!(wrong(here.order_after(&Stream::new(&twin)?)));
+    // Also where there is nothing to put in order.
+    let plain = DeviceBuffer::<u8>::zeroed(&one, 10)?;
+    assert!(wrong(plain.used_on(&there)));
+    plain.used_on(&here)?;
+    let ordered = DeviceBuffer::<u8>::zeroed_on(&here, 10)?;
+    assert!(wrong(ordered.used_on(&there)));
+    one.close()?;
+    let result = plain.used_on(&here);
+    assert!(
+        matches!(result, Err(Error::ContextClosed { .. })),
+        "{result:?}"
+    );
     Ok(())
 }
 
@@ -342,5 +363,93 @@ fn custs_own_functions_go_on_working() -> Result<(), Box<dyn std::error::Error>>
     told.recv()?;
     drop(bound);
     assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    Ok(())
+}
+
+/// `cust` fills on the default stream and does not wait, and a non-blocking stream does not wait for
+/// the default stream either. What is freed is not written to any more, all the same.
+#[test]
+fn a_stream_ordered_buffer_that_cust_fills_is_freed_after_that() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let before = in_hand(&context)?;
+    let home = Stream::new(&context)?;
+    for close in [false, true] {
+        let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 4 * MIB)?;
+        home.synchronize()?;
+        let bound = context.bind()?;
+        buffer.set_8(7)?;
+        drop(bound);
+        // Stands for the fill, which may have yet to come when the buffer goes. (The simulated GPU
+        // fills at once.)
+        let gate = Gate::on_default_stream(&context);
+        if close {
+            buffer.close()?;
+        } else {
+            drop(buffer);
+        }
+        // Freed by the order of streams, not by waiting here.
+        assert!(!gate.is_open() && !home.is_idle()?);
+        gate.open();
+        home.synchronize()?;
+    }
+    // What was filled is seen.
+    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    let bound = context.bind()?;
+    buffer.set_8(7)?;
+    drop(bound);
+    let gate = Gate::on_default_stream(&context);
+    let opener = gate.open_later();
+    assert_eq!(buffer.to_vec()?, [7; 1000]);
+    assert!(gate.is_open());
+    opener.join().unwrap();
+    drop(buffer);
+    home.synchronize()?;
+    drop(home);
+    before.all_freed();
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// As above, where the order cannot be had: it is not freed then, and the report has it.
+#[test]
+fn a_buffer_that_cannot_be_put_in_order_is_not_freed() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_buffer_that_cannot_be_put_in_order_is_not_freed") {
+        return Ok(());
+    }
+    let context = context()?;
+    let home = Stream::new(&context)?;
+    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    // Lent to `cust`.
+    let address = buffer.as_device_ptr();
+    assert!(!address.is_null());
+    sim::inject(Fault::nth_call_of("cuEventRecord", 1).sticky()).unwrap();
+    let frees = || sim::counters().calls_of("cuMemFreeAsync");
+    let before = frees();
+    drop(buffer);
+    sim::clear_faults();
+    assert_eq!(frees(), before);
+    let failed = context.snapshot().failed_frees;
+    assert_eq!((failed.len(), failed[0].function), (1, "cuEventRecord"));
+    Ok(())
+}
+
+/// A context that cannot be made current is no context for `cust` to work in.
+#[test]
+fn cust_gets_nothing_of_a_context_that_cannot_be_made_current() -> Result<()> {
+    let _turn = turn();
+    if !simulated("cust_gets_nothing_of_a_context_that_cannot_be_made_current") {
+        return Ok(());
+    }
+    let context = context()?;
+    let home = Stream::new(&context)?;
+    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1)).unwrap();
+    let seen = catch_unwind(AssertUnwindSafe(|| buffer.as_device_ptr()));
+    sim::clear_faults();
+    let message = seen.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("cuCtxPushCurrent"), "{message}");
     Ok(())
 }

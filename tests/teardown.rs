@@ -16,8 +16,8 @@ use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::sim::{self, Counters};
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, Module, Registered,
-    ReportSettings, Result, Stream,
+    Context, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
+    Registered, ReportSettings, Result, Stream,
 };
 use gate::Gate;
 use support::*;
@@ -332,4 +332,40 @@ fn what_is_forgotten_on_one_of_several_devices_is_freed_there() {
     }
     let variables = [("CUGUARD_DRIVER", "sim"), ("CUGUARD_SIM", "devices=2")];
     succeeded(&child(TEST, "devices", &variables));
+}
+
+/// Teardown waits for a callback, and the callback drops memory that teardown has yet to let go of.
+/// It cannot wait for that for ever: the memory is leaked, and the process goes on.
+#[test]
+fn pinned_memory_dropped_in_a_callback_does_not_hold_teardown_up() {
+    const TEST: &str = "pinned_memory_dropped_in_a_callback_does_not_hold_teardown_up";
+    if part().is_some() {
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, MIB).unwrap();
+        let registered = Registered::new(&context, vec![0_u8; MIB]).unwrap();
+        let (begin, begun) = channel();
+        let (go_on, wait) = channel::<()>();
+        let (tell, told) = channel();
+        let bound = context.bind().unwrap();
+        let callback = move || {
+            begin.send(()).unwrap();
+            wait.recv().unwrap();
+            // Until teardown has closed the gate, and waits for this.
+            thread::sleep(A_WHILE);
+            drop((pinned, registered));
+            tell.send(()).unwrap();
+        };
+        stream.add_callback(Box::new(callback)).unwrap();
+        drop(bound);
+        begun.recv_timeout(LONG).unwrap();
+        go_on.send(()).unwrap();
+        context.close().unwrap();
+        told.recv_timeout(LONG).unwrap();
+        println!("went on");
+        return;
+    }
+    let output = child_within(Duration::from_secs(40), TEST, "callback", &[]);
+    let (out, _) = succeeded(&output);
+    assert!(out.contains("went on"), "{out}");
 }

@@ -1,7 +1,6 @@
 //! A run of values in device memory.
 
 use std::mem::{self, ManuallyDrop, MaybeUninit};
-use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -56,10 +55,10 @@ pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize
 pub struct DeviceBuffer<T: DeviceCopy> {
     /// What `cust` sees. Safe code can overwrite it through `DerefMut`, so nothing here relies on
     /// it: what is freed, and how long it is, stands in the claim and in `len`.
-    slice: DeviceSlice<T>,
+    pub(super) slice: DeviceSlice<T>,
     len: usize,
     /// A claim on nothing where no memory is needed.
-    claim: Claim,
+    pub(super) claim: Claim,
 }
 
 /// Takes device memory. One function for all types of elements.
@@ -264,7 +263,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Waits until what was written is there for every stream. A synchronous copy from ordinary
     /// memory, and a fill, may return while the device still works on it, and streams that do not
     /// block would not wait for it.
-    fn settle(&self, entered: &Entered<'_>) -> Result<()> {
+    pub(super) fn settle(&self, entered: &Entered<'_>) -> Result<()> {
         let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
         scope_end::settle(entered, stream)
     }
@@ -284,6 +283,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 self.settle(&entered)
             }
             Some(home) => {
+                self.claim.order_after_loan(&entered)?;
                 // In the order of the home stream, where the memory is valid. SAFETY: both sides
                 // have this many bytes, and stay until `settle` has waited.
                 let code = unsafe {
@@ -356,6 +356,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 entered.check_bytes("cuMemcpyDtoH", code, bytes)
             }
             Some(home) => {
+                self.claim.order_after_loan(&entered)?;
                 // SAFETY: both sides have this many bytes, and stay until `settle` has waited.
                 let code = unsafe {
                     api::cuMemcpyDtoHAsync_v2(to.cast(), self.address(), bytes, home.handle())
@@ -409,13 +410,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.claim.close("DeviceBuffer::close")
     }
 
-    /// Gives the memory away: its device address, 0 where there is none. The registry remembers it
-    /// as escaped, and whoever has the address must free it, or hand it to
+    /// Gives the memory away: its device address. 0 where there is none, and where its context is
+    /// closed already, which has freed it (or was told to leave it to the driver).
+    ///
+    /// The registry remembers it as escaped, and whoever has the address must free it, or hand it to
     /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
     /// all the same, so it outlives this [`Context`] only where others hold the primary context.
-    /// The address of a buffer whose context is closed already is nobody's. Memory of a
-    /// [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does not, the
-    /// pool stays until the process ends.
+    /// Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does
+    /// not, the pool stays until the process ends.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -461,49 +463,5 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(context.custody());
         Self::adopt(owner, Kind::Device, address, len)
-    }
-}
-
-impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Before `cust` gets at the memory, which knows neither of contexts that are closed nor of
-    /// stream-ordered memory that is still being written.
-    fn prepare_for_cust(&self) {
-        const OPERATION: &str = "DeviceBuffer::deref";
-        assert!(
-            !self.custody().is_closed(),
-            "{OPERATION}: its context was closed"
-        );
-        assert!(
-            !crate::exit::is_exiting(),
-            "{OPERATION}: the process is ending"
-        );
-        if self.home().is_some()
-            && let Ok(entered) = self.custody().enter(OPERATION)
-        {
-            // An error here comes back from whatever `cust` does next.
-            let _ = self.settle(&entered);
-        }
-    }
-}
-
-impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
-    type Target = DeviceSlice<T>;
-
-    /// What `cust` sees. Waits for the stream of a stream-ordered buffer.
-    ///
-    /// # Panics
-    ///
-    /// If the context was closed: the memory may be somebody else's then. If the process is ending:
-    /// the driver may be gone.
-    fn deref(&self) -> &DeviceSlice<T> {
-        self.prepare_for_cust();
-        &self.slice
-    }
-}
-
-impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
-    fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
-        self.prepare_for_cust();
-        &mut self.slice
     }
 }

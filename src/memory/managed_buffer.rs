@@ -102,6 +102,16 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             Ok(claim) => claim,
             Err(failed) => failed.climb(custody, &request, &ask)?,
         };
+        // The host sees values of `T` there. (0 is no memory.) What was taken goes with the claim.
+        let (address, align) = (claim.address(), mem::align_of::<T>());
+        if !address.is_multiple_of(align as u64) {
+            return Err(Error::Misaligned {
+                operation,
+                type_name: std::any::type_name::<T>(),
+                align,
+                address,
+            });
+        }
         Ok(Self {
             len,
             claim,
@@ -115,10 +125,12 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// What the driver says; nothing stays allocated then. `CUDA_ERROR_NOT_SUPPORTED` for a device
     /// on which the host must not touch managed memory while the device works.
+    /// [`Error::Misaligned`] for a type with a larger alignment than the driver's memory happens to
+    /// have.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
         let buffer = Self::allocate("ManagedBuffer::from_slice", context, values.len())?;
-        // SAFETY: as many values as there is room for, in memory that nobody else knows.
+        // SAFETY: as many values as there is room for, aligned, in memory that nobody else knows.
         unsafe {
             buffer
                 .start()
@@ -138,7 +150,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         T: Zeroable,
     {
         let buffer = Self::allocate("ManagedBuffer::zeroed", context, len)?;
-        // SAFETY: as many values as there is room for, in memory that nobody else knows.
+        // SAFETY: as many values as there is room for, aligned, in memory that nobody else knows.
         unsafe { buffer.start().write_bytes(0, len) };
         Ok(buffer)
     }
@@ -169,9 +181,9 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// [`Error::WrongContext`] if `context` is not the one that the buffer was made in.
     pub fn as_slice<'a>(&'a self, context: &'a Context) -> Result<&'a [T]> {
         self.check("ManagedBuffer::as_slice", context)?;
-        // SAFETY: the memory has this many values, all of them written. It goes with its context,
-        // which is borrowed for as long as the slice lives; work that writes to it borrows the
-        // buffer exclusively.
+        // SAFETY: the memory has this many values, all of them written, and is aligned, see
+        // `allocate`. It goes with its context, which is borrowed for as long as the slice lives; work
+        // that writes to it borrows the buffer exclusively.
         Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len) })
     }
 

@@ -4,6 +4,7 @@
 mod device_box;
 mod device_buffer;
 mod host_pages;
+mod lent;
 mod managed_buffer;
 mod memory_pool;
 mod pinned_buffer;

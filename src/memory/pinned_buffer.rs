@@ -95,7 +95,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; the memory is leaked then, as the driver may still use it.
+    /// What the driver says; the memory is leaked then, as the driver may still use it. The same
+    /// where the context is just being torn down and that does not end within five seconds.
     pub fn close(mut self) -> Result<()> {
         self.release("PinnedBuffer::close")
     }

@@ -55,8 +55,9 @@ pub(crate) fn may_free(claim: Option<Claim>, operation: &'static str) -> (bool, 
     let released = claim.close(operation);
     let free = match &released {
         Ok(()) => true,
-        // At exit nothing was done. Otherwise teardown has waited for the device; whether it has
-        // also let go of the memory depends on its settings, and on the driver.
+        // At exit nothing was done. Otherwise teardown has waited for the device, unless it waits for
+        // this thread; whether it has also let go of the memory depends on its settings, and on the
+        // driver.
         Err(Error::ContextClosed { .. }) => !exit::is_exiting() && custody.has_let_go(address),
         Err(_) => false,
     };
@@ -116,7 +117,8 @@ impl<T: DeviceCopy> Registered<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; the vector is leaked then, as the driver may still use it.
+    /// What the driver says; the vector is leaked then, as the driver may still use it. The same
+    /// where the context is just being torn down and that does not end within five seconds.
     pub fn into_vec(mut self) -> Result<Vec<T>> {
         let (free, released) = may_free(self.claim.take(), "Registered::into_vec");
         let mut this = ManuallyDrop::new(self);

@@ -214,9 +214,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
     pub fn used_on(&self, stream: &Stream) -> Result<()> {
+        const OPERATION: &str = "DeviceBuffer::used_on";
         match self.home() {
             Some(home) => home.order_after(stream.core()),
-            None => Ok(()),
+            // There is nothing to put in order: the driver waits itself when it frees this memory.
+            None => stream
+                .core()
+                .check_custody(OPERATION, self.custody())
+                .and_then(|()| self.custody().enter(OPERATION).map(drop)),
         }
     }
 

@@ -12,7 +12,7 @@ use super::names::{self, BuildMix, NameId};
 use super::place::{self, PlaceId};
 use super::record::{FailedFree, Key, Record};
 use super::scale::{Scale, Scales};
-use super::snapshot::{About, FailedFreeGroup, Group, LateDrops, Origin, Snapshot};
+use super::snapshot::{About, FailedFreeGroup, Group, Origin, Snapshot};
 
 /// What the records of a group have in common, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,15 +153,10 @@ impl Groups {
         how: How,
         totals: Vec<(Kind, Totals)>,
         failed: &[FailedFree],
-        late: &[Amount; Kind::COUNT],
     ) -> Snapshot {
         let now = caller::now();
         let scales = self.scales(how, &totals);
         let (leaks, escaped) = self.into_groups(&scales, now);
-        let late = Kind::ALL
-            .iter()
-            .zip(late)
-            .filter(|(_, amount)| !amount.is_zero());
         Snapshot {
             about,
             level: how.level,
@@ -175,9 +170,7 @@ impl Groups {
             leaks,
             escaped,
             failed_frees: failed_frees(failed, now),
-            late_drops: late
-                .map(|(kind, amount)| LateDrops::new(*kind, amount.count, amount.bytes))
-                .collect(),
+            late_drops: Vec::new(),
             broken: None,
             not_released: None,
         }

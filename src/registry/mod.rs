@@ -28,6 +28,7 @@ mod counters;
 mod diff;
 mod holdings;
 mod kind;
+mod late;
 #[cfg(test)]
 mod model;
 mod names;
@@ -44,6 +45,7 @@ pub use caller::{LabelScope, in_label};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use kind::{Kind, Level, UnknownLevel};
+pub(crate) use late::Late;
 pub(crate) use pages::PAGE;
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key, Record};

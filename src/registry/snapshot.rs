@@ -189,6 +189,9 @@ pub enum Occasion {
     Close,
     /// The process ends, and the context was never closed.
     NeverClosed,
+    /// The process ends, and guards were dropped after the context was closed and told of. There is
+    /// nothing else in such a snapshot.
+    LateDrops,
 }
 
 impl Occasion {
@@ -204,6 +207,7 @@ impl Occasion {
             Self::Drop => "drop",
             Self::Close => "close",
             Self::NeverClosed => "never_closed",
+            Self::LateDrops => "late_drops",
         }
     }
 }

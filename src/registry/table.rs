@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -14,6 +14,7 @@ use super::collect::{self, How};
 use super::counters::{Amount, Counters, Totals};
 use super::holdings::{Adder, Baseline, Holdings};
 use super::kind::{Kind, Level};
+use super::late::Late;
 use super::names::{self, BuildMix, mix};
 use super::place::MAX_DEPTH;
 use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
@@ -38,7 +39,7 @@ pub(crate) struct Registry {
     stray_count: AtomicUsize,
     counters: Counters,
     failed: Mutex<Vec<FailedFree>>,
-    late: Mutex<[Amount; Kind::COUNT]>,
+    late: Arc<Late>,
     broken: OnceLock<Refusal>,
     not_released: OnceLock<Refusal>,
     /// What was held at the last checkpoint.
@@ -79,7 +80,7 @@ impl Registry {
             stray_count: AtomicUsize::new(0),
             counters: Counters::default(),
             failed: Mutex::default(),
-            late: Mutex::default(),
+            late: Arc::default(),
             broken: OnceLock::new(),
             not_released: OnceLock::new(),
             level: AtomicU8::new(level.to_byte()),
@@ -260,7 +261,12 @@ impl Registry {
 
     /// Counts a guard that was dropped after its context was torn down.
     pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
-        lock(&self.late)[kind.index()] += Amount::new(1, bytes);
+        self.late.count(kind, bytes);
+    }
+
+    /// Their count, which may outlive the registry.
+    pub(crate) fn late(&self) -> &Arc<Late> {
+        &self.late
     }
 
     /// The label that a thing has.
@@ -334,12 +340,12 @@ impl Registry {
             groups.add(*slot.key(), *slot.value());
         }
         let failed = lock(&self.failed).clone();
-        let late = *lock(&self.late);
         let how = How {
             level: self.level(),
             sample: self.sample,
         };
-        let mut snapshot = groups.into_snapshot(about, how, totals, &failed, &late);
+        let mut snapshot = groups.into_snapshot(about, how, totals, &failed);
+        snapshot.late_drops = self.late.drops();
         snapshot.broken = self.broken();
         snapshot
     }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! {"version": 1, "tool": "cuguard", "tool_version": …, "process": …,
-//!  "occasion": "drop" | "close" | "never_closed" | "asked",
+//!  "occasion": "drop" | "close" | "never_closed" | "asked" | "late_drops",
 //!  "device": {"ordinal", "name"}, "context": {"id", "primary"},
 //!  "level": "counts" | "sites" | "stacks", "seconds": …, "leaked": true | false,
 //!  "totals": [{"kind", "live_count", "live_bytes", "peak_bytes", "made_count"}],

@@ -44,8 +44,12 @@ pub enum Problem {
         why: String,
     },
     /// The variable is not text.
-    #[error("is not valid Unicode; what can be read of it holds")]
-    NotUnicode,
+    #[error("{text:?} is not valid Unicode; what can be read of it holds")]
+    #[non_exhaustive]
+    NotUnicode {
+        /// What can be read of it.
+        text: String,
+    },
     /// A file of suppressions that cannot be read.
     #[error("cannot read the suppressions in {}: {reason}", path.display())]
     #[non_exhaustive]
@@ -162,7 +166,9 @@ fn number(name: &str, value: &str, (least, most): (u64, u64)) -> Result<u64, Str
 /// What a word wants for a value.
 fn expected(name: &str) -> &'static str {
     match name {
-        "file" => "a file name, in which %p is the process id",
+        "file" => {
+            "a file name, in which %p is the process id, %c the context and %% a percent sign"
+        }
         "exitcode" => "a number from 0 to 255",
         "max" => "a number of groups",
         "depth" => "a number of frames from 1 to 128",

@@ -170,7 +170,8 @@ impl ReportSettings {
                 Err(value) => {
                     let text = value.to_string_lossy();
                     let (settings, mut problems) = Self::parse(&text);
-                    problems.insert(0, Problem::NotUnicode);
+                    let text = text.into_owned();
+                    problems.insert(0, Problem::NotUnicode { text });
                     (settings, problems)
                 }
             };

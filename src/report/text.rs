@@ -78,6 +78,10 @@ pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
         look,
         paths: &prepared.paths,
     };
+    if prepared.snapshot.about.occasion == Occasion::LateDrops {
+        page.late_drops(prepared.snapshot);
+        return page.text;
+    }
     page.header(prepared);
     if !prepared.is_empty() {
         page.totals(prepared.snapshot);
@@ -130,6 +134,18 @@ impl Page<'_> {
         let nothing = self.paint(Tone::Good, nothing);
         let made = made(prepared.snapshot);
         self.line(format!("cuguard: {about}, {fate}: {nothing}{made}"));
+    }
+
+    /// The one line about a context that was told of before.
+    fn late_drops(&mut self, snapshot: &Snapshot) {
+        let late = snapshot.late_drops.iter();
+        let guards = match late.clone().map(|late| late.amount.count).sum() {
+            1 => "1 guard was".to_owned(),
+            guards => format!("{guards} guards were"),
+        };
+        let word = self.paint(Tone::Notice, &format!("{guards} dropped after it:"));
+        let what = sum(late.map(|late| (late.kind, late.amount)));
+        self.line(format!("cuguard: {}: {word} {what}", snapshot.about));
     }
 
     fn totals(&mut self, snapshot: &Snapshot) {

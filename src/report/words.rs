@@ -82,6 +82,7 @@ pub(super) fn fate(occasion: Occasion) -> &'static str {
         Occasion::Drop => "dropped",
         Occasion::Close => "closed",
         Occasion::NeverClosed => "never closed",
+        Occasion::LateDrops => "closed before its guards",
     }
 }
 

@@ -428,9 +428,7 @@ impl World {
             return Ok(());
         };
         let (memory, stream) = (&self.things[memory], &self.things[stream]);
-        let expected = if memory.home.is_none() {
-            Expected::Success
-        } else if memory.context == stream.context {
+        let expected = if memory.context == stream.context {
             self.expected(memory)
         } else {
             Expected::WrongContext

@@ -1,0 +1,287 @@
+//! What is current on a thread: guards do their work there whatever it is, and leave it as it was.
+//!
+//! Three sorts of threads: one with no context, one with another context, and one whose context
+//! somebody else has destroyed. There a driver refuses whatever is asked without the right context
+//! (the conformance suite has measured it), so a free that forgot to make it current is noticed.
+
+mod support;
+
+use std::thread;
+
+use cuguard::driver::api;
+use cuguard::driver::sys::CUcontext;
+use cuguard::{
+    Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
+    Registered, Result, Stream,
+};
+use support::*;
+
+const MIB: usize = 1 << 20;
+
+fn current() -> CUcontext {
+    let mut current = CUcontext::NULL;
+    // SAFETY: the variable can be written to.
+    let code = unsafe { api::cuCtxGetCurrent(&mut current) };
+    assert!(code.is_success(), "{code}");
+    current
+}
+
+/// Makes a context current that is then destroyed by another thread.
+fn make_a_dead_one_current() -> CUcontext {
+    let mut dead = CUcontext::NULL;
+    // SAFETY: the variable can be written to; nobody else knows the context.
+    let code = unsafe { api::cuCtxCreate_v2(&mut dead, 0, 0) };
+    assert!(code.is_success(), "{code}");
+    let handle = dead.0;
+    let destroyer = thread::spawn(move || {
+        // SAFETY: made above, and nothing is in it.
+        let code = unsafe { api::cuCtxDestroy_v2(CUcontext(handle)) };
+        assert!(code.is_success(), "{code}");
+    });
+    destroyer.join().unwrap();
+    assert_eq!(current(), dead);
+    dead
+}
+
+/// Runs `body` on a thread of each sort. Each time what is current afterwards is what was before.
+fn on_each_sort_of_thread(other: &Context, body: impl Fn(&str) + Sync) {
+    let check = |sort: &str, expected: CUcontext| {
+        body(sort);
+        assert_eq!(current(), expected, "{sort}");
+    };
+    thread::scope(|scope| {
+        let none = scope.spawn(|| check("no context", CUcontext::NULL));
+        none.join().unwrap();
+        let another = scope.spawn(|| {
+            let _bound = other.bind().unwrap();
+            check("another context", other.as_raw());
+        });
+        another.join().unwrap();
+        let dead = scope.spawn(|| check("a dead context", make_a_dead_one_current()));
+        dead.join().unwrap();
+    });
+}
+
+/// Makes a thing on each sort of thread, uses it there, and drops it there; and one more that was
+/// made on this thread. What is current is looked at after each step.
+fn everywhere<T: Send>(
+    kind: Kind,
+    make: impl Fn(&Context) -> Result<T> + Sync,
+    mut used: impl FnMut(&mut T, &Context) -> Result<()> + Clone + Send + Sync,
+) -> Result<()> {
+    let turn = turn();
+    let (context, other) = (context()?, Context::builder().own().build()?);
+    // So that what it costs to make one is paid.
+    drop(make(&context)?);
+    let before = in_hand(&context)?;
+    let brought = std::sync::Mutex::new(Vec::new());
+    for _ in 0..3 {
+        let mut thing = make(&context)?;
+        used(&mut thing, &context)?;
+        brought.lock().unwrap().push(thing);
+    }
+    on_each_sort_of_thread(&other, |sort| {
+        let here = current();
+        let same = |step: &str| assert_eq!(current(), here, "{kind}, {sort}: {step}");
+        let mut thing = make(&context).unwrap_or_else(|error| panic!("{kind}, {sort}: {error}"));
+        same("make");
+        let result = (used.clone())(&mut thing, &context);
+        result.unwrap_or_else(|error| panic!("{kind}, {sort}: {error}"));
+        same("use");
+        drop(thing);
+        same("drop");
+        let thing = brought.lock().unwrap().pop().unwrap();
+        drop(thing);
+        same("drop of one from elsewhere");
+    });
+    assert_eq!(context.totals(kind).count, 0, "{kind}");
+    let snapshot = context.snapshot();
+    assert!(snapshot.failed_frees.is_empty(), "{kind}\n{snapshot}");
+    context.synchronize()?;
+    before.all_freed();
+    drop((context, other));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn device_memory_leaves_what_is_current() -> Result<()> {
+    everywhere(
+        Kind::Device,
+        |context| DeviceBuffer::from_slice(context, &vec![7_u8; 4 * MIB]),
+        |buffer, _| {
+            buffer.copy_from_slice(&vec![8; 4 * MIB])?;
+            assert_eq!(buffer.to_vec()?, vec![8; 4 * MIB]);
+            Ok(())
+        },
+    )?;
+    everywhere(
+        Kind::Device,
+        |context| DeviceBox::new(context, &1_u64),
+        |one, _| {
+            one.set(&2)?;
+            assert_eq!(one.get()?, 2);
+            Ok(())
+        },
+    )
+}
+
+#[test]
+fn pinned_memory_leaves_what_is_current() -> Result<()> {
+    everywhere(
+        Kind::Pinned,
+        |context| PinnedBuffer::<u8>::zeroed(context, 4096),
+        |buffer, _| {
+            buffer[0] = 1;
+            Ok(())
+        },
+    )
+}
+
+#[test]
+fn registered_memory_leaves_what_is_current() -> Result<()> {
+    everywhere(
+        Kind::Registered,
+        |context| Registered::new(context, vec![7_u8; 4096]),
+        |buffer, _| {
+            buffer[0] = 1;
+            Ok(())
+        },
+    )
+}
+
+#[test]
+fn managed_memory_leaves_what_is_current() -> Result<()> {
+    everywhere(
+        Kind::Managed,
+        |context| ManagedBuffer::<u8>::zeroed(context, 4 * MIB),
+        |buffer, context| {
+            buffer.as_mut_slice(context)?[0] = 1;
+            assert_eq!(buffer.as_slice(context)?[..2], [1, 0]);
+            Ok(())
+        },
+    )
+}
+
+#[test]
+fn streams_leave_what_is_current() -> Result<()> {
+    everywhere(Kind::Stream, Stream::new, |stream, context| {
+        let mut buffer = DeviceBuffer::<u8>::zeroed(context, 100)?;
+        stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 7))?;
+        assert_eq!(buffer.to_vec()?, [7; 100]);
+        assert!(stream.is_idle()?);
+        stream.synchronize()
+    })
+}
+
+#[test]
+fn events_leave_what_is_current() -> Result<()> {
+    everywhere(Kind::Event, Event::new, |event, context| {
+        let stream = Stream::new(context)?;
+        event.record(&stream)?;
+        event.synchronize()?;
+        assert!(event.has_happened()?);
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_pools_leave_what_is_current() -> Result<()> {
+    everywhere(Kind::MemoryPool, MemoryPool::new, |pool, _| {
+        pool.set_release_threshold(0)?;
+        assert_eq!(pool.used_bytes()?, 0);
+        pool.trim_to(0)
+    })
+}
+
+/// Stream-ordered memory needs no current context, only none that is dead, to be had; it is freed
+/// with a dead one too.
+#[test]
+fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
+    let turn = turn();
+    let (context, other) = (context()?, Context::builder().own().build()?);
+    let stream = Stream::new(&context)?;
+    let before = in_hand(&context)?;
+    let make = || DeviceBuffer::<u8>::zeroed_on(&stream, 4 * MIB);
+    let brought = std::sync::Mutex::new(vec![make()?, make()?, make()?]);
+    on_each_sort_of_thread(&other, |sort| {
+        let here = current();
+        let same = |step: &str| assert_eq!(current(), here, "{sort}: {step}");
+        let mut buffer = brought.lock().unwrap().pop().unwrap();
+        buffer.copy_from_slice(&vec![8; 4 * MIB]).unwrap();
+        same("write");
+        assert_eq!(buffer.to_vec().unwrap(), vec![8; 4 * MIB]);
+        same("read");
+        drop(buffer);
+        same("drop");
+        if sort != "a dead context" {
+            drop(make().unwrap());
+            same("make and drop");
+        }
+    });
+    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    let snapshot = context.snapshot();
+    assert!(snapshot.failed_frees.is_empty(), "{snapshot}");
+    stream.synchronize()?;
+    before.all_freed();
+    drop((stream, context, other));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Contexts as such: making, looking, closing.
+#[test]
+fn contexts_leave_what_is_current() -> Result<()> {
+    let turn = turn();
+    let (context, other) = (context()?, Context::builder().own().build()?);
+    on_each_sort_of_thread(&other, |sort| {
+        let here = current();
+        let same = |step: &str| assert_eq!(current(), here, "{sort}: {step}");
+        context.synchronize().unwrap();
+        context.memory().unwrap();
+        same("use");
+        for builder in [Context::builder(), Context::builder().own()] {
+            let fresh = builder.build().unwrap();
+            same("make");
+            std::mem::forget(DeviceBuffer::<u8>::zeroed(&fresh, 100).unwrap());
+            fresh.close().unwrap();
+            same("close");
+        }
+        let bound = context.bind().unwrap();
+        assert_eq!(current(), context.as_raw());
+        drop(bound);
+        same("bind");
+    });
+    drop((context, other));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// One thread makes things of every kind, another one, where nothing is current, drops them.
+#[test]
+fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let before = in_hand(&context)?;
+    let stream = Stream::new(&context)?;
+    let pool = MemoryPool::new(&context)?;
+    let things = (
+        DeviceBuffer::<u8>::zeroed(&context, 4 * MIB)?,
+        DeviceBuffer::<u8>::zeroed_on(&stream, 4 * MIB)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 4 * MIB)?,
+        PinnedBuffer::<u8>::zeroed(&context, 4096)?,
+        Registered::new(&context, vec![0_u8; 4096])?,
+        ManagedBuffer::<u8>::zeroed(&context, 4 * MIB)?,
+        (Event::new(&context)?, pool, stream),
+    );
+    assert_eq!(context.live_count(), 9);
+    thread::spawn(move || drop(things)).join().unwrap();
+    assert_eq!(context.live_count(), 0);
+    let snapshot = context.snapshot();
+    assert!(snapshot.failed_frees.is_empty(), "{snapshot}");
+    context.synchronize()?;
+    before.all_freed();
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
