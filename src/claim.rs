@@ -245,7 +245,7 @@ impl Claim {
         // home stream.
         let code = unsafe { raw::free(self.key, stream) };
         if let Some(home) = home {
-            home.note_free();
+            home.note_free(self.bytes);
         }
         if !code.is_success() {
             self.not_taken(code, stream, record);
@@ -344,7 +344,7 @@ impl Claim {
             budget.give_back(self.key.kind, self.bytes);
         }
         if let Some(home) = self.home() {
-            home.note_free();
+            home.note_free(self.bytes);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Events: marks in the work of a stream, which can be waited for and timed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cuguard_driver::api;
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::registry::{Entry, Kind};
-use crate::shortage::{Failed, Request};
+use crate::shortage::{Failed, Moment, Notes, Request};
 use crate::stream::{Stream, StreamCore};
 
 /// A mark in the work of a stream: it happens when the stream gets there.
@@ -40,6 +40,8 @@ use crate::stream::{Stream, StreamCore};
 pub struct Event {
     claim: Claim,
     timed: bool,
+    /// Where it was recorded last: who waits for it has then waited for frees before it.
+    moment: Mutex<Option<(Arc<Notes>, Moment)>>,
 }
 
 impl Event {
@@ -96,7 +98,11 @@ impl Event {
             let entry = Entry::of_handle("");
             Ok(Claim::new_at(request.site, custody.into(), key, entry))
         })?;
-        Ok(Self { claim, timed })
+        Ok(Self {
+            claim,
+            timed,
+            moment: Mutex::default(),
+        })
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
@@ -146,10 +152,20 @@ impl Event {
     pub(crate) fn record_on(&self, operation: &'static str, stream: &StreamCore) -> Result<()> {
         stream.check_custody(operation, self.custody())?;
         let entered = self.custody().enter(operation)?;
+        // Locked, so that what is kept is the driver's last; and taken before, so that the event is
+        // after all that is in the moment.
+        let mut last = self.lock_moment();
+        let moment = stream.moment();
         // SAFETY: both are alive and of the current context.
         entered.check("cuEventRecord", unsafe {
             api::cuEventRecord(self.as_raw(), stream.handle())
-        })
+        })?;
+        *last = Some(moment);
+        Ok(())
+    }
+
+    fn lock_moment(&self) -> MutexGuard<'_, Option<(Arc<Notes>, Moment)>> {
+        self.moment.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the event has happened. One that was never recorded has.
@@ -169,10 +185,19 @@ impl Event {
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.custody().enter("Event::synchronize")?;
+        let before = self.lock_moment().clone();
         // SAFETY: the event is alive.
         entered.check("cuEventSynchronize", unsafe {
             api::cuEventSynchronize(self.as_raw())
-        })
+        })?;
+        // Where it was recorded again meanwhile, nobody knows for which of the two this waited.
+        if let (Some((notes, moment)), Some(now)) = (before, &*self.lock_moment())
+            && Arc::ptr_eq(&notes, &now.0)
+            && moment == now.1
+        {
+            notes.see(moment);
+        }
+        Ok(())
     }
 
     /// Whether the event has happened. One that was never recorded has. Does not wait.

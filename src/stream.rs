@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::raw;
 use crate::registry::{Entry, FailedFree, Kind};
-use crate::shortage::{Failed, Listed, Request};
+use crate::shortage::{Failed, Listed, Moment, Notes, Request};
 
 /// The driver's stream, destroyed when the last that shares it goes.
 #[derive(Debug)]
@@ -39,8 +39,13 @@ impl StreamCore {
 
     /// Remembers that memory was freed on it.
     #[inline]
-    pub(crate) fn note_free(&self) {
-        self.listed.note_free();
+    pub(crate) fn note_free(&self, bytes: u64) {
+        self.listed.note_free(bytes);
+    }
+
+    /// What was freed on it so far, for who waits by an event.
+    pub(crate) fn moment(&self) -> (Arc<Notes>, Moment) {
+        self.listed.moment()
     }
 
     /// Has `wait` wait for the stream: what was freed on it before is then seen to be free.

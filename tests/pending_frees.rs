@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cuguard::sim;
 use cuguard::{
-    Cause, Context, DeviceBuffer, MemoryPool, OutOfMemory, Result, Rung, Shortage, Stream,
+    Cause, Context, DeviceBuffer, Event, MemoryPool, OutOfMemory, Result, Rung, Shortage, Stream,
 };
 use gate::Gate;
 use room::*;
@@ -87,8 +87,13 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
         return Ok(());
     }
     type Wait = fn(&Context, &Stream) -> Result<()>;
-    let ways: [(&str, Wait); 3] = [
+    let ways: [(&str, Wait); 4] = [
         ("stream", |_, stream| stream.synchronize()),
+        ("event", |context, stream| {
+            let event = Event::new(context)?;
+            event.record(stream)?;
+            event.synchronize()
+        }),
         ("context", |context, _| context.synchronize()),
         ("scope", |context, stream| {
             let mut word = DeviceBuffer::<u32>::zeroed(context, 1)?;
@@ -142,6 +147,143 @@ fn a_stream_is_gone_that_had_done_its_frees() -> Result<()> {
         let why = why(take(&context, 2 * GIB));
         assert!(!tried(&why, Rung::Wait), "{why:#}");
         drop((blocks, stream, pool, context));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Several wait at once: nobody fails because somebody else waits already, whoever that is.
+#[test]
+fn others_wait_already() -> Result<()> {
+    let turn = turn();
+    if !simulated("others_wait_already") {
+        return Ok(());
+    }
+    type Wait = fn(&Context, &Stream) -> Result<()>;
+    let ways: [(&str, Wait); 5] = [
+        ("for memory", |context, _| take(context, 2 * GIB).map(drop)),
+        ("for the stream", |_, stream| stream.synchronize()),
+        ("for the context", |context, _| context.synchronize()),
+        ("for an event", |context, stream| {
+            let event = Event::new(context)?;
+            event.record(stream)?;
+            event.synchronize()
+        }),
+        ("at the end of a scope", |context, stream| {
+            let mut word = DeviceBuffer::<u32>::zeroed(context, 1)?;
+            stream.scope(|scope| {
+                let mut word = scope.bind_mut(&mut word)?;
+                scope.fill(&mut word, 1)
+            })
+        }),
+    ];
+    for (name, wait) in ways {
+        let context = context()?;
+        let stream = Stream::new(&context)?;
+        let buffer = take_on(&stream, 3 * GIB)?;
+        stream.synchronize()?;
+        let gate = Gate::on(&context, &stream);
+        drop(buffer);
+        std::thread::scope(|scope| -> Result<()> {
+            let waits = scope.spawn(|| wait(&context, &stream));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waits.is_finished(), "{name}");
+            let asks = scope.spawn(|| take(&context, GIB + 512 * MIB).map(drop));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!asks.is_finished(), "{name}: it did not wait");
+            gate.open();
+            waits.join().expect("no panic")?;
+            asks.join().expect("no panic")
+        })?;
+        drop((stream, context));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A little that waits, and a pool that hoards much: both are named, with what each of them is.
+#[test]
+fn a_little_waits_beside_a_hoard() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_little_waits_beside_a_hoard") {
+        return Ok(());
+    }
+    let settings = Shortage::new().wait(false);
+    let context = Context::builder().shortage(settings).build()?;
+    let (pool, stream, blocks) = hoard(&context)?;
+    let other = Stream::new(&context)?;
+    let small = take_on(&other, 300 * MIB)?;
+    other.synchronize()?;
+    let gate = Gate::on(&context, &other);
+    drop(small);
+    let why = why(take(&context, 2 * GIB));
+    let hoarded = pool.reserved_bytes()? - pool.used_bytes()?;
+    let causes = why.causes();
+    let [
+        Cause::HoardedByPools { bytes },
+        Cause::PendingFrees {
+            bytes: pending,
+            streams: 1,
+        },
+    ] = causes[..]
+    else {
+        panic!("{why:#}")
+    };
+    assert_eq!(pending, 300 * MIB as u64, "{why:#}");
+    // And what is left of the last chunk.
+    assert!(bytes.abs_diff(hoarded) < 32 * MIB as u64, "{why:#}");
+    gate.open();
+    drop((blocks, stream, other, pool, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The stream is gone, and what it has to do takes longer than a moment: it is waited for as long as
+/// is allowed, and named where that is not enough.
+#[test]
+fn a_stream_is_gone_that_has_much_to_do() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_stream_is_gone_that_has_much_to_do") {
+        return Ok(());
+    }
+    for patience in [Duration::from_millis(100), Duration::from_secs(15)] {
+        let settings = Shortage::new().wait_at_most(patience);
+        let context = Context::builder().shortage(settings).build()?;
+        let before = sim::alive();
+        let stream = Stream::new(&context)?;
+        let buffer = take_on(&stream, 3 * GIB)?;
+        stream.synchronize()?;
+        let gate = Gate::on(&context, &stream);
+        drop((buffer, stream));
+        let short = patience < Duration::from_secs(1);
+        let opener = (!short).then(|| {
+            let gate = gate.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(700));
+                gate.open();
+            })
+        });
+        let answer = take(&context, 2 * GIB);
+        if short {
+            let why = why(answer);
+            let cause = Cause::PendingFrees {
+                bytes: 3 * GIB as u64,
+                streams: 1,
+            };
+            assert_eq!(why.causes(), [cause], "{why:#}");
+            gate.open();
+            context.synchronize()?;
+        } else {
+            assert!(gate.is_open(), "it did not wait");
+            drop(answer?);
+        }
+        if let Some(opener) = opener {
+            opener.join().expect("no panic");
+        }
+        // The mark that it left goes with the next stream at the latest.
+        drop(Stream::new(&context)?);
+        assert_eq!(sim::alive(), before);
+        drop(context);
     }
     turn.all_came_back();
     Ok(())

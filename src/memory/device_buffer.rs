@@ -264,8 +264,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// memory, and a fill, may return while the device still works on it, and streams that do not
     /// block would not wait for it.
     pub(super) fn settle(&self, entered: &Entered<'_>) -> Result<()> {
-        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
-        scope_end::settle(entered, stream)
+        match self.home() {
+            Some(home) => home.note_wait(|| scope_end::settle(entered, home.handle())),
+            None => scope_end::settle(entered, CUstream::NULL),
+        }
     }
 
     fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What helps: from causes and settings to sentences. Nothing is advised that is so already.
 
-use super::facts::{OutOfMemory, Processes, Rung};
+use super::facts::{OutOfMemory, Rung};
+use super::others::Processes;
 use super::text::plain;
 use super::verdict::Cause;
 use crate::registry::{Kind, Level, PAGE};
@@ -38,6 +39,11 @@ impl OutOfMemory {
             advice.push(
                 "blocks that are in use keep their pool's memory: free them, or take what lives \
                  long from a MemoryPool of its own"
+                    .to_owned(),
+            );
+        } else {
+            advice.push(
+                "it was freed a moment ago, perhaps: try again, or synchronize the context first"
                     .to_owned(),
             );
         }
@@ -158,7 +164,12 @@ impl OutOfMemory {
     /// Whether the contexts of this process may well take so much themselves.
     fn is_what_contexts_take(&self, bytes: u64) -> bool {
         let contexts = 1 + self.contexts.len() as u64;
-        self.asked.bytes.is_some() && bytes <= contexts.saturating_mul(1 << 30)
+        let is_little = self.total.is_none_or(|total| bytes < total / 20);
+        let may_be_pages = self.pages_are_unknown();
+        self.asked.bytes.is_some()
+            && is_little
+            && !may_be_pages
+            && bytes <= contexts.saturating_mul(1 << 30)
     }
 
     fn ask_for_less(&self) -> String {

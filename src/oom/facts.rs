@@ -1,5 +1,6 @@
 //! The numbers: what is known when memory runs out.
 
+use super::others::{OtherContext, PoolUse, Processes};
 use crate::registry::{About, Amount, Group, Kind, Level, PAGE, Site};
 
 /// Why memory ran out: everything that is known about it, as plain data.
@@ -52,6 +53,8 @@ pub struct OutOfMemory {
     /// How many streams have frees in them that are not done, or that nobody has waited for: the
     /// driver brings neither back.
     pub busy_streams: u64,
+    /// At most so many bytes are freed by these. `u64::MAX` where that is not known.
+    pub pending_bytes: u64,
     /// Other contexts of this process on the same device, by what their guards hold.
     pub contexts: Vec<OtherContext>,
     /// Which processes hold memory of the device.
@@ -168,74 +171,6 @@ pub struct Holder {
     pub small_pages: u64,
 }
 
-/// A memory pool of the driver's.
-///
-/// ```
-/// assert_eq!(cuguard::PoolUse::new("the device's pool", 300, 100).unused(), 200);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolUse {
-    /// What it is called.
-    pub name: String,
-    /// What it has taken from the device.
-    pub reserved: u64,
-    /// What is allocated from it.
-    pub used: u64,
-    /// What it may keep when it has nothing to do, where the driver tells.
-    pub threshold: Option<u64>,
-}
-
-/// Another context of this process.
-///
-/// ```
-/// assert_eq!(cuguard::OtherContext::new(2, 4096).bytes, 4096);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OtherContext {
-    /// Its number, as in reports.
-    pub number: u64,
-    /// The device memory that its guards hold, stream-ordered memory too.
-    pub bytes: u64,
-    /// How much of it is stream-ordered, and so lies in pools.
-    pub pooled: u64,
-}
-
-/// Which processes hold memory of a device.
-///
-/// ```
-/// assert!(matches!(cuguard::Processes::default(), cuguard::Processes::Unknown(_)));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Processes {
-    /// Those that can be seen, the largest first. In a container others may be hidden, and this process
-    /// may be listed under another number.
-    Known(Vec<ProcessUse>),
-    /// Nobody could be asked; says why.
-    Unknown(String),
-}
-
-/// A process that holds memory of a device.
-///
-/// ```
-/// let process = cuguard::ProcessUse::new(4711, 1 << 30);
-/// assert_eq!(process.pid, 4711);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ProcessUse {
-    /// Its number.
-    pub pid: u32,
-    /// What it is called, where that may be known.
-    pub name: Option<String>,
-    /// What it holds, where that may be known.
-    pub bytes: Option<u64>,
-    /// Whether it is this process.
-    pub own: bool,
-}
-
 /// One thing that is tried before something fails for want of memory; see [`Shortage`](crate::Shortage).
 ///
 /// ```
@@ -297,12 +232,6 @@ pub struct Settings {
     pub callbacks: u64,
     /// How many devices there are; 0 where that is not known.
     pub devices: u32,
-}
-
-impl Default for Processes {
-    fn default() -> Self {
-        Self::Unknown("nobody was asked".to_owned())
-    }
 }
 
 impl Held {
@@ -412,66 +341,6 @@ impl Holder {
             // A checkpoint may be a moment ago, and then there is little growth since.
             Some(growth) => growth > 0 && (growth as u64 >= bytes / 10 || all_along),
             None => all_along,
-        }
-    }
-}
-
-impl PoolUse {
-    /// A pool with so many bytes, and so many of them in use.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::PoolUse::new("", 2, 1).reserved, 2);
-    /// ```
-    #[must_use]
-    pub fn new(name: impl Into<String>, reserved: u64, used: u64) -> Self {
-        Self {
-            name: name.into(),
-            reserved,
-            used,
-            threshold: None,
-        }
-    }
-
-    /// What it has and does not use.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::PoolUse::new("", 2, 1).unused(), 1);
-    /// ```
-    #[must_use]
-    pub const fn unused(&self) -> u64 {
-        self.reserved.saturating_sub(self.used)
-    }
-}
-
-impl OtherContext {
-    /// A context with this number, whose guards hold so much.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::OtherContext::new(2, 1).number, 2);
-    /// ```
-    #[must_use]
-    pub const fn new(number: u64, bytes: u64) -> Self {
-        Self {
-            number,
-            bytes,
-            pooled: 0,
-        }
-    }
-}
-
-impl ProcessUse {
-    /// Another process that holds so much.
-    ///
-    /// ```
-    /// assert!(!cuguard::ProcessUse::new(1, 2).own);
-    /// ```
-    #[must_use]
-    pub const fn new(pid: u32, bytes: u64) -> Self {
-        Self {
-            pid,
-            name: None,
-            bytes: Some(bytes),
-            own: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The report as JSON: one object on one line; `docs/out-of-memory-schema.md` describes it.
 
-use super::facts::{Held, Holder, OutOfMemory, Processes};
+use super::facts::{Held, Holder, OutOfMemory};
+use super::others::Processes;
 use super::verdict::Cause;
 use crate::report::Writer;
 
@@ -61,12 +62,20 @@ impl OutOfMemory {
                 });
             });
             json.key("busy_streams").number(self.busy_streams);
+            json.key("pending_bytes")
+                .optional_number((self.pending_bytes != u64::MAX).then_some(self.pending_bytes));
             json.key("other_contexts")
                 .array(&self.contexts, |json, context| {
                     json.object(|json| {
                         json.key("id").number(context.number);
                         json.key("bytes").number(context.bytes);
                         json.key("pooled").number(context.pooled);
+                        json.key("pooled_blocks").number(context.pooled_blocks);
+                        json.key("taken").optional_number(context.taken);
+                        json.key("managed").number(context.managed);
+                        json.key("given_away").number(context.given_away);
+                        let pooled = context.pooled_given_away;
+                        json.key("pooled_given_away").number(pooled);
                     });
                 });
             self.processes(json);

@@ -19,14 +19,13 @@ mod advice;
 mod details;
 mod facts;
 mod json;
+mod others;
 mod shares;
 #[cfg(test)]
 mod tests;
 mod text;
 mod verdict;
 
-pub use facts::{
-    Asked, Attempt, Held, Holder, Limit, OtherContext, OutOfMemory, PageUse, PoolUse, ProcessUse,
-    Processes, Rung, Settings,
-};
+pub use facts::{Asked, Attempt, Held, Holder, Limit, OutOfMemory, PageUse, Rung, Settings};
+pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
 pub use verdict::Cause;

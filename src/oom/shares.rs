@@ -1,6 +1,7 @@
 //! Who has what of the device: shares that add up to what is taken.
 
-use super::facts::{Held, OutOfMemory, ProcessUse, Processes};
+use super::facts::{Held, OutOfMemory};
+use super::others::{OtherContext, ProcessUse, Processes};
 use crate::registry::Kind;
 
 /// Pools give memory out in multiples of this.
@@ -16,6 +17,8 @@ pub(super) struct Shares {
     pub(super) given_away: u64,
     /// At most so much is managed memory of this context.
     pub(super) managed: u64,
+    /// At most so much is managed memory of other contexts of this process.
+    pub(super) managed_elsewhere: u64,
     /// What this process has beside all these; `None` where nobody tells.
     pub(super) outside: Option<u64>,
     /// What other processes have: no more than is left by this one.
@@ -60,7 +63,8 @@ impl OutOfMemory {
     /// Whether pages that guards' blocks do not fill may be among what seems to be outside of them.
     pub(super) fn pages_are_unknown(&self) -> bool {
         let mut others = self.contexts.iter();
-        self.own_pages_are_unknown() || others.any(|other| other.bytes > other.pooled)
+        let unknown = |other: &OtherContext| other.taken.is_none() && other.bytes > other.pooled;
+        self.own_pages_are_unknown() || others.any(unknown)
     }
 
     /// Whether it is not known how this context's blocks lie in pages.
@@ -89,7 +93,10 @@ impl OutOfMemory {
         let mut rest = used.map_or(u64::MAX, |used| {
             used.saturating_sub(own.saturating_add(others))
         });
+        let others_given = self.contexts.iter().map(|context| context.given_away);
         let given = held_of(&self.given_away, Kind::Device).1;
+        let given = given.saturating_add(sum(others_given));
+        let managed_elsewhere = sum(self.contexts.iter().map(|context| context.managed));
         let managed = held_of(&self.held, Kind::Managed).1;
         let mut shares = Shares {
             here,
@@ -100,18 +107,20 @@ impl OutOfMemory {
             shares.given_away = take(&mut beside, given);
             shares.managed = take(&mut beside, managed);
             shares.managed += take(&mut rest, managed - shares.managed);
+            shares.managed_elsewhere = take(&mut beside, managed_elsewhere);
         } else {
             shares.given_away = take(&mut rest, given);
             shares.managed = take(&mut rest, managed);
+            shares.managed_elsewhere = take(&mut rest, managed_elsewhere);
         }
         let mut strangers = self.pooled_by_nobody();
+        let others_given = self
+            .contexts
+            .iter()
+            .map(|context| context.pooled_given_away);
         let given = held_of(&self.given_away, Kind::StreamOrdered).1;
-        let given = take(&mut strangers, given);
+        let given = take(&mut strangers, given.saturating_add(sum(others_given)));
         shares.given_away = shares.given_away.saturating_add(given);
-        if self.busy_streams != 0 || self.contexts.iter().any(|other| other.pooled != 0) {
-            // Frees that wait may count as in use, and how others' blocks are rounded is not known.
-            strangers = 0;
-        }
         shares.outside = match told {
             Some(_) => Some(beside.saturating_add(strangers)),
             None => (strangers != 0).then_some(strangers),
@@ -123,8 +132,11 @@ impl OutOfMemory {
     /// What pools have given out to nobody's guards.
     fn pooled_by_nobody(&self) -> u64 {
         let (count, bytes) = held_of(&self.held, Kind::StreamOrdered);
-        let others = self.contexts.iter().map(|context| context.pooled);
-        let guards = sum([bytes, count.saturating_mul(POOL_STEP), sum(others)]);
+        let rounded =
+            |bytes: u64, count: u64| bytes.saturating_add(count.saturating_mul(POOL_STEP));
+        let others = self.contexts.iter();
+        let others = others.map(|other| rounded(other.pooled, other.pooled_blocks));
+        let guards = rounded(bytes, count).saturating_add(sum(others));
         sum(self.pools.iter().map(|pool| pool.used)).saturating_sub(guards)
     }
 
@@ -144,7 +156,7 @@ impl OutOfMemory {
             sum(self.pools.iter().map(|pool| pool.reserved)),
             // In pools that are not looked at, such as one that other code set as the device's.
             pooled.saturating_sub(used),
-            sum(contexts().map(|context| context.bytes.saturating_sub(context.pooled))),
+            sum(contexts().map(|context| context.taken_outside_pools())),
         ])
     }
 }

@@ -362,7 +362,7 @@ fn extreme_numbers() {
                 why.processes = Processes::Known(processes);
                 why.held = vec![Held::new(Kind::Device, most, most); 2];
                 why.given_away = vec![Held::new(Kind::Managed, most, most); 2];
-                why.busy_streams = most;
+                (why.busy_streams, why.pending_bytes) = (most, most);
                 let mut holder = Holder::new(Group::new(Kind::Device, "u8", most, most));
                 (holder.growth, holder.quarters) = (Some(i64::MIN), [most; 4]);
                 holder.small_pages = most;
@@ -434,7 +434,7 @@ fn the_document_names_every_member() {
     let document = include_str!("../../docs/out-of-memory-schema.md");
     let mut found = Vec::new();
     for busy in [0, 1] {
-        why.busy_streams = busy;
+        (why.busy_streams, why.pending_bytes) = (busy, busy * GIB);
         found.extend(member_names(&read(&why.to_json()).expect("it is JSON")));
     }
     assert!(found.len() > 60);

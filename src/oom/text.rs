@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use super::facts::{OutOfMemory, Processes, Rung};
+use super::facts::{OutOfMemory, Rung};
+use super::others::Processes;
 use crate::registry::{Kind, Level};
 use crate::report::words::{count, list, things};
 use crate::report::{Paths, description};
@@ -174,7 +175,8 @@ impl Page<'_> {
             }
             self.row("this context", what);
         }
-        if why.held.is_empty() {
+        // One that could not be made has no number.
+        if why.held.is_empty() && why.about.context != 0 {
             self.row("this context", "nothing");
         }
         for given in &why.given_away {
@@ -193,11 +195,21 @@ impl Page<'_> {
             );
         }
         for context in &why.contexts {
-            let bytes = ByteSize(context.bytes);
-            self.row(
-                "other contexts",
-                format!("context {}: its guards hold {bytes}", context.number),
-            );
+            let (number, bytes) = (context.number, ByteSize(context.bytes));
+            let mut what = format!("context {number}: its guards hold {bytes}");
+            let plain = context.bytes.saturating_sub(context.pooled);
+            if let Some(taken) = context.taken.filter(|taken| *taken > plain) {
+                let taken = taken.saturating_add(context.pooled);
+                let _ = write!(what, "; takes {} in pages", ByteSize(taken));
+            }
+            let given_away = context.given_away.saturating_add(context.pooled_given_away);
+            if given_away != 0 {
+                let _ = write!(what, "; gave {} away", ByteSize(given_away));
+            }
+            if context.managed != 0 {
+                let _ = write!(what, "; {} of managed memory", ByteSize(context.managed));
+            }
+            self.row("other contexts", what);
         }
         let shares = why.shares();
         if let Some(outside) = shares.outside {
@@ -245,7 +257,8 @@ impl Page<'_> {
 
     fn holders(&mut self) {
         let why = self.why;
-        if why.settings.level == Level::Counts && why.holders.is_empty() {
+        let unknown = why.settings.level == Level::Counts || why.about.context == 0;
+        if unknown && why.holders.is_empty() {
             return;
         }
         self.line("");

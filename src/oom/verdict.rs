@@ -14,6 +14,7 @@
 //! next to nothing of a device that is nearly empty does not explain it.
 
 use super::facts::{Holder, OutOfMemory};
+use super::others::OtherContext;
 use super::shares::{Shares, sum};
 use crate::registry::{Kind, PAGE};
 
@@ -303,6 +304,8 @@ impl OutOfMemory {
             // What others take is not known: where a good part is free, it is not for want of it.
             None => self.total? / 20,
         };
+        // The last little bit may be kept by the driver itself, or be given out and freed meanwhile.
+        let needed = needed.max(self.total.unwrap_or(0) / 50);
         self.free.filter(|free| *free != 0 && *free >= needed)
     }
 
@@ -310,12 +313,16 @@ impl OutOfMemory {
     fn wastes(&self) -> Vec<Cause> {
         let mut causes = Vec::new();
         let unused = sum(self.pools.iter().map(|pool| pool.unused()));
-        causes.push(match self.busy_streams {
-            0 => Cause::HoardedByPools { bytes: unused },
-            streams => Cause::PendingFrees {
-                bytes: unused,
-                streams,
-            },
+        let pending = match self.busy_streams {
+            0 => 0,
+            _ => unused.min(self.pending_bytes),
+        };
+        causes.push(Cause::PendingFrees {
+            bytes: pending,
+            streams: self.busy_streams,
+        });
+        causes.push(Cause::HoardedByPools {
+            bytes: unused - pending,
         });
         if let Some(pages) = &self.pages {
             // A block that is smaller than a page would find room in them; what the driver wants for
@@ -335,14 +342,18 @@ impl OutOfMemory {
 
     /// What is held and is not this context's data.
     fn elsewhere(&self, shares: &Shares) -> Vec<Cause> {
-        let contexts = self.contexts.iter().map(|context| context.bytes);
+        let taken = |context: &OtherContext| {
+            let plain = context.taken_outside_pools();
+            plain.saturating_add(context.pooled)
+        };
+        let contexts = sum(self.contexts.iter().map(taken));
         let mut causes = vec![
             Cause::OtherProcesses {
                 bytes: shares.others,
                 pids: self.others().map(|process| process.pid).collect(),
             },
             Cause::OtherContexts {
-                bytes: sum(contexts),
+                bytes: contexts.saturating_add(shares.managed_elsewhere),
             },
             Cause::GivenAway {
                 bytes: shares.given_away,

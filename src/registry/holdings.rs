@@ -45,6 +45,15 @@ pub(crate) struct Holdings {
     pub(crate) has_baseline: bool,
 }
 
+/// What a context holds, without the places.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    /// As in [`Holdings`].
+    pub(crate) pages: Option<Pages>,
+    /// As in [`Holdings`].
+    pub(crate) escaped: [Amount; Kind::COUNT],
+}
+
 /// What one place holds.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -190,6 +199,13 @@ impl Adder {
         let (is_first, is_new) = self.small.meet(page, pile);
         self.pages.small_pages += u64::from(is_first);
         self.piles[pile].1.small_pages += u64::from(is_new);
+    }
+
+    pub(super) fn outline(self, complete: bool) -> Outline {
+        Outline {
+            pages: complete.then_some(self.pages),
+            escaped: self.escaped,
+        }
     }
 
     /// Bytes by line.

@@ -46,7 +46,7 @@ pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use kind::{Kind, Level, UnknownLevel};
 pub(crate) use late::Late;
-pub(crate) use pages::PAGE;
+pub(crate) use pages::{PAGE, Pages};
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key, Record};
 pub use snapshot::{

@@ -12,7 +12,7 @@ use dashmap::mapref::entry::Entry as Slot;
 
 use super::collect::{self, How};
 use super::counters::{Amount, Counters, Totals};
-use super::holdings::{Adder, Baseline, Holdings};
+use super::holdings::{Adder, Baseline, Holdings, Outline};
 use super::kind::{Kind, Level};
 use super::late::Late;
 use super::names::{self, BuildMix, mix};
@@ -326,6 +326,12 @@ impl Registry {
             _ => Some(&live),
         };
         adder.finish(lock(&self.baseline).as_ref(), sampled, complete)
+    }
+
+    /// The same without the places.
+    pub(crate) fn outline(&self) -> Outline {
+        let complete = !self.ever_unrecorded.load(Relaxed);
+        self.add_up().outline(complete)
     }
 
     /// All that is known, as plain data. Other threads may go on; what they make or free meanwhile

@@ -7,13 +7,13 @@
 //! amount of memory away, and a mark that the device has passed is waited for although it is passed.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
 
+use super::notes::{Moment, Notes};
 use super::{OPERATION, contexts_on, pools};
 use crate::custody::Custody;
 use crate::error::Error;
@@ -29,12 +29,12 @@ pub(crate) struct List(Mutex<Entries>);
 #[derive(Default)]
 pub(super) struct Entries {
     next: u64,
-    pub(super) all: BTreeMap<u64, (Key, Arc<AtomicBool>)>,
-    /// When the last stream went that had frees to do: they come without anybody being able to ask for
-    /// them.
-    lost: Option<Instant>,
+    pub(super) all: BTreeMap<u64, (Key, Arc<Notes>)>,
     /// The events of [marks](Mark) in the streams.
     marks: BTreeMap<u64, CUevent>,
+    /// What streams had to do that are gone: an event after it, and the bytes that were freed. They come
+    /// back by themselves when the device gets there.
+    parting: BTreeMap<u64, (CUevent, u64)>,
 }
 
 impl List {
@@ -42,27 +42,29 @@ impl List {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `wait` wait for all of the streams. Where it got there, nothing that was freed before is
-    /// left to wait for.
+    /// Has `wait` wait for all of the streams.
     pub(crate) fn note_wait<T, E>(&self, wait: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let mut noted = Vec::new();
-        for (_, unseen) in self.lock().all.values() {
-            if unseen.swap(false, Relaxed) {
-                noted.push(unseen.clone());
-            }
+        let mut moments = Vec::new();
+        for (_, notes) in self.lock().all.values() {
+            moments.push((notes.clone(), notes.now()));
         }
         let answer = wait();
-        if answer.is_err() {
-            noted.iter().for_each(|unseen| unseen.store(true, Relaxed));
+        if answer.is_ok() {
+            moments
+                .iter()
+                .for_each(|(notes, moment)| notes.see(*moment));
         }
         answer
     }
 
-    /// Takes the events of marks that others wait for. The gate is closed, and the device has nothing
+    /// Takes the events of marks that others wait for, and of streams that are gone. The gate is closed, and the device has nothing
     /// left to do: for them that is as good as that it passed.
     pub(crate) fn take_marks(&self) -> Vec<Key> {
-        let marks = std::mem::take(&mut self.lock().marks);
-        marks.into_values().map(event_key).collect()
+        let mut entries = self.lock();
+        let marks = std::mem::take(&mut entries.marks).into_values();
+        let parting = std::mem::take(&mut entries.parting).into_values();
+        let events = marks.chain(parting.map(|(event, _)| event));
+        events.map(event_key).collect()
     }
 }
 
@@ -76,8 +78,8 @@ pub(crate) struct Listed {
     list: fn(&Custody) -> &List,
     number: u64,
     key: Key,
-    /// Of a stream: memory was freed on it since somebody waited for it.
-    unseen: Arc<AtomicBool>,
+    /// Of a stream.
+    notes: Arc<Notes>,
 }
 
 impl std::fmt::Debug for Listed {
@@ -88,54 +90,66 @@ impl std::fmt::Debug for Listed {
 
 impl Listed {
     pub(crate) fn new(custody: &Arc<Custody>, list: fn(&Custody) -> &List, key: Key) -> Self {
-        let unseen = Arc::new(AtomicBool::new(false));
+        let notes = Arc::<Notes>::default();
         let mut entries = list(custody).lock();
         entries.next += 1;
         let number = entries.next;
-        entries.all.insert(number, (key, unseen.clone()));
+        entries.all.insert(number, (key, notes.clone()));
         drop(entries);
         Self {
             custody: custody.clone(),
             list,
             number,
             key,
-            unseen,
+            notes,
         }
     }
 
-    /// Remembers that memory was freed on a stream. After the free: who takes the note back and then
-    /// marks the stream marks it after the free, too.
+    /// Remembers that so much memory was freed on a stream.
     #[inline]
-    pub(crate) fn note_free(&self) {
-        // Mostly it is set already, and then nothing is written.
-        if !self.unseen.load(Relaxed) {
-            self.unseen.store(true, Relaxed);
-        }
+    pub(crate) fn note_free(&self, bytes: u64) {
+        self.notes.add(bytes);
     }
 
-    /// Has `wait` wait for the stream. Where it got there, nothing that was freed before is left to
-    /// wait for.
+    /// What was freed so far, for who waits by an event.
+    pub(crate) fn moment(&self) -> (Arc<Notes>, Moment) {
+        (self.notes.clone(), self.notes.now())
+    }
+
+    /// Has `wait` wait for the stream.
     pub(crate) fn note_wait<T, E>(&self, wait: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let noted = self.unseen.swap(false, Relaxed);
-        let answer = wait();
-        if noted && answer.is_err() {
-            self.note_free();
-        }
-        answer
+        self.notes.note_wait(wait)
     }
 
-    /// Whether the stream, which is about to go, still has frees to do. What it has done comes back
-    /// with it.
-    fn is_busy(&self) -> bool {
-        if !self.unseen.load(Relaxed) {
-            return false;
+    /// Leaves a mark in a stream that goes while it has frees to do. (What it has done comes back with
+    /// it.) Where that cannot be, nobody can wait for them.
+    fn leave_mark(&self) {
+        let unseen = self.notes.unseen();
+        if unseen == 0 {
+            return;
         }
         let Ok(_entered) = self.custody.enter(OPERATION) else {
-            return false;
+            return;
         };
         let stream = CUstream(self.key.address as usize);
         // SAFETY: it is destroyed after this.
-        unsafe { api::cuStreamQuery(stream) == CUresult::NOT_READY }
+        if unsafe { api::cuStreamQuery(stream) } != CUresult::NOT_READY {
+            return;
+        }
+        let mut event = CUevent::NULL;
+        // SAFETY: the variable can be written to, and the context is current.
+        let made = unsafe { api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING) };
+        if !made.is_success() {
+            return;
+        }
+        // SAFETY: both are alive, and of one context.
+        if unsafe { api::cuEventRecord(event, stream) }.is_success() {
+            let mut entries = self.custody.streams.lock();
+            entries.parting.insert(self.number, (event, unseen));
+        } else {
+            // SAFETY: nobody else knows of it.
+            unsafe { give_up(&self.custody, event_key(event)) };
+        }
     }
 }
 
@@ -146,25 +160,57 @@ impl Drop for Listed {
         if exit::is_exiting() {
             return;
         }
-        let busy = self.is_busy();
+        sweep(&self.custody);
+        self.leave_mark();
         let mut entries = (self.list)(&self.custody).lock();
         entries.all.remove(&self.number);
-        if busy {
-            entries.lost = Some(Instant::now());
-        }
     }
 }
 
-/// How many streams of the device's contexts have frees that they have not done, or that nobody has
-/// waited for.
-pub(super) fn pending_streams(device: u32) -> u64 {
-    let mut pending = 0;
-    for custody in contexts_on(device) {
-        let entries = custody.streams.lock();
-        let unseen = entries.all.values().filter(|(_, it)| it.load(Relaxed));
-        pending += unseen.count() as u64;
+/// Destroys the marks of streams that are gone which the device has passed. Answers how many are left,
+/// and the bytes behind them.
+fn sweep(custody: &Custody) -> (u64, u64) {
+    if custody.streams.lock().parting.is_empty() {
+        return (0, 0);
     }
-    pending
+    let Ok(_entered) = custody.enter(OPERATION) else {
+        return (0, 0);
+    };
+    let mut passed = Vec::new();
+    let mut entries = custody.streams.lock();
+    entries.parting.retain(|_, (event, _)| {
+        // SAFETY: it is alive, as it is on the list.
+        let waits = unsafe { api::cuEventQuery(*event) } == CUresult::NOT_READY;
+        if !waits {
+            passed.push(*event);
+        }
+        waits
+    });
+    let bytes = entries.parting.values().map(|(_, bytes)| *bytes);
+    let bytes = bytes.fold(0, u64::saturating_add);
+    let left = (entries.parting.len() as u64, bytes);
+    drop(entries);
+    for event in passed {
+        // SAFETY: nobody else knows of it any more, and its context is current.
+        unsafe { give_up(custody, event_key(event)) };
+    }
+    left
+}
+
+/// How many streams of the device's contexts have frees that they have not done, or that nobody has
+/// waited for; and at most how many bytes these are.
+pub(super) fn pending(device: u32) -> (u64, u64) {
+    let (mut streams, mut bytes) = (0_u64, 0_u64);
+    for custody in contexts_on(device) {
+        let (gone, behind) = sweep(&custody);
+        (streams, bytes) = (streams + gone, bytes.saturating_add(behind));
+        for (_, notes) in custody.streams.lock().all.values() {
+            let unseen = notes.unseen();
+            streams += u64::from(unseen != 0);
+            bytes = bytes.saturating_add(unseen);
+        }
+    }
+    (streams, bytes)
 }
 
 /// A mark in a stream: all that the stream was given before is done when the device gets there.
@@ -174,8 +220,9 @@ pub(super) fn pending_streams(device: u32) -> u64 {
 struct Mark {
     custody: Arc<Custody>,
     number: u64,
-    /// The stream's note of frees, until they are seen.
-    unseen: Option<Arc<AtomicBool>>,
+    /// Where it is in its stream.
+    notes: Arc<Notes>,
+    moment: Moment,
 }
 
 impl Mark {
@@ -193,16 +240,16 @@ impl Mark {
             marks: events,
             ..
         } = &mut *entries;
-        for (key, unseen) in all.values() {
-            // Cleared before the mark is made: a free that comes in between sets it again.
-            if !unseen.swap(false, Relaxed) {
+        for (key, notes) in all.values() {
+            if notes.unseen() == 0 {
                 continue;
             }
+            // Before the mark is made, so that it is after all that is in the moment.
+            let moment = notes.now();
             let mut event = CUevent::NULL;
             // SAFETY: the variable can be written to, and the context is current.
             let made = unsafe { api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING) };
             if !made.is_success() {
-                unseen.store(true, Relaxed);
                 unmarked += 1;
                 continue;
             }
@@ -211,7 +258,8 @@ impl Mark {
             let mark = Self {
                 custody: custody.clone(),
                 number: *next,
-                unseen: Some(unseen.clone()),
+                notes: notes.clone(),
+                moment,
             };
             // SAFETY: the stream is on the list, so it is alive; and both are of one context.
             let recorded = unsafe { api::cuEventRecord(event, CUstream(key.address as usize)) };
@@ -231,11 +279,10 @@ impl Mark {
 
     /// Whether the device has passed it. If so, that is waited for, which takes no time and is what
     /// brings the memory.
-    fn is_done(&mut self) -> bool {
+    fn is_done(&self) -> bool {
         let event = self.custody.streams.lock().marks.get(&self.number).copied();
         let Some(event) = event else {
             // Teardown took it, when the device had nothing left to do.
-            self.unseen = None;
             return true;
         };
         match self.custody.enter(OPERATION) {
@@ -247,7 +294,7 @@ impl Mark {
                     // SAFETY: as before.
                     let seen = unsafe { api::cuEventSynchronize(event) };
                     if seen.is_success() {
-                        self.unseen = None;
+                        self.notes.see(self.moment);
                     }
                 }
                 code != CUresult::NOT_READY
@@ -261,9 +308,6 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        if let Some(unseen) = &self.unseen {
-            unseen.store(true, Relaxed);
-        }
         let entered = self.custody.enter(OPERATION);
         let refused = match &entered {
             Ok(_) => None,
@@ -304,53 +348,37 @@ pub(crate) fn file(custody: &Custody, key: Key, function: &'static str, code: CU
     custody.registry.file_failed_free(failed);
 }
 
-/// When a stream went that had frees to do, if that was a moment ago: nobody can ask for those.
-fn lost_frees(contexts: &[Arc<Custody>]) -> Option<Instant> {
-    let lost = contexts
-        .iter()
-        .filter_map(|custody| custody.streams.lock().lost);
-    lost.filter(|lost| lost.elapsed() < LOST).max()
-}
-
-/// How long frees are waited for whose stream is gone.
-const LOST: Duration = Duration::from_millis(500);
-
-/// Waits for the frees that streams have to do now, for so long at most. `None` where there are none
-/// that could bring anything; else how many streams have not got there.
-pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> Option<u64> {
-    let unused = || -> u64 {
-        let pools = pools::pools(custody);
-        let unused = pools.iter().map(|pool| pool.unused());
-        unused.fold(0, u64::saturating_add)
-    };
-    let before = unused();
-    if before == 0 {
-        return None;
+/// Waits for the frees that streams have to do now, for so long at most. False where there are none
+/// that could bring anything.
+pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> bool {
+    let pools = pools::pools(custody);
+    if pools.iter().all(|pool| pool.unused() == 0) {
+        return false;
     }
     let contexts = contexts_on(custody.device);
-    let lost = lost_frees(&contexts);
     let mut marks = Vec::new();
-    let mut unmarked = 0;
+    let mut any = false;
     for custody in &contexts {
-        let (more, failed) = Mark::all(custody);
+        let (more, unmarked) = Mark::all(custody);
         marks.extend(more);
-        unmarked += failed;
+        any |= unmarked != 0;
     }
-    if marks.is_empty() && unmarked == 0 && lost.is_none() {
-        return None;
+    // What streams have left that are gone now.
+    let are_left = || contexts.iter().any(|custody| sweep(custody).0 != 0);
+    if marks.is_empty() && !any && !are_left() {
+        return false;
     }
     let begin = Instant::now();
     let mut pause = Duration::from_micros(20);
     // Nobody is kept from making and destroying streams meanwhile.
     loop {
-        marks.retain_mut(|mark| !mark.is_done());
-        let is_lost = lost.is_some_and(|lost| lost.elapsed() < LOST) && unused() >= before;
+        marks.retain(|mark| !mark.is_done());
         let in_vain = begin.elapsed() >= most || exit::is_exiting() || custody.is_closed();
-        if in_vain || (marks.is_empty() && !is_lost) {
+        if in_vain || (marks.is_empty() && !are_left()) {
             break;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));
     }
-    Some(marks.len() as u64 + unmarked)
+    true
 }

@@ -13,7 +13,7 @@ use crate::exit;
 use crate::oom::{
     Asked, Attempt, Held, Holder, OtherContext, OutOfMemory, PageUse, Processes, Settings,
 };
-use crate::registry::{About, Kind, Occasion, Registry};
+use crate::registry::{About, Kind, Occasion, Pages, Registry};
 
 /// How many places are kept in an error, by bytes and by pages.
 const PLACES: usize = 32;
@@ -64,15 +64,13 @@ pub(super) fn refused(
     request: &Request,
     refused: &Refused,
     attempts: Vec<Attempt>,
-    still_busy: Option<u64>,
 ) -> Error {
     let mut why = asked(custody, request, refused, attempts);
     if let Some((free, total)) = memory(custody) {
         (why.free, why.total) = (Some(free), Some(total));
     }
     let settings = &custody.shortage;
-    // Where they were waited for, what is left is not theirs.
-    why.busy_streams = still_busy.unwrap_or_else(|| frees::pending_streams(custody.device));
+    (why.busy_streams, why.pending_bytes) = frees::pending(custody.device);
     why.pools = pools::pools(custody);
     why.pools.retain(|pool| pool.reserved != 0);
     why.contexts = other_contexts(custody.device, Some(custody));
@@ -155,16 +153,36 @@ fn other_contexts(device: u32, but: Option<&Custody>) -> Vec<OtherContext> {
     let mut contexts: Vec<_> = exit::open()
         .iter()
         .filter(|custody| other(custody))
-        .map(|custody| {
-            let pooled = custody.registry.totals(Kind::StreamOrdered).bytes;
-            let plain = custody.registry.totals(Kind::Device).bytes;
-            let mut context = OtherContext::new(custody.number, plain + pooled);
-            context.pooled = pooled;
-            context
-        })
+        .map(|custody| other_context(custody.number, &custody.registry))
         .collect();
     contexts.sort_by_key(|context| context.number);
     contexts
+}
+
+fn other_context(number: u64, registry: &Registry) -> OtherContext {
+    let outline = registry.outline();
+    let held = |kind: Kind| {
+        let mut live = registry.totals(kind).live();
+        live -= outline.escaped[kind.index()];
+        live
+    };
+    let (plain, pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
+    let bytes = plain.bytes.saturating_add(pooled.bytes);
+    let mut context = OtherContext::new(number, bytes);
+    (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
+    context.managed = held(Kind::Managed).bytes;
+    context.taken = outline.pages.map(|pages| page_use(pages).taken());
+    let given_away = |kind: Kind| outline.escaped[kind.index()].bytes;
+    context.given_away = given_away(Kind::Device);
+    context.pooled_given_away = given_away(Kind::StreamOrdered);
+    context
+}
+
+fn page_use(pages: Pages) -> PageUse {
+    PageUse::new(
+        (pages.large_bytes, pages.large_pages),
+        (pages.small_bytes, pages.small_pages),
+    )
 }
 
 /// What the context's guards hold.
@@ -181,12 +199,7 @@ fn holdings(registry: &Registry, why: &mut OutOfMemory) {
             }
         }
     }
-    why.pages = holdings.pages.map(|pages| {
-        PageUse::new(
-            (pages.large_bytes, pages.large_pages),
-            (pages.small_bytes, pages.small_pages),
-        )
-    });
+    why.pages = holdings.pages.map(page_use);
     why.settings = Settings {
         level: registry.level(),
         sample: registry.sample(),

@@ -178,7 +178,6 @@ fn climb(
     }
     let climbing = Climbing::begin();
     let mut attempts = Vec::new();
-    let mut still_busy = None;
     if climbing.is_some() {
         for rung in [Rung::Callbacks, Rung::Wait, Rung::Trim] {
             let mut attempt = Attempt {
@@ -217,11 +216,11 @@ fn climb(
                     }
                     Rung::Wait => {
                         let most = custody.shortage.wait_at_most;
-                        still_busy = frees::wait_for_frees(custody, most);
-                        still_busy.is_some_and(|_| {
+                        let any = frees::wait_for_frees(custody, most);
+                        if any {
                             ask_again();
-                            true
-                        })
+                        }
+                        any
                     }
                     Rung::Trim => {
                         let any = pools::trim(custody);
@@ -245,9 +244,7 @@ fn climb(
             attempts.push(attempt);
         }
     }
-    Err(gather::refused(
-        custody, request, &refused, attempts, still_busy,
-    ))
+    Err(gather::refused(custody, request, &refused, attempts))
 }
 
 fn is_allowed(custody: &Custody, rung: Rung) -> bool {

@@ -18,6 +18,7 @@ mod callbacks;
 mod frees;
 mod gather;
 mod ladder;
+mod notes;
 mod pools;
 mod probe;
 mod processes;
@@ -29,6 +30,7 @@ pub use callbacks::ReleaseCallback;
 pub(crate) use frees::{List, Listed, file, give_up};
 pub(crate) use gather::context_refused;
 pub(crate) use ladder::{Failed, Request, guessing};
+pub(crate) use notes::{Moment, Notes};
 pub(crate) use probe::largest_block;
 pub use settings::Shortage;
 

@@ -50,18 +50,18 @@ fn largest_first(process: &ProcessUse) -> impl Ord + use<> {
 }
 
 /// On a simulated GPU this process has all that the pretended ones have not. NVML lists it itself.
-fn add_own(custody: &Custody, list: &mut Vec<ProcessUse>) {
+fn add_own(custody: &Custody, list: &mut [ProcessUse]) {
     let driver = cuguard_driver::load();
     if !driver.is_ok_and(|driver| driver.kind() == DriverKind::Simulated) {
         return;
     }
     let others = list.iter().filter_map(|process| process.bytes);
     let others = others.fold(0, u64::saturating_add);
-    let mut own = ProcessUse::new(std::process::id(), 0);
-    own.own = true;
-    own.bytes = super::gather::memory(custody)
+    let own = super::gather::memory(custody)
         .map(|(free, total)| total.saturating_sub(free).saturating_sub(others));
-    list.push(own);
+    for process in list.iter_mut().filter(|process| process.own) {
+        process.bytes = own;
+    }
     list.sort_by_key(largest_first);
 }
 
@@ -73,7 +73,12 @@ fn simulated(device: u32) -> Processes {
         one.name = Some(process.name);
         one
     });
-    Processes::Known(others.collect())
+    let mut all: Vec<_> = others.collect();
+    // How much this one holds, a context can tell.
+    let mut own = ProcessUse::new(std::process::id(), 0);
+    (own.own, own.bytes) = (true, None);
+    all.push(own);
+    Processes::Known(all)
 }
 
 #[cfg(not(feature = "sim"))]

@@ -18,7 +18,8 @@ fn bytes(why: &OutOfMemory) -> Vec<u64> {
 fn adds_up(why: &OutOfMemory) {
     let shares = why.shares();
     let used = why.total.unwrap() - why.free.unwrap();
-    let known = shares.here + shares.given_away + shares.managed + shares.others + shares.rest;
+    let managed = shares.managed + shares.managed_elsewhere;
+    let known = shares.here + shares.given_away + managed + shares.others + shares.rest;
     assert_eq!(known + shares.outside.unwrap_or(0), used, "{shares:?}");
 }
 
@@ -62,6 +63,60 @@ fn memory_of_pools_that_no_guard_took() {
         .push(Held::new(Kind::StreamOrdered, 20 << 21, 64 * GIB));
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
     assert_eq!(bytes(&why), [64 * GIB, 130 * GIB - 64 * GIB - 20 * GIB]);
+}
+
+/// Also where other contexts have some of it, and frees wait.
+#[test]
+fn memory_of_pools_that_several_share() {
+    let mut why = card(10 * GIB, 20 * GIB);
+    why.pools.push(PoolUse::new("", 130 * GIB, 130 * GIB));
+    let mut other = OtherContext::new(2, 512);
+    (other.pooled, other.pooled_blocks) = (512, 1);
+    why.contexts.push(other);
+    (why.busy_streams, why.pending_bytes) = (1, 512);
+    assert_eq!(names(&why), ["outside_guards"]);
+    assert_eq!(bytes(&why), [130 * GIB - 1024]);
+}
+
+/// What another context gave away may be freed long since: it takes nothing from who has the memory.
+#[test]
+fn what_another_context_gave_away() {
+    let mut why = card(GIB, 20 * GIB);
+    let mut other = OtherContext::new(2, 0);
+    (other.given_away, other.taken) = (100 * GIB, Some(0));
+    why.contexts.push(other);
+    why.processes = Processes::Known(vec![ProcessUse::new(4711, 139 * GIB), this(0)]);
+    assert_eq!(names(&why), ["other_processes"]);
+    assert_eq!(bytes(&why), [139 * GIB]);
+    adds_up(&why);
+    why.processes = Processes::Known(vec![this(139 * GIB)]);
+    assert_eq!(names(&why), ["given_away", "outside_guards"]);
+    assert_eq!(bytes(&why), [100 * GIB, 39 * GIB]);
+    adds_up(&why);
+    assert!(why.to_text().contains("gave 100 GiB away"), "{why:#}");
+}
+
+/// Small blocks of another context, and its managed memory, are its own and no library's.
+#[test]
+fn pages_and_managed_memory_of_another_context() {
+    let mut why = card(0, 20 * GIB);
+    let mut other = OtherContext::new(2, 60 * GIB);
+    (other.taken, other.managed) = (Some(100 * GIB), 30 * GIB);
+    why.contexts.push(other);
+    why.processes = Processes::Known(vec![this(140 * GIB)]);
+    assert_eq!(names(&why), ["other_contexts", "outside_guards"]);
+    assert_eq!(bytes(&why), [130 * GIB, 10 * GIB]);
+    adds_up(&why);
+    let text = why.to_text();
+    assert!(text.contains("its guards hold 60 GiB; takes 100 GiB in pages"));
+}
+
+/// The last little bit that is free hides no leak.
+#[test]
+fn a_full_card_with_a_little_left() {
+    let mut why = card(5 * MIB, 4 * MIB);
+    own(&mut why, 138 * GIB);
+    assert_eq!(names(&why), ["own_data"]);
 }
 
 /// Half-filled pages of guards' blocks are not taken for somebody else's.

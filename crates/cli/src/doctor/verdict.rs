@@ -161,7 +161,8 @@ fn exclusive(gpu: &GpuFacts) -> Finding {
         let text = format!("{text}; a context could be made all the same, as with an MPS server");
         return Finding::new(Severity::Note, "exclusive", text);
     }
-    if shared && matches!(gpu.probe, Probe::Skipped) {
+    // An old measurement says nothing of those who came since.
+    if shared && !matches!(gpu.probe, Probe::Refused { .. }) {
         let text = format!("{text}; others get in through an MPS server");
         return Finding::new(Severity::Note, "exclusive", text);
     }
