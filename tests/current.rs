@@ -108,10 +108,10 @@ fn everywhere<T: Send>(
 fn device_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
         Kind::Device,
-        |context| DeviceBuffer::from_slice(context, &vec![7_u8; 4 * MIB]),
+        |context| DeviceBuffer::from_slice(context, &vec![7_u8; 32 * MIB]),
         |buffer, _| {
-            buffer.copy_from_slice(&vec![8; 4 * MIB])?;
-            assert_eq!(buffer.to_vec()?, vec![8; 4 * MIB]);
+            buffer.copy_from_slice(&vec![8; 32 * MIB])?;
+            assert_eq!(buffer.to_vec()?, vec![8; 32 * MIB]);
             Ok(())
         },
     )?;
@@ -154,7 +154,7 @@ fn registered_memory_leaves_what_is_current() -> Result<()> {
 fn managed_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
         Kind::Managed,
-        |context| ManagedBuffer::<u8>::zeroed(context, 4 * MIB),
+        |context| ManagedBuffer::<u8>::zeroed(context, 32 * MIB),
         |buffer, context| {
             buffer.as_mut_slice(context)?[0] = 1;
             assert_eq!(buffer.as_slice(context)?[..2], [1, 0]);
@@ -202,15 +202,15 @@ fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
     let (context, other) = (context()?, Context::builder().own().build()?);
     let stream = Stream::new(&context)?;
     let before = in_hand(&context)?;
-    let make = || DeviceBuffer::<u8>::zeroed_on(&stream, 4 * MIB);
+    let make = || DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB);
     let brought = std::sync::Mutex::new(vec![make()?, make()?, make()?]);
     on_each_sort_of_thread(&other, |sort| {
         let here = current();
         let same = |step: &str| assert_eq!(current(), here, "{sort}: {step}");
         let mut buffer = brought.lock().unwrap().pop().unwrap();
-        buffer.copy_from_slice(&vec![8; 4 * MIB]).unwrap();
+        buffer.copy_from_slice(&vec![8; 32 * MIB]).unwrap();
         same("write");
-        assert_eq!(buffer.to_vec().unwrap(), vec![8; 4 * MIB]);
+        assert_eq!(buffer.to_vec().unwrap(), vec![8; 32 * MIB]);
         same("read");
         drop(buffer);
         same("drop");
@@ -266,12 +266,12 @@ fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result
     let stream = Stream::new(&context)?;
     let pool = MemoryPool::new(&context)?;
     let things = (
-        DeviceBuffer::<u8>::zeroed(&context, 4 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_on(&stream, 4 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 4 * MIB)?,
+        DeviceBuffer::<u8>::zeroed(&context, 32 * MIB)?,
+        DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 32 * MIB)?,
         PinnedBuffer::<u8>::zeroed(&context, 4096)?,
         Registered::new(&context, vec![0_u8; 4096])?,
-        ManagedBuffer::<u8>::zeroed(&context, 4 * MIB)?,
+        ManagedBuffer::<u8>::zeroed(&context, 32 * MIB)?,
         (Event::new(&context)?, pool, stream),
     );
     assert_eq!(context.live_count(), 9);

@@ -45,12 +45,12 @@ fn a_panic_between_two_allocations_frees_the_first() -> Result<()> {
     let context = context()?;
     let before = in_hand(&context)?;
     unwinds(|| {
-        let first = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB).unwrap();
+        let first = DeviceBuffer::<u8>::zeroed(&context, 32 * MIB).unwrap();
         assert_eq!(context.live_bytes(), first.len() as u64);
-        if first.len() == 4 * MIB {
+        if first.len() == 32 * MIB {
             panic_quietly();
         }
-        let _second = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB).unwrap();
+        let _second = DeviceBuffer::<u8>::zeroed(&context, 32 * MIB).unwrap();
     });
     assert_eq!((context.live_bytes(), context.live_count()), (0, 0));
     before.all_freed();
@@ -101,7 +101,7 @@ fn a_panic_in_a_nested_scope_frees_what_each_scope_had() -> Result<()> {
         let _outer = DeviceBox::new(&context, &1u64).unwrap();
         let between = in_hand(&context).unwrap();
         unwinds(|| {
-            let _inner = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB).unwrap();
+            let _inner = DeviceBuffer::<u8>::zeroed(&context, 32 * MIB).unwrap();
             panic_quietly();
         });
         assert_eq!(context.live_count(), 1);
@@ -118,7 +118,7 @@ fn a_panic_in_a_nested_scope_frees_what_each_scope_had() -> Result<()> {
 #[test]
 fn an_error_half_way_frees_what_was_taken() -> Result<()> {
     fn work(context: &Context) -> Result<()> {
-        let _first = DeviceBuffer::<u8>::zeroed(context, 4 * MIB)?;
+        let _first = DeviceBuffer::<u8>::zeroed(context, 32 * MIB)?;
         let _second = DeviceBuffer::<u8>::zeroed(context, 1 << 50)?;
         Ok(())
     }
@@ -140,7 +140,7 @@ fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()
     let other = Context::builder().own().build()?;
     let before = in_hand(&context)?;
     std::thread::scope(|scope| {
-        let make = || DeviceBuffer::<u8>::zeroed(&context, 4 * MIB);
+        let make = || DeviceBuffer::<u8>::zeroed(&context, 32 * MIB);
         let (first, second) = (make().unwrap(), make().unwrap());
         // No context is current on the new thread.
         scope.spawn(move || drop(first));
@@ -176,7 +176,7 @@ fn two_contexts_on_one_device_keep_apart() -> Result<()> {
     assert_eq!((primary.live_count(), own.live_count()), (1, 1));
     // What is freed in one is freed while the other one is current.
     let bound = own.bind()?;
-    drop(DeviceBuffer::<u8>::zeroed(&primary, 4 * MIB)?);
+    drop(DeviceBuffer::<u8>::zeroed(&primary, 32 * MIB)?);
     drop(bound);
     assert_eq!(in_primary.to_vec()?, vec![1; MIB]);
     drop(in_primary);
@@ -280,7 +280,7 @@ fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
     let others = context()?;
     let before = in_hand(&others)?;
     let (context, report) = reported("forgotten")?;
-    let make = || DeviceBuffer::<u8>::zeroed(&context, 4 * MIB);
+    let make = || DeviceBuffer::<u8>::zeroed(&context, 32 * MIB);
     mem::forget(make()?);
     let mut manually = ManuallyDrop::new(make()?);
     let boxed: &'static mut DeviceBuffer<u8> = Box::leak(Box::new(make()?));
@@ -300,7 +300,7 @@ fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
     before.all_freed();
     let report = report();
     for words in [
-        "leaked 4 MiB in 1 allocation of device memory, u8, \"in a static\"",
+        "leaked 32 MiB in 1 allocation of device memory, u8, \"in a static\"",
         "leaked 1 stream",
         "leaked 1 event",
         "of pinned host memory",
@@ -313,7 +313,7 @@ fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
     let closed = |error: Error| matches!(error, Error::ContextClosed { .. });
     assert!(closed(boxed.to_vec().unwrap_err()));
     assert!(closed(node.buffer.to_vec().unwrap_err()), "in a circle");
-    assert!(manually.copy_from_slice(&[0; 4 * MIB]).is_err());
+    assert!(manually.copy_from_slice(&vec![0; 32 * MIB]).is_err());
     // SAFETY: dropped once, and not used afterwards.
     unsafe { ManuallyDrop::drop(&mut manually) };
     // The circle is broken after all.

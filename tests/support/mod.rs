@@ -60,8 +60,8 @@ pub struct InHand {
 }
 
 /// As much as the figure of free bytes may differ on a real GPU, where the driver takes pages for
-/// itself. So tests lose blocks that are larger.
-const SLACK: u64 = 2 << 20;
+/// itself: seen were 2 MiB for a second stream and 4 for several. So tests lose blocks that are larger.
+const SLACK: u64 = 16 << 20;
 
 /// Looks at what the driver has in hand, while the context is there.
 pub fn in_hand(context: &Context) -> Result<InHand> {
