@@ -19,7 +19,7 @@ use crate::custody::Custody;
 use crate::error::Error;
 use crate::exit;
 use crate::raw;
-use crate::registry::{FailedFree, Key, Kind};
+use crate::registry::{FailedFree, Key, Kind, PAGE};
 
 /// The streams, or the pools, of a context that are there, by the order in which they were made.
 /// Nothing is destroyed while the list is locked, so what is in it can be used.
@@ -124,8 +124,9 @@ impl Listed {
     /// Leaves a mark in a stream that goes while it has frees to do. (What it has done comes back with
     /// it.) Where that cannot be, nobody can wait for them.
     fn leave_mark(&self) {
+        // Less than a page is nothing to wait for.
         let unseen = self.notes.unseen();
-        if unseen == 0 {
+        if unseen < PAGE {
             return;
         }
         let Ok(_entered) = self.custody.enter(OPERATION) else {
