@@ -154,7 +154,10 @@ impl Context {
         self.custody.streams.note_wait(|| {
             // SAFETY: the context is current.
             entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
-        })
+        })?;
+        // The device has passed all that streams left which are gone.
+        shortage::sweep(&self.custody);
+        Ok(())
     }
 
     /// Makes this context current on the calling thread until the answer goes, for `cust` and

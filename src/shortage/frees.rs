@@ -170,7 +170,7 @@ impl Drop for Listed {
 
 /// Destroys the marks of streams that are gone which the device has passed. Answers how many are left,
 /// and the bytes behind them.
-fn sweep(custody: &Custody) -> (u64, u64) {
+pub(crate) fn sweep(custody: &Custody) -> (u64, u64) {
     if custody.streams.lock().parting.is_empty() {
         return (0, 0);
     }
