@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use support::cuguard;
 
@@ -30,6 +31,10 @@ fn window(columns: u16, rows: u16) -> libc::winsize {
 
 impl Session {
     fn start(command: &mut Command, columns: u16, rows: u16) -> Self {
+        // One at a time: what is open in between would go to the other's program as well, and keep the
+        // terminal from ending.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut master, mut slave) = (0, 0);
         let mut size = window(columns, rows);
         // SAFETY: the numbers can be written to, and the name and the settings may be left out.
@@ -47,9 +52,11 @@ impl Session {
         let (terminal, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let copy = || slave.try_clone().expect("it can be copied");
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: between fork and exec these two calls are allowed.
+        // SAFETY: between fork and exec these calls are allowed.
         unsafe {
             command.pre_exec(|| {
+                // What a shell started in the background does not hear this key.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }
