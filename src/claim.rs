@@ -5,7 +5,7 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_driver::sys::{CUresult, CUstream};
 
@@ -20,17 +20,18 @@ pub(crate) struct Claim {
     owner: Owner,
     key: Key,
     bytes: u64,
-    state: AtomicU8,
+    /// As wide as the rest, so that there is no gap to copy (see `Kind`).
+    state: AtomicU64,
 }
 
 /// What a claim has to do when it goes.
 mod state {
     /// To free what it owns.
-    pub(super) const OWNED: u8 = 0;
+    pub(super) const OWNED: u64 = 0;
     /// The same, after what `cust` may have given to the default stream.
-    pub(super) const LENT: u8 = 1;
+    pub(super) const LENT: u64 = 1;
     /// Nothing is owned any more (freed, or given away), or never was.
-    pub(super) const DONE: u8 = 2;
+    pub(super) const DONE: u64 = 2;
 }
 
 /// What a claim keeps alive. One of the two and not both: a stream keeps its context, and each
@@ -95,7 +96,7 @@ impl Claim {
     }
 
     /// The same for a caller that knows the line itself.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new_at(
         site: &'static Location<'static>,
         owner: Owner,
@@ -108,7 +109,7 @@ impl Claim {
             owner,
             key,
             bytes,
-            state: AtomicU8::new(state::OWNED),
+            state: AtomicU64::new(state::OWNED),
         }
     }
 
@@ -122,7 +123,7 @@ impl Claim {
                 address: 0,
             },
             bytes: 0,
-            state: AtomicU8::new(state::DONE),
+            state: AtomicU64::new(state::DONE),
         }
     }
 
@@ -142,7 +143,7 @@ impl Claim {
             owner,
             key,
             bytes: entry.bytes,
-            state: AtomicU8::new(state::OWNED),
+            state: AtomicU64::new(state::OWNED),
         }
     }
 

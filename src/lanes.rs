@@ -28,11 +28,11 @@ struct Alone<T>(T);
 
 /// One `T` for each lane.
 #[derive(Debug)]
-pub(crate) struct Lanes<T>(Box<[Alone<T>]>);
+pub(crate) struct Lanes<T>(Box<[Alone<T>; LANES + 1]>);
 
 impl<T: Default> Default for Lanes<T> {
     fn default() -> Self {
-        Self((0..=SHARED).map(|_| Alone::default()).collect())
+        Self(Box::new(std::array::from_fn(|_| Alone::default())))
     }
 }
 

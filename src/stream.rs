@@ -33,8 +33,10 @@ impl StreamCore {
         CUstream(self.claim.address() as usize)
     }
 
+    /// Not by way of the claim, which would have to look what it keeps alive: this is on the way of
+    /// every stream-ordered allocation.
     pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.claim.custody()
+        self.listed.custody()
     }
 
     /// Remembers that memory was freed on it.

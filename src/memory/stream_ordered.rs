@@ -34,18 +34,30 @@ fn take(
     let site = Location::caller();
     match ask(operation, site, pool, core, bytes, type_name) {
         Ok(claim) => Ok(claim),
-        Err(failed) => {
-            let request = Request {
-                operation,
-                kind: Some(Kind::StreamOrdered),
-                bytes,
-                site,
-            };
-            failed.climb(custody, &request, &|| {
-                ask(operation, site, pool, core, bytes, type_name)
-            })
-        }
+        Err(failed) => ask_again(failed, operation, site, pool, core, bytes, type_name),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn ask_again(
+    failed: Failed,
+    operation: &'static str,
+    site: &'static Location<'static>,
+    pool: Option<&MemoryPool>,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<Claim> {
+    let request = Request {
+        operation,
+        kind: Some(Kind::StreamOrdered),
+        bytes,
+        site,
+    };
+    failed.climb(core.custody(), &request, &|| {
+        ask(operation, site, pool, core, bytes, type_name)
+    })
 }
 
 /// Asks the driver once.

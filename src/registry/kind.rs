@@ -16,6 +16,9 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
+// As wide as the lane beside it in a key, which so has no gaps. The compiler copies gaps, too, in
+// pieces, and what was written in pieces and is read whole makes the processor wait.
+#[repr(u32)]
 pub enum Kind {
     /// Device memory.
     Device,

@@ -23,6 +23,8 @@
 mod caller;
 mod collect;
 #[cfg(test)]
+mod collect_tests;
+#[cfg(test)]
 mod cost;
 mod counters;
 mod diff;

@@ -17,7 +17,7 @@ use crate::lanes;
 pub(crate) struct Key {
     pub(crate) kind: Kind,
     /// The [lane](crate::lanes) of the thread that made the record.
-    pub(crate) lane: u8,
+    pub(crate) lane: u32,
     /// An address, or the number of a handle.
     pub(crate) address: u64,
 }
@@ -26,7 +26,7 @@ impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Addresses have nothing in their highest bits, so one word can carry both.
         state.write_u64(self.address.rotate_left(4) ^ self.kind.index() as u64);
-        state.write_u8(self.lane);
+        state.write_u8(self.lane as u8);
     }
 }
 
@@ -36,7 +36,7 @@ impl Key {
         Self {
             kind,
             // Those who share a lane go with the first.
-            lane: (lanes::lane() % lanes::LANES) as u8,
+            lane: (lanes::lane() % lanes::LANES) as u32,
             address,
         }
     }
@@ -293,7 +293,7 @@ mod tests {
             lane,
             address: 0x7f00_0000_0000 + address * 512,
         };
-        let lanes = crate::lanes::LANES as u8;
+        let lanes = crate::lanes::LANES as u32;
         let mut locked = 0;
         for lane in 0..lanes {
             for address in 0..8 {
@@ -306,7 +306,7 @@ mod tests {
             }
         }
         // Two shards a lane.
-        let tried = u32::from(lanes) * 8;
+        let tried = lanes * 8;
         assert!((tried / 4..=tried * 3 / 4).contains(&locked), "{locked}");
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Registry {
     records: DashMap<Key, Record, BuildByLane>,
     /// What was given away, with the lane that its record is in. Whoever brings it back does not
     /// know that.
-    strays: DashMap<Key, u8, BuildMix>,
+    strays: DashMap<Key, u32, BuildMix>,
     /// How many of them there are: mostly none, and then nobody looks.
     stray_count: AtomicUsize,
     counters: Counters,
@@ -111,8 +111,20 @@ impl Registry {
     ///
     /// A key that is there already was given away, freed by whoever had it, and given out again by
     /// the driver: the old record goes.
+    #[inline]
     pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
+        // All that there is to do at level *counts*, and so by itself.
+        let counted = self.level() == Level::Counts
+            && self.stray_count.load(Relaxed) == 0
+            && self.ever_unrecorded.load(Relaxed);
+        if !counted {
+            self.enter(nth, site, key, entry);
+        }
+    }
+
+    #[inline(never)]
+    fn enter(&self, nth: u64, site: &'static Location<'static>, key: Key, entry: Entry) {
         if self.stray_count.load(Relaxed) != 0
             && let Some(stray) = self.find_stray(key)
         {
@@ -153,12 +165,20 @@ impl Registry {
 
     /// Takes out what is about to be freed. `bytes` is its size as the guard knows it, for what has
     /// no record.
+    #[inline]
     pub(crate) fn remove(&self, key: Key, bytes: u64) -> Option<Record> {
-        let record = if self.ever_recorded.load(Relaxed) {
-            self.records.remove(&key).map(|(_, record)| record)
-        } else {
-            None
-        };
+        if self.ever_recorded.load(Relaxed) {
+            return self.take_out(key, bytes);
+        }
+        if self.ever_unrecorded.load(Relaxed) {
+            self.counters.sub(key.kind, bytes);
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn take_out(&self, key: Key, bytes: u64) -> Option<Record> {
+        let record = self.records.remove(&key).map(|(_, record)| record);
         match record {
             Some(record) => self.counters.sub(key.kind, record.bytes()),
             None if self.ever_unrecorded.load(Relaxed) => self.counters.sub(key.kind, bytes),

@@ -105,6 +105,10 @@ impl Listed {
         }
     }
 
+    pub(crate) fn custody(&self) -> &Arc<Custody> {
+        &self.custody
+    }
+
     /// Remembers that so much memory was freed on a stream.
     #[inline]
     pub(crate) fn note_free(&self, bytes: u64) {
