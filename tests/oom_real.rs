@@ -8,10 +8,11 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cuguard::{
-    Cause, Context, DeviceBuffer, Level, MemoryPool, Processes, Result, Shortage, Stream,
+    Cause, Context, DeviceBuffer, Level, MemoryPool, Module, Processes, Result, Shortage, Stream,
 };
 use room::*;
 use support::*;
@@ -204,6 +205,65 @@ fn busy(stream: &Stream, scratch: &DeviceBuffer<u8>, rounds: u8) {
         let code = unsafe { api::cuMemsetD8Async(address, round, bytes, stream.as_raw()) };
         assert!(code.is_success(), "{code}");
     }
+}
+
+/// A kernel needs memory for its threads, which the driver takes for the whole device when it is
+/// launched, and keeps until the context goes.
+#[test]
+fn a_launch_wants_memory() -> Result<()> {
+    let turn = turn();
+    if !real("a_launch_wants_memory") {
+        return Ok(());
+    }
+    let context = Context::builder().level(Level::Sites).build()?;
+    let module = Module::from_ptx(&context, include_str!("../kernels/local.ptx"))?;
+    let kernel = module.function("use_local")?;
+    let stream = Stream::new(&context)?;
+    let mut sum = DeviceBuffer::<u32>::zeroed(&context, 1)?;
+    let mut launch = || {
+        stream.scope(|s| {
+            let sum = s.bind_mut(&mut sum)?;
+            // SAFETY: use_local(seed, sum) adds to one word.
+            unsafe { s.launch(&kernel, 1, 32, 0, &[&7_u32, &sum]) }
+        })
+    };
+    let before = context.memory()?.free;
+    // 64 KiB for each thread is 16 GiB on a card of 132 processors.
+    let rest = Arc::new(Mutex::new(Some(leave(&context, 128 * MIB)?)));
+    let why_not = why(launch());
+    println!("{why_not:#}");
+    assert_eq!(why_not.asked.operation, "Scope::launch");
+    assert_eq!(why_not.asked.function, Some("cuLaunchKernel"));
+    assert!(
+        matches!(why_not.causes()[0], Cause::OwnData { .. }),
+        "{why_not:#}"
+    );
+    // A cache gives way: the same launch is done.
+    let cache = rest.clone();
+    let callback = context.release_on_shortage(move |_bytes| {
+        cache.lock().expect("no panic").take();
+    });
+    launch()?;
+    drop(callback);
+    assert!(rest.lock().expect("no panic").is_none());
+    let kept = before - context.memory()?.free;
+    println!("the launch took {kept} bytes, and keeps them");
+    // They are nobody's guard's, and named as such where NVML tells what the process has.
+    let why = why(take(&context, context.memory()?.total as usize - GIB));
+    println!("{why:#}");
+    if matches!(why.processes, Processes::Known(_)) && kept > why.total.unwrap_or(0) / 20 {
+        let outside = why.causes().into_iter().find_map(|cause| match cause {
+            Cause::OutsideGuards { bytes } => Some(bytes),
+            _ => None,
+        });
+        let outside = outside.unwrap_or_else(|| panic!("{why:#}"));
+        assert!(outside >= kept, "{outside} bytes are less than {kept}");
+    }
+    drop((sum, stream));
+    drop(module);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
 }
 
 /// Another process holds most of the card; it is named with its number and its bytes.
