@@ -266,6 +266,28 @@ fn a_launch_wants_memory() -> Result<()> {
     Ok(())
 }
 
+/// A context takes memory itself; another one of this process has left too little.
+#[test]
+fn a_context_finds_no_room() -> Result<()> {
+    let turn = turn();
+    if !real("a_context_finds_no_room") {
+        return Ok(());
+    }
+    let context = Context::new(0)?;
+    let rest = leave(&context, 64 * MIB)?;
+    let why = why(Context::builder().own().build());
+    println!("{why:#}");
+    assert_eq!(why.asked.operation, "Context::new");
+    assert_eq!(why.asked.function, Some("cuCtxCreate"));
+    let Cause::OtherContexts { bytes } = why.causes()[0] else {
+        panic!("{why:#}")
+    };
+    close("held by the other context", bytes, rest.len() as u64);
+    drop((rest, context));
+    turn.all_came_back();
+    Ok(())
+}
+
 /// Another process holds most of the card; it is named with its number and its bytes.
 #[test]
 fn another_process_holds_the_card() -> Result<()> {
