@@ -9,6 +9,8 @@ mod support;
 
 use std::time::Duration;
 
+use cuguard::driver::api;
+use cuguard::driver::sys::{CUmemLocation, CUmemPoolProps, CUmemoryPool, virtual_memory};
 use cuguard::sim;
 use cuguard::{
     Cause, Context, DeviceBuffer, Event, MemoryPool, OutOfMemory, Result, Rung, Shortage, Stream,
@@ -350,6 +352,67 @@ fn a_pool_of_another_context_hoards() -> Result<()> {
     drop((blocks, stream, pool, one, other));
     turn.all_came_back();
     Ok(())
+}
+
+/// Other code has set another pool for the device. Nobody looks at that one, as it may go at any moment;
+/// what was freed on streams is waited for all the same.
+#[test]
+fn frees_in_a_pool_of_other_code() -> Result<()> {
+    let turn = turn();
+    if !simulated("frees_in_a_pool_of_other_code") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let pool = ForeignPool::set(&context);
+    drop(take_on(&stream, 3 * GIB)?);
+    while !stream.is_idle()? {
+        std::thread::yield_now();
+    }
+    drop(take(&context, 2 * GIB)?);
+    drop((stream, pool, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A pool that code beside this crate has made, and set for the device until this goes.
+struct ForeignPool {
+    before: CUmemoryPool,
+    own: CUmemoryPool,
+}
+
+impl ForeignPool {
+    fn set(context: &Context) -> Self {
+        let properties = CUmemPoolProps {
+            allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation {
+                type_: virtual_memory::LOCATION_TYPE_DEVICE,
+                id: context.device() as i32,
+            },
+            ..CUmemPoolProps::default()
+        };
+        let (mut before, mut own) = (CUmemoryPool::NULL, CUmemoryPool::NULL);
+        // SAFETY: the variables can be written to, and the device is there.
+        unsafe {
+            let codes = [
+                api::cuDeviceGetMemPool(&mut before, 0),
+                api::cuMemPoolCreate(&mut own, &properties),
+                api::cuDeviceSetMemPool(0, own),
+            ];
+            assert!(codes.iter().all(|code| code.is_success()), "{codes:?}");
+        }
+        Self { before, own }
+    }
+}
+
+impl Drop for ForeignPool {
+    fn drop(&mut self) {
+        // SAFETY: both are alive, and nothing is allocated from the one that goes.
+        unsafe {
+            assert!(api::cuDeviceSetMemPool(0, self.before).is_success());
+            assert!(api::cuMemPoolDestroy(self.own).is_success());
+        }
+    }
 }
 
 /// What a rung brought is in the report.

@@ -353,7 +353,7 @@ pub(crate) fn file(custody: &Custody, key: Key, function: &'static str, code: CU
 /// that could bring anything.
 pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> bool {
     let pools = pools::pools(custody);
-    if pools.iter().all(|pool| pool.unused() == 0) {
+    if pools.iter().all(|pool| pool.unused() == 0) && !pools::is_another_set(custody) {
         return false;
     }
     let contexts = contexts_on(custody.device);
