@@ -89,7 +89,7 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
         return Ok(());
     }
     type Wait = fn(&Context, &Stream) -> Result<()>;
-    let ways: [(&str, Wait); 4] = [
+    let ways: [(&str, Wait); 5] = [
         ("stream", |_, stream| stream.synchronize()),
         ("event", |context, stream| {
             let event = Event::new(context)?;
@@ -97,6 +97,9 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
             event.synchronize()
         }),
         ("context", |context, _| context.synchronize()),
+        ("another holder of the driver's context", |_, _| {
+            context()?.synchronize()
+        }),
         ("scope", |context, stream| {
             let mut word = DeviceBuffer::<u32>::zeroed(context, 1)?;
             stream.scope(|scope| {

@@ -42,23 +42,8 @@ impl List {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `wait` wait for all of the streams.
-    pub(crate) fn note_wait<T, E>(&self, wait: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let mut moments = Vec::new();
-        for (_, notes) in self.lock().all.values() {
-            moments.push((notes.clone(), notes.now()));
-        }
-        let answer = wait();
-        if answer.is_ok() {
-            moments
-                .iter()
-                .for_each(|(notes, moment)| notes.see(*moment));
-        }
-        answer
-    }
-
-    /// Takes the events of marks that others wait for, and of streams that are gone. The gate is closed, and the device has nothing
-    /// left to do: for them that is as good as that it passed.
+    /// Takes the events of marks that others wait for, and of streams that are gone. The gate is closed,
+    /// and the device has nothing left to do: for them that is as good as that it passed.
     pub(crate) fn take_marks(&self) -> Vec<Key> {
         let mut entries = self.lock();
         let marks = std::mem::take(&mut entries.marks).into_values();
@@ -166,6 +151,28 @@ impl Drop for Listed {
         let mut entries = (self.list)(&self.custody).lock();
         entries.all.remove(&self.number);
     }
+}
+
+/// Has `wait` wait for the driver's context: for all of its streams, whoever else holds it too.
+pub(crate) fn note_context_wait<T, E>(
+    custody: &Custody,
+    wait: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let mut moments = Vec::new();
+    let mut contexts = contexts_on(custody.device);
+    contexts.retain(|other| other.context == custody.context);
+    for other in contexts {
+        for (_, notes) in other.streams.lock().all.values() {
+            moments.push((notes.clone(), notes.now()));
+        }
+    }
+    let answer = wait();
+    if answer.is_ok() {
+        moments
+            .iter()
+            .for_each(|(notes, moment)| notes.see(*moment));
+    }
+    answer
 }
 
 /// Destroys the marks of streams that are gone which the device has passed. Answers how many are left,
