@@ -7,7 +7,7 @@ mod gate;
 mod room;
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUmemLocation, CUmemPoolProps, CUmemoryPool, virtual_memory};
@@ -353,6 +353,33 @@ fn a_pool_of_another_context_hoards() -> Result<()> {
     let unexplained = causes.iter().find(|cause| cause.name() == "unexplained");
     assert_eq!(unexplained, None, "{why:#}");
     drop((blocks, stream, pool, one, other));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// One stream has brought enough: nobody waits for another one that brings a little more.
+#[test]
+fn enough_has_come_back() -> Result<()> {
+    let turn = turn();
+    if !simulated("enough_has_come_back") {
+        return Ok(());
+    }
+    let settings = Shortage::new().wait_at_most(Duration::from_secs(15));
+    let context = Context::builder().shortage(settings).build()?;
+    let (quick, slow) = (Stream::new(&context)?, Stream::new(&context)?);
+    let (much, little) = (take_on(&quick, 3 * GIB)?, take_on(&slow, 32 * MIB)?);
+    context.synchronize()?;
+    let gate = Gate::on(&context, &slow);
+    drop((much, little));
+    while !quick.is_idle()? {
+        std::thread::yield_now();
+    }
+    let begin = Instant::now();
+    let buffer = take(&context, 2 * GIB)?;
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(!gate.is_open());
+    gate.open();
+    drop((buffer, quick, slow, context));
     turn.all_came_back();
     Ok(())
 }

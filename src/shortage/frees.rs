@@ -356,9 +356,13 @@ pub(crate) fn file(custody: &Custody, key: Key, function: &'static str, code: CU
     custody.registry.file_failed_free(failed);
 }
 
-/// Waits for the frees that streams have to do now, for so long at most. False where there are none
-/// that could bring anything.
-pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> bool {
+/// Waits for the frees that streams have to do now, for so long at most, and looks each time that some
+/// are done whether there is `enough`. False where there are none that could bring anything.
+pub(super) fn wait_for_frees(
+    custody: &Arc<Custody>,
+    most: Duration,
+    enough: &mut dyn FnMut() -> bool,
+) -> bool {
     let pools = pools::pools(custody);
     if pools.iter().all(|pool| pool.unused() == 0) && !pools::is_another_set(custody) {
         return false;
@@ -372,21 +376,26 @@ pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> bool {
         any |= unmarked != 0;
     }
     // What streams have left that are gone now.
-    let are_left = || contexts.iter().any(|custody| sweep(custody).0 != 0);
-    if marks.is_empty() && !any && !are_left() {
+    let parting = || contexts.iter().map(|custody| sweep(custody).0).sum::<u64>();
+    let mut left = marks.len() as u64 + parting();
+    if left == 0 && !any {
         return false;
     }
     let begin = Instant::now();
     let mut pause = Duration::from_micros(20);
     // Nobody is kept from making and destroying streams meanwhile.
     loop {
+        let before = left;
         marks.retain(|mark| !mark.is_done());
+        left = marks.len() as u64 + parting();
         let in_vain = begin.elapsed() >= most || exit::is_exiting() || custody.is_closed();
-        if in_vain || (marks.is_empty() && !are_left()) {
-            break;
+        let is_over = in_vain || left == 0;
+        // Streams that are slow are not waited for where the others bring what is needed.
+        let is_enough = (is_over || left < before) && enough();
+        if is_over || is_enough {
+            return true;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));
     }
-    true
 }
