@@ -151,7 +151,7 @@ impl Context {
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.custody.enter("Context::synchronize")?;
-        self.custody.streams.note_wait(|| {
+        shortage::note_context_wait(&self.custody, || {
             // SAFETY: the context is current.
             entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
         })?;

@@ -7,8 +7,10 @@ mod gate;
 mod room;
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cuguard::driver::api;
+use cuguard::driver::sys::{CUmemLocation, CUmemPoolProps, CUmemoryPool, virtual_memory};
 use cuguard::sim;
 use cuguard::{
     Cause, Context, DeviceBuffer, Event, MemoryPool, OutOfMemory, Result, Rung, Shortage, Stream,
@@ -87,7 +89,7 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
         return Ok(());
     }
     type Wait = fn(&Context, &Stream) -> Result<()>;
-    let ways: [(&str, Wait); 4] = [
+    let ways: [(&str, Wait); 5] = [
         ("stream", |_, stream| stream.synchronize()),
         ("event", |context, stream| {
             let event = Event::new(context)?;
@@ -95,6 +97,9 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
             event.synchronize()
         }),
         ("context", |context, _| context.synchronize()),
+        ("another holder of the driver's context", |_, _| {
+            context()?.synchronize()
+        }),
         ("scope", |context, stream| {
             let mut word = DeviceBuffer::<u32>::zeroed(context, 1)?;
             stream.scope(|scope| {
@@ -350,6 +355,94 @@ fn a_pool_of_another_context_hoards() -> Result<()> {
     drop((blocks, stream, pool, one, other));
     turn.all_came_back();
     Ok(())
+}
+
+/// One stream has brought enough: nobody waits for another one that brings a little more.
+#[test]
+fn enough_has_come_back() -> Result<()> {
+    let turn = turn();
+    if !simulated("enough_has_come_back") {
+        return Ok(());
+    }
+    let settings = Shortage::new().wait_at_most(Duration::from_secs(15));
+    let context = Context::builder().shortage(settings).build()?;
+    let (quick, slow) = (Stream::new(&context)?, Stream::new(&context)?);
+    let (much, little) = (take_on(&quick, 3 * GIB)?, take_on(&slow, 32 * MIB)?);
+    context.synchronize()?;
+    let gate = Gate::on(&context, &slow);
+    drop((much, little));
+    while !quick.is_idle()? {
+        std::thread::yield_now();
+    }
+    let begin = Instant::now();
+    let buffer = take(&context, 2 * GIB)?;
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(!gate.is_open());
+    gate.open();
+    drop((buffer, quick, slow, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Other code has set another pool for the device. Nobody looks at that one, as it may go at any moment;
+/// what was freed on streams is waited for all the same.
+#[test]
+fn frees_in_a_pool_of_other_code() -> Result<()> {
+    let turn = turn();
+    if !simulated("frees_in_a_pool_of_other_code") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let pool = ForeignPool::set(&context);
+    drop(take_on(&stream, 3 * GIB)?);
+    while !stream.is_idle()? {
+        std::thread::yield_now();
+    }
+    drop(take(&context, 2 * GIB)?);
+    drop((stream, pool, context));
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A pool that code beside this crate has made, and set for the device until this goes.
+struct ForeignPool {
+    before: CUmemoryPool,
+    own: CUmemoryPool,
+}
+
+impl ForeignPool {
+    fn set(context: &Context) -> Self {
+        let properties = CUmemPoolProps {
+            allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation {
+                type_: virtual_memory::LOCATION_TYPE_DEVICE,
+                id: context.device() as i32,
+            },
+            ..CUmemPoolProps::default()
+        };
+        let (mut before, mut own) = (CUmemoryPool::NULL, CUmemoryPool::NULL);
+        // SAFETY: the variables can be written to, and the device is there.
+        unsafe {
+            let codes = [
+                api::cuDeviceGetMemPool(&mut before, 0),
+                api::cuMemPoolCreate(&mut own, &properties),
+                api::cuDeviceSetMemPool(0, own),
+            ];
+            assert!(codes.iter().all(|code| code.is_success()), "{codes:?}");
+        }
+        Self { before, own }
+    }
+}
+
+impl Drop for ForeignPool {
+    fn drop(&mut self) {
+        // SAFETY: both are alive, and nothing is allocated from the one that goes.
+        unsafe {
+            assert!(api::cuDeviceSetMemPool(0, self.before).is_success());
+            assert!(api::cuMemPoolDestroy(self.own).is_success());
+        }
+    }
 }
 
 /// What a rung brought is in the report.

@@ -153,6 +153,10 @@ impl Page<'_> {
                     ByteSize(PAGE),
                     ByteSize(pages.small_pages.saturating_mul(PAGE))
                 )];
+                if pages.guests != 0 {
+                    let guests = ByteSize(pages.guests);
+                    lines.push(format!("other contexts have {guests} in the same pages"));
+                }
                 for holder in why.pinning().into_iter().take(3) {
                     let pages = count(holder.small_pages, "page");
                     lines.push(format!("{pages}: {}", self.place(holder)));

@@ -149,6 +149,9 @@ pub struct PageUse {
     pub small_bytes: u64,
     /// The pages that have at least one of them in it.
     pub small_pages: u64,
+    /// The bytes that other contexts of this process have in these pages: where they hold one context of
+    /// the driver's, their small blocks lie side by side.
+    pub guests: u64,
 }
 
 /// A place of the program that holds memory.
@@ -263,10 +266,11 @@ impl PageUse {
             large_pages: large.1,
             small_bytes: small.0,
             small_pages: small.1,
+            guests: 0,
         }
     }
 
-    /// The bytes of all pages together.
+    /// The bytes of all pages together, less what other contexts have in them.
     ///
     /// ```
     /// assert_eq!(cuguard::PageUse::new((0, 0), (1, 1)).taken(), 2 << 20);
@@ -276,6 +280,7 @@ impl PageUse {
         self.large_pages
             .saturating_add(self.small_pages)
             .saturating_mul(PAGE)
+            .saturating_sub(self.guests)
     }
 
     /// The bytes of whole pages that would be free if small blocks lay side by side. As they lie, only
@@ -286,7 +291,7 @@ impl PageUse {
     /// ```
     #[must_use]
     pub const fn pinned(&self) -> u64 {
-        let needed = self.small_bytes.div_ceil(PAGE);
+        let needed = self.small_bytes.saturating_add(self.guests).div_ceil(PAGE);
         self.small_pages.saturating_sub(needed).saturating_mul(PAGE)
     }
 

@@ -106,8 +106,11 @@ impl OutOfMemory {
         if told.is_some() {
             shares.given_away = take(&mut beside, given);
             shares.managed = take(&mut beside, managed);
-            shares.managed += take(&mut rest, managed - shares.managed);
             shares.managed_elsewhere = take(&mut beside, managed_elsewhere);
+            // What is told of a process may be without its managed memory.
+            shares.managed += take(&mut rest, managed - shares.managed);
+            let left = managed_elsewhere - shares.managed_elsewhere;
+            shares.managed_elsewhere += take(&mut rest, left);
         } else {
             shares.given_away = take(&mut rest, given);
             shares.managed = take(&mut rest, managed);

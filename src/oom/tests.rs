@@ -223,6 +223,9 @@ fn much_waste_stands_alone() {
     why.pools.push(PoolUse::new("", 60 * GIB, 30 * GIB));
     why.holders.push(growing(Kind::StreamOrdered, 30 * GIB));
     assert_eq!(names(&why), ["hoarded_by_pools"]);
+    // Also where most of it waits to be freed.
+    (why.busy_streams, why.pending_bytes) = (1, 27 * GIB);
+    assert_eq!(names(&why), ["pending_frees", "hoarded_by_pools"]);
 }
 
 /// What is free and refused is nobody's fault who holds the rest.

@@ -84,7 +84,7 @@ pub enum Cause {
         /// How much that is.
         bytes: u64,
     },
-    /// It was freed on streams that have not got there.
+    /// It was freed on streams that have not got there, or that nobody has waited for since.
     PendingFrees {
         /// At most so much.
         bytes: u64,
@@ -382,12 +382,12 @@ impl OutOfMemory {
     /// The places of device memory that are seen to grow, where they hold a good part of it. Those
     /// whose blocks are the waste that is named are not among them, unless they grew by much more.
     pub(super) fn growing(&self, named: &[Cause]) -> Vec<&Holder> {
-        let (mut in_pages, mut in_pools) = (0, 0);
+        let (mut in_pages, mut in_pools) = (0, 0_u64);
         for cause in named {
             match cause {
                 Cause::Fragmentation { bytes, .. } => in_pages = *bytes,
                 Cause::HoardedByPools { bytes } | Cause::PendingFrees { bytes, .. } => {
-                    in_pools = *bytes;
+                    in_pools = in_pools.saturating_add(*bytes);
                 }
                 _ => {}
             }

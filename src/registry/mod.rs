@@ -38,6 +38,7 @@ mod pages;
 mod place;
 mod record;
 mod scale;
+mod shared;
 mod snapshot;
 mod table;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub(crate) use late::Late;
 pub(crate) use pages::{PAGE, Pages};
 pub use place::MAX_DEPTH;
 pub(crate) use record::{Entry, FailedFree, Key, Record};
+pub(crate) use shared::{Shared, shared};
 pub use snapshot::{
     About, FailedFreeGroup, Group, LateDrops, Occasion, Origin, Refusal, Site, Snapshot,
 };

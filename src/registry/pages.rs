@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::names::BuildMix;
+use super::shared::Shared;
 
 /// The driver gives device memory out in pages of this size. Blocks below it share pages, blocks
 /// from it on have whole pages of their own.
@@ -19,6 +20,19 @@ pub(crate) struct Pages {
     pub(crate) small_bytes: u64,
     /// How many pages these keep.
     pub(crate) small_pages: u64,
+    /// The bytes of other contexts in these pages.
+    pub(crate) guests: u64,
+    /// The bytes of small blocks in pages of other contexts. They are in no other figure here.
+    pub(crate) away: u64,
+}
+
+impl Pages {
+    /// Takes account of what lies in pages with other contexts.
+    pub(crate) fn share(&mut self, shared: Shared) {
+        self.small_pages = self.small_pages.min(shared.pages);
+        self.small_bytes = self.small_bytes.saturating_sub(shared.away);
+        (self.guests, self.away) = (shared.guests, shared.away);
+    }
 }
 
 /// Whose small blocks are in which page: a bit for each of the first piles, others in a set.

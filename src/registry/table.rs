@@ -16,6 +16,7 @@ use super::holdings::{Adder, Baseline, Holdings, Outline};
 use super::kind::{Kind, Level};
 use super::late::Late;
 use super::names::{self, BuildMix, mix};
+use super::pages::PAGE;
 use super::place::MAX_DEPTH;
 use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
 use super::snapshot::{About, FailedFreeGroup, Refusal, Snapshot};
@@ -352,6 +353,18 @@ impl Registry {
     pub(crate) fn outline(&self) -> Outline {
         let complete = !self.ever_unrecorded.load(Relaxed);
         self.add_up().outline(complete)
+    }
+
+    /// Calls `each` with address and size of the blocks of device memory that share pages, less what was
+    /// given away.
+    pub(super) fn for_small_blocks(&self, mut each: impl FnMut(u64, u64)) {
+        self.records.retain(|key, record| {
+            let bytes = record.bytes();
+            if key.kind == Kind::Device && bytes < PAGE && !record.is_escaped() {
+                each(key.address, bytes);
+            }
+            true
+        });
     }
 
     /// All that is known, as plain data. Other threads may go on; what they make or free meanwhile

@@ -42,23 +42,8 @@ impl List {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `wait` wait for all of the streams.
-    pub(crate) fn note_wait<T, E>(&self, wait: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let mut moments = Vec::new();
-        for (_, notes) in self.lock().all.values() {
-            moments.push((notes.clone(), notes.now()));
-        }
-        let answer = wait();
-        if answer.is_ok() {
-            moments
-                .iter()
-                .for_each(|(notes, moment)| notes.see(*moment));
-        }
-        answer
-    }
-
-    /// Takes the events of marks that others wait for, and of streams that are gone. The gate is closed, and the device has nothing
-    /// left to do: for them that is as good as that it passed.
+    /// Takes the events of marks that others wait for, and of streams that are gone. The gate is closed,
+    /// and the device has nothing left to do: for them that is as good as that it passed.
     pub(crate) fn take_marks(&self) -> Vec<Key> {
         let mut entries = self.lock();
         let marks = std::mem::take(&mut entries.marks).into_values();
@@ -170,6 +155,28 @@ impl Drop for Listed {
         let mut entries = (self.list)(&self.custody).lock();
         entries.all.remove(&self.number);
     }
+}
+
+/// Has `wait` wait for the driver's context: for all of its streams, whoever else holds it too.
+pub(crate) fn note_context_wait<T, E>(
+    custody: &Custody,
+    wait: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    let mut moments = Vec::new();
+    let mut contexts = contexts_on(custody.device);
+    contexts.retain(|other| other.context == custody.context);
+    for other in contexts {
+        for (_, notes) in other.streams.lock().all.values() {
+            moments.push((notes.clone(), notes.now()));
+        }
+    }
+    let answer = wait();
+    if answer.is_ok() {
+        moments
+            .iter()
+            .for_each(|(notes, moment)| notes.see(*moment));
+    }
+    answer
 }
 
 /// Destroys the marks of streams that are gone which the device has passed. Answers how many are left,
@@ -353,11 +360,15 @@ pub(crate) fn file(custody: &Custody, key: Key, function: &'static str, code: CU
     custody.registry.file_failed_free(failed);
 }
 
-/// Waits for the frees that streams have to do now, for so long at most. False where there are none
-/// that could bring anything.
-pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> bool {
+/// Waits for the frees that streams have to do now, for so long at most, and looks each time that some
+/// are done whether there is `enough`. False where there are none that could bring anything.
+pub(super) fn wait_for_frees(
+    custody: &Arc<Custody>,
+    most: Duration,
+    enough: &mut dyn FnMut() -> bool,
+) -> bool {
     let pools = pools::pools(custody);
-    if pools.iter().all(|pool| pool.unused() == 0) {
+    if pools.iter().all(|pool| pool.unused() == 0) && !pools::is_another_set(custody) {
         return false;
     }
     let contexts = contexts_on(custody.device);
@@ -369,21 +380,26 @@ pub(super) fn wait_for_frees(custody: &Arc<Custody>, most: Duration) -> bool {
         any |= unmarked != 0;
     }
     // What streams have left that are gone now.
-    let are_left = || contexts.iter().any(|custody| sweep(custody).0 != 0);
-    if marks.is_empty() && !any && !are_left() {
+    let parting = || contexts.iter().map(|custody| sweep(custody).0).sum::<u64>();
+    let mut left = marks.len() as u64 + parting();
+    if left == 0 && !any {
         return false;
     }
     let begin = Instant::now();
     let mut pause = Duration::from_micros(20);
     // Nobody is kept from making and destroying streams meanwhile.
     loop {
+        let before = left;
         marks.retain(|mark| !mark.is_done());
+        left = marks.len() as u64 + parting();
         let in_vain = begin.elapsed() >= most || exit::is_exiting() || custody.is_closed();
-        if in_vain || (marks.is_empty() && !are_left()) {
-            break;
+        let is_over = in_vain || left == 0;
+        // Streams that are slow are not waited for where the others bring what is needed.
+        let is_enough = (is_over || left < before) && enough();
+        if is_over || is_enough {
+            return true;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));
     }
-    true
 }

@@ -1,19 +1,19 @@
 //! What is known when memory runs out, put together for the error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cuguard_driver::api;
 use cuguard_driver::sys::CUresult;
 
 use super::ladder::{Refused, Request};
-use super::{frees, pools, probe, processes};
+use super::{contexts_on, frees, pools, probe, processes};
 use crate::custody::Custody;
 use crate::error::Error;
-use crate::exit;
 use crate::oom::{
     Asked, Attempt, Held, Holder, OtherContext, OutOfMemory, PageUse, Processes, Settings,
 };
-use crate::registry::{About, Kind, Occasion, Pages, Registry};
+use crate::registry::{self, About, Kind, Occasion, Pages, Registry, Shared};
 
 /// How many places are kept in an error, by bytes and by pages.
 const PLACES: usize = 32;
@@ -73,13 +73,15 @@ pub(super) fn refused(
     (why.busy_streams, why.pending_bytes) = frees::pending(custody.device);
     why.pools = pools::pools(custody);
     why.pools.retain(|pool| pool.reserved != 0);
-    why.contexts = other_contexts(custody.device, Some(custody));
+    let neighbours = neighbours(custody.device, Some(custody));
+    why.contexts = other_contexts(custody.device, Some(custody), &neighbours);
     // What the budget refused is nobody else's doing.
     why.processes = match settings.ask_processes && matches!(refused, Refused::Memory { .. }) {
         true => processes::processes_seen_from(custody),
         false => Processes::Unknown("not asked for".to_owned()),
     };
-    holdings(&custody.registry, &mut why);
+    let shared = neighbours.get(&custody.number).copied();
+    holdings(&custody.registry, shared, &mut why);
     why.settings.callbacks = custody.callbacks.count();
     why.settings.devices = match custody.pass_in() {
         Some(_inside) => devices(),
@@ -109,7 +111,7 @@ pub(crate) fn context_refused(
             code_name: code.name().unwrap_or_default(),
             ..Asked::default()
         },
-        contexts: other_contexts(device, None),
+        contexts: other_contexts(device, None, &neighbours(device, None)),
         processes: processes::processes(device),
         ..OutOfMemory::default()
     };
@@ -146,21 +148,48 @@ pub(super) fn memory(custody: &Custody) -> Option<(u64, u64)> {
     code.is_success().then_some((free as u64, total as u64))
 }
 
-fn other_contexts(device: u32, but: Option<&Custody>) -> Vec<OtherContext> {
-    let other = |custody: &Arc<Custody>| {
-        custody.device == device && !but.is_some_and(|but| std::ptr::eq(but, &**custody))
+/// What contexts have in pages with others, by their numbers; where no two hold the same context of the
+/// driver's, nothing. Pages with blocks of the one that asks are its own.
+fn neighbours(device: u32, first: Option<&Custody>) -> BTreeMap<u64, Shared> {
+    let mut contexts = contexts_on(device);
+    contexts.sort_by_key(|one| {
+        (
+            first.is_none_or(|first| first.number != one.number),
+            one.number,
+        )
+    });
+    let is_shared = |(index, one): (usize, &Arc<Custody>)| {
+        let mut before = contexts[..index].iter();
+        before.any(|other| other.context == one.context)
     };
-    let mut contexts: Vec<_> = exit::open()
-        .iter()
-        .filter(|custody| other(custody))
-        .map(|custody| other_context(custody.number, &custody.registry))
-        .collect();
-    contexts.sort_by_key(|context| context.number);
-    contexts
+    if !contexts.iter().enumerate().any(is_shared) {
+        return BTreeMap::new();
+    }
+    let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
+    let numbers = contexts.iter().map(|one| one.number);
+    numbers.zip(registry::shared(&registries)).collect()
 }
 
-fn other_context(number: u64, registry: &Registry) -> OtherContext {
-    let outline = registry.outline();
+fn other_contexts(
+    device: u32,
+    but: Option<&Custody>,
+    neighbours: &BTreeMap<u64, Shared>,
+) -> Vec<OtherContext> {
+    let mut contexts = contexts_on(device);
+    contexts.retain(|custody| !but.is_some_and(|but| std::ptr::eq(but, &**custody)));
+    contexts.sort_by_key(|custody| custody.number);
+    let of = |custody: &Arc<Custody>| {
+        let shared = neighbours.get(&custody.number).copied();
+        other_context(custody.number, &custody.registry, shared)
+    };
+    contexts.iter().map(of).collect()
+}
+
+fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> OtherContext {
+    let mut outline = registry.outline();
+    if let (Some(pages), Some(shared)) = (&mut outline.pages, shared) {
+        pages.share(shared);
+    }
     let held = |kind: Kind| {
         let mut live = registry.totals(kind).live();
         live -= outline.escaped[kind.index()];
@@ -171,7 +200,8 @@ fn other_context(number: u64, registry: &Registry) -> OtherContext {
     let mut context = OtherContext::new(number, bytes);
     (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
     context.managed = held(Kind::Managed).bytes;
-    context.taken = outline.pages.map(|pages| page_use(pages).taken());
+    let taken = |pages: Pages| page_use(pages).taken().saturating_add(pages.away);
+    context.taken = outline.pages.map(taken);
     let given_away = |kind: Kind| outline.escaped[kind.index()].bytes;
     context.given_away = given_away(Kind::Device);
     context.pooled_given_away = given_away(Kind::StreamOrdered);
@@ -179,15 +209,20 @@ fn other_context(number: u64, registry: &Registry) -> OtherContext {
 }
 
 fn page_use(pages: Pages) -> PageUse {
-    PageUse::new(
+    let mut used = PageUse::new(
         (pages.large_bytes, pages.large_pages),
         (pages.small_bytes, pages.small_pages),
-    )
+    );
+    used.guests = pages.guests;
+    used
 }
 
 /// What the context's guards hold.
-fn holdings(registry: &Registry, why: &mut OutOfMemory) {
-    let holdings = registry.holdings();
+fn holdings(registry: &Registry, shared: Option<Shared>, why: &mut OutOfMemory) {
+    let mut holdings = registry.holdings();
+    if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
+        pages.share(shared);
+    }
     let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
     for kind in kinds {
         let given_away = holdings.escaped[kind.index()];

@@ -216,11 +216,7 @@ fn climb(
                     }
                     Rung::Wait => {
                         let most = custody.shortage.wait_at_most;
-                        let any = frees::wait_for_frees(custody, most);
-                        if any {
-                            ask_again();
-                        }
-                        any
+                        frees::wait_for_frees(custody, most, &mut ask_again)
                     }
                     Rung::Trim => {
                         let any = pools::trim(custody);

@@ -27,7 +27,7 @@ mod settings;
 pub(crate) use budget::Budget;
 pub(crate) use callbacks::Callbacks;
 pub use callbacks::ReleaseCallback;
-pub(crate) use frees::{List, Listed, file, give_up, sweep};
+pub(crate) use frees::{List, Listed, file, give_up, note_context_wait, sweep};
 pub(crate) use gather::context_refused;
 pub(crate) use ladder::{Failed, Request, guessing};
 pub(crate) use notes::{Moment, Notes};

@@ -53,6 +53,20 @@ pub(super) fn pools(custody: &Custody) -> Vec<PoolUse> {
     all
 }
 
+/// Whether streams may have freed into a pool that is not looked at: other code has set one for the
+/// device.
+pub(super) fn is_another_set(custody: &Custody) -> bool {
+    let Ok(_entered) = custody.enter(OPERATION) else {
+        return false;
+    };
+    let mut set = CUmemoryPool::NULL;
+    // SAFETY: the variable can be written to, and the device exists.
+    let code = unsafe { api::cuDeviceGetMemPool(&mut set, custody.device as i32) };
+    let mut is_known = !code.is_success();
+    for_each_pool(custody, |pool, _| is_known |= pool == set);
+    !is_known
+}
+
 /// The pool is alive.
 fn look_at(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
     let ask = |attribute| {

@@ -109,6 +109,10 @@ fn pages_and_managed_memory_of_another_context() {
     adds_up(&why);
     let text = why.to_text();
     assert!(text.contains("its guards hold 60 GiB; takes 100 GiB in pages"));
+    // Where managed memory is not in what is told of this process.
+    why.processes = Processes::Known(vec![this(110 * GIB)]);
+    assert_eq!(bytes(&why), [130 * GIB]);
+    adds_up(&why);
 }
 
 /// The last little bit that is free hides no leak.
