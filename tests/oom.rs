@@ -259,6 +259,9 @@ fn a_context_that_does_not_fit() {
     assert_eq!(names(&why), ["other_processes"], "{why:#}");
     assert_eq!((why.asked.bytes, why.total), (None, Some(4 * GIB as u64)));
     assert_eq!(why.asked.operation, "Context::new");
+    // There is no context yet that it could be in.
+    let head = "Context::new asked for memory on device 0, cuguard simulated GPU\n";
+    assert!(why.to_text().contains(head), "{why:#}");
 }
 
 /// Two causes at once: both are named, the larger first, whichever it is.

@@ -240,8 +240,9 @@ impl OutOfMemory {
             }
             Cause::OutsideGuards { .. } => {
                 advice.push(
-                    "see which libraries of this process keep memory: workspaces of cuBLAS and the \
-                     like, other allocators"
+                    "see which libraries of this process keep memory (workspaces of cuBLAS and the \
+                     like, other allocators), and which kernels want much local memory: it stays \
+                     with the context"
                         .to_owned(),
                 );
                 advice.push(

@@ -171,7 +171,7 @@ impl Page<'_> {
             Cause::GivenAway { .. } => vec!["whoever has it may have freed it".to_owned()],
             Cause::OutsideGuards { .. } => {
                 let mut whose = "other libraries, code that calls the driver itself, contexts \
-                                 themselves"
+                                 themselves, local memory of kernels"
                     .to_owned();
                 if why.pages_are_unknown() {
                     whose.push_str(", or pages that blocks of guards do not fill");

@@ -103,9 +103,15 @@ impl Page<'_> {
         let bytes = asked
             .bytes
             .map_or("memory".to_owned(), |b| ByteSize(b).to_string());
+        let about = &self.why.about;
+        let at = match about.context {
+            // One that could not be made.
+            0 => format!("on device {}, {}", about.device, about.device_name),
+            _ => format!("in {about}"),
+        };
         self.line(format!(
-            "cuguard: out of memory: {} asked for {bytes} in {}",
-            asked.operation, self.why.about
+            "cuguard: out of memory: {} asked for {bytes} {at}",
+            asked.operation
         ));
         let mut by = String::from("  ");
         if let Some(site) = asked.site {

@@ -59,8 +59,9 @@ pub enum Cause {
         bytes: u64,
     },
     /// This process holds it, and none of its guards took it: other libraries, code that calls the
-    /// driver itself, contexts themselves. Where it is not known how blocks of guards lie in pages,
-    /// what they do not fill of these counts too.
+    /// driver itself, contexts themselves, the local memory of kernels (which the driver takes for the
+    /// whole device at a launch, and keeps until the context goes). Where it is not known how blocks of
+    /// guards lie in pages, what they do not fill of these counts too.
     OutsideGuards {
         /// How much that is: what NVML says of this process and what pools say is in use, less what
         /// guards and pools explain.

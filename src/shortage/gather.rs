@@ -148,8 +148,8 @@ pub(super) fn memory(custody: &Custody) -> Option<(u64, u64)> {
     code.is_success().then_some((free as u64, total as u64))
 }
 
-/// What contexts have in pages with others, by their numbers; where no two hold the same context of the
-/// driver's, nothing. Pages with blocks of the one that asks are its own.
+/// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are
+/// its own.
 fn neighbours(device: u32, first: Option<&Custody>) -> BTreeMap<u64, Shared> {
     let mut contexts = contexts_on(device);
     contexts.sort_by_key(|one| {
@@ -158,13 +158,10 @@ fn neighbours(device: u32, first: Option<&Custody>) -> BTreeMap<u64, Shared> {
             one.number,
         )
     });
-    let is_shared = |(index, one): (usize, &Arc<Custody>)| {
-        let mut before = contexts[..index].iter();
-        before.any(|other| other.context == one.context)
-    };
-    if !contexts.iter().enumerate().any(is_shared) {
-        return BTreeMap::new();
-    }
+    // Those with nothing share nothing. To look at every block takes a while: mostly there is no need.
+    contexts.retain(|one| one.registry.totals(Kind::Device).bytes != 0);
+    let holders: Vec<_> = contexts.iter().map(|one| one.context).collect();
+    contexts.retain(|one| holders.iter().filter(|at| **at == one.context).count() > 1);
     let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
     let numbers = contexts.iter().map(|one| one.number);
     numbers.zip(registry::shared(&registries)).collect()

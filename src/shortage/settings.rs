@@ -76,9 +76,10 @@ impl Shortage {
     }
 
     /// Whether frees are waited for that were given to streams, where pools have memory that they do
-    /// not use, or other code has set a pool for the device that nobody here looks at. Also those that the streams have done: the driver does not bring the memory back before
-    /// somebody waits for the stream, however long it is idle. An allocation may take as long then as
-    /// the work of these streams, but not longer than [`wait_at_most`](Self::wait_at_most).
+    /// not use, or other code has set a pool for the device that nobody here looks at. Also those that
+    /// the streams have done: the driver does not bring the memory back before somebody waits for the
+    /// stream, however long it is idle. An allocation may take as long then as the work of these
+    /// streams, but not longer than [`wait_at_most`](Self::wait_at_most).
     ///
     /// ```
     /// let settings = cuguard::Shortage::new().wait(false);
