@@ -239,21 +239,15 @@ impl Claim {
         };
         *self.state.get_mut() = state::DONE;
         let record = custody.registry.remove(self.key, self.bytes);
-        let home = self.home();
-        let stream = home.map_or(CUstream::NULL, |home| home.handle());
+        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: this claim is the one owner and frees once. Its context is current, or that of
         // its stream. What guards let happen to the resource on other streams is ordered before its
         // home stream.
         let code = unsafe { raw::free(self.key, stream) };
-        if let Some(home) = home {
-            home.note_free(self.bytes);
-        }
-        if !code.is_success() {
+        if code.is_success() {
+            self.freed();
+        } else {
             self.not_taken(code, stream, record);
-            return true;
-        }
-        if custody.budget.is_limited() {
-            custody.budget.give_back(self.key.kind, self.bytes);
         }
         true
     }
@@ -276,7 +270,7 @@ impl Claim {
             code = unsafe { raw::free(self.key, stream) };
         }
         if code.is_success() {
-            self.custody().budget.give_back(self.key.kind, self.bytes);
+            self.freed();
         } else {
             self.file("drop", raw::function(self.key.kind), code, record);
         }
