@@ -182,7 +182,10 @@ impl Page<'_> {
                 vec!["so it is not for want of memory that can be seen from here".to_owned()]
             }
             Cause::OtherProcesses { bytes, .. } => self.processes(*bytes),
-            Cause::HoardedByPools { .. } | Cause::PendingFrees { .. } => {
+            // Both lie in the same pools: these are told of with the first of the two.
+            Cause::HoardedByPools { .. } | Cause::PendingFrees { .. }
+                if named.iter().find(|named| lies_in_pools(named)) == Some(cause) =>
+            {
                 let pools = why.pools.iter().filter(|pool| pool.unused() != 0);
                 pools
                     .map(|pool| {
@@ -243,4 +246,11 @@ impl Page<'_> {
             ),
         }
     }
+}
+
+const fn lies_in_pools(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::HoardedByPools { .. } | Cause::PendingFrees { .. }
+    )
 }

@@ -226,6 +226,9 @@ fn much_waste_stands_alone() {
     // Also where most of it waits to be freed.
     (why.busy_streams, why.pending_bytes) = (1, 27 * GIB);
     assert_eq!(names(&why), ["pending_frees", "hoarded_by_pools"]);
+    // Both lie in the same pools, which are told of once.
+    let told = why.to_text().matches("\n     : 60 GiB reserved").count();
+    assert_eq!(told, 1, "{why:#}");
 }
 
 /// What is free and refused is nobody's fault who holds the rest.

@@ -106,7 +106,10 @@ impl Page<'_> {
         let about = &self.why.about;
         let at = match about.context {
             // One that could not be made.
-            0 => format!("on device {}, {}", about.device, about.device_name),
+            0 => match about.device_name.as_str() {
+                "" => format!("on device {}", about.device),
+                name => format!("on device {}, {name}", about.device),
+            },
             _ => format!("in {about}"),
         };
         self.line(format!(
