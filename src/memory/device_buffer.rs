@@ -150,9 +150,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// What the driver says; nothing stays allocated then.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
-        const OPERATION: &str = "DeviceBuffer::from_slice";
-        let mut buffer = Self::allocate(OPERATION, context.custody(), values.len())?;
-        buffer.write(OPERATION, values)?;
+        Self::copy_of("DeviceBuffer::from_slice", context, values)
+    }
+
+    #[track_caller]
+    pub(super) fn copy_of(
+        operation: &'static str,
+        context: &Context,
+        values: &[T],
+    ) -> Result<Self> {
+        let mut buffer = Self::allocate(operation, context.custody(), values.len())?;
+        buffer.write(operation, values)?;
         Ok(buffer)
     }
 
@@ -270,7 +278,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
+    pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
         self.check_len(operation, values.len())?;
         let entered = self.custody().enter(operation)?;
         let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
