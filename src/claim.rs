@@ -368,7 +368,7 @@ impl Claim {
             record,
             function,
             code.0,
-            code.to_string(),
+            code.name().unwrap_or_default(),
         ));
     }
 }

@@ -102,7 +102,7 @@ impl StreamCore {
         let function = raw::function(Kind::Event);
         if !code.is_success() {
             // It never was in the registry, but what is lost is told (law 3).
-            let name = code.to_string();
+            let name = code.name().unwrap_or_default();
             let failed = FailedFree::new(key, 0, None, function, code.0, name);
             self.custody().registry.file_failed_free(failed);
         }

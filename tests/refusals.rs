@@ -316,6 +316,59 @@ fn an_event_of_our_own_that_is_not_destroyed_is_told() -> Result<()> {
     Ok(())
 }
 
+/// A program that reads the report compares names: they have no number in them, wherever they are.
+#[test]
+fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
+    const TEST: &str = "codes_of_failed_frees_have_their_plain_names";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    let name = "CUDA_ERROR_INVALID_HANDLE";
+    let refuse = |function, code| {
+        sim::inject(Fault::nth_call_of(function, 1).answering(code)).unwrap();
+    };
+    if part().is_some() {
+        let context = Context::new(0)?;
+        std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
+        refuse("cuMemFree_v2", CUresult::INVALID_HANDLE);
+        assert!(context.close().is_err());
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    refuse("cuEventDestroy_v2", CUresult::INVALID_HANDLE);
+    assert!(one.order_after(&other).is_err());
+    for code in [CUresult::INVALID_HANDLE, CUresult(54321)] {
+        let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+        refuse("cuMemFree_v2", code);
+        drop(buffer);
+    }
+    let snapshot = context.snapshot();
+    let mut told: Vec<_> = snapshot
+        .failed_frees
+        .iter()
+        .map(|free| (free.function, free.code, free.code_name))
+        .collect();
+    told.sort();
+    let expected = [
+        ("cuEventDestroy", 400, name),
+        ("cuMemFree", 400, name),
+        // Nobody knows a name for it.
+        ("cuMemFree", 54321, ""),
+    ];
+    assert_eq!(told, expected);
+    let text = snapshot.to_string();
+    assert!(text.contains(&format!("cuMemFree answered {name} (400);")));
+    assert!(text.contains("cuMemFree answered error 54321;"), "{text}");
+    // What teardown could not free.
+    let output = child(TEST, "json", &[("LEAK_REPORT", "json")]);
+    let json = String::from_utf8_lossy(&output.stderr);
+    let told = format!("\"code\":400,\"code_name\":\"{name}\"");
+    assert!(json.contains(&told), "{json}");
+    Ok(())
+}
+
 #[test]
 fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
     let context = context()?;

@@ -459,7 +459,7 @@ fn refusal(failed: &FailedFreeGroup) -> String {
     match failed.code_name {
         "" => format!("{function} answered error {code}"),
         // Who filed it may have put the number into the name already.
-        name if name.contains(&code) => format!("{function} answered {name}"),
+        name if name.ends_with(&format!("({code})")) => format!("{function} answered {name}"),
         name => format!("{function} answered {name} ({code})"),
     }
 }
