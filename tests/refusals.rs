@@ -369,6 +369,41 @@ fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
     Ok(())
 }
 
+/// More values than the host has room for are an error; the process goes on.
+#[test]
+fn a_copy_that_the_host_has_no_room_for_is_an_error() -> Result<()> {
+    const TEST: &str = "a_copy_that_the_host_has_no_room_for_is_an_error";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    if part().is_some() {
+        let context = Context::new(0)?;
+        // SAFETY: nobody reads it.
+        let buffer = unsafe { DeviceBuffer::<u8>::uninitialized(&context, 2 << 30)? };
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        // SAFETY: asks for a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        let most = pages * page + (1 << 30);
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        // SAFETY: the limit is read during the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        let error = buffer.to_vec().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "DeviceBuffer::to_vec: 2 GiB of host memory cannot be had"
+        );
+        assert!(error.is_out_of_memory());
+        buffer.close()?;
+        return context.close();
+    }
+    succeeded(&child(TEST, "limited", &[]));
+    Ok(())
+}
+
 #[test]
 fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
     let context = context()?;

@@ -381,11 +381,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or what the driver says.
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut values: Vec<MaybeUninit<T>> = Vec::with_capacity(self.len);
+        const OPERATION: &str = "DeviceBuffer::to_vec";
+        let mut values: Vec<MaybeUninit<T>> = Vec::new();
+        // A device may have more memory than the host has left.
+        if values.try_reserve_exact(self.len).is_err() {
+            return Err(Error::OutOfHostMemory {
+                operation: OPERATION,
+                bytes: self.size_in_bytes() as u64,
+            });
+        }
         // SAFETY: there is room for all values.
-        unsafe { self.read("DeviceBuffer::to_vec", values.as_mut_ptr().cast())? };
+        unsafe { self.read(OPERATION, values.as_mut_ptr().cast())? };
         let mut values = ManuallyDrop::new(values);
         // SAFETY: `len` values were written; they are valid, as every safe constructor wrote valid
         // ones and `uninitialized` asks the program to. The allocation is the same.
