@@ -362,7 +362,7 @@ impl Claim {
             record,
             function,
             code.0,
-            code.to_string(),
+            code.name().unwrap_or_default(),
         ));
     }
 }

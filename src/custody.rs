@@ -346,8 +346,12 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Logs an error on a path that must not panic, whatever the program's logger does.
+/// Logs an error on a path that must not panic, whatever the program's logger does. Not in a forked
+/// child: a lock of the logger may be in the hands of a thread that is not there.
 pub(crate) fn log_error(what: &dyn fmt::Display) {
+    if exit::is_forked() {
+        return;
+    }
     let logged = catch_unwind(AssertUnwindSafe(|| log::error!("cuguard: {what}")));
     drop(logged);
 }

@@ -190,8 +190,10 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn at_exit() {
-    // A forked child has none of these contexts, and its locks may be held for ever.
-    if OWNER.load(Ordering::Acquire) != std::process::id() {
+    // A forked child has none of these contexts, and its locks may be held for ever. The flag alone
+    // does not know of children that came about without the C library's `fork`, nor the number of the
+    // first process in a namespace of its own: both are 1 then.
+    if is_forked() || OWNER.load(Ordering::Acquire) != std::process::id() {
         EXITING.store(true, Ordering::SeqCst);
         return;
     }

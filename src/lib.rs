@@ -372,10 +372,10 @@ pub mod prelude {
 /// ```
 #[macro_export]
 macro_rules! assert_no_leaks {
-    ($context:expr) => {
+    ($context:expr $(,)?) => {
         $crate::Checkpoint::new($crate::Snapshot::default()).assert_clean(&$context.snapshot())
     };
-    ($context:expr, $body:expr) => {{
+    ($context:expr, $body:expr $(,)?) => {{
         let context: &$crate::Context = &$context;
         let checkpoint = $crate::Checkpoint::new(context.snapshot());
         let result = $body;

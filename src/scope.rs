@@ -159,7 +159,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         match place.home {
             // It must have been allocated, and cleared, before it is used here. It cannot be freed
             // too early: it is borrowed until this stream has been waited for.
-            Some(home) => core.order_after(home),
+            Some(home) => core.order_after(operation, home),
             None => core.custody().enter(operation).map(drop),
         }
     }

@@ -70,10 +70,9 @@ impl StreamCore {
 
     /// What this stream is given from now on happens after all that `other` was given so far.
     /// Nothing waits here. It enters the gate, so the caller must not be inside.
-    pub(crate) fn order_after(&self, other: &StreamCore) -> Result<()> {
-        const OPERATION: &str = "Stream::order_after";
-        self.check_custody(OPERATION, other.custody())?;
-        let entered = self.custody().enter(OPERATION)?;
+    pub(crate) fn order_after(&self, operation: &'static str, other: &StreamCore) -> Result<()> {
+        self.check_custody(operation, other.custody())?;
+        let entered = self.custody().enter(operation)?;
         if self.handle() == other.handle() {
             return Ok(());
         }
@@ -103,7 +102,7 @@ impl StreamCore {
         let function = raw::function(Kind::Event);
         if !code.is_success() {
             // It never was in the registry, but what is lost is told (law 3).
-            let name = code.to_string();
+            let name = code.name().unwrap_or_default();
             let failed = FailedFree::new(key, 0, None, function, code.0, name);
             self.custody().registry.file_failed_free(failed);
         }
@@ -363,7 +362,7 @@ impl Stream {
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
     pub fn order_after(&self, other: &Stream) -> Result<()> {
-        self.core.order_after(&other.core)
+        self.core.order_after("Stream::order_after", &other.core)
     }
 
     /// Destroys the stream and tells whether the driver took it. It returns at once: what the

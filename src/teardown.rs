@@ -202,7 +202,7 @@ impl Custody {
                 Some(record),
                 function,
                 code.0,
-                code.to_string(),
+                code.name().unwrap_or_default(),
             ));
         }
         if stream_ordered && pushed.is_ok() && !exit::is_exiting() {

@@ -9,8 +9,8 @@ mod support;
 
 use cuguard::driver::sys::CUresult;
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-    ReportSettings, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, Module,
+    PinnedBuffer, ReportSettings, Result, Stream,
 };
 use support::*;
 
@@ -274,6 +274,52 @@ fn things_of_two_contexts_do_not_mix() -> Result<()> {
         assert!(wrong(taken.unwrap_err()));
     }
     turn.all_came_back();
+    Ok(())
+}
+
+/// An error names the function that the program called, not one behind it.
+#[test]
+fn errors_name_what_was_called() -> Result<()> {
+    let _turn = turn();
+    let (at, others) = (Places::new()?, Places::new()?);
+    let buffer = DeviceBuffer::<u8>::zeroed_on(&at.stream, 10)?;
+    let mut boxed = DeviceBox::new(&at.context, &1_u32)?;
+    let wrong = "the two belong to different contexts";
+    let error = buffer.used_on(&others.stream).unwrap_err();
+    assert_eq!(error.to_string(), format!("DeviceBuffer::used_on: {wrong}"));
+    let error = at.stream.order_after(&others.stream).unwrap_err();
+    assert_eq!(error.to_string(), format!("Stream::order_after: {wrong}"));
+
+    let Places {
+        context, stream, ..
+    } = at;
+    context.close()?;
+    let closed = "its context was closed";
+    let error = buffer.used_on(&stream).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("DeviceBuffer::used_on: {closed}")
+    );
+    let error = stream.scope(|s| s.bind(&buffer).map(drop)).unwrap_err();
+    assert_eq!(error.to_string(), format!("Scope::bind: {closed}"));
+    let error = boxed.set(&2).unwrap_err();
+    assert_eq!(error.to_string(), format!("DeviceBox::set: {closed}"));
+    let error = boxed.get().unwrap_err();
+    assert_eq!(error.to_string(), format!("DeviceBox::get: {closed}"));
+    let error = boxed.close().unwrap_err();
+    assert_eq!(error.to_string(), format!("DeviceBox::close: {closed}"));
+
+    if simulated("errors_name_what_was_called") {
+        use cuguard::sim::{Fault, clear_faults, inject};
+        inject(Fault::nth_call_of("cuMemcpyHtoD_v2", 1)).unwrap();
+        let error = DeviceBox::new(&others.context, &1_u32).unwrap_err();
+        clear_faults();
+        let words = error.to_string();
+        assert!(
+            words.starts_with("DeviceBox::new of 4 B on device 0: "),
+            "{words}"
+        );
+    }
     Ok(())
 }
 

@@ -232,6 +232,39 @@ fn examples_leave_nothing_in_the_driver() {
     assert_eq!(ended.code, Some(0), "{}{}", ended.out, ended.err);
 }
 
+/// What the program has written to a file by then is its own: a report that goes there by another
+/// name is put behind it, and what the program writes later behind the report.
+#[test]
+fn a_report_to_the_programs_own_output_spares_what_is_there() {
+    let folder = scratch("own");
+    for name in ["/dev/stdout", "/dev/stderr", "/dev/fd/1", "both.txt"] {
+        let both = folder.join("both.txt");
+        let file = std::fs::File::create(&both).unwrap();
+        // As by `>both.txt 2>&1`.
+        let mut command = example("leak_report");
+        command
+            .current_dir(&folder)
+            .env("LEAK_REPORT", format!("text,file={name}"))
+            .stdout(file.try_clone().unwrap())
+            .stderr(file);
+        assert_eq!(ended(&mut command).code, Some(0));
+        let text = std::fs::read_to_string(&both).unwrap();
+        let places: Vec<_> = [
+            "[1, 2, 3]\n",
+            "cuguard: leak report",
+            "\nbytes that the driver",
+        ]
+        .iter()
+        .map(|words| text.find(words))
+        .collect();
+        assert!(
+            places.iter().all(Option::is_some) && places.is_sorted(),
+            "{name}: {places:?}\n{text}"
+        );
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
 #[test]
 fn a_file_gets_the_report_and_what_cannot_be_written_goes_to_stderr() {
     let folder = scratch("files");

@@ -316,6 +316,94 @@ fn an_event_of_our_own_that_is_not_destroyed_is_told() -> Result<()> {
     Ok(())
 }
 
+/// A program that reads the report compares names: they have no number in them, wherever they are.
+#[test]
+fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
+    const TEST: &str = "codes_of_failed_frees_have_their_plain_names";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    let name = "CUDA_ERROR_INVALID_HANDLE";
+    let refuse = |function, code| {
+        sim::inject(Fault::nth_call_of(function, 1).answering(code)).unwrap();
+    };
+    if part().is_some() {
+        let context = Context::new(0)?;
+        std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
+        refuse("cuMemFree_v2", CUresult::INVALID_HANDLE);
+        assert!(context.close().is_err());
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    refuse("cuEventDestroy_v2", CUresult::INVALID_HANDLE);
+    assert!(one.order_after(&other).is_err());
+    for code in [CUresult::INVALID_HANDLE, CUresult(54321)] {
+        let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+        refuse("cuMemFree_v2", code);
+        drop(buffer);
+    }
+    let snapshot = context.snapshot();
+    let mut told: Vec<_> = snapshot
+        .failed_frees
+        .iter()
+        .map(|free| (free.function, free.code, free.code_name))
+        .collect();
+    told.sort();
+    let expected = [
+        ("cuEventDestroy", 400, name),
+        ("cuMemFree", 400, name),
+        // Nobody knows a name for it.
+        ("cuMemFree", 54321, ""),
+    ];
+    assert_eq!(told, expected);
+    let text = snapshot.to_string();
+    assert!(text.contains(&format!("cuMemFree answered {name} (400);")));
+    assert!(text.contains("cuMemFree answered error 54321;"), "{text}");
+    // What teardown could not free.
+    let output = child(TEST, "json", &[("LEAK_REPORT", "json")]);
+    let json = String::from_utf8_lossy(&output.stderr);
+    let told = format!("\"code\":400,\"code_name\":\"{name}\"");
+    assert!(json.contains(&told), "{json}");
+    Ok(())
+}
+
+/// More values than the host has room for are an error; the process goes on.
+#[test]
+fn a_copy_that_the_host_has_no_room_for_is_an_error() -> Result<()> {
+    const TEST: &str = "a_copy_that_the_host_has_no_room_for_is_an_error";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    if part().is_some() {
+        let context = Context::new(0)?;
+        // SAFETY: nobody reads it.
+        let buffer = unsafe { DeviceBuffer::<u8>::uninitialized(&context, 2 << 30)? };
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        // SAFETY: asks for a number.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        let most = pages * page + (1 << 30);
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        // SAFETY: the limit is read during the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        let error = buffer.to_vec().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "DeviceBuffer::to_vec: 2 GiB of host memory cannot be had"
+        );
+        assert!(error.is_out_of_memory());
+        buffer.close()?;
+        return context.close();
+    }
+    succeeded(&child(TEST, "limited", &[]));
+    Ok(())
+}
+
 #[test]
 fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
     let context = context()?;

@@ -33,7 +33,8 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// What the driver says; nothing stays allocated then.
     #[track_caller]
     pub fn new(context: &Context, value: &T) -> Result<Self> {
-        let buffer = DeviceBuffer::from_slice(context, std::slice::from_ref(value))?;
+        let value = std::slice::from_ref(value);
+        let buffer = DeviceBuffer::copy_of("DeviceBox::new", context, value)?;
         Ok(Self { buffer })
     }
 
@@ -52,7 +53,8 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn set(&mut self, value: &T) -> Result<()> {
-        self.buffer.copy_from_slice(std::slice::from_ref(value))
+        let value = std::slice::from_ref(value);
+        self.buffer.write("DeviceBox::set", value)
     }
 
     /// Gives the box a name that reports show.
@@ -85,6 +87,6 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// As [`DeviceBuffer::close`].
     pub fn close(self) -> Result<()> {
-        self.buffer.close()
+        self.buffer.claim.close("DeviceBox::close")
     }
 }

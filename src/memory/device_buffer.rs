@@ -150,9 +150,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// What the driver says; nothing stays allocated then.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
-        const OPERATION: &str = "DeviceBuffer::from_slice";
-        let mut buffer = Self::allocate(OPERATION, context.custody(), values.len())?;
-        buffer.write(OPERATION, values)?;
+        Self::copy_of("DeviceBuffer::from_slice", context, values)
+    }
+
+    #[track_caller]
+    pub(super) fn copy_of(
+        operation: &'static str,
+        context: &Context,
+        values: &[T],
+    ) -> Result<Self> {
+        let mut buffer = Self::allocate(operation, context.custody(), values.len())?;
+        buffer.write(operation, values)?;
         Ok(buffer)
     }
 
@@ -270,7 +278,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
+    pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
         self.check_len(operation, values.len())?;
         let entered = self.custody().enter(operation)?;
         let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
@@ -373,11 +381,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or what the driver says.
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut values: Vec<MaybeUninit<T>> = Vec::with_capacity(self.len);
+        const OPERATION: &str = "DeviceBuffer::to_vec";
+        let mut values: Vec<MaybeUninit<T>> = Vec::new();
+        // A device may have more memory than the host has left.
+        if values.try_reserve_exact(self.len).is_err() {
+            return Err(Error::OutOfHostMemory {
+                operation: OPERATION,
+                bytes: self.size_in_bytes() as u64,
+            });
+        }
         // SAFETY: there is room for all values.
-        unsafe { self.read("DeviceBuffer::to_vec", values.as_mut_ptr().cast())? };
+        unsafe { self.read(OPERATION, values.as_mut_ptr().cast())? };
         let mut values = ManuallyDrop::new(values);
         // SAFETY: `len` values were written; they are valid, as every safe constructor wrote valid
         // ones and `uninitialized` asks the program to. The allocation is the same.

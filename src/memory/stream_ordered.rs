@@ -228,7 +228,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn used_on(&self, stream: &Stream) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::used_on";
         match self.home() {
-            Some(home) => home.order_after(stream.core()),
+            Some(home) => home.order_after(OPERATION, stream.core()),
             // There is nothing to put in order: the driver waits itself when it frees this memory.
             None => stream
                 .core()

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::names::{self, NameId};
@@ -15,7 +15,11 @@ thread_local! {
     static SCOPE: Cell<NameId> = const { Cell::new(0) };
 }
 
-/// The name of the calling thread, or its number as Rust prints it.
+/// Marks the number of a thread that has no name. It does not go among the names, which stay for
+/// good: a program may have a new thread for each piece of its work.
+const NUMBERED: NameId = 1 << 31;
+
+/// Which thread the calling one is, for [`thread_name`].
 pub(super) fn thread() -> NameId {
     THREAD
         .try_with(|known| {
@@ -23,12 +27,34 @@ pub(super) fn thread() -> NameId {
                 let thread = thread::current();
                 known.set(match thread.name() {
                     Some(name) => names::intern(name),
-                    None => names::intern(&format!("{:?}", thread.id())),
+                    None => numbered(thread.id()),
                 });
             }
             known.get()
         })
         .unwrap_or(0)
+}
+
+fn numbered(id: ThreadId) -> NameId {
+    // There is no other way to the number.
+    let text = format!("{id:?}");
+    let digits = text.trim_matches(|letter: char| !letter.is_ascii_digit());
+    match digits.parse() {
+        Ok(number) if number < NUMBERED && number_text(number) == text => NUMBERED | number,
+        _ => names::intern(&text),
+    }
+}
+
+fn number_text(number: NameId) -> String {
+    format!("ThreadId({number})")
+}
+
+/// The name of a thread, or its number as Rust prints it.
+pub(super) fn thread_name(id: NameId) -> Option<&'static str> {
+    match id & NUMBERED {
+        0 => names::text(id),
+        _ => names::text(names::intern(&number_text(id & !NUMBERED))),
+    }
 }
 
 /// The label scope that the calling thread is in.
@@ -104,7 +130,7 @@ impl Drop for LabelScope {
 mod tests {
     use std::thread;
 
-    use super::{in_label, join, names, now, scope};
+    use super::{in_label, join, names, now, scope, thread_name};
 
     fn current() -> Option<&'static str> {
         names::text(scope())
@@ -138,14 +164,17 @@ mod tests {
     fn threads_have_their_name_or_their_number() {
         let named = thread::Builder::new().name("worker 7".into());
         let name = named
-            .spawn(|| names::text(super::thread()))
+            .spawn(|| thread_name(super::thread()))
             .unwrap()
             .join()
             .unwrap();
         assert_eq!(name, Some("worker 7"));
-        let number = thread::spawn(|| (names::text(super::thread()), thread::current().id()));
-        let (name, id) = number.join().unwrap();
-        assert_eq!(name, Some(format!("{id:?}").as_str()));
+        let number = thread::spawn(|| (super::thread(), thread::current().id()));
+        let (thread, id) = number.join().unwrap();
+        // Only who asks for the name has it kept.
+        assert_eq!(names::text(thread), None);
+        assert_eq!(thread_name(thread), Some(format!("{id:?}").as_str()));
+        assert_eq!(thread_name(0), None);
     }
 
     #[test]

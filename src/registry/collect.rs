@@ -183,7 +183,8 @@ impl Pile {
         group.amount = self.exact;
         group.amount += scale.of(self.met);
         self.addresses.sort_unstable();
-        let mut threads: Vec<_> = self.threads.into_iter().filter_map(names::text).collect();
+        let threads = self.threads.into_iter();
+        let mut threads: Vec<_> = threads.filter_map(caller::thread_name).collect();
         threads.sort_unstable();
         let mut streams: Vec<_> = self.streams.into_iter().collect();
         streams.sort_unstable();

@@ -172,12 +172,18 @@ fn what_escapes_stays_and_can_come_back() {
 
 #[test]
 fn an_address_that_comes_again_replaces_what_escaped() {
-    let registry = Registry::new(Level::Sites, 8);
-    registry.insert(key(1), entry(10));
-    registry.escape(key(1), 10);
-    registry.insert(key(1), entry(5));
-    assert_eq!(registry.live(), Amount::new(1, 5));
-    assert_eq!(registry.drain().len(), 1);
+    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        let registry = Registry::new(level, 8);
+        registry.insert(key(1), entry(10));
+        registry.escape(key(1), 10);
+        // A thread of another lane gets it.
+        let again = Key { lane: 1, ..key(1) };
+        registry.insert(again, entry(5));
+        assert_eq!(registry.live(), Amount::new(1, 5), "{level}");
+        assert!(registry.snapshot(About::default()).escaped.is_empty());
+        let recorded = usize::from(level != Level::Counts);
+        assert_eq!(registry.drain().len(), recorded, "{level}");
+    }
 }
 
 #[test]

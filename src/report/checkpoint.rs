@@ -66,7 +66,10 @@ impl Checkpoint {
             {
                 *amount -= *earlier;
             }
-            amount.count != 0
+            // As with groups: as many as before may be of more bytes.
+            let more = !amount.is_zero();
+            amount.count = amount.count.max(1);
+            more
         });
         behind.failed_frees.retain_mut(|failed| {
             let earlier = before.failed_frees.iter();
@@ -172,6 +175,27 @@ mod tests {
                 20,
             );
             checkpoint.assert_clean(&snapshot(&registry));
+        }
+    }
+
+    /// One thing goes, and a larger one comes in its place.
+    #[test]
+    fn more_bytes_in_as_many_things_are_left_behind() {
+        for level in [Level::Counts, Level::Sites] {
+            let registry = Registry::new(level, 32);
+            let mut checkpoint = None;
+            for (address, bytes) in [(1, 10), (2, 1000)] {
+                insert(&registry, address, bytes);
+                checkpoint.get_or_insert_with(|| Checkpoint::new(snapshot(&registry)));
+            }
+            let key = Key {
+                kind: Kind::Device,
+                lane: 0,
+                address: 1,
+            };
+            registry.remove(key, 10);
+            let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
+            assert_eq!(behind.leaked(), Amount::new(1, 990), "{level}");
         }
     }
 

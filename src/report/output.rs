@@ -109,7 +109,8 @@ fn begun_soon() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
     Err(io::Error::other("another report is still being written"))
 }
 
-/// Begins the file anew with the first report of this process, and appends the others.
+/// Begins the file anew with the first report of this process, and appends the others. The program's
+/// own output is never begun anew.
 fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<()> {
     let mut begun = if at_exit {
         begun_soon()?
@@ -119,11 +120,38 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     // The same file may be reached by several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if begun.insert(known) && file.metadata()?.is_file() {
-        file.set_len(0)?;
+    let is_first = begun.insert(known);
+    if file.metadata()?.is_file() {
+        match own_output(&file) {
+            Some(own) => file = own,
+            None if is_first => file.set_len(0)?,
+            None => {}
+        }
     }
     file.write_all(text.as_bytes())?;
     file.flush()
+}
+
+/// The program's own output, where that goes to this very file, as `/dev/stderr` does. What is there is
+/// no report of an earlier run; and what the program writes later comes behind the report only if that
+/// goes the same way.
+#[cfg(unix)]
+fn own_output(file: &fs::File) -> Option<fs::File> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    let identity = |file: &fs::File| file.metadata().map(|about| (about.dev(), about.ino())).ok();
+    let wanted = identity(file)?;
+    let (out, err) = (io::stdout(), io::stderr());
+    [out.as_fd(), err.as_fd()]
+        .into_iter()
+        .filter_map(|own| own.try_clone_to_owned().ok())
+        .map(fs::File::from)
+        .find(|own| identity(own) == Some(wanted))
+}
+
+#[cfg(not(unix))]
+fn own_output(_: &fs::File) -> Option<fs::File> {
+    None
 }
 
 fn on_terminal(colour: Colour) -> bool {

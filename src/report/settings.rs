@@ -197,7 +197,9 @@ impl ReportSettings {
         (settings, problems)
     }
 
-    /// Into a file instead of standard error.
+    /// Into a file instead of standard error. The first report of a process begins the file anew, and
+    /// others are appended; a file that the program's own output goes to, such as `/dev/stderr`, is
+    /// only appended to.
     ///
     /// # Errors
     ///

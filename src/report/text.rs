@@ -7,7 +7,7 @@ use super::prepare::{FailedRow, Prepared, Row};
 use super::settings::ReportSettings;
 use super::suppress::Suppressions;
 use super::symbols::Frame;
-use super::words::{self, age, count, fate, list, sum, things};
+use super::words::{self, age, count, fate, list, sum, things, total};
 use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
 use crate::size::ByteSize;
 
@@ -139,7 +139,7 @@ impl Page<'_> {
     /// The one line about a context that was told of before.
     fn late_drops(&mut self, snapshot: &Snapshot) {
         let late = snapshot.late_drops.iter();
-        let guards = match late.clone().map(|late| late.amount.count).sum() {
+        let guards = match total(late.clone().map(|late| late.amount.count)) {
             1 => "1 guard was".to_owned(),
             guards => format!("{guards} guards were"),
         };
@@ -357,11 +357,8 @@ impl Page<'_> {
     fn closing(&mut self, prepared: &Prepared<'_>) {
         let snapshot = prepared.snapshot;
         let leaked = sum(prepared.leaked());
-        let failed = prepared
-            .failed
-            .iter()
-            .map(|row| row.failed.made.amount.count)
-            .sum();
+        let failed = prepared.failed.iter();
+        let failed = total(failed.map(|row| row.failed.made.amount.count));
         let mut parts = Vec::new();
         if !leaked.is_empty() {
             let groups = prepared.leaks.len() as u64;
@@ -413,7 +410,7 @@ fn title(occasion: Occasion, about: &str) -> String {
 
 /// What there ever was, for the one line when nothing is left.
 fn made(snapshot: &Snapshot) -> String {
-    let made: u64 = snapshot.totals.iter().map(|(_, totals)| totals.made).sum();
+    let made = total(snapshot.totals.iter().map(|(_, totals)| totals.made));
     match made {
         0 => String::new(),
         made => format!(" ({} made and freed)", count(made, "thing")),
@@ -459,7 +456,7 @@ fn refusal(failed: &FailedFreeGroup) -> String {
     match failed.code_name {
         "" => format!("{function} answered error {code}"),
         // Who filed it may have put the number into the name already.
-        name if name.contains(&code) => format!("{function} answered {name}"),
+        name if name.ends_with(&format!("({code})")) => format!("{function} answered {name}"),
         name => format!("{function} answered {name} ({code})"),
     }
 }

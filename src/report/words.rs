@@ -34,15 +34,20 @@ pub(crate) fn things(kind: Kind, amount: Amount) -> String {
     }
 }
 
+/// The sum of numbers that may be anything: snapshots are plain data.
+pub(super) fn total(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
 /// Amounts of several kinds: `4 KiB in 2 allocations and 1 stream`.
 pub(super) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
     let mut memory = Amount::default();
-    let mut handles = [0; Kind::ALL.len()];
+    let mut handles = [0_u64; Kind::ALL.len()];
     for (kind, amount) in amounts {
         if kind.is_memory() {
             memory += amount;
         } else {
-            handles[kind.index()] += amount.count;
+            handles[kind.index()] = amount.count.saturating_add(handles[kind.index()]);
         }
     }
     let mut parts = Vec::new();
@@ -118,11 +123,8 @@ pub(super) fn warning(snapshot: &Snapshot) -> String {
         .iter()
         .map(|group| (group.kind, group.amount));
     let leaked = sum(leaks.chain(snapshot.unrecorded.iter().copied()));
-    let failed = snapshot
-        .failed_frees
-        .iter()
-        .map(|failed| failed.made.amount.count)
-        .sum();
+    let failed = snapshot.failed_frees.iter();
+    let failed = total(failed.map(|failed| failed.made.amount.count));
     let mut parts = Vec::new();
     if !leaked.is_empty() {
         parts.push(format!("leaked {leaked}"));
@@ -154,7 +156,9 @@ mod tests {
     use std::time::Duration;
 
     use super::{age, list, sum, things, warning};
-    use crate::registry::{Amount, FailedFreeGroup, Group, Kind, Occasion, Snapshot};
+    use crate::registry::{
+        Amount, FailedFreeGroup, Group, Kind, LateDrops, Occasion, Snapshot, Totals,
+    };
 
     #[test]
     fn ages_read_well() {
@@ -189,6 +193,38 @@ mod tests {
         ];
         assert_eq!(sum(all), "2 KiB in 3 allocations, 3 streams and 1 event");
         assert_eq!(list(&["a", "b"]), "a and b");
+    }
+
+    /// Snapshots are plain data, and a program may put any numbers into them.
+    #[test]
+    fn no_numbers_are_too_large() {
+        let most = || Group::new(Kind::Event, "", u64::MAX, u64::MAX);
+        let mut snapshot = Snapshot {
+            leaks: vec![most(), most()],
+            ..Snapshot::default()
+        };
+        snapshot.leaks[0].type_name = "another";
+        let failed = |function| FailedFreeGroup::new(most(), function, 1, "INVALID");
+        snapshot.failed_frees = vec![failed("one"), failed("other")];
+        let late = |kind| LateDrops::new(kind, u64::MAX, u64::MAX);
+        snapshot.late_drops = vec![late(Kind::Device), late(Kind::Event)];
+        let totals = Totals {
+            made: u64::MAX,
+            ..Totals::default()
+        };
+        snapshot.totals = vec![(Kind::Device, totals), (Kind::Event, totals)];
+        let events = "18446744073709551615 events";
+        assert!(warning(&snapshot).contains(events));
+        assert!(snapshot.to_string().contains(events));
+        assert!(snapshot.to_json().contains("18446744073709551615"));
+        snapshot.about.occasion = Occasion::LateDrops;
+        assert!(snapshot.to_string().contains("18446744073709551615 guards"));
+        snapshot.about.occasion = Occasion::Close;
+        snapshot.leaks.clear();
+        snapshot.failed_frees.clear();
+        snapshot.late_drops.clear();
+        let made = "(18446744073709551615 things made and freed)";
+        assert!(snapshot.to_string().contains(made));
     }
 
     #[test]
