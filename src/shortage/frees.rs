@@ -356,7 +356,14 @@ pub(crate) unsafe fn give_up(custody: &Custody, key: Key) {
 
 /// Files an event that could not be destroyed.
 pub(crate) fn file(custody: &Custody, key: Key, function: &'static str, code: CUresult) {
-    let failed = FailedFree::new(key, 0, None, function, code.0, code.to_string());
+    let failed = FailedFree::new(
+        key,
+        0,
+        None,
+        function,
+        code.0,
+        code.name().unwrap_or_default(),
+    );
     custody.registry.file_failed_free(failed);
 }
 
