@@ -452,11 +452,9 @@ fn refusal(failed: &FailedFreeGroup) -> String {
         "" => "the driver",
         function => function,
     };
-    let code = failed.code.to_string();
+    let code = failed.code;
     match failed.code_name {
         "" => format!("{function} answered error {code}"),
-        // Who filed it may have put the number into the name already.
-        name if name.ends_with(&format!("({code})")) => format!("{function} answered {name}"),
         name => format!("{function} answered {name} ({code})"),
     }
 }

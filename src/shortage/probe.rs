@@ -28,7 +28,7 @@ pub(crate) fn largest_block(custody: &Custody, operation: &'static str) -> Resul
         let code = unsafe { raw::free(key, CUstream::NULL) };
         let function = raw::function(Kind::Device);
         if !code.is_success() {
-            let (bytes, name) = (pages * PAGE, code.to_string());
+            let (bytes, name) = (pages * PAGE, code.name().unwrap_or_default());
             let failed = FailedFree::new(key, bytes, None, function, code.0, name);
             custody.registry.file_failed_free(failed);
         }
