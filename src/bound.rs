@@ -59,12 +59,41 @@ pub struct DeviceRef<'scope, T> {
 
 /// Memory on the device, to be read and written by the work of a scope; see
 /// [`Scope::bind_mut`](crate::Scope::bind_mut). It can be used wherever a [`DeviceRef`] can.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2])?;
+/// let mut seen = [0; 2];
+/// stream.scope(|s| {
+///     let mut data: cuguard::DeviceMut<'_, i32> = s.bind_mut(&mut buffer)?;
+///     s.fill(&mut data, 7)?;
+///     s.download(&data, &mut s.bind_host_mut(&mut seen))
+/// })?;
+/// assert_eq!(seen, [7, 7]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 pub struct DeviceMut<'scope, T> {
     inner: DeviceRef<'scope, T>,
 }
 
 /// Host memory, to be read by the work of a scope; see
 /// [`Scope::bind_host`](crate::Scope::bind_host).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// let mut buffer = cuguard::DeviceBuffer::zeroed(&context, 2)?;
+/// let values = [1, 2];
+/// stream.scope(|s| {
+///     let values: cuguard::HostRef<'_, i32> = s.bind_host(&values);
+///     s.upload(&mut s.bind_mut(&mut buffer)?, &values)
+/// })?;
+/// assert_eq!(buffer.to_vec()?, values);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 pub struct HostRef<'scope, T> {
     start: NonNull<T>,
     len: usize,
@@ -73,6 +102,20 @@ pub struct HostRef<'scope, T> {
 
 /// Host memory, to be read and written by the work of a scope; see
 /// [`Scope::bind_host_mut`](crate::Scope::bind_host_mut). It can be used wherever a [`HostRef`] can.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2])?;
+/// let mut values = [0; 2];
+/// stream.scope(|s| {
+///     let mut values: cuguard::HostMut<'_, i32> = s.bind_host_mut(&mut values);
+///     s.download(&s.bind(&buffer)?, &mut values)
+/// })?;
+/// assert_eq!(values, [1, 2]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 pub struct HostMut<'scope, T> {
     inner: HostRef<'scope, T>,
 }
@@ -126,18 +169,46 @@ impl<'scope, T> DeviceRef<'scope, T> {
     }
 
     /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(stream.scope(|s| Ok(s.bind(&buffer)?.len()))?, 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 0)?;
+    /// assert!(stream.scope(|s| Ok(s.bind(&buffer)?.is_empty()))?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The address on the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let address = stream.scope(|s| Ok(s.bind(&buffer)?.as_device_ptr()))?;
+    /// assert_eq!(address.as_raw(), buffer.into_raw());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T>
     where
@@ -177,6 +248,19 @@ impl<'scope, T> DeviceRef<'scope, T> {
 
     /// Its first `mid` values, and the rest.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let lengths = stream.scope(|s| {
+    ///     let (front, back) = s.bind(&buffer)?.split_at(1);
+    ///     Ok((front.len(), back.len()))
+    /// })?;
+    /// assert_eq!(lengths, (1, 2));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Panics
     ///
     /// Where there are fewer, as slices do.
@@ -196,6 +280,16 @@ impl<'scope, T> DeviceMut<'scope, T> {
     }
 
     /// A part of it. The rest is given up; [`split_at`](Self::split_at) keeps both.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?.slice(1..)))?;
+    /// assert_eq!(buffer.to_vec()?, [1, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Panics
     ///
@@ -256,12 +350,28 @@ impl<'scope, T> HostRef<'scope, T> {
     }
 
     /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// assert_eq!(stream.scope(|s| Ok(s.bind_host(&[1, 2, 3]).len()))?, 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// assert!(stream.scope(|s| Ok(s.bind_host::<u8>(&[]).is_empty()))?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -131,6 +131,13 @@ fn nothing(_len: usize) -> Result<()> {
 
 impl<'a> Chunked<'a> {
     /// Work in this context, with the settings chosen from what is free.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert!(cuguard::Chunked::new(&context).update(&mut [0; 9], |_, _| Ok(())).is_ok());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn new(context: &'a Context) -> Self {
         Self {
             context,
@@ -153,6 +160,14 @@ impl<'a, M> Chunked<'a, M> {
 
     /// The size below which a piece is not halved; 64 KiB by default, or one value where that is
     /// larger.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::builder().memory_limit(3000).build()?;
+    /// let chunked = cuguard::Chunked::new(&context).piece_bytes(4000).min_piece_bytes(1000);
+    /// assert_eq!(chunked.update(&mut [0_u8; 9000], |_, _| Ok(()))?.piece_len, 1000);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn min_piece_bytes(mut self, bytes: usize) -> Self {
         self.min_piece_bytes = Some(bytes);
         self

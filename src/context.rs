@@ -103,12 +103,26 @@ impl Context {
     }
 
     /// The device's number.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// assert_eq!(context.device(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn device(&self) -> u32 {
         self.custody.device
     }
 
     /// The device's name.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// assert_eq!(context.device_name(), context.snapshot().about.device_name);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn device_name(&self) -> &str {
         &self.custody.device_name
@@ -116,12 +130,34 @@ impl Context {
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this context
     /// goes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::driver::{api, sys::CUcontext};
+    ///
+    /// let context = cuguard::Context::new(0)?;
+    /// let _bound = context.bind()?;
+    /// let mut current = CUcontext::NULL;
+    /// // SAFETY: the variable can be written to.
+    /// assert!(unsafe { api::cuCtxGetCurrent(&mut current) }.is_success());
+    /// assert_eq!(current, context.as_raw());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUcontext {
         self.custody.context
     }
 
     /// The device's memory, as the driver tells it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// let before = context.memory()?.free;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 8 << 20)?;
+    /// assert!(context.memory()?.free < before);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -195,12 +231,29 @@ impl Context {
     }
 
     /// The bytes of memory that guards of this context hold now, of all kinds.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::<u32>::zeroed(&context, 100)?;
+    /// assert_eq!(context.live_bytes(), 400);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.custody.registry.live().bytes
     }
 
     /// How many things guards of this context hold now: memory, streams, events, modules, pools.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u32>::zeroed(&context, 100)?;
+    /// assert_eq!(context.live_count(), 2);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn live_count(&self) -> u64 {
         self.custody.registry.live().count
@@ -350,6 +403,17 @@ impl Context {
     /// Tears the context down and tells whether the driver agreed: the first thing that it refused
     /// is the error, and the rest was done all the same. Drop does the same, and logs that error.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Error};
+    ///
+    /// let context = Context::new(0)?;
+    /// let buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?; // leaked: it outlives the context
+    /// context.close()?;
+    /// assert!(matches!(buffer.to_vec(), Err(Error::ContextClosed { .. })));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver said first: work that failed earlier, a free that it refused, the release.
@@ -369,6 +433,18 @@ impl Drop for Context {
 /// The context is current on this thread until this goes; see [`Context::bind`]. Where several are
 /// kept at once, they may go in any order; one that is forgotten leaves its context on the thread's
 /// stack of contexts.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, Current};
+///
+/// let context = Context::new(0)?;
+/// let current: Current<'_> = context.bind()?;
+/// assert!(cust::memory::DeviceBox::new(&1).is_ok());
+/// drop(current);
+/// assert!(cust::memory::DeviceBox::new(&1).is_err()); // no context is current
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the context is current only as long as this is kept"]
 pub struct Current<'a> {

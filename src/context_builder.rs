@@ -15,6 +15,20 @@ use crate::report::ReportSettings;
 use crate::shortage::{self, Shortage};
 
 /// How a [`Context`] is to be; see [`Context::builder`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, ContextBuilder, DeviceBuffer};
+///
+/// /// For a program that shares its device with others.
+/// fn modest() -> ContextBuilder {
+///     Context::builder().memory_limit(1 << 20)
+/// }
+///
+/// let context = modest().build()?;
+/// assert!(DeviceBuffer::<u8>::zeroed(&context, 2 << 20).is_err());
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct ContextBuilder {
@@ -146,12 +160,34 @@ impl ContextBuilder {
 
     /// What is tried before an allocation fails, and what its error finds out. By default all that
     /// [`Shortage::new`] says.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Shortage};
+    ///
+    /// let settings = Shortage::new().callbacks(false);
+    /// let context = Context::builder().memory_limit(1000).shortage(settings).build()?;
+    /// let _callback = context.release_on_shortage(|_bytes| unreachable!("not called"));
+    /// assert!(DeviceBuffer::<u8>::zeroed(&context, 2000).is_err());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn shortage(mut self, settings: Shortage) -> Self {
         self.shortage = settings;
         self
     }
 
     /// Makes the context.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Error};
+    ///
+    /// let context = Context::builder().build()?;
+    /// assert_eq!(context.device(), 0);
+    /// let missing = Context::builder().device(99).build();
+    /// assert!(matches!(missing, Err(Error::NoSuchDevice { ordinal: 99, .. })));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -88,6 +88,18 @@ fn set(entered: &Entered<'_>, bytes: u64) -> Result<()> {
 impl<'a> DeviceHeap<'a> {
     /// Sets the limit of the context's device heap to at least so many bytes, until the answer goes.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceHeap};
+    ///
+    /// let context = Context::builder().own().build()?;
+    /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
+    /// assert_eq!(DeviceHeap::current(&context)?, 32 << 20);
+    /// drop(heap);
+    /// assert_eq!(DeviceHeap::current(&context)?, 8 << 20);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says, and then the limit is as before: `CUDA_ERROR_INVALID_VALUE` where a
@@ -129,12 +141,33 @@ impl<'a> DeviceHeap<'a> {
     }
 
     /// The limit that was set, as the driver rounded it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceHeap};
+    ///
+    /// let context = Context::builder().own().build()?;
+    /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
+    /// assert_eq!(heap.bytes(), DeviceHeap::current(&context)?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The limit that is put back.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceHeap};
+    ///
+    /// let context = Context::builder().own().build()?;
+    /// let before = DeviceHeap::current(&context)?;
+    /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
+    /// assert_eq!(heap.former(), before);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn former(&self) -> u64 {
         self.former
@@ -157,6 +190,20 @@ impl<'a> DeviceHeap<'a> {
 
     /// Puts the former limit back and tells whether the driver took it. Drop does the same and logs
     /// what was refused.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceHeap, Error};
+    ///
+    /// let context = Context::builder().own().build()?;
+    /// let outer = DeviceHeap::limit(&context, 32 << 20)?;
+    /// let inner = DeviceHeap::limit(&context, 64 << 20)?;
+    /// // The inner one goes first:
+    /// assert!(matches!(outer.close(), Err(Error::LimitChanged { .. })));
+    /// inner.close()?;
+    /// assert_eq!(DeviceHeap::current(&context)?, 32 << 20);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

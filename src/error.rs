@@ -9,6 +9,20 @@ use crate::oom::OutOfMemory;
 use crate::size::ByteSize;
 
 /// What every function of this crate answers.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, Result};
+///
+/// fn sum(values: &[u32]) -> Result<u32> {
+///     let context = Context::new(0)?;
+///     let buffer = DeviceBuffer::from_slice(&context, values)?;
+///     Ok(buffer.to_vec()?.iter().sum())
+/// }
+///
+/// assert_eq!(sum(&[1, 2, 3])?, 6);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. It names the operation, and for what the driver refused the driver's function,

@@ -111,6 +111,17 @@ impl Event {
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
     /// the context goes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let event = cuguard::Event::new(&context)?;
+    /// let _bound = context.bind()?;
+    /// // SAFETY: the event is alive.
+    /// let code = unsafe { cuguard::driver::api::cuEventQuery(event.as_raw()) };
+    /// assert!(code.is_success()); // nothing was recorded, so nothing is waited for
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUevent {
         CUevent(self.claim.address() as usize)

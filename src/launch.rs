@@ -16,6 +16,24 @@ use crate::shortage::Request;
 /// What a kernel can be given: a value that can be copied to the device, or memory that the scope
 /// has bound, which the kernel gets as a pointer.
 ///
+/// ```no_run
+/// use cuguard::{Context, DeviceBuffer, KernelArgument, Module, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+/// let fill = module.function("fill_pattern")?;
+/// let mut words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
+/// stream.scope(|s| {
+///     let words = s.bind_mut(&mut words)?;
+///     let (count, seed) = (words.len() as u64, 7_u32);
+///     let arguments: [&dyn KernelArgument<'_>; 3] = [&words, &count, &seed];
+///     // SAFETY: fill_pattern(words, count, seed) writes `count` words.
+///     unsafe { s.launch(&fill, 4, 256, 0, &arguments) }
+/// })?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
 /// # Safety
 ///
 /// The pointer leads to what the driver copies as the kernel's parameter.

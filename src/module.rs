@@ -171,12 +171,24 @@ impl Module {
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
     /// the context goes.
+    ///
+    /// ```no_run
+    /// # fn example(module: cuguard::Module) {
+    /// assert_ne!(module.as_raw(), cuguard::driver::sys::CUmodule::NULL);
+    /// # }
+    /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUmodule {
         CUmodule(self.claim.address() as usize)
     }
 
     /// Gives the module a name that reports show.
+    ///
+    /// ```no_run
+    /// # fn example(module: cuguard::Module) {
+    /// let module = module.named("filters");
+    /// # }
+    /// ```
     #[must_use = "the module is handed back"]
     pub fn named(self, label: &str) -> Self {
         self.claim.name(label);
@@ -275,6 +287,12 @@ impl Module {
     /// Unloads the module and tells whether the driver did it. Drop does the same and files what
     /// the driver refused for the report.
     ///
+    /// ```no_run
+    /// # fn example(module: cuguard::Module) -> cuguard::Result<()> {
+    /// module.close()?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::ContextClosed`] where the context went first (and unloaded it), or what the driver
@@ -305,6 +323,14 @@ fn check_load(entered: &Entered<'_>, code: CUresult, log: &[u8]) -> Result<(), F
 }
 
 /// A kernel of a [`Module`], which it borrows; see [`Scope::launch`](crate::Scope::launch).
+///
+/// ```no_run
+/// use cuguard::{Function, Module, Result};
+///
+/// fn saxpy(module: &Module) -> Result<Function<'_>> {
+///     module.function("saxpy")
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'module> {
     handle: CUfunction,
@@ -318,6 +344,12 @@ impl Function<'_> {
 
     /// The driver's handle, for code that calls the driver itself. It is valid until the module or
     /// the context goes.
+    ///
+    /// ```no_run
+    /// # fn example(saxpy: cuguard::Function<'_>) {
+    /// assert_ne!(saxpy.as_raw(), cuguard::driver::sys::CUfunction::NULL);
+    /// # }
+    /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUfunction {
         self.handle
@@ -346,6 +378,15 @@ impl Module {
 ///
 /// Copies are synchronous. Kernels that use the variable at the same time are for whoever launches
 /// them to avoid.
+///
+/// ```no_run
+/// use cuguard::{Global, Result};
+///
+/// fn clear(table: &Global<'_, f32>) -> Result<()> {
+///     assert!(table.address() != 0 && !table.is_empty());
+///     table.copy_from_slice(&vec![0.0; table.len()])
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Global<'module, T> {
     address: CUdeviceptr,
@@ -386,6 +427,12 @@ impl<T: Pod> Global<'_, T> {
 
     /// Copies `values` to the variable. There must be as many as it holds.
     ///
+    /// ```no_run
+    /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
+    /// table.copy_from_slice(&vec![1.5; table.len()])?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
@@ -405,6 +452,13 @@ impl<T: Pod> Global<'_, T> {
 
     /// Copies the values of the variable. There must be room for as many as it holds.
     ///
+    /// ```no_run
+    /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
+    /// let mut values = vec![0.0; table.len()];
+    /// table.copy_to_slice(&mut values)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
@@ -420,6 +474,12 @@ impl<T: Pod> Global<'_, T> {
     }
 
     /// The values, copied to the host.
+    ///
+    /// ```no_run
+    /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
+    /// assert_eq!(table.to_vec()?.len(), table.len());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -133,6 +133,17 @@ impl Stream {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// The stream of this scope.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// stream.scope(|s| {
+    ///     assert_eq!(s.stream().as_raw(), stream.as_raw());
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn stream(&self) -> &'env Stream {
         self.stream
     }
@@ -397,6 +408,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Puts an event behind all that was given to the stream so far.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let cleared = cuguard::Event::new(&context)?;
+    /// stream.scope(|s| {
+    ///     s.zero(&mut s.bind_mut(&mut buffer)?)?;
+    ///     s.record(&cleared)
+    /// })?;
+    /// assert!(cleared.has_happened()?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -258,12 +258,27 @@ impl Stream {
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
     /// the context goes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// assert_ne!(stream.as_raw(), cuguard::driver::sys::CUstream::NULL);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
         self.core.handle()
     }
 
     /// The priority that the stream really has.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert_eq!(cuguard::Stream::new(&context)?.priority()?, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -428,6 +443,13 @@ pub struct StreamBuilder<'a> {
 impl StreamBuilder<'_> {
     /// The stream and the default stream wait for each other. For programs that have other code on
     /// the default stream.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::builder(&context).blocking().build()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn blocking(mut self) -> Self {
         self.flags &= !flags::STREAM_NON_BLOCKING;
         self
@@ -435,6 +457,14 @@ impl StreamBuilder<'_> {
 
     /// How urgent the stream's kernels are: a smaller number is more urgent, 0 is the default. See
     /// [`Stream::priorities`].
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let urgent = cuguard::Stream::builder(&context).priority(-1).build()?;
+    /// assert_eq!(urgent.priority()?, -1);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self

@@ -28,6 +28,14 @@ pub struct DeviceBox<T: DeviceCopy> {
 impl<T: DeviceCopy> DeviceBox<T> {
     /// A copy of `value` on the device.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let half = cuguard::DeviceBox::new(&context, &0.5)?;
+    /// assert_eq!(half.get()?, 0.5);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says; nothing stays allocated then.
@@ -40,6 +48,14 @@ impl<T: DeviceCopy> DeviceBox<T> {
 
     /// The value, copied to the host.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pair = cuguard::DeviceBox::new(&context, &[1_u8, 2])?;
+    /// assert_eq!(pair.get()?, [1, 2]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
@@ -48,6 +64,15 @@ impl<T: DeviceCopy> DeviceBox<T> {
     }
 
     /// Copies `value` to the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// counter.set(&0)?;
+    /// assert_eq!(counter.get()?, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -58,6 +83,14 @@ impl<T: DeviceCopy> DeviceBox<T> {
     }
 
     /// Gives the box a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?.named("counter");
+    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("counter"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "the box is handed back"]
     pub fn named(self, label: &str) -> Self {
         Self {
@@ -66,22 +99,56 @@ impl<T: DeviceCopy> DeviceBox<T> {
     }
 
     /// The device address, for kernels.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// assert!(!counter.as_device_ptr().is_null());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         DevicePointer::from_raw(self.buffer.address())
     }
 
     /// The box as a buffer of one value.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// assert_eq!(counter.as_buffer().to_vec()?, [7]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn as_buffer(&self) -> &DeviceBuffer<T> {
         &self.buffer
     }
 
     /// The box as a buffer of one value, to be written to.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// counter.as_buffer_mut().copy_from_slice(&[8])?;
+    /// assert_eq!(counter.get()?, 8);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn as_buffer_mut(&mut self) -> &mut DeviceBuffer<T> {
         &mut self.buffer
     }
 
     /// Frees the memory and tells whether the driver took it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// counter.close()?;
+    /// assert_eq!(context.live_count(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -331,6 +331,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// Copies `values` to the device. There must be as many as the buffer holds.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert!(buffer.copy_from_slice(&[4, 5]).is_err()); // the buffer holds three
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
@@ -378,6 +386,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// The values, copied to the host.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert_eq!(cuguard::DeviceBuffer::<u8>::zeroed(&context, 2)?.to_vec()?, [0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -121,6 +121,14 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// A copy of `values`.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(buffer.as_slice(&context)?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says; nothing stays allocated then. `CUDA_ERROR_NOT_SUPPORTED` for a device
@@ -140,6 +148,14 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     }
 
     /// `len` values of which every byte is zero.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::<u32>::zeroed(&context, 3)?;
+    /// assert_eq!(buffer.as_slice(&context)?, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -176,6 +192,17 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// The values, for the host.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Error, ManagedBuffer};
+    ///
+    /// let (context, other) = (Context::new(0)?, Context::new(0)?);
+    /// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(buffer.as_slice(&context)?.iter().sum::<i32>(), 6);
+    /// assert!(matches!(buffer.as_slice(&other), Err(Error::WrongContext { .. })));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::WrongContext`] if `context` is not the one that the buffer was made in.
@@ -189,6 +216,15 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// The values, for the host to write.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// buffer.as_mut_slice(&context)?.reverse();
+    /// assert_eq!(buffer.as_slice(&context)?, [3, 2, 1]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`as_slice`](Self::as_slice).
@@ -199,30 +235,69 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     }
 
     /// The address, for kernels.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let address = buffer.as_slice(&context)?.as_ptr() as u64;
+    /// assert_eq!(buffer.as_device_ptr().as_raw(), address); // the same on both sides
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         DevicePointer::from_raw(self.claim.address())
     }
 
     /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(buffer.len(), 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert!(cuguard::ManagedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The size in bytes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert_eq!(cuguard::ManagedBuffer::<u32>::zeroed(&context, 3)?.size_in_bytes(), 12);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn size_in_bytes(&self) -> usize {
         self.len * mem::size_of::<T>()
     }
 
     /// Gives the buffer a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?.named("table");
+    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("table"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
         self.claim.name(label);
@@ -230,6 +305,15 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     }
 
     /// Frees the memory and tells whether the driver took it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// buffer.close()?;
+    /// assert_eq!(context.live_bytes(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -56,6 +56,14 @@ impl PoolCore {
 impl MemoryPool {
     /// An empty pool on the context's device.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// assert_eq!(pool.reserved_bytes()?, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), [`OutOfMemory`](crate::Error::OutOfMemory), or
@@ -104,6 +112,14 @@ impl MemoryPool {
     }
 
     /// The driver's handle.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// assert_ne!(pool.as_raw(), cuguard::driver::sys::CUmemoryPool::NULL);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUmemoryPool {
         CUmemoryPool(self.claim().address() as usize)
@@ -122,6 +138,16 @@ impl MemoryPool {
 
     /// The bytes that the pool has taken from the device.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    /// assert!(pool.reserved_bytes()? > 1000); // pools take large pieces
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says.
@@ -134,6 +160,19 @@ impl MemoryPool {
 
     /// The bytes that are in use.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    /// assert_eq!(pool.used_bytes()?, 1000);
+    /// drop(buffer);
+    /// stream.synchronize()?;
+    /// assert_eq!(pool.used_bytes()?, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says.
@@ -143,6 +182,18 @@ impl MemoryPool {
 
     /// How many bytes the pool may keep when the host waits for a stream. By default 0: all that
     /// is not in use goes back to the device then.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// pool.set_release_threshold(u64::MAX)?; // keep all
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?);
+    /// stream.synchronize()?;
+    /// assert!(pool.reserved_bytes()? > 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -160,6 +211,19 @@ impl MemoryPool {
 
     /// Gives memory that is not in use back to the device, down to `keep` bytes.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// pool.set_release_threshold(u64::MAX)?;
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?);
+    /// stream.synchronize()?;
+    /// pool.trim_to(0)?;
+    /// assert_eq!(pool.reserved_bytes()?, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says.
@@ -171,6 +235,14 @@ impl MemoryPool {
     }
 
     /// Gives the pool a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?.named("scratch");
+    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("scratch"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "the pool is handed back"]
     pub fn named(self, label: &str) -> Self {
         self.claim().name(label);
@@ -179,6 +251,19 @@ impl MemoryPool {
 
     /// Ends the pool and tells whether the driver took it. A pool from which buffers are still in use
     /// goes with the last of them; until then it stays in the registry, and this answers `Ok`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    /// pool.close()?;
+    /// assert_eq!(context.totals(cuguard::Kind::MemoryPool).count, 1);
+    /// drop(buffer);
+    /// assert_eq!(context.totals(cuguard::Kind::MemoryPool).count, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

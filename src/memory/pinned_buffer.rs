@@ -53,6 +53,14 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 
     /// A copy of `values`.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::PinnedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(*buffer, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or what the driver says; nothing stays
@@ -70,6 +78,14 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 
     /// `len` values of which every byte is zero.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::PinnedBuffer::<u32>::zeroed(&context, 3)?;
+    /// assert_eq!(*buffer, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`SizeOverflow`](crate::Error::SizeOverflow),
@@ -83,6 +99,14 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     }
 
     /// Gives the buffer a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::PinnedBuffer::<u32>::zeroed(&context, 3)?.named("staging");
+    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("staging"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
         if let Some(claim) = &self.claim {
@@ -92,6 +116,15 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     }
 
     /// Frees the memory and tells whether the driver let go of it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::PinnedBuffer::<u32>::zeroed(&context, 3)?;
+    /// buffer.close()?;
+    /// assert_eq!(context.live_bytes(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

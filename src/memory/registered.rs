@@ -88,6 +88,14 @@ pub struct Registered<T: DeviceCopy> {
 impl<T: DeviceCopy> Registered<T> {
     /// Registers the values of a vector.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let numbers = cuguard::Registered::new(&context, vec![1, 2, 3])?;
+    /// assert_eq!(*numbers, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// What the driver says; the vector is dropped then.
@@ -105,6 +113,14 @@ impl<T: DeviceCopy> Registered<T> {
     }
 
     /// Gives the registration a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let numbers = cuguard::Registered::new(&context, vec![1, 2, 3])?.named("input");
+    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("input"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "it is handed back"]
     pub fn named(self, label: &str) -> Self {
         if let Some(claim) = &self.claim {
@@ -114,6 +130,15 @@ impl<T: DeviceCopy> Registered<T> {
     }
 
     /// Has the driver let go of the vector, and gives it back.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let numbers = cuguard::Registered::new(&context, vec![1, 2, 3])?;
+    /// let vector: Vec<i32> = numbers.into_vec()?;
+    /// assert_eq!((vector.len(), context.live_count()), (3, 0));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

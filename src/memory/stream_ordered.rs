@@ -162,6 +162,16 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// As [`zeroed_on`](Self::zeroed_on), from a pool of the program's own.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3)?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`zeroed`](Self::zeroed); [`Error::WrongContext`] if pool and stream are not of one
@@ -179,6 +189,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// // SAFETY: written in the next line.
+    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_on(&stream, 3)? };
+    /// buffer.copy_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Safety
     ///
     /// Every value must be written before it is read.
@@ -192,6 +213,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// As [`uninitialized_on`](Self::uninitialized_on), from a pool of the program's own.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// // SAFETY: written in the next line.
+    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool, &stream, 3)? };
+    /// buffer.copy_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Safety
     ///
@@ -238,6 +271,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// As [`from_raw`](Self::from_raw), for a stream-ordered buffer, which is freed on `stream`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// use cuguard::DeviceBuffer;
+    ///
+    /// let address = DeviceBuffer::<u8>::zeroed_on(&stream, 3)?.into_raw();
+    /// // SAFETY: the address and the length of a buffer of this stream, given away above.
+    /// let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 3) };
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Safety
     ///

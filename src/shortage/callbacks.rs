@@ -140,6 +140,25 @@ impl Drop for UnderWay<'_> {
 /// A callback that gives memory back; see
 /// [`Context::release_on_shortage`](crate::Context::release_on_shortage). It is called until this
 /// goes.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use cuguard::{Context, DeviceBuffer, ReleaseCallback};
+///
+/// let context = Context::builder().memory_limit(1000).build()?;
+/// let calls = Arc::new(AtomicU32::new(0));
+/// let counter = Arc::clone(&calls);
+/// let callback: ReleaseCallback = context.release_on_shortage(move |_bytes| {
+///     counter.fetch_add(1, Ordering::Relaxed);
+/// });
+/// assert!(DeviceBuffer::<u8>::zeroed(&context, 2000).is_err());
+/// drop(callback);
+/// assert!(DeviceBuffer::<u8>::zeroed(&context, 2000).is_err());
+/// assert_eq!(calls.load(Ordering::Relaxed), 1);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
 #[must_use = "the callback is called only as long as this is kept"]
 pub struct ReleaseCallback {
     custody: Weak<Custody>,
