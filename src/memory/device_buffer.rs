@@ -9,7 +9,7 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
-use crate::claim::{Claim, Owner};
+use crate::claim::Claim;
 use crate::context::Context;
 use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
@@ -227,18 +227,42 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::<u16>::zeroed(&context, 5)?;
+    /// assert_eq!((buffer.len(), buffer.size_in_bytes()), (5, 10));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::<u16>::zeroed(&context, 0)?;
+    /// assert!(buffer.is_empty());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The size in bytes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::<f64>::zeroed(&context, 100)?;
+    /// assert_eq!(buffer.size_in_bytes(), 800);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn size_in_bytes(&self) -> usize {
         // Did not overflow when it was allocated.
@@ -348,6 +372,16 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// Copies the values from the device. There must be room for as many as the buffer holds.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let mut values = [0; 3];
+    /// buffer.copy_to_slice(&mut values)?;
+    /// assert_eq!(values, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
@@ -441,60 +475,5 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// says.
     pub fn close(self) -> Result<()> {
         self.claim.close("DeviceBuffer::close")
-    }
-
-    /// Gives the memory away: its device address. 0 where there is none, and where its context is
-    /// closed already, which has freed it (or was told to leave it to the driver).
-    ///
-    /// The registry remembers it as escaped, and whoever has the address must free it, or hand it to
-    /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
-    /// all the same, so it outlives this [`Context`] only where others hold the primary context.
-    /// Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does
-    /// not, the pool stays until the process ends.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// use cuguard::DeviceBuffer;
-    ///
-    /// let address = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.into_raw();
-    /// // SAFETY: the address and the length of a buffer of this context, given away above.
-    /// let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, 3) };
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[must_use = "the memory is lost without its address"]
-    pub fn into_raw(self) -> CUdeviceptr {
-        self.claim.give_away()
-    }
-
-    #[track_caller]
-    pub(super) fn adopt(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
-        let bytes = len.saturating_mul(mem::size_of::<T>());
-        let claim = if address == 0 {
-            Claim::nothing(owner, kind)
-        } else {
-            let entry = Entry {
-                bytes: bytes as u64,
-                type_name: std::any::type_name::<T>(),
-                stream: owner.stream(),
-            };
-            Claim::take_back(owner, key(kind, address), entry)
-        };
-        Self::assemble(len, claim)
-    }
-
-    /// Takes custody of device memory: of what [`into_raw`](Self::into_raw) gave away, with the
-    /// record it had, or of what other code allocated.
-    ///
-    /// # Safety
-    ///
-    /// The address was given out by `cuMemAlloc` in this context (for stream-ordered memory there is
-    /// [`from_raw_on`](Self::from_raw_on)), has `len` valid values of `T`, and nobody else frees it. An address of
-    /// 0 goes with a `len` that needs no memory.
-    #[track_caller]
-    pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
-        let owner = Owner::from(context.custody());
-        Self::adopt(owner, Kind::Device, address, len)
     }
 }

@@ -1,0 +1,88 @@
+//! Device memory that changes hands: given away as an address, and taken into custody again.
+
+use std::mem;
+
+use cuguard_driver::sys::CUdeviceptr;
+use cust::memory::DeviceCopy;
+
+use crate::claim::{Claim, Owner};
+use crate::context::Context;
+use crate::custody::key;
+use crate::memory::DeviceBuffer;
+use crate::registry::{Entry, Kind};
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// Gives the memory away: its device address. 0 where there is none, and where its context is
+    /// closed already, which has freed it (or was told to leave it to the driver).
+    ///
+    /// The registry remembers it as escaped, and whoever has the address must free it, or hand it to
+    /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
+    /// all the same, so it outlives this [`Context`] only where others hold the primary context.
+    /// Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does
+    /// not, the pool stays until the process ends.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::DeviceBuffer;
+    ///
+    /// let address = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.into_raw();
+    /// // SAFETY: the address and the length of a buffer of this context, given away above.
+    /// let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, 3) };
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the memory is lost without its address"]
+    pub fn into_raw(self) -> CUdeviceptr {
+        self.claim.give_away()
+    }
+
+    #[track_caller]
+    pub(super) fn adopt(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
+        let bytes = len.saturating_mul(mem::size_of::<T>());
+        let claim = if address == 0 {
+            Claim::nothing(owner, kind)
+        } else {
+            let entry = Entry {
+                bytes: bytes as u64,
+                type_name: std::any::type_name::<T>(),
+                stream: owner.stream(),
+            };
+            Claim::take_back(owner, key(kind, address), entry)
+        };
+        Self::assemble(len, claim)
+    }
+
+    /// Takes custody of device memory: of what [`into_raw`](Self::into_raw) gave away, with the
+    /// record it had, or of what other code allocated.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::DeviceBuffer;
+    /// use cuguard::driver::api;
+    ///
+    /// let _bound = context.bind()?;
+    /// let mut address = 0;
+    /// // SAFETY: the variable can be written to.
+    /// let code = unsafe { api::cuMemAlloc_v2(&mut address, 4096) };
+    /// assert!(code.is_success());
+    /// // SAFETY: it was given out above, any bytes are a `u8`, and nobody else frees it.
+    /// let buffer = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 4096) };
+    /// assert_eq!(context.live_bytes(), 4096);
+    /// drop(buffer);
+    /// assert_eq!(context.live_bytes(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The address was given out by `cuMemAlloc` in this context (for stream-ordered memory there is
+    /// [`from_raw_on`](Self::from_raw_on)), has `len` valid values of `T`, and nobody else frees it. An address of
+    /// 0 goes with a `len` that needs no memory.
+    #[track_caller]
+    pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
+        let owner = Owner::from(context.custody());
+        Self::adopt(owner, Kind::Device, address, len)
+    }
+}
