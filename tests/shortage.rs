@@ -7,7 +7,7 @@ mod gate;
 mod room;
 mod support;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use cuguard::driver::sys::CUresult;
@@ -378,16 +378,21 @@ fn a_stream_that_is_never_idle_is_not_waited_for_without_need() -> Result<()> {
     let first = Gate::on(&context, &stream);
     drop(buffer);
     let opener = first.open_later();
-    // More comes while the free is being waited for.
-    let (marked, second) = (Barrier::new(2), Mutex::new(None));
+    // More comes while the free is being waited for: behind the mark that is looked at again and again.
+    let looks = || {
+        let counters = cuguard::sim::counters();
+        counters.calls.get("cuEventQuery").copied()
+    };
+    let (before, over, second) = (looks(), AtomicBool::new(false), Mutex::new(None));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            marked.wait();
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            while looks() == before && !over.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
             *second.lock().unwrap() = Some(Gate::on(&context, &stream));
         });
-        marked.wait();
         let granted = take(&context, 2 * GIB);
+        over.store(true, Ordering::Relaxed);
         let more = second.lock().unwrap().take();
         if let Some(more) = &more {
             assert!(!more.is_open());
