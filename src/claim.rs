@@ -10,8 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::sys::{CUresult, CUstream};
 
 use crate::custody::{Custody, Entered};
+use crate::deferred::{self, Deferred};
 use crate::error::{Error, Result};
-use crate::memory::PoolCore;
+use crate::exit;
+use crate::memory::{HostMemory, PoolCore};
+use crate::open_context::OpenContext;
 use crate::raw;
 use crate::registry::{Entry, FailedFree, Key, Kind, Record};
 use crate::stream::StreamCore;
@@ -34,19 +37,25 @@ mod state {
     pub(super) const DONE: u64 = 2;
 }
 
-/// What a claim keeps alive. One of the two and not both: a stream keeps its context, and each
+/// What a claim keeps alive. One of them and not several: a stream keeps its context open, and each
 /// count that many threads share costs them time.
+#[derive(Clone)]
 pub(crate) enum Owner {
-    Context(Arc<Custody>),
+    /// The context, which stays open for as long as the resource lives.
+    Context(Arc<OpenContext>),
+    /// The state of the context alone, for a resource whose users keep the context open: a pool
+    /// stays for memory that was released to the program, which keeps no context open.
+    State(Arc<Custody>),
     /// The stream that stream-ordered memory is freed on. It lives as long as the memory.
     Stream(Arc<StreamCore>),
-    /// The same, and the pool that the memory is from.
-    Pool(Box<(Arc<StreamCore>, Arc<PoolCore>)>),
+    /// The pool that the memory is from, and the stream. They are dropped in this order: the stream
+    /// may be the last that keeps the context open.
+    Pool(Box<(Arc<PoolCore>, Arc<StreamCore>)>),
 }
 
-impl From<&Arc<Custody>> for Owner {
-    fn from(custody: &Arc<Custody>) -> Self {
-        Self::Context(custody.clone())
+impl From<&Arc<OpenContext>> for Owner {
+    fn from(context: &Arc<OpenContext>) -> Self {
+        Self::Context(context.clone())
     }
 }
 
@@ -59,18 +68,19 @@ impl From<&Arc<StreamCore>> for Owner {
 impl Owner {
     fn custody(&self) -> &Arc<Custody> {
         match self {
-            Self::Context(custody) => custody,
+            Self::Context(context) => context,
+            Self::State(custody) => custody,
             Self::Stream(core) => core.custody(),
-            Self::Pool(both) => both.0.custody(),
+            Self::Pool(both) => both.1.custody(),
         }
     }
 
     /// The handle of the stream, for the registry; 0 is none.
     pub(crate) fn stream(&self) -> u64 {
         match self {
-            Self::Context(_) => 0,
+            Self::Context(_) | Self::State(_) => 0,
             Self::Stream(core) => core.handle().0 as u64,
-            Self::Pool(both) => both.0.handle().0 as u64,
+            Self::Pool(both) => both.1.handle().0 as u64,
         }
     }
 }
@@ -85,6 +95,15 @@ impl fmt::Debug for Claim {
             self.custody()
         )
     }
+}
+
+/// What came of a free.
+pub(crate) enum Released {
+    /// It was tried: the driver's error, if any, is filed.
+    Done(Result<()>),
+    /// The driver permits no call now, as inside a host function: nothing was done, and the claim
+    /// owns the resource as before.
+    NotNow(Error),
 }
 
 impl Claim {
@@ -136,7 +155,7 @@ impl Claim {
         };
         let pool = owner.custody().stray_pools().remove(&key.address);
         let owner = match (owner, pool) {
-            (Owner::Stream(core), Some(pool)) => Owner::Pool(Box::new((core, pool))),
+            (Owner::Stream(core), Some(pool)) => Owner::Pool(Box::new((pool, core))),
             (owner, _) => owner,
         };
         Self {
@@ -163,7 +182,7 @@ impl Claim {
         custody.budget.give_back(self.key.kind, self.bytes);
         if let Owner::Pool(both) = &self.owner {
             let mut pools = custody.stray_pools();
-            pools.insert(self.key.address, both.1.clone());
+            pools.insert(self.key.address, both.0.clone());
         }
         self.key.address
     }
@@ -202,9 +221,9 @@ impl Claim {
 
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
         match &self.owner {
-            Owner::Context(_) => None,
+            Owner::Context(_) | Owner::State(_) => None,
             Owner::Stream(core) => Some(core),
-            Owner::Pool(both) => Some(&both.0),
+            Owner::Pool(both) => Some(&both.1),
         }
     }
 
@@ -214,10 +233,38 @@ impl Claim {
         }
     }
 
-    /// Frees the resource and tells whether the driver took it.
+    /// Frees the resource and returns the driver's error. Where the driver permits no call now, the
+    /// free is deferred, and that is the error.
     #[track_caller]
     pub(crate) fn close(mut self, operation: &'static str) -> Result<()> {
-        self.release(operation)
+        match self.release(operation) {
+            Released::Done(result) => result,
+            Released::NotNow(error) => {
+                self.defer(None);
+                Err(error)
+            }
+        }
+    }
+
+    /// Owns nothing from now on, as teardown has freed it.
+    pub(crate) fn abandon(&mut self) {
+        self.finish();
+    }
+
+    /// Leaves the resource in the registry, as one that is dropped and still to be freed, and puts
+    /// the free off until the driver permits it. `memory` is freed after that.
+    #[cold]
+    pub(crate) fn defer(&mut self, memory: Option<HostMemory>) {
+        let state = std::mem::replace(self.state.get_mut(), state::DONE);
+        let custody = self.custody();
+        custody.registry.set_deferred(self.key, self.bytes);
+        let claim = Self {
+            owner: self.owner.clone(),
+            key: self.key,
+            bytes: self.bytes,
+            state: AtomicU64::new(state),
+        };
+        deferred::push(Deferred::Free(claim, memory));
     }
 
     /// The usual way for a resource to go: its context is there, and current, and the driver takes
@@ -234,7 +281,7 @@ impl Claim {
             Kind::StreamOrdered => custody.pass_in(),
             _ => custody.enter_quickly(),
         };
-        let Some(_inside) = inside else {
+        let Some(inside) = inside else {
             return false;
         };
         *self.state.get_mut() = state::DONE;
@@ -246,18 +293,28 @@ impl Claim {
         let code = unsafe { raw::free(self.key, stream) };
         if code.is_success() {
             self.freed();
-        } else {
-            self.not_taken(code, stream, record);
+            return true;
         }
-        true
+        let taken = self.not_taken(code, stream, record);
+        drop(inside);
+        if !taken {
+            *self.state.get_mut() = state::OWNED;
+        }
+        taken
     }
 
     /// The driver refused to take it as quickly as that. Stream-ordered memory is freed whatever is
     /// current, but not while a context is that somebody has destroyed.
+    /// False where nothing was done, as the driver permits no call now.
     #[cold]
     #[track_caller]
-    fn not_taken(&self, code: CUresult, stream: CUstream, record: Option<Record>) {
+    fn not_taken(&self, code: CUresult, stream: CUstream, record: Option<Record>) -> bool {
         let mut code = code;
+        if code == CUresult::NOT_PERMITTED && deferred::in_host_function() {
+            let registry = &self.custody().registry;
+            registry.put_back(self.key, record, self.bytes);
+            return false;
+        }
         let dead = matches!(
             code,
             CUresult::CONTEXT_IS_DESTROYED | CUresult::INVALID_CONTEXT
@@ -274,13 +331,16 @@ impl Claim {
         } else {
             self.file("drop", raw::function(self.key.kind), code, record);
         }
+        true
     }
 
+    /// Frees the resource, if it is still owned.
     #[track_caller]
-    fn release(&mut self, operation: &'static str) -> Result<()> {
-        let lent = *self.state.get_mut() == state::LENT;
+    pub(crate) fn release(&mut self, operation: &'static str) -> Released {
+        let before = *self.state.get_mut();
+        let lent = before == state::LENT;
         if !self.finish() {
-            return Ok(());
+            return Released::Done(Ok(()));
         }
         let custody = self.owner.custody();
         let (entered, current) = match custody.enter_anyway(operation) {
@@ -288,11 +348,25 @@ impl Claim {
             Err(error @ Error::ContextClosed { .. }) => {
                 // Teardown has freed it, as far as it could.
                 custody.count_late_drop(self.key.kind, self.bytes);
-                return Err(error);
+                return Released::Done(Err(error));
             }
-            // The exit handler has told of it, or tells.
-            Err(error) => return Err(error),
+            Err(error) => {
+                // It is not freed, and no leak, should the exit report be still to come. In a forked
+                // child there is none, and locks may be held for ever.
+                if !exit::is_forked() {
+                    custody.registry.set_deferred(self.key, self.bytes);
+                }
+                return Released::Done(Err(error));
+            }
         };
+        if let Err(error) = &current
+            && deferred::is_not_permitted(error)
+        {
+            let error = error.clone();
+            drop(entered);
+            *self.state.get_mut() = before;
+            return Released::NotNow(error);
+        }
         let record = custody.registry.remove(self.key, self.bytes);
         // Memory of the device can be freed whatever context is current.
         let needs_context = lent
@@ -306,7 +380,7 @@ impl Claim {
             // A free that could not even be tried.
             let code = error.code().unwrap_or(CUresult::UNKNOWN);
             self.file(operation, "cuCtxPushCurrent", code, record);
-            return Err(error);
+            return Released::Done(Err(error));
         }
         if let Some(home) = self.home().filter(|_| lent)
             && let Err(error) = home.order_after_handle(&entered, CUstream::NULL)
@@ -317,7 +391,7 @@ impl Claim {
                 _ => ("cuStreamWaitEvent", CUresult::UNKNOWN),
             };
             self.file(operation, function, code, record);
-            return Err(error);
+            return Released::Done(Err(error));
         }
         let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: as in `release_quickly`.
@@ -328,7 +402,7 @@ impl Claim {
         } else {
             self.file(operation, function, code, record);
         }
-        entered.check_bytes(function, code, self.bytes as usize)
+        Released::Done(entered.check_bytes(function, code, self.bytes as usize))
     }
 
     /// The driver has taken it.
@@ -375,9 +449,9 @@ impl Drop for Claim {
             state::OWNED => self.release_quickly(),
             _ => false,
         };
-        if !quick {
-            // What goes wrong is filed.
-            let _ = self.release("drop");
+        // What goes wrong is filed.
+        if !quick && let Released::NotNow(_) = self.release("drop") {
+            self.defer(None);
         }
     }
 }

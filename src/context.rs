@@ -1,14 +1,17 @@
 //! The context: the one owner of the driver's context, and the place where leaks are told.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use cuguard_driver::api;
 use cuguard_driver::sys::CUcontext;
 
 use crate::context_builder::ContextBuilder;
-use crate::custody::{Custody, log_error};
+use crate::custody::Custody;
 use crate::error::{Error, Result};
+use crate::exit;
+use crate::open_context::OpenContext;
 use crate::registry::{Kind, Level, Occasion, Snapshot, Totals};
 use crate::shortage::{self, ReleaseCallback};
 
@@ -19,13 +22,14 @@ use crate::shortage::{self, ReleaseCallback};
 /// finds this context by itself: nothing here depends on which context is current, and no thread's
 /// current context is changed.
 ///
-/// There is one owner: a `Context` cannot be cloned. Share it by reference or in an
-/// [`Arc`]. When it goes, by [`close`](Self::close) or by drop, it waits for the device, takes down
-/// what is still there, frees it (not at
-/// [`Level::Counts`], which keeps no addresses, nor what no [sample](crate::ReportSettings::sample)
-/// met, nor without [`reclaim`](ContextBuilder::reclaim)), gives the driver's context back, and
-/// reports (see the [manual](crate#leak_report)). Guards that are still around turn inert: to use them is an
-/// [`Error::ContextClosed`], to drop them does nothing.
+/// There is one owner: a `Context` cannot be cloned. Share it by reference or in an [`Arc`].
+///
+/// A `Context` that is dropped while resources of it are alive stays open until the last of them is
+/// dropped, and is torn down then, on whatever thread that is. So the order of fields in a struct does
+/// not matter. What is never dropped keeps the context open until the process exits, and is reported
+/// then (see the [manual](crate#leak_report)), with the place where the context was dropped.
+///
+/// [`close`](Self::close) tears the context down at once, whatever is still alive in it.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -41,7 +45,7 @@ use crate::shortage::{self, ReleaseCallback};
 #[derive(Debug)]
 #[must_use = "a context that is not kept is torn down at once"]
 pub struct Context {
-    custody: Arc<Custody>,
+    open: Arc<OpenContext>,
 }
 
 /// Memory of a device, as its driver tells it.
@@ -93,13 +97,18 @@ impl Context {
         ContextBuilder::default()
     }
 
-    /// The one owner of what the builder made.
     pub(crate) fn of(custody: Arc<Custody>) -> Self {
-        Self { custody }
+        let open = OpenContext::new(custody);
+        Self { open }
     }
 
     pub(crate) fn custody(&self) -> &Arc<Custody> {
-        &self.custody
+        &self.open
+    }
+
+    /// What every guard of this context shares, so that the context stays open for it.
+    pub(crate) fn open(&self) -> &Arc<OpenContext> {
+        &self.open
     }
 
     /// The device's number.
@@ -112,7 +121,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn device(&self) -> u32 {
-        self.custody.device
+        self.custody().device
     }
 
     /// The device's name.
@@ -125,7 +134,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn device_name(&self) -> &str {
-        &self.custody.device_name
+        &self.custody().device_name
     }
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this context
@@ -145,7 +154,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUcontext {
-        self.custody.context
+        self.custody().context
     }
 
     /// The device's memory, as the driver tells it.
@@ -163,7 +172,7 @@ impl Context {
     ///
     /// What the driver says.
     pub fn memory(&self) -> Result<MemoryInfo> {
-        let entered = self.custody.enter("Context::memory")?;
+        let entered = self.custody().enter("Context::memory")?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both variables can be written to.
         let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
@@ -186,13 +195,13 @@ impl Context {
     ///
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.custody.enter("Context::synchronize")?;
-        shortage::note_context_wait(&self.custody, || {
+        let entered = self.custody().enter("Context::synchronize")?;
+        shortage::note_context_wait(self.custody(), || {
             // SAFETY: the context is current.
             entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
         })?;
         // The device has passed all that streams left which are gone.
-        shortage::sweep(&self.custody);
+        shortage::sweep(self.custody());
         Ok(())
     }
 
@@ -214,15 +223,15 @@ impl Context {
     /// What the driver says.
     pub fn bind(&self) -> Result<Current<'_>> {
         const OPERATION: &str = "Context::bind";
-        let Some(_inside) = self.custody.pass_in() else {
+        let Some(_inside) = self.custody().pass_in() else {
             // It cannot be closed, as it is borrowed.
             return Err(Error::ProcessEnding {
                 operation: OPERATION,
             });
         };
         // SAFETY: the context is alive.
-        let code = unsafe { api::cuCtxPushCurrent_v2(self.custody.context) };
-        self.custody
+        let code = unsafe { api::cuCtxPushCurrent_v2(self.custody().context) };
+        self.custody()
             .check(OPERATION, "cuCtxPushCurrent", code, None)?;
         Ok(Current {
             context: self,
@@ -241,7 +250,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        self.custody.registry.live().bytes
+        self.custody().registry.live().bytes
     }
 
     /// How many things guards of this context hold now: memory, streams, events, modules, pools.
@@ -256,7 +265,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn live_count(&self) -> u64 {
-        self.custody.registry.live().count
+        self.custody().registry.live().count
     }
 
     /// What is alive of one kind, and its peak.
@@ -273,7 +282,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn totals(&self, kind: Kind) -> Totals {
-        self.custody.registry.totals(kind)
+        self.custody().registry.totals(kind)
     }
 
     /// All that is alive now, with the places that made it, as plain data.
@@ -290,7 +299,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.custody.snapshot(Occasion::Asked)
+        self.custody().snapshot(Occasion::Asked)
     }
 
     /// Remembers what is alive now. Where memory runs out later, the error tells which places have
@@ -316,7 +325,7 @@ impl Context {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn checkpoint(&self) {
-        self.custody.registry.mark();
+        self.custody().registry.mark();
     }
 
     /// The largest block that could be allocated now, in whole pages of the device or as much as the
@@ -335,7 +344,7 @@ impl Context {
     ///
     /// What the driver says.
     pub fn largest_block(&self) -> Result<u64> {
-        shortage::largest_block(&self.custody, "Context::largest_block")
+        shortage::largest_block(self.custody(), "Context::largest_block")
     }
 
     /// Has `callback` called when an allocation in this context finds too little memory, before it
@@ -380,7 +389,7 @@ impl Context {
         &self,
         callback: impl Fn(u64) + Send + Sync + 'static,
     ) -> ReleaseCallback {
-        ReleaseCallback::register(&self.custody, Arc::new(callback))
+        ReleaseCallback::register(self.custody(), Arc::new(callback))
     }
 
     /// Changes what is recorded of what is made from now on.
@@ -397,11 +406,21 @@ impl Context {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn set_level(&self, level: Level) {
-        self.custody.registry.set_level(level);
+        self.custody().registry.set_level(level);
     }
 
-    /// Tears the context down and tells whether the driver agreed: the first thing that it refused
-    /// is the error, and the rest was done all the same. Drop does the same, and logs that error.
+    /// Tears the context down now: waits for the device, frees what is still alive, releases the
+    /// driver's context, and reports what was alive as leaked. Guards that outlive it turn inert: to
+    /// use them is an [`Error::ContextClosed`], to drop them does nothing.
+    ///
+    /// Freed is every resource that has a record. There are none at [`Level::Counts`], for what no
+    /// [sample](crate::ReportSettings::sample) met, and nothing is freed without
+    /// [`reclaim`](ContextBuilder::reclaim): such memory is lost until the driver's context is
+    /// destroyed, which others may hold, as the primary context; stream-ordered memory until the
+    /// process exits.
+    ///
+    /// Inside a host function of a stream the driver permits no call: this fails with
+    /// `CUDA_ERROR_NOT_PERMITTED`, and the context is torn down later, as if it had been dropped.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -416,16 +435,26 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// What the driver said first: work that failed earlier, a free that it refused, the release.
+    /// The first driver error: of work that failed earlier, of a free, of the release. The rest is
+    /// done all the same, and all errors of frees, also in earlier drops, are in the report.
+    #[track_caller]
     pub fn close(self) -> Result<()> {
-        self.custody.tear_down("Context::close", Occasion::Close)
+        let custody = self.custody();
+        custody.note_closed(Location::caller());
+        custody.tear_down("Context::close", Occasion::Close)
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if let Err(error) = self.custody.tear_down("Context::drop", Occasion::Drop) {
-            log_error(&error);
+        let custody = self.custody();
+        if custody.is_closed() || exit::is_exiting() {
+            return;
+        }
+        // They may own guards, which would keep the context open for ever.
+        custody.drop_callbacks();
+        if Arc::strong_count(&self.open) > 1 {
+            custody.note_dropped();
         }
     }
 }
@@ -455,12 +484,12 @@ pub struct Current<'a> {
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
-        let Some(_inside) = self.context.custody.pass_in() else {
+        let Some(_inside) = self.context.custody().pass_in() else {
             return;
         };
         // The driver keeps a stack of contexts for each thread. Others that were put on it since
         // stay there.
-        let ours = self.context.custody.context;
+        let ours = self.context.custody().context;
         let mut others = Vec::new();
         loop {
             let mut popped = CUcontext::NULL;

@@ -1,13 +1,5 @@
 //! What a context and its guards share: the driver's context, the registry of what is alive, and
-//! the gate that teardown closes.
-//!
-//! ```text
-//!     Context ── owns ──► the driver's context        teardown happens when this goes
-//!        │
-//!        ▼
-//!     Custody ◄── Claim ── every guard                a forgotten guard keeps these few bytes
-//!                                                     alive, never the context
-//! ```
+//! the gate that teardown closes. How long it stays open, [`crate::open_context`] decides.
 //!
 //! An operation enters through the [gate](crate::gate), which also makes the context current on its
 //! thread, and leaves before it returns. [Teardown](crate::teardown) closes the gate for good and
@@ -15,19 +7,21 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
 
+use crate::deferred;
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::gate::{Gate, Inside};
 use crate::memory::PoolCore;
-use crate::registry::{About, Key, Kind, Occasion, Refusal, Registry, Snapshot};
+use crate::process;
+use crate::registry::{About, Key, Kind, Occasion, Origin, Refusal, Registry, Site, Snapshot};
 use crate::report::ReportSettings;
 use crate::shortage::{Budget, Callbacks, List, Shortage};
 use crate::teardown::Story;
@@ -76,6 +70,10 @@ pub(crate) struct Custody {
     /// How far the telling of what leaked has come.
     pub(crate) story: Mutex<Story>,
     pub(crate) told: Condvar,
+    /// Where the `Context` was dropped, if that was before the last of its resources.
+    dropped: OnceLock<Origin>,
+    /// Where it was closed.
+    closed: OnceLock<&'static Location<'static>>,
 }
 
 /// How long host memory that is dropped waits for a teardown that is under way. Teardown waits for
@@ -144,6 +142,8 @@ impl Custody {
             stray_pools: Mutex::default(),
             story: Mutex::default(),
             told: Condvar::new(),
+            dropped: OnceLock::new(),
+            closed: OnceLock::new(),
         });
         exit::remember(&custody);
         custody
@@ -168,6 +168,22 @@ impl Custody {
     /// where the context is closed, or the process is ending.
     #[inline]
     pub(crate) fn pass_in(&self) -> Option<Inside<'_>> {
+        let inside = self.gate.pass()?;
+        if process::is_ordinary() {
+            return Some(inside);
+        }
+        self.pass_in_again(inside)
+    }
+
+    /// The process is exiting, or something waits for an opportunity to be freed.
+    #[cold]
+    #[inline(never)]
+    fn pass_in_again<'a>(&'a self, inside: Inside<'a>) -> Option<Inside<'a>> {
+        if exit::is_exiting() {
+            return None;
+        }
+        drop(inside);
+        deferred::run();
         self.gate.pass().filter(|_| !exit::is_exiting())
     }
 
@@ -186,6 +202,9 @@ impl Custody {
         &self,
         operation: &'static str,
     ) -> Result<(Entered<'_>, Result<()>)> {
+        if !process::is_ordinary() && !exit::is_exiting() {
+            deferred::run();
+        }
         let Some(inside) = self.gate.pass() else {
             return Err(Error::ContextClosed { operation });
         };
@@ -248,7 +267,29 @@ impl Custody {
     }
 
     pub(crate) fn snapshot(&self, occasion: Occasion) -> Snapshot {
-        self.registry.snapshot(self.about(occasion))
+        let mut snapshot = self.registry.snapshot(self.about(occasion));
+        snapshot.dropped = self.dropped.get().copied();
+        snapshot
+    }
+
+    /// Keeps the stack of a drop of the `Context` that left the context open. A drop has no call site
+    /// of its own.
+    pub(crate) fn note_dropped(&self) {
+        let _ = self.dropped.set(Origin::here());
+    }
+
+    /// Whether the `Context` was dropped, and something kept the context open.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.get().is_some()
+    }
+
+    pub(crate) fn note_closed(&self, site: &'static Location<'static>) {
+        let _ = self.closed.set(site);
+    }
+
+    /// Drops the callbacks of the program, which may do anything in that.
+    pub(crate) fn drop_callbacks(&self) {
+        drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.clear())));
     }
 
     pub(crate) fn about(&self, occasion: Occasion) -> About {
@@ -258,6 +299,7 @@ impl Custody {
             context: self.number,
             primary: self.is_primary(),
             occasion,
+            closed_at: self.closed.get().map(|site| Site::from(*site)),
         }
     }
 

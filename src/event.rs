@@ -96,7 +96,8 @@ impl Event {
             Failed::check(&entered, "cuEventCreate", code)?;
             let key = key(Kind::Event, event.0 as u64);
             let entry = Entry::of_handle("");
-            Ok(Claim::new_at(request.site, custody.into(), key, entry))
+            let owner = context.open().into();
+            Ok(Claim::new_at(request.site, owner, key, entry))
         })?;
         Ok(Self {
             claim,

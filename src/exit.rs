@@ -4,33 +4,21 @@
 //! A driver library may crash when it is called late in an exit, after its own clean-up. So from
 //! the first exit handler on, guards that still go do nothing (law 7).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::custody::Custody;
+use crate::deferred;
 use crate::error::{Error, Result};
 use crate::fence;
 use crate::gate::{Gate, Inside};
+use crate::process;
+pub(crate) use crate::process::{is_exiting, is_forked};
 use crate::registry::{About, Late, Occasion, Snapshot};
 use crate::report::{self, ReportSettings};
 
-static EXITING: AtomicBool = AtomicBool::new(false);
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
-
-/// Whether the process is ending, or is a fork.
-#[inline]
-pub(crate) fn is_exiting() -> bool {
-    EXITING.load(Ordering::SeqCst)
-}
-
-/// This process was forked from one that uses the driver.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Whether this is a forked child: everything is inert, and nobody ends it.
-pub(crate) fn is_forked() -> bool {
-    FORKED.load(Ordering::SeqCst)
-}
 
 /// Those who are just making a context, which has no gate of its own yet.
 static MAKING: LazyLock<Gate> = LazyLock::new(Gate::default);
@@ -150,7 +138,7 @@ fn end() {
     for custody in &known {
         let _ = custody.let_teardown_end(until);
     }
-    EXITING.store(true, Ordering::SeqCst);
+    process::set(process::EXITING);
     // Who is inside a gate and has not seen this is seen there.
     fence::heavy();
     let until = Instant::now() + PATIENCE;
@@ -162,6 +150,7 @@ fn end() {
         }
     }
     known.iter().for_each(|custody| custody.gate.drain(until));
+    deferred::abandon();
     known.iter().for_each(|custody| custody.tell());
     let until = Instant::now() + PATIENCE_TO_TELL;
     known
@@ -185,8 +174,7 @@ fn watch_forks() {
 /// In a forked child the driver does not work, and threads that held locks are not there: everything
 /// is inert, as at the end.
 extern "C" fn in_child() {
-    FORKED.store(true, Ordering::SeqCst);
-    EXITING.store(true, Ordering::SeqCst);
+    process::set(process::FORKED | process::EXITING);
 }
 
 extern "C" fn at_exit() {
@@ -194,12 +182,12 @@ extern "C" fn at_exit() {
     // does not know of children that came about without the C library's `fork`, nor the number of the
     // first process in a namespace of its own: both are 1 then.
     if is_forked() || OWNER.load(Ordering::Acquire) != std::process::id() {
-        EXITING.store(true, Ordering::SeqCst);
+        process::set(process::EXITING);
         return;
     }
     // A panic must not unwind into the C library; what it would say has been printed then.
     let reported = std::panic::catch_unwind(end);
-    EXITING.store(true, Ordering::SeqCst);
+    process::set(process::EXITING);
     if reported.is_ok()
         && let Some(code) = report::exit_code()
     {

@@ -257,7 +257,10 @@ mod tests {
         let slot = Arc::new(Mutex::new(None::<Context>));
         let callback = context.release_on_shortage({
             let slot = slot.clone();
-            move |_| drop(slot.lock().unwrap().take())
+            move |_| {
+                let context = slot.lock().unwrap().take();
+                context.map(|context| context.close().unwrap());
+            }
         });
         *slot.lock().unwrap() = Some(context);
         inject(refuse()).expect("there is such a function");

@@ -160,7 +160,8 @@ impl Module {
             check_load(&entered, code, &log)?;
             let key = key(Kind::Module, module.0 as u64);
             let entry = Entry::of_handle("");
-            Ok(Claim::new_at(request.site, custody.into(), key, entry))
+            let owner = context.open().into();
+            Ok(Claim::new_at(request.site, owner, key, entry))
         })?;
         Ok(Self { claim })
     }
@@ -361,7 +362,7 @@ impl Module {
     /// A module that no driver knows, and owns nothing: the simulated GPU has no others.
     pub(crate) fn pretended(context: &Context) -> Self {
         Self {
-            claim: Claim::nothing(context.custody().into(), Kind::Module),
+            claim: Claim::nothing(context.open().into(), Kind::Module),
         }
     }
 

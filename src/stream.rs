@@ -488,7 +488,8 @@ impl StreamBuilder<'_> {
             Failed::check(&entered, "cuStreamCreateWithPriority", code)?;
             let key = key(Kind::Stream, handle.0 as u64);
             let entry = Entry::of_handle("");
-            let claim = Claim::new_at(request.site, custody.into(), key, entry);
+            let owner = self.context.open().into();
+            let claim = Claim::new_at(request.site, owner, key, entry);
             let listed = Listed::new(custody, |custody| &custody.streams, key);
             Ok(StreamCore { listed, claim })
         })?;

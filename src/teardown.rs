@@ -15,6 +15,7 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 
 use crate::custody::{Custody, Source, this_thread};
+use crate::deferred;
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::raw;
@@ -57,6 +58,8 @@ impl Custody {
         if exit::is_exiting() {
             return ending;
         }
+        // Frees what was dropped in host functions, which is no leak.
+        self.check_permitted(operation)?;
         // What they hold is freed, and no leak. They are the program's, and may do anything when they
         // go.
         drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.close())));
@@ -103,6 +106,19 @@ impl Custody {
         self.tell();
         self.tearing.store(0, Ordering::Release);
         first
+    }
+
+    /// Fails inside a host function, where the driver permits no call.
+    fn check_permitted(&self, operation: &'static str) -> Result<()> {
+        let Some(_inside) = self.pass_in() else {
+            // Closed, or the process is exiting: what follows finds that too.
+            return Ok(());
+        };
+        let code = match deferred::in_host_function() {
+            true => CUresult::NOT_PERMITTED,
+            false => CUresult::SUCCESS,
+        };
+        self.check(operation, "cuCtxGetCurrent", code, None)
     }
 
     /// Makes the context current. All that follows needs it, so a refusal is not taken at once.
@@ -295,6 +311,7 @@ impl Custody {
                 snapshot.not_released = self.registry.not_released();
                 *snapshot
             }
+            _ if self.is_dropped() => self.snapshot(Occasion::KeptOpen),
             _ => self.snapshot(Occasion::NeverClosed),
         };
         // Those that come after this are told at the end of the process.

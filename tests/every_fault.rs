@@ -20,13 +20,15 @@ use support::*;
 
 type Scenario = fn(&ReportSettings) -> Result<()>;
 
-const SCENARIOS: [(&str, Scenario); 9] = [
+const SCENARIOS: [(&str, Scenario); 11] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
     ("an own context", own_context),
     ("given away", given_away),
     ("forgotten", forgotten),
+    ("context first", context_first),
+    ("dropped in a host function", dropped_in_a_host_function),
     ("out of memory", out_of_memory),
     ("in pieces", in_pieces),
     ("the device heap", heap),
@@ -123,13 +125,64 @@ fn given_away(settings: &ReportSettings) -> Result<()> {
 
 fn forgotten(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
+    let forget = || -> Result<()> {
+        let stream = Stream::new(&context)?;
+        std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
+        std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?);
+        std::mem::forget(PinnedBuffer::<u8>::zeroed(&context, 1000)?);
+        std::mem::forget(Event::new(&context)?);
+        std::mem::forget(MemoryPool::new(&context)?);
+        std::mem::forget(stream);
+        Ok(())
+    };
+    // Dropped, it would stay open for what was forgotten.
+    let forgotten = forget();
+    forgotten.and(context.close())
+}
+
+/// A context that is dropped before its resources, the last of which tears it down.
+fn context_first(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
     let stream = Stream::new(&context)?;
-    std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
-    std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?);
-    std::mem::forget(PinnedBuffer::<u8>::zeroed(&context, 1000)?);
-    std::mem::forget(Event::new(&context)?);
-    std::mem::forget(MemoryPool::new(&context)?);
-    std::mem::forget(stream);
+    let resources = (
+        DeviceBuffer::<u8>::zeroed(&context, 1000)?,
+        DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?,
+        PinnedBuffer::<u8>::zeroed(&context, 1000)?,
+        Event::new(&context)?,
+        MemoryPool::new(&context)?,
+    );
+    drop(context);
+    stream.synchronize()?;
+    drop(resources);
+    Ok(())
+}
+
+/// The same with host functions, in which the driver permits no call.
+fn dropped_in_a_host_function(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let resources = (
+        DeviceBuffer::<u8>::zeroed(&context, 1000)?,
+        DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?,
+        PinnedBuffer::<u8>::zeroed(&context, 1000)?,
+        Event::new(&context)?,
+    );
+    type Resources = (DeviceBuffer<u8>, DeviceBuffer<u8>, PinnedBuffer<u8>, Event);
+    unsafe extern "C" fn drop_them(resources: *mut std::ffi::c_void) {
+        // SAFETY: given away by `Box::into_raw` below, once.
+        drop(unsafe { Box::from_raw(resources.cast::<Resources>()) });
+    }
+    let resources: *mut Resources = Box::into_raw(Box::new(resources));
+    // SAFETY: the stream is alive, and the function takes what it is given.
+    let code = unsafe {
+        cuguard::driver::api::cuLaunchHostFunc(stream.as_raw(), Some(drop_them), resources.cast())
+    };
+    if !code.is_success() {
+        // SAFETY: nobody else has it. (`cust` would leak it here.)
+        drop(unsafe { Box::from_raw(resources) });
+    }
+    stream.synchronize()?;
+    drop(stream);
     context.close()
 }
 
@@ -230,9 +283,11 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     injected.fired() != 0
 }
 
-/// Waits for all that the driver has under way, in whatever context.
+/// Waits for all that the driver has under way, in whatever context; and again, as host functions may
+/// have dropped what is freed at the next call.
 fn settle() {
     if let Ok(context) = Context::builder().report(ReportSettings::off()).build() {
+        let _ = context.synchronize();
         let _ = context.synchronize();
     }
 }

@@ -466,7 +466,7 @@ fn several_devices() {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(on_second.to_vec().unwrap(), [2; 100]));
         });
-        drop(second);
+        second.close().unwrap();
         assert_eq!(on_first.to_vec().unwrap(), [1; 100]);
         assert!(on_second.to_vec().is_err());
         assert!(Context::new(2).is_err());

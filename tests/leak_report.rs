@@ -353,7 +353,7 @@ fn late_drops_are_told_at_exit() {
         let context = cuguard::Context::new(0).unwrap();
         let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
         let stream = cuguard::Stream::new(&context).unwrap();
-        drop(context);
+        context.close().unwrap();
         drop(buffer);
         drop(stream);
         // One without is not mentioned.

@@ -1,5 +1,5 @@
-//! What outlives its context, or goes with the process: it is inert, and what the host can reach stays
-//! valid.
+//! Guards that outlive the close of their context, or the process: they are inert, and what the host
+//! can reach stays valid.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::*;
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a_guard_that_outlives_its_context_is_inert() -> Result<()> {
+fn a_guard_that_outlives_the_close_of_its_context_is_inert() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
@@ -26,7 +26,7 @@ fn a_guard_that_outlives_its_context_is_inert() -> Result<()> {
     let registered = Registered::new(&context, vec![1, 2, 3])?;
     let managed = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
     let pool = MemoryPool::new(&context)?;
-    drop(context);
+    context.close()?;
     turn.all_came_back();
 
     let closed = |error: Error| matches!(error, Error::ContextClosed { .. });
@@ -141,7 +141,7 @@ fn a_logger_that_misbehaves_does_not_hold_teardown_up() {
         let buffer = DeviceBuffer::<u8>::zeroed(&context, MIB).unwrap();
         *LOGGED.lock().unwrap() = Some(buffer);
         mem::forget(DeviceBuffer::<u8>::zeroed(&context, MIB).unwrap());
-        drop(context);
+        context.close().unwrap();
         assert_eq!(free_bytes(), before);
         println!("torn down");
         return;

@@ -81,9 +81,9 @@ fn a_context_that_cannot_be_made_current_is_told() -> Result<()> {
 
 /// Teardown inside a scope waits for the scope's work also where the driver refuses at first.
 #[test]
-fn a_context_dropped_inside_a_scope_waits_on_a_driver_that_refuses() -> Result<()> {
+fn a_context_closed_inside_a_scope_waits_on_a_driver_that_refuses() -> Result<()> {
     let _turn = turn();
-    if !simulated("a_context_dropped_inside_a_scope_waits_on_a_driver_that_refuses") {
+    if !simulated("a_context_closed_inside_a_scope_waits_on_a_driver_that_refuses") {
         return Ok(());
     }
     for function in ["cuCtxSynchronize", "cuCtxPushCurrent_v2"] {
@@ -99,7 +99,13 @@ fn a_context_dropped_inside_a_scope_waits_on_a_driver_that_refuses() -> Result<(
             for n in 1..4 {
                 sim::inject(Fault::nth_call_of(function, n)).unwrap();
             }
-            drop(context);
+            let closed = context.close();
+            // A refused wait is an error, and is tried again all the same.
+            assert_eq!(
+                closed.is_err(),
+                function == "cuCtxSynchronize",
+                "{closed:?}"
+            );
             Ok(())
         })?;
         sim::clear_faults();
@@ -128,8 +134,7 @@ fn a_scope_that_cannot_know_ends_the_process() {
         let _ = stream.scope(|s| {
             s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
             sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
-            drop(context);
-            Ok(())
+            context.close()
         });
         gate.open();
         drop(keeps_it_alive);

@@ -121,7 +121,7 @@ fn a_scope_waits_when_its_closure_answers_an_error() -> Result<()> {
 }
 
 #[test]
-fn the_context_may_be_dropped_inside_its_own_scope() -> Result<()> {
+fn the_context_may_be_closed_inside_its_own_scope() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
@@ -132,7 +132,7 @@ fn the_context_may_be_dropped_inside_its_own_scope() -> Result<()> {
         let mut target = s.bind_host_mut(&mut target);
         s.download(&data, &mut target)?;
         gate.open_later();
-        drop(context);
+        context.close()?;
         // It has waited for the work.
         assert!(gate.is_open());
         let closed = |result: Result<()>| matches!(result, Err(Error::ContextClosed { .. }));

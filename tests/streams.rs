@@ -240,12 +240,12 @@ fn a_stream_that_is_used_on_others_frees_its_buffer_after_them() -> Result<()> {
 }
 
 #[test]
-fn a_stream_that_outlives_its_context_is_inert() -> Result<()> {
+fn a_stream_that_outlives_the_close_of_its_context_is_inert() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
     let event = Event::new(&context)?;
-    drop(context);
+    context.close()?;
     turn.all_came_back();
     let closed = |result: Result<()>| matches!(result, Err(Error::ContextClosed { .. }));
     assert!(closed(stream.synchronize()));

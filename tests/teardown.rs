@@ -221,8 +221,8 @@ struct Held {
     buffer: DeviceBuffer<u32>,
 }
 
-/// The context goes on one thread while another waits in an operation.
-fn dropped_while(operation: impl FnOnce(&Held) -> Result<()> + Send + 'static) -> Result<()> {
+/// The context is closed on one thread while another waits in an operation.
+fn closed_while(operation: impl FnOnce(&Held) -> Result<()> + Send + 'static) -> Result<()> {
     let turn = turn();
     let context = context()?;
     let other = Stream::new(&context)?;
@@ -243,7 +243,7 @@ fn dropped_while(operation: impl FnOnce(&Held) -> Result<()> + Send + 'static) -
     let before = waits();
     let (tell, gone) = channel();
     let tearing = thread::spawn(move || {
-        drop(context);
+        context.close().unwrap();
         tell.send(()).unwrap();
     });
     // Teardown waits for the operation, and only then for the device.
@@ -271,17 +271,17 @@ fn dropped_while(operation: impl FnOnce(&Held) -> Result<()> + Send + 'static) -
 
 #[test]
 fn a_context_waits_for_a_thread_that_waits_for_a_stream() -> Result<()> {
-    dropped_while(|held| held.stream.synchronize())
+    closed_while(|held| held.stream.synchronize())
 }
 
 #[test]
 fn a_context_waits_for_a_thread_that_waits_for_an_event() -> Result<()> {
-    dropped_while(|held| held.event.synchronize())
+    closed_while(|held| held.event.synchronize())
 }
 
 #[test]
 fn a_context_waits_for_a_thread_that_reads_a_buffer() -> Result<()> {
-    dropped_while(|held| {
+    closed_while(|held| {
         assert_eq!(held.buffer.to_vec()?, [0; 100]);
         Ok(())
     })
@@ -311,7 +311,7 @@ fn what_is_forgotten_on_one_of_several_devices_is_freed_there() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let bound = on_first.bind().unwrap();
-                drop(on_second);
+                on_second.close().unwrap();
                 let mut current = CUcontext::NULL;
                 // SAFETY: the variable can be written to.
                 assert!(unsafe { api::cuCtxGetCurrent(&mut current) }.is_success());

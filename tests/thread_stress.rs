@@ -296,7 +296,6 @@ fn the_last_of_many_owners_tears_down() -> Result<()> {
     for round in 0..60 {
         let released = calls_of("cuDevicePrimaryCtxRelease_v2");
         let owner = Arc::new(context()?);
-        std::mem::forget(DeviceBuffer::<u8>::zeroed(&owner, 100)?);
         let barrier = Barrier::new(6);
         thread::scope(|scope| {
             for _ in 0..5 {

@@ -13,6 +13,7 @@ use crate::claim::Claim;
 use crate::context::Context;
 use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
+use crate::open_context::OpenContext;
 use crate::registry::{Entry, Kind};
 use crate::scope_end;
 use crate::shortage::{Failed, Request};
@@ -65,13 +66,13 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 #[track_caller]
 fn take(
     operation: &'static str,
-    custody: &Arc<Custody>,
+    context: &Arc<OpenContext>,
     bytes: usize,
     type_name: &'static str,
 ) -> Result<Claim> {
     if bytes == 0 {
-        custody.enter(operation)?;
-        return Ok(Claim::nothing(custody.into(), Kind::Device));
+        context.enter(operation)?;
+        return Ok(Claim::nothing(context.into(), Kind::Device));
     }
     let request = Request {
         operation,
@@ -79,9 +80,9 @@ fn take(
         bytes,
         site: Location::caller(),
     };
-    match ask(&request, custody, type_name) {
+    match ask(&request, context, type_name) {
         Ok(claim) => Ok(claim),
-        Err(failed) => failed.climb(custody, &request, &|| ask(&request, custody, type_name)),
+        Err(failed) => failed.climb(context, &request, &|| ask(&request, context, type_name)),
     }
 }
 
@@ -89,9 +90,10 @@ fn take(
 #[inline]
 fn ask(
     request: &Request,
-    custody: &Arc<Custody>,
+    context: &Arc<OpenContext>,
     type_name: &'static str,
 ) -> Result<Claim, Failed> {
+    let custody: &Custody = context;
     let _entered = custody.enter(request.operation)?;
     if custody.budget.is_limited() {
         custody.budget.take(Kind::Device, request.bytes as u64)?;
@@ -116,15 +118,15 @@ fn ask(
         stream: 0,
     };
     let key = key(Kind::Device, address);
-    Ok(Claim::new_at(request.site, custody.into(), key, entry))
+    Ok(Claim::new_at(request.site, context.into(), key, entry))
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Memory for `len` values, with whatever is in it.
     #[track_caller]
-    fn allocate(operation: &'static str, custody: &Arc<Custody>, len: usize) -> Result<Self> {
+    fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let claim = take(operation, custody, bytes, std::any::type_name::<T>())?;
+        let claim = take(operation, context.open(), bytes, std::any::type_name::<T>())?;
         Ok(Self::assemble(len, claim))
     }
 
@@ -159,7 +161,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         context: &Context,
         values: &[T],
     ) -> Result<Self> {
-        let mut buffer = Self::allocate(operation, context.custody(), values.len())?;
+        let mut buffer = Self::allocate(operation, context, values.len())?;
         buffer.write(operation, values)?;
         Ok(buffer)
     }
@@ -183,7 +185,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         T: Zeroable,
     {
         const OPERATION: &str = "DeviceBuffer::zeroed";
-        let mut buffer = Self::allocate(OPERATION, context.custody(), len)?;
+        let mut buffer = Self::allocate(OPERATION, context, len)?;
         buffer.clear(OPERATION)?;
         Ok(buffer)
     }
@@ -209,7 +211,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
     pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
-        Self::allocate("DeviceBuffer::uninitialized", context.custody(), len)
+        Self::allocate("DeviceBuffer::uninitialized", context, len)
     }
 
     /// Gives the buffer a name that reports show.

@@ -82,7 +82,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// 0 goes with a `len` that needs no memory.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
-        let owner = Owner::from(context.custody());
+        let owner = Owner::from(context.open());
         Self::adopt(owner, Kind::Device, address, len)
     }
 }

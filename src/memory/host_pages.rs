@@ -1,6 +1,7 @@
 //! Host memory that begins on a page, for registration with the driver.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
@@ -76,6 +77,14 @@ impl<T> HostPages<T> {
         }
     }
 
+    /// The memory, whatever is in it.
+    pub(crate) fn into_memory(self) -> Option<HostMemory> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: allocated in `zeroed` with this layout; `this` is never dropped.
+        this.layout
+            .map(|layout| unsafe { HostMemory::new(this.start.as_ptr().cast(), layout) })
+    }
+
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.start.as_ptr()
     }
@@ -86,6 +95,42 @@ impl<T> HostPages<T> {
 
     pub(crate) fn bytes(&self) -> usize {
         self.layout.map_or(0, |layout| layout.size())
+    }
+}
+
+/// Memory of the global allocator whose values need no drop, freed on any thread.
+#[derive(Debug)]
+pub(crate) struct HostMemory {
+    start: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: owns its memory and gives nobody access to what is in it.
+unsafe impl Send for HostMemory {}
+
+impl HostMemory {
+    /// # Safety
+    ///
+    /// `start` must have been allocated by the global allocator with this layout, and nobody else
+    /// may free it.
+    unsafe fn new(start: *mut u8, layout: Layout) -> Self {
+        Self { start, layout }
+    }
+
+    /// The memory of a vector; none where it never allocated. `Copy` values need no drop.
+    pub(crate) fn of<T: Copy>(values: Vec<T>) -> Option<Self> {
+        let mut values = ManuallyDrop::new(values);
+        let layout = Layout::array::<T>(values.capacity()).ok()?;
+        // SAFETY: a vector allocates with this layout, unless it has no bytes; it is not used any
+        // more.
+        (layout.size() != 0).then(|| unsafe { Self::new(values.as_mut_ptr().cast(), layout) })
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: as `new` demands.
+        unsafe { dealloc(self.start, self.layout) };
     }
 }
 

@@ -67,7 +67,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         let ask = || -> Result<Claim, Failed> {
             let entered = custody.enter(operation)?;
             if bytes == 0 {
-                return Ok(Claim::nothing(custody.into(), Kind::Managed));
+                return Ok(Claim::nothing(context.open().into(), Kind::Managed));
             }
             let mut concurrent = 0;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
@@ -96,7 +96,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 stream: 0,
             };
             let key = key(Kind::Managed, address);
-            Ok(Claim::new_at(request.site, custody.into(), key, entry))
+            let owner = context.open().into();
+            Ok(Claim::new_at(request.site, owner, key, entry))
         };
         let claim = match ask() {
             Ok(claim) => claim,

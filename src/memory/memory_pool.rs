@@ -7,10 +7,11 @@ use cuguard_driver::sys::{
     CUmemLocation, CUmemPoolProps, CUmemoryPool, pool_attribute, virtual_memory,
 };
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Owner};
 use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::Result;
+use crate::open_context::OpenContext;
 use crate::registry::{Entry, Kind};
 use crate::shortage::{Failed, Listed, Request};
 
@@ -35,7 +36,9 @@ use crate::shortage::{Failed, Listed, Request};
 #[derive(Debug)]
 #[must_use = "what is not kept is freed at once"]
 pub struct MemoryPool {
+    /// Dropped before what keeps the context open.
     core: Arc<PoolCore>,
+    _open: Arc<OpenContext>,
 }
 
 /// The driver's pool, destroyed when the last that shares it goes.
@@ -88,7 +91,8 @@ impl MemoryPool {
             Failed::check(&entered, "cuMemPoolCreate", code)?;
             let key = key(Kind::MemoryPool, pool.0 as u64);
             let entry = Entry::of_handle("MemoryPool");
-            let claim = Claim::new_at(request.site, custody.into(), key, entry);
+            let owner = Owner::State(custody.clone());
+            let claim = Claim::new_at(request.site, owner, key, entry);
             Ok(PoolCore {
                 _listed: Listed::new(custody, |custody| &custody.pools, key),
                 claim,
@@ -96,6 +100,7 @@ impl MemoryPool {
         })?;
         Ok(Self {
             core: Arc::new(core),
+            _open: context.open().clone(),
         })
     }
 

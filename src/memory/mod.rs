@@ -14,8 +14,10 @@ mod stream_ordered;
 
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
+pub(crate) use host_pages::HostMemory;
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
 pub(crate) use memory_pool::PoolCore;
 pub use pinned_buffer::PinnedBuffer;
 pub use registered::Registered;
+pub(crate) use registered::free_deferred;

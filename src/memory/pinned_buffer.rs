@@ -10,7 +10,7 @@ use crate::claim::Claim;
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::host_pages::HostPages;
-use crate::memory::registered::{may_free, register};
+use crate::memory::registered::{self, register};
 use crate::registry::Kind;
 
 /// Values of type `T` in page-locked host memory. It derefs to a slice.
@@ -135,22 +135,19 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     }
 
     fn release(&mut self, operation: &'static str) -> Result<()> {
-        if self.claim.is_none() {
+        let Some(claim) = self.claim.take() else {
+            // Where there is no claim there is no memory.
             return Ok(());
-        }
-        let (free, result) = may_free(self.claim.take(), operation);
-        if free {
-            // SAFETY: once, as the claim was there and is taken. The driver has let go of it, and
-            // `self` is not used any more.
-            unsafe { ManuallyDrop::drop(&mut self.memory) };
-        }
-        result
+        };
+        // SAFETY: once, as the claim was there and is taken; `self` is not used any more.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        registered::release(claim, memory.into_memory(), operation)
     }
 }
 
 impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
-        // What the driver refused has been filed. Where there was no claim there is no memory.
+        // What the driver refused has been filed.
         let _ = self.release("drop");
     }
 }

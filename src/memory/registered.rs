@@ -6,11 +6,12 @@ use std::ops::{Deref, DerefMut};
 use cuguard_driver::api;
 use cust::memory::DeviceCopy;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Released};
 use crate::context::Context;
 use crate::custody::key;
 use crate::error::{Error, Result};
 use crate::exit;
+use crate::memory::host_pages::HostMemory;
 use crate::registry::{Entry, Kind};
 
 /// Registers host memory with the driver.
@@ -42,26 +43,64 @@ pub(crate) unsafe fn register<T>(
         stream: 0,
     };
     let address = start.expose_provenance() as u64;
-    Ok(Some(Claim::new(custody.into(), key(kind, address), entry)))
+    let owner = context.open().into();
+    Ok(Some(Claim::new(owner, key(kind, address), entry)))
 }
 
-/// Has the driver let go of memory that was registered. Tells whether it can be given back to the
-/// heap: if the driver did not let go, it may still copy from or to it, and the memory is leaked.
-pub(crate) fn may_free(claim: Option<Claim>, operation: &'static str) -> (bool, Result<()>) {
-    let Some(claim) = claim else {
-        return (true, Ok(()));
-    };
-    let (custody, address) = (claim.custody().clone(), claim.address());
-    let released = claim.close(operation);
-    let free = match &released {
+/// Unregisters host memory, and frees it once the driver does not use it any more. Where the driver
+/// permits no call now, both come later. Memory that the driver may still use is leaked.
+pub(crate) fn release(
+    mut claim: Claim,
+    memory: Option<HostMemory>,
+    operation: &'static str,
+) -> Result<()> {
+    match claim.release(operation) {
+        Released::Done(result) => {
+            free_after(&claim, memory, &result);
+            result
+        }
+        Released::NotNow(error) => {
+            claim.defer(memory);
+            Err(error)
+        }
+    }
+}
+
+/// Frees host memory after an attempt to unregister it, or leaks it, as the driver may still use it.
+fn free_after(claim: &Claim, memory: Option<HostMemory>, released: &Result<()>) {
+    if !may_free(claim, released) {
+        std::mem::forget(memory);
+    }
+}
+
+/// Whether host memory may be freed after an attempt to unregister it.
+fn may_free(claim: &Claim, released: &Result<()>) -> bool {
+    match released {
         Ok(()) => true,
         // At exit nothing was done. Otherwise teardown has waited for the device, unless it waits for
         // this thread; whether it has also let go of the memory depends on its settings, and on the
         // driver.
-        Err(Error::ContextClosed { .. }) => !exit::is_exiting() && custody.has_let_go(address),
+        Err(Error::ContextClosed { .. }) => {
+            !exit::is_exiting() && claim.custody().has_let_go(claim.address())
+        }
         Err(_) => false,
-    };
-    (free, released)
+    }
+}
+
+/// Frees what was [deferred](crate::deferred), and the host memory that it registered.
+pub(crate) fn free_deferred(claim: Claim, memory: Option<HostMemory>) {
+    const OPERATION: &str = "drop";
+    let mut claim = claim;
+    if claim.custody().is_closed() {
+        // Teardown has freed it, as any other. It was dropped in time.
+        claim.abandon();
+        let closed = Err(Error::ContextClosed {
+            operation: OPERATION,
+        });
+        return free_after(&claim, memory, &closed);
+    }
+    // What the driver refuses is filed.
+    let _ = release(claim, memory, OPERATION);
 }
 
 /// A vector that is registered with the driver, so that the device copies from and to it without a
@@ -145,22 +184,36 @@ impl<T: DeviceCopy> Registered<T> {
     /// What the driver says; the vector is leaked then, as the driver may still use it. The same
     /// where the context is just being torn down and that does not end within five seconds.
     pub fn into_vec(mut self) -> Result<Vec<T>> {
-        let (free, released) = may_free(self.claim.take(), "Registered::into_vec");
+        let claim = self.claim.take();
         let mut this = ManuallyDrop::new(self);
-        if !free {
-            released?;
+        // SAFETY: taken once, as `self` is not dropped.
+        let values = unsafe { ManuallyDrop::take(&mut this.values) };
+        let Some(mut claim) = claim else {
+            return Ok(values);
+        };
+        match claim.release("Registered::into_vec") {
+            Released::Done(Ok(())) => Ok(values),
+            Released::Done(result @ Err(_)) if may_free(&claim, &result) => Ok(values),
+            Released::Done(Err(error)) => {
+                // The driver may still use it.
+                std::mem::forget(values);
+                Err(error)
+            }
+            Released::NotNow(error) => {
+                claim.defer(HostMemory::of(values));
+                Err(error)
+            }
         }
-        // SAFETY: taken once, as `self` is not dropped. The driver has let go of it.
-        Ok(unsafe { ManuallyDrop::take(&mut this.values) })
     }
 }
 
 impl<T: DeviceCopy> Drop for Registered<T> {
     fn drop(&mut self) {
-        let (free, _) = may_free(self.claim.take(), "drop");
-        if free {
-            // SAFETY: once, here. The driver has let go of it.
-            unsafe { ManuallyDrop::drop(&mut self.values) };
+        // SAFETY: taken once, here.
+        let values = unsafe { ManuallyDrop::take(&mut self.values) };
+        if let Some(claim) = self.claim.take() {
+            // What the driver refused has been filed.
+            let _ = release(claim, HostMemory::of(values), "drop");
         }
     }
 }

@@ -105,7 +105,7 @@ fn ask(
     }
     let owner = match pool {
         None => Owner::from(core),
-        Some(pool) => Owner::Pool(Box::new((core.clone(), pool.core().clone()))),
+        Some(pool) => Owner::Pool(Box::new((pool.core().clone(), core.clone()))),
     };
     let entry = Entry {
         bytes: bytes as u64,

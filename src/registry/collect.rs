@@ -14,11 +14,21 @@ use super::record::{FailedFree, Key, Record};
 use super::scale::{Scale, Scales};
 use super::snapshot::{About, FailedFreeGroup, Group, Origin, Snapshot};
 
+/// What became of the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Owned,
+    /// Ownership was released to the program.
+    Escaped,
+    /// It was dropped, and the free is still to come.
+    Deferred,
+}
+
 /// What the records of a group have in common, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Common {
     kind: u8,
-    escaped: bool,
+    state: State,
     place: PlaceId,
     scope: NameId,
     name: NameId,
@@ -28,7 +38,11 @@ impl Common {
     pub(super) fn of(key: Key, record: Record) -> Self {
         Self {
             kind: key.kind.index() as u8,
-            escaped: record.is_escaped(),
+            state: match record {
+                _ if record.is_escaped() => State::Escaped,
+                _ if record.is_deferred() => State::Deferred,
+                _ => State::Owned,
+            },
             place: record.place,
             scope: record.scope,
             name: record.name,
@@ -92,10 +106,10 @@ impl Groups {
         for (common, pile) in &self.piles {
             let scale = &mut scales[pile.kind.index()];
             scale.all -= pile.exact;
-            match common.escaped {
-                // What was given away stands for itself.
-                true => scale.all -= pile.met,
-                false => scale.met += pile.met,
+            match common.state {
+                State::Owned => scale.met += pile.met,
+                // These stand for themselves.
+                State::Escaped | State::Deferred => scale.all -= pile.met,
             }
         }
         scales
@@ -129,22 +143,21 @@ impl Groups {
         pile.addresses.push(key.address);
     }
 
-    /// Two lists: what did not escape and what did.
-    fn into_groups(self, scales: &Scales, now: Duration) -> (Vec<Group>, Vec<Group>) {
-        let mut lists = (Vec::new(), Vec::new());
+    fn into_groups(self, scales: &Scales, now: Duration) -> Lists {
+        let mut lists = Lists::default();
         for (common, pile) in self.piles {
-            let list = if common.escaped {
-                &mut lists.1
-            } else {
-                &mut lists.0
-            };
-            let scale = match common.escaped {
-                true => Scale::default(),
-                false => scales[pile.kind.index()],
+            let (list, scale) = match common.state {
+                State::Owned => (&mut lists.owned, scales[pile.kind.index()]),
+                State::Escaped => (&mut lists.escaped, Scale::default()),
+                State::Deferred => (&mut lists.deferred, Scale::default()),
             };
             list.push(pile.into_group(common, scale, now));
         }
-        (merged(lists.0), merged(lists.1))
+        Lists {
+            owned: merged(lists.owned),
+            escaped: merged(lists.escaped),
+            deferred: merged(lists.deferred),
+        }
     }
 
     pub(super) fn into_snapshot(
@@ -156,25 +169,35 @@ impl Groups {
     ) -> Snapshot {
         let now = caller::now();
         let scales = self.scales(how, &totals);
-        let (leaks, escaped) = self.into_groups(&scales, now);
+        let lists = self.into_groups(&scales, now);
         Snapshot {
             about,
             level: how.level,
             sample: how.sample,
             taken_at: now,
-            unrecorded: unrecorded(&totals, &leaks, &escaped),
+            unrecorded: unrecorded(&totals, &lists),
             totals: totals
                 .into_iter()
                 .filter(|(_, totals)| totals.made != 0)
                 .collect(),
-            leaks,
-            escaped,
+            leaks: lists.owned,
+            escaped: lists.escaped,
+            deferred: lists.deferred,
             failed_frees: failed_frees(failed, now),
             late_drops: Vec::new(),
             broken: None,
             not_released: None,
+            dropped: None,
         }
     }
+}
+
+/// Groups by what became of their owners.
+#[derive(Default)]
+struct Lists {
+    owned: Vec<Group>,
+    escaped: Vec<Group>,
+    deferred: Vec<Group>,
 }
 
 impl Pile {
@@ -208,7 +231,7 @@ pub(super) fn to_group(common: Common, born: (Duration, Duration), now: Duration
     group
 }
 
-fn origin(id: PlaceId) -> Origin {
+pub(super) fn origin(id: PlaceId) -> Origin {
     place::get(id).map_or_else(Origin::default, |place| Origin {
         site: place.site.map(Into::into),
         stack: &place.stack,
@@ -271,16 +294,13 @@ fn by_stack(one: &Group, other: &Group) -> Ordering {
 }
 
 /// What the counters know of and no record tells.
-fn unrecorded(
-    totals: &[(Kind, Totals)],
-    leaks: &[Group],
-    escaped: &[Group],
-) -> Vec<(Kind, Amount)> {
+fn unrecorded(totals: &[(Kind, Totals)], lists: &Lists) -> Vec<(Kind, Amount)> {
     let mut rest: Vec<_> = totals
         .iter()
         .map(|(kind, totals)| (*kind, totals.live()))
         .collect();
-    for group in leaks.iter().chain(escaped) {
+    let recorded = [&lists.owned, &lists.escaped, &lists.deferred];
+    for group in recorded.into_iter().flatten() {
         if let Some((_, amount)) = rest.iter_mut().find(|(kind, _)| *kind == group.kind) {
             *amount -= group.amount;
         }
@@ -294,13 +314,12 @@ pub(super) fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFr
     let mut piles: HashMap<_, Groups> = HashMap::new();
     for one in failed {
         let refusal = (one.freed, one.function, one.code, one.code_name);
-        let mut record = one.record;
-        record.set_escaped(false);
+        let record = one.record.without_flags();
         piles.entry(refusal).or_default().add(one.key, record);
     }
     let mut list = Vec::new();
     for ((freed, function, code, code_name), groups) in piles {
-        for made in groups.into_groups(&Scales::default(), now).0 {
+        for made in groups.into_groups(&Scales::default(), now).owned {
             list.push(FailedFreeGroup {
                 made,
                 freed: origin(freed),

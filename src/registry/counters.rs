@@ -138,6 +138,14 @@ impl Counters {
         }
     }
 
+    /// Undoes a [`sub`](Self::sub), for what was not freed after all.
+    #[cold]
+    pub(super) fn restore(&self, kind: Kind, bytes: u64) {
+        self.bytes[kind.index()].add(bytes);
+        let tallies = self.tallies.mine();
+        tallies.add(|tally| &tally.gone[kind.index()], 1_u64.wrapping_neg());
+    }
+
     pub(super) fn totals(&self, kind: Kind) -> Totals {
         let index = kind.index();
         // Read before what was made, so that a thing that comes and goes in between is not

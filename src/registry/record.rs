@@ -108,16 +108,21 @@ impl Entry {
     }
 }
 
-/// Set in [`Record::born`] when the thing was given away. Time does not need that bit for another
-/// 292 years.
+/// Set in [`Record::born`] when ownership was released to the program. Time does not need this bit
+/// and the next for another 146 years.
 const ESCAPED: u64 = 1 << 63;
+
+/// Set when the owner was dropped where the driver permits no free, which is done later.
+const DEFERRED: u64 = 1 << 62;
+
+const FLAGS: u64 = ESCAPED | DEFERRED;
 
 /// What is known of one thing that is alive. Small, as there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     bytes: u64,
     stream: u64,
-    /// Nanoseconds since the start of the process, and [`ESCAPED`].
+    /// Nanoseconds since the start of the process, and [`FLAGS`].
     born: u64,
     pub(super) place: PlaceId,
     pub(super) thread: NameId,
@@ -174,7 +179,7 @@ impl Record {
 
     /// The same as a number, for who looks at very many.
     pub(super) fn born_nanoseconds(&self) -> u64 {
-        self.born & !ESCAPED
+        self.born & !FLAGS
     }
 
     pub(crate) fn is_escaped(&self) -> bool {
@@ -188,10 +193,27 @@ impl Record {
             self.born & !ESCAPED
         };
     }
+
+    /// Whether its owner was dropped, and the free is still to come.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.born & DEFERRED != 0
+    }
+
+    pub(super) fn set_deferred(&mut self) {
+        self.born |= DEFERRED;
+    }
+
+    /// The record of something that is owned, as any other.
+    pub(super) fn without_flags(self) -> Self {
+        Self {
+            born: self.born & !FLAGS,
+            ..self
+        }
+    }
 }
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).map_or(!ESCAPED, |time| time & !ESCAPED)
+    u64::try_from(time.as_nanos()).map_or(!FLAGS, |time| time & !FLAGS)
 }
 
 /// A free that the driver refused (law 3): what, where it was made, where it was to be freed, and

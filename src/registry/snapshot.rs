@@ -4,9 +4,11 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use super::collect;
 use super::counters::{Amount, Totals};
 use super::diff::Diff;
 use super::kind::{Kind, Level};
+use super::place::{self, MAX_DEPTH};
 
 /// What a context holds at one moment: what is alive with the places that made it, what was given
 /// away, which frees failed.
@@ -52,6 +54,9 @@ pub struct Snapshot {
     pub unrecorded: Vec<(Kind, Amount)>,
     /// What was given away by `into_raw` and has not come back.
     pub escaped: Vec<Group>,
+    /// What was dropped inside a host function, where the driver permits no free: it is freed at the
+    /// next operation outside of one, and is no leak.
+    pub deferred: Vec<Group>,
     /// What the driver refused to free.
     pub failed_frees: Vec<FailedFreeGroup>,
     /// Guards that were dropped after the end of their context.
@@ -63,6 +68,9 @@ pub struct Snapshot {
     pub broken: Option<Refusal>,
     /// The driver did not take the context back: what it costs stays taken.
     pub not_released: Option<Refusal>,
+    /// Where the [`Context`](crate::Context) was dropped, if that was before the last of its
+    /// resources, which then kept it open.
+    pub dropped: Option<Origin>,
 }
 
 impl Default for Snapshot {
@@ -77,10 +85,12 @@ impl Default for Snapshot {
             leaks: Vec::new(),
             unrecorded: Vec::new(),
             escaped: Vec::new(),
+            deferred: Vec::new(),
             failed_frees: Vec::new(),
             late_drops: Vec::new(),
             broken: None,
             not_released: None,
+            dropped: None,
         }
     }
 }
@@ -155,6 +165,8 @@ pub struct About {
     pub primary: bool,
     /// Why the snapshot was taken.
     pub occasion: Occasion,
+    /// The call of [`Context::close`](crate::Context::close), where that is why.
+    pub closed_at: Option<Site>,
 }
 
 impl fmt::Display for About {
@@ -183,10 +195,12 @@ pub enum Occasion {
     /// The program asked for it.
     #[default]
     Asked,
-    /// The context is being dropped.
+    /// The context was dropped, and is torn down as nothing keeps it open any more.
     Drop,
     /// The context is being closed.
     Close,
+    /// The process ends; the context was dropped, and what is alive in it kept it open.
+    KeptOpen,
     /// The process ends, and the context was never closed.
     NeverClosed,
     /// The process ends, and guards were dropped after the context was closed and told of. There is
@@ -207,6 +221,7 @@ impl Occasion {
             Self::Drop => "drop",
             Self::Close => "close",
             Self::NeverClosed => "never_closed",
+            Self::KeptOpen => "kept_open",
             Self::LateDrops => "late_drops",
         }
     }
@@ -267,6 +282,13 @@ pub struct Origin {
     /// Return addresses, innermost first. Empty below [`Level::Stacks`]. They have a meaning in this
     /// process only; reports look up their names.
     pub stack: &'static [usize],
+}
+
+impl Origin {
+    /// The calling stack, whatever the level.
+    pub(crate) fn here() -> Self {
+        collect::origin(place::stack(None, "", MAX_DEPTH))
+    }
 }
 
 /// Things of one kind, type and label that were made in one place.

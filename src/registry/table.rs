@@ -188,6 +188,33 @@ impl Registry {
         record
     }
 
+    /// Puts back what [`remove`](Self::remove) returned, as it was not freed after all.
+    #[cold]
+    pub(crate) fn put_back(&self, key: Key, record: Option<Record>, bytes: u64) {
+        match record {
+            Some(record) => {
+                self.counters.restore(key.kind, record.bytes());
+                self.records.insert(key, record);
+            }
+            None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),
+            None => {}
+        }
+    }
+
+    /// Marks what is dropped and can only be freed later: it is live, and no leak. What has no
+    /// record gets one, with nothing but its size, so that it is not taken for a leak either.
+    #[cold]
+    pub(crate) fn set_deferred(&self, key: Key, bytes: u64) {
+        match self.records.entry(key) {
+            Slot::Occupied(mut slot) => slot.get_mut().set_deferred(),
+            Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => {}
+            Slot::Vacant(slot) => {
+                slot.insert(Record::unknown(bytes)).set_deferred();
+                set(&self.ever_recorded);
+            }
+        }
+    }
+
     /// Marks as escaped what a guard gives away. What has no record gets one now, with nothing but
     /// its size, so that it is known when it comes back and is not taken for a leak.
     pub(crate) fn escape(&self, key: Key, bytes: u64) {

@@ -18,6 +18,7 @@ fn about(occasion: Occasion) -> About {
         context: 1,
         primary: true,
         occasion,
+        closed_at: None,
     }
 }
 

@@ -84,8 +84,13 @@ impl Callbacks {
     /// Lets go of all of them, for teardown. A callback may hold guards, and these hold the custody
     /// that this is in.
     pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.clear();
+    }
+
+    /// Drops the callbacks, and what they own. Those that run go on.
+    pub(crate) fn clear(&self) {
         let mut list = self.lock();
-        list.closed = true;
         let all = std::mem::take(&mut list.all);
         drop(list);
         drop(all);

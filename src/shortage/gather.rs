@@ -46,6 +46,7 @@ fn asked(
             context: custody.number,
             primary: custody.is_primary(),
             occasion: Occasion::Asked,
+            closed_at: None,
         },
         limit: custody.budget.limit(limit),
         attempts,

@@ -87,7 +87,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/exit.rs"),
             "fn end()",
-            &["EXITING.store", "fence::heavy()", "drain(", "tell()"],
+            &["process::EXITING", "fence::heavy()", "drain(", "tell()"],
         ),
         (
             include_str!("../../src/claim.rs"),
