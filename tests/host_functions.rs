@@ -5,6 +5,7 @@ mod support;
 
 use std::sync::mpsc::channel;
 
+use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
 use cuguard::{
     Context, ContextBuilder, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool,
@@ -18,7 +19,9 @@ const MIB: usize = 1 << 20;
 /// own function, as an operation of the crate would free what was dropped.
 fn in_host_function(stream: &Stream, current: &Context, function: impl FnOnce() + Send + 'static) {
     let ((go, wait), (say, done)) = (channel(), channel());
-    let bound = current.bind().unwrap();
+    // SAFETY: the context is alive.
+    let code = unsafe { api::cuCtxPushCurrent_v2(current.as_raw()) };
+    assert!(code.is_success(), "{code}");
     stream
         .add_callback(Box::new(move || {
             wait.recv().unwrap();
@@ -26,13 +29,15 @@ fn in_host_function(stream: &Stream, current: &Context, function: impl FnOnce() 
             say.send(()).unwrap();
         }))
         .unwrap();
-    drop(bound);
     // From here on nothing of the crate is called.
     go.send(()).unwrap();
     done.recv().unwrap();
     // The function has returned to the driver when its stream is idle.
-    // SAFETY: the stream is alive.
-    let code = unsafe { cuguard::driver::api::cuStreamSynchronize(stream.as_raw()) };
+    // SAFETY: the stream is alive, and its context was pushed above.
+    let code = unsafe { api::cuStreamSynchronize(stream.as_raw()) };
+    assert!(code.is_success(), "{code}");
+    // SAFETY: pops what was pushed above.
+    let code = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
     assert!(code.is_success(), "{code}");
 }
 

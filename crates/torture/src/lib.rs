@@ -15,6 +15,7 @@
 //! those of `cuMemGetInfo`, before and after, and kernels check memory.
 
 mod guard;
+mod host_function;
 mod kernel;
 mod make;
 mod model;

@@ -50,7 +50,10 @@ impl World {
         };
         let open = |kind: Kind| {
             let places = &self.places;
-            move |thing: &Thing| thing.kind == kind && places[thing.context].context.is_some()
+            move |thing: &Thing| {
+                let at = &places[thing.context];
+                thing.kind == kind && (at.context.is_some() || at.kept_open)
+            }
         };
         let stream = self.pick(make.place, open(Kind::Stream));
         let pool = self.pick(make.len, open(Kind::MemoryPool));
@@ -210,7 +213,7 @@ impl World {
             return answer;
         }
         for (context, key) in gone {
-            self.left(context, key);
+            self.left(context, key)?;
         }
         self.settle_flows();
         self.outcome.panics += 1;

@@ -21,6 +21,8 @@ impl World {
         let Some(at) = self.pick(number, fits) else {
             return Ok(());
         };
+        // Waits for its stream: nobody else may be able to, once the context is torn down.
+        self.check_contents(&self.things[at])?;
         let thing = self.things.remove(at);
         let place = thing.context;
         let (address, words) = match thing.guard {
@@ -47,9 +49,9 @@ impl World {
             });
             self.outcome.escaped += 1;
         }
-        // It held its stream.
+        // It held its stream, and may have been the last to keep its context open.
         self.settle_flows();
-        Ok(())
+        self.settle_place(place)
     }
 
     /// Takes memory back: in any context that is the driver's same one, or on any stream.
@@ -67,7 +69,10 @@ impl World {
                 None => Ok(()),
             }
         } else {
-            let fits = |place: &usize| self.is_open(*place) && self.places[*place].home == home;
+            let fits = |place: &usize| {
+                let at = &self.places[*place];
+                at.context.is_some() && at.home == home
+            };
             let fitting: Vec<_> = (0..self.places.len()).filter(fits).collect();
             match fitting.len() {
                 0 => Ok(()),

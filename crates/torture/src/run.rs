@@ -214,10 +214,10 @@ fn finish(world: &mut World, end: u8) -> Answer<Outcome> {
     if thorough {
         world.check()?;
     }
-    // What is left is inert. Memory of the host's is still there.
+    // What is left is inert, or keeps its context open. Memory of the host's is still there.
     world.check_all_contents()?;
-    while let Some(thing) = world.things.pop() {
-        drop(thing);
+    while let Some(last) = world.things.len().checked_sub(1) {
+        world.drop_thing(last, false)?;
     }
     let left = (world.driver.alive.len(), world.raws.len());
     ensure_eq("what the model has left", left, (0, 0))?;
@@ -238,6 +238,9 @@ impl World {
             Action::Write { thing, seed } => self.write(thing, seed),
             Action::Make(make) => self.make(make),
             Action::Drop { thing } => self.go(thing, false),
+            Action::DropInHostFunction { thing, stream } => {
+                self.drop_in_host_function(thing, stream)
+            }
             Action::Close { thing } => self.go(thing, true),
             Action::Forget { thing } => {
                 self.forget(thing);
@@ -310,7 +313,8 @@ impl World {
         let thing = &mut self.things[at];
         let context = self.places[place].context.as_ref();
         let on_host = matches!(thing.guard, Guard::Pinned(_) | Guard::Registered(_));
-        let expected = if context.is_some() || on_host {
+        let open = context.is_some() || self.places[place].kept_open;
+        let expected = if open || on_host {
             Expected::Success
         } else {
             Expected::Closed
@@ -333,8 +337,8 @@ impl World {
     }
 
     /// The guard is kept where nothing uses it any more: for the crate that is as good as
-    /// `mem::forget`, and the host's memory does not run out over millions of programs. It goes
-    /// after its context, when it must do nothing.
+    /// `mem::forget`, and the host's memory does not run out over millions of programs. It is dropped
+    /// at the end.
     fn forget(&mut self, number: u8) {
         if let Some(at) = self.pick(number, |_| true) {
             self.things[at].forgotten = true;

@@ -135,7 +135,7 @@ impl World {
         };
         let place = self.things[stream].context;
         if let End::Close(after) = end
-            && (!self.is_open(place)
+            && (self.places[place].context.is_none()
                 || self.spares_contexts()
                 || self.things.iter().any(|t| self.would_be_lost(t, place)))
         {

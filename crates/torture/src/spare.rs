@@ -56,6 +56,7 @@ impl World {
         }
         let left = Place {
             context: place.context.take(),
+            kept_open: false,
             home: Home::Own(0),
             reclaim: true,
             registry: std::mem::take(&mut place.registry),

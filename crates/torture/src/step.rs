@@ -141,6 +141,8 @@ pub enum Action {
     Make(Make),
     /// Drops something.
     Drop { thing: u8 },
+    /// Drops something inside a host function of a stream.
+    DropInHostFunction { thing: u8, stream: u8 },
     /// Closes something.
     Close { thing: u8 },
     /// Forgets something.
@@ -231,7 +233,11 @@ impl Step {
                 seed: next(),
             },
             40..=95 => Action::Make(Self::make(&mut next)),
-            96..=119 => Action::Drop { thing: next() },
+            96..=115 => Action::Drop { thing: next() },
+            116..=119 => Action::DropInHostFunction {
+                thing: next(),
+                stream: next(),
+            },
             120..=131 => Action::Close { thing: next() },
             132..=139 => Action::Forget { thing: next() },
             140..=147 => Action::Rename {

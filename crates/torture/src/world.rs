@@ -21,6 +21,8 @@ pub const LABELS: [&str; 5] = ["", "weights", "a/b", "λ \"quoted\"\n", "step"];
 #[derive(Debug)]
 pub struct Place {
     pub context: Option<Context>,
+    /// The context was dropped, and guards keep it open.
+    pub kept_open: bool,
     pub home: Home,
     pub reclaim: bool,
     pub registry: Registry,
@@ -148,7 +150,7 @@ impl World {
     }
 
     pub fn is_open(&self, place: usize) -> bool {
-        self.places[place].context.is_some()
+        self.places[place].context.is_some() || self.places[place].kept_open
     }
 
     // ---- Contexts.
@@ -177,6 +179,7 @@ impl World {
         };
         self.places.push(Place {
             context: Some(context),
+            kept_open: false,
             home,
             reclaim,
             registry: Registry::new(level),
@@ -185,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// What teardown could not free and nothing else would: it has no record, or the context was
+    /// What a close could not free and nothing else would: it has no record, or the context was
     /// told to leave things alone, and it does not go with the driver's context either.
     pub fn would_be_lost(&self, thing: &Thing, place: usize) -> bool {
         let Some(key) = thing.key else { return false };
@@ -198,10 +201,12 @@ impl World {
             && (lost(key) || pool.is_some_and(|pool| lost(pool.key)))
     }
 
-    /// Ends a context. First saves what would be lost for good.
+    /// Closes a context, which first saves what would be lost for good; or drops it, and then it is
+    /// open until its last guard is dropped.
     pub fn end(&mut self, place: usize, close: bool) -> Answer {
-        while let Some(i) =
-            (0..self.things.len()).find(|i| self.would_be_lost(&self.things[*i], place))
+        while close
+            && let Some(i) =
+                (0..self.things.len()).find(|i| self.would_be_lost(&self.things[*i], place))
         {
             self.drop_thing(i, false)?;
         }
@@ -211,15 +216,26 @@ impl World {
         self.places[place].registry.check(&context)?;
         if close {
             context.close()?;
-        } else {
-            drop(context);
+            return self.ended(place);
         }
-        self.ended(place)
+        drop(context);
+        self.places[place].kept_open = true;
+        self.settle_place(place)
     }
 
-    /// A context is gone: what the model makes of it.
+    /// A context that was dropped is torn down with its last guard.
+    pub fn settle_place(&mut self, place: usize) -> Answer {
+        let guards = || self.things.iter().any(|thing| thing.context == place);
+        if self.places[place].kept_open && !guards() {
+            return self.ended(place);
+        }
+        Ok(())
+    }
+
+    /// A context was torn down: what the model makes of it.
     pub fn ended(&mut self, place: usize) -> Answer {
         let at = &mut self.places[place];
+        at.kept_open = false;
         if let Some(report) = at.report.take() {
             report.check(&at.registry)?;
         }
@@ -286,7 +302,7 @@ impl World {
     }
 
     /// A thing is gone, by a drop or a close: what the model makes of it.
-    pub fn left(&mut self, context: usize, key: Option<Key>) {
+    pub fn left(&mut self, context: usize, key: Option<Key>) -> Answer {
         if let Some(key) = key
             && self.is_open(context)
             && !is_shared(key.0)
@@ -295,6 +311,7 @@ impl World {
             self.driver.alive.remove(&key);
         }
         self.settle_flows();
+        self.settle_place(context)
     }
 
     /// Streams and pools go when nobody holds them any more.
@@ -308,7 +325,7 @@ impl World {
         };
         let gone: Vec<_> = self.flows.extract_if(.., |flow| !held(flow)).collect();
         for flow in gone {
-            if self.places[flow.context].context.is_some() {
+            if self.is_open(flow.context) {
                 self.places[flow.context].registry.remove(flow.key);
                 self.driver.alive.remove(&flow.key);
             }
@@ -319,8 +336,7 @@ impl World {
         let thing = self.things.remove(index);
         if !close {
             drop(thing.guard);
-            self.left(thing.context, thing.key);
-            return Ok(());
+            return self.left(thing.context, thing.key);
         }
         let id = Some(thing.id);
         let shared = is_shared(thing.kind)
@@ -336,17 +352,17 @@ impl World {
             _ => Expected::Closed,
         };
         expect("close", thing.guard.close(), expected)?;
-        self.left(thing.context, thing.key);
-        Ok(())
+        self.left(thing.context, thing.key)
     }
 
     /// Compares what a thing holds with what it should.
     pub fn check_contents(&self, thing: &Thing) -> Answer {
         let context = self.context_of(thing);
         let on_host = matches!(thing.guard, Guard::Pinned(_) | Guard::Registered(_));
-        let expected = match context {
-            None if !on_host => Expected::Closed,
-            _ => Expected::Success,
+        let expected = if on_host || self.is_open(thing.context) {
+            Expected::Success
+        } else {
+            Expected::Closed
         };
         let Some(result) = thing.guard.read(context) else {
             return Ok(());
