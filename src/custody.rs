@@ -5,7 +5,7 @@
 //! thread, and leaves before it returns. [Teardown](crate::teardown) closes the gate for good and
 //! waits until all operations have left.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,6 +25,7 @@ use crate::registry::{About, Key, Kind, Occasion, Origin, Refusal, Registry, Sit
 use crate::report::ReportSettings;
 use crate::shortage::{Budget, Callbacks, List, Shortage};
 use crate::teardown::Story;
+use crate::unregistered::Unregistered;
 
 /// Where the driver's context comes from, and so how it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +61,8 @@ pub(crate) struct Custody {
     pub(crate) tearing: AtomicUsize,
     /// Teardown has seen that the device has nothing left to do in this context.
     pub(crate) settled: AtomicBool,
-    /// Host memory that the driver let go of at teardown. What is not in here may still be
-    /// registered, where others keep the driver's context alive.
-    pub(crate) let_go: Mutex<HashSet<u64>>,
-    /// The driver's context is gone, and with it every registration.
-    pub(crate) destroyed: AtomicBool,
+    /// Host memory that the driver does not use any more.
+    pub(crate) unregistered: Unregistered,
     /// The pools of memory that was given away, by its address: a pool must not go before its memory.
     pub(crate) stray_pools: Mutex<HashMap<u64, Arc<PoolCore>>>,
     /// How far the telling of what leaked has come.
@@ -76,10 +74,8 @@ pub(crate) struct Custody {
     closed: OnceLock<&'static Location<'static>>,
 }
 
-/// How long host memory that is dropped waits for a teardown that is under way. Teardown waits for
-/// what the device has to do, mostly some milliseconds; a callback that the device waits for can only
-/// go on when this is over. What is given up is memory of the host, and no more of it than was
-/// dropped in that moment.
+/// How long the owner of registered memory who wants it back waits for a teardown that is under way.
+/// Teardown waits for the device, which may wait for this very thread, in a host function.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A number of the calling thread's own among those that live.
@@ -137,8 +133,7 @@ impl Custody {
             gate: Gate::default(),
             tearing: AtomicUsize::new(0),
             settled: AtomicBool::new(false),
-            let_go: Mutex::default(),
-            destroyed: AtomicBool::new(false),
+            unregistered: Unregistered::default(),
             stray_pools: Mutex::default(),
             story: Mutex::default(),
             told: Condvar::new(),
@@ -316,21 +311,11 @@ impl Custody {
         }
     }
 
-    /// Whether a context that is closed has let go of host memory, so that it can be freed. Waits
-    /// for a teardown that is under way, so the caller must not be inside the gate; but not for
-    /// ever: teardown may wait for the caller, where that is a callback on a stream. Then nobody
-    /// knows, and the memory stays.
-    pub(crate) fn has_let_go(&self, address: u64) -> bool {
-        if !self.let_teardown_end(Instant::now() + PATIENCE) {
-            let what = format!(
-                "host memory at {address:#x} was dropped while its context was torn down, which did \
-                 not end within {PATIENCE:?}; it is leaked, as the device may still use it"
-            );
-            log_error(&what);
-            return false;
-        }
-        let let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-        self.destroyed.load(Ordering::Acquire) || let_go.contains(&address)
+    /// Whether the driver does not use host memory of a closed context any more. Waits for a teardown
+    /// that is under way, so the caller must not be inside the gate; but not for ever, and then nobody
+    /// knows.
+    pub(crate) fn is_unregistered(&self, address: u64) -> bool {
+        self.let_teardown_end(Instant::now() + PATIENCE) && self.unregistered.contains(address)
     }
 
     /// Waits until a context that is closed is torn down, unless this thread does that.

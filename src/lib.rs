@@ -254,10 +254,10 @@
 //! streams is not in order with it: that of a scope comes after a [`Context::synchronize`]. What `cust`
 //! is to do on another stream is `unsafe` there, and [`used_on`](DeviceBuffer::used_on) tells of it.
 //!
-//! A callback on a stream must not wait for the device, and so not for the end of a context. A
-//! [`PinnedBuffer`] or [`Registered`] vector that is dropped while its context is torn down waits until
-//! the driver has let go of the memory; after five seconds it is leaked instead, with a line in the
-//! [`log`], as teardown may be waiting for this very callback.
+//! Inside a host function of a stream the driver permits no call. Guards may be dropped there: they
+//! are freed when the next operation of this crate begins outside of one, in any context, and count as
+//! live until then. A host function must not wait for the device, and so not for the close of a
+//! context.
 //!
 //! # Coming from `cust`
 //!
@@ -324,6 +324,7 @@ mod shortage;
 mod size;
 mod stream;
 mod teardown;
+mod unregistered;
 
 pub use chunked::{Chunked, Piece};
 pub use context::{Context, Current, MemoryInfo};

@@ -100,6 +100,7 @@ impl Custody {
             let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
         }
         keep(self.give_back(operation));
+        self.unregistered.finish();
         drop(inside);
         // Others may wait for this with a lock in their hands that the report needs.
         self.gate.finish();
@@ -205,8 +206,7 @@ impl Custody {
             };
             if code.is_success() {
                 if matches!(key.kind, Kind::Pinned | Kind::Registered) {
-                    let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-                    let_go.insert(key.address);
+                    self.unregistered.add(key.address);
                 }
                 continue;
             }
@@ -259,7 +259,7 @@ impl Custody {
                 // SAFETY: the builder created it, and the closed gate keeps all others out.
                 let code = unsafe { api::cuCtxDestroy_v2(self.context) };
                 if code.is_success() {
-                    self.destroyed.store(true, Ordering::Release);
+                    self.unregistered.add_all();
                     // Its work went with it.
                     self.settled.store(true, Ordering::Release);
                 }

@@ -334,8 +334,8 @@ fn what_is_forgotten_on_one_of_several_devices_is_freed_there() {
     succeeded(&child(TEST, "devices", &variables));
 }
 
-/// Teardown waits for a callback, and the callback drops memory that teardown has yet to let go of.
-/// It cannot wait for that for ever: the memory is leaked, and the process goes on.
+/// Teardown waits for a host function, which drops memory that teardown has yet to unregister: it
+/// leaves that to the teardown.
 #[test]
 fn pinned_memory_dropped_in_a_callback_does_not_hold_teardown_up() {
     const TEST: &str = "pinned_memory_dropped_in_a_callback_does_not_hold_teardown_up";

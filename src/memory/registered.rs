@@ -66,24 +66,19 @@ pub(crate) fn release(
     }
 }
 
-/// Frees host memory after an attempt to unregister it, or leaks it, as the driver may still use it.
+/// Frees host memory after an attempt to unregister it.
 fn free_after(claim: &Claim, memory: Option<HostMemory>, released: &Result<()>) {
-    if !may_free(claim, released) {
-        std::mem::forget(memory);
-    }
-}
-
-/// Whether host memory may be freed after an attempt to unregister it.
-fn may_free(claim: &Claim, released: &Result<()>) -> bool {
+    let Some(memory) = memory else {
+        return;
+    };
     match released {
-        Ok(()) => true,
-        // At exit nothing was done. Otherwise teardown has waited for the device, unless it waits for
-        // this thread; whether it has also let go of the memory depends on its settings, and on the
-        // driver.
-        Err(Error::ContextClosed { .. }) => {
-            !exit::is_exiting() && claim.custody().has_let_go(claim.address())
+        Ok(()) => drop(memory),
+        Err(Error::ContextClosed { .. }) if !exit::is_exiting() => {
+            let custody = claim.custody();
+            custody.unregistered.free(claim.address(), memory);
         }
-        Err(_) => false,
+        // It is still registered.
+        Err(_) => std::mem::forget(memory),
     }
 }
 
@@ -193,7 +188,11 @@ impl<T: DeviceCopy> Registered<T> {
         };
         match claim.release("Registered::into_vec") {
             Released::Done(Ok(())) => Ok(values),
-            Released::Done(result @ Err(_)) if may_free(&claim, &result) => Ok(values),
+            Released::Done(Err(Error::ContextClosed { .. }))
+                if !exit::is_exiting() && claim.custody().is_unregistered(claim.address()) =>
+            {
+                Ok(values)
+            }
             Released::Done(Err(error)) => {
                 // The driver may still use it.
                 std::mem::forget(values);

@@ -1,0 +1,173 @@
+//! Pinned and registered host memory goes back to the allocator, whenever it is dropped: also while its
+//! context is closed, and inside a host function that the close waits for.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use cuguard::{Context, PinnedBuffer, Registered, Result, Stream};
+use gate::Gate;
+use support::*;
+
+/// Larger than anything else that this program allocates.
+const LARGE: usize = 8 << 20;
+
+/// Long enough for a thread that does not wait to get ahead.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// Counts the large blocks that are allocated.
+struct Counting;
+
+static BLOCKS: AtomicUsize = AtomicUsize::new(0);
+
+fn is_large(layout: Layout) -> usize {
+    usize::from(layout.size() == LARGE)
+}
+
+// SAFETY: the system's allocator, and a counter.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BLOCKS.fetch_add(is_large(layout), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        BLOCKS.fetch_add(is_large(layout), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        BLOCKS.fetch_sub(is_large(layout), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn blocks() -> usize {
+    BLOCKS.load(Ordering::Relaxed)
+}
+
+/// Two blocks.
+fn buffers(context: &Context) -> Result<(PinnedBuffer<u8>, Registered<u8>)> {
+    let before = blocks();
+    let both = (
+        PinnedBuffer::zeroed(context, LARGE)?,
+        Registered::new(context, vec![0; LARGE])?,
+    );
+    assert_eq!(blocks(), before + 2);
+    Ok(both)
+}
+
+#[test]
+fn dropped_before_during_and_after_a_close() -> Result<()> {
+    let turn = turn();
+    for builder in [Context::builder(), Context::builder().own()] {
+        let context = builder.build()?;
+        drop(buffers(&context)?);
+        assert_eq!(blocks(), 0);
+
+        let (during, after) = (buffers(&context)?, buffers(&context)?);
+        let stream = Stream::new(&context)?;
+        let gate = Gate::on(&context, &stream);
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| context.close());
+            // It waits for the stream.
+            thread::sleep(A_WHILE);
+            drop(during);
+            assert_eq!(blocks(), 4, "the device may still use it");
+            gate.open();
+            closing.join().unwrap()
+        })?;
+        assert_eq!(blocks(), 2);
+        drop(after);
+        assert_eq!(blocks(), 0);
+        drop(stream);
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn taken_out_of_its_registration_during_a_close() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let registered = Registered::new(&context, vec![5_u8; LARGE])?;
+    let stream = Stream::new(&context)?;
+    let gate = Gate::on(&context, &stream);
+    let values = thread::scope(|scope| {
+        let closing = scope.spawn(|| context.close());
+        thread::sleep(A_WHILE);
+        let waiting = scope.spawn(|| registered.into_vec());
+        thread::sleep(A_WHILE);
+        assert!(!waiting.is_finished(), "the device may still use it");
+        gate.open();
+        closing.join().unwrap()?;
+        waiting.join().unwrap()
+    })?;
+    assert!(values.iter().all(|value| *value == 5));
+    drop((values, stream));
+    assert_eq!(blocks(), 0);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The close waits for the host function, which drops memory that the close has yet to unregister.
+#[test]
+fn dropped_in_a_host_function_that_a_close_waits_for() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let buffers = buffers(&context)?;
+    let ((say, begun), (go, wait)) = (channel(), channel());
+    let bound = context.bind()?;
+    let host_function = move || {
+        say.send(()).unwrap();
+        wait.recv().unwrap();
+        drop(buffers);
+    };
+    stream.add_callback(Box::new(host_function)).unwrap();
+    drop(bound);
+    begun.recv().unwrap();
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| context.close());
+        thread::sleep(A_WHILE);
+        go.send(()).unwrap();
+        closing.join().unwrap()
+    })?;
+    assert_eq!(blocks(), 0);
+    drop(stream);
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn dropped_in_a_host_function() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let buffers = buffers(&context)?;
+    let bound = context.bind()?;
+    stream
+        .add_callback(Box::new(move || drop(buffers)))
+        .unwrap();
+    drop(bound);
+    stream.synchronize()?;
+    // The next operation frees it.
+    context.memory()?;
+    assert_eq!(blocks(), 0);
+    drop(stream);
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
