@@ -57,7 +57,7 @@ pub enum Error {
     #[error(transparent)]
     Load(#[from] LoadError),
 
-    /// The context that this belongs to was closed or dropped.
+    /// The context that this belongs to was closed. (One that is dropped stays open for its guards.)
     #[error("{operation}: its context was closed")]
     ContextClosed {
         /// What was asked for.

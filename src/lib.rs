@@ -103,11 +103,11 @@
 //! [`ReportSettings`] has all words, and is also how a program sets them itself. A word that is not
 //! known is named on standard error, and the program runs on.
 //!
-//! A report comes when a [`Context`] is closed or dropped, and when the process ends for contexts
-//! that never were: forgotten ones, those in a `static`, and after `std::process::exit`. Guards that
-//! are dropped after their context are counted by then: one line for each such context, at the end of
-//! the process. They leaked nothing (teardown has freed what they held, and has reported it), so they
-//! do not count for the exit code.
+//! A report comes when a context is torn down, and when the process exits for contexts that are still
+//! open: never dropped, kept in a `static`, or dropped and [kept open](Context) by resources that were
+//! never dropped. Guards that are dropped after [`Context::close`] are counted: one line for each such
+//! context at exit. They are no further leak, as the close has reported what they owned, so they do not
+//! count for the exit code.
 //!
 //! How much is recorded is a [`Level`]: counts alone, the line that made a thing (the default), or
 //! the whole stack (what a report asks for). What that costs stands in `benches/RESULTS.md`: on an
@@ -209,8 +209,8 @@
 //!
 //! | end | report |
 //! |---|---|
-//! | a context is closed or dropped, also by a panic that unwinds | then |
-//! | `main` returns, or panics; `std::process::exit` | contexts that are still there: at exit, "never closed"; guards that went after their context: one line |
+//! | a context is closed, or it and all its resources are dropped, also by a panic that unwinds | then |
+//! | `main` returns, or panics; `std::process::exit` | at exit: contexts that are still open, with what keeps them open and where they were dropped; guards dropped after a close: one line |
 //! | a thread still tears down or reports when the process exits | the exit waits for it, some seconds at most |
 //! | abort, `panic = "abort"`, a fatal signal, `_exit` | none: nothing runs then |
 //! | a fork | the child has none of its parent's contexts: all guards are inert in it, and it reports nothing |
@@ -227,9 +227,12 @@
 //! - What other code takes from the driver: `cust`'s own types, libraries, in-kernel `malloc`,
 //!   other processes. The registry holds what guards of this crate made.
 //! - An abort or a fatal signal: then there is no report.
-//! - At [`Level::Counts`] there are no records, so what was forgotten is counted, but neither named
-//!   nor freed at teardown; with [`sample=N`](ReportSettings::sample) the same holds for what no
-//!   sample met. With `reclaim=no` nothing is freed that was forgotten, so that other tools see it.
+//! - At [`Level::Counts`] there are no records: what is alive at a [`Context::close`] is counted, but
+//!   neither named nor freed, and its guards, which turn inert, do not free it either. It is lost until
+//!   the driver's context is destroyed (the primary context, by its last holder) or, for stream-ordered
+//!   memory, until the process exits. With [`sample=N`](ReportSettings::sample) the same holds for what
+//!   no sample met. With `reclaim=no` a close frees nothing, so that other tools see the leaks. A
+//!   context that is dropped loses nothing at any level: its guards free what they own.
 //! - Memory that was given away with `into_raw`: it is listed as escaped and left alone. When memory
 //!   runs out, what may be left of it is named.
 //!
