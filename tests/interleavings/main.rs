@@ -1,12 +1,13 @@
-//! Every order in which threads can run, for the two protocols that threads depend on: the gate of a
-//! context (src/gate.rs, with src/fence.rs and src/exit.rs) and law 2, the order of registry and
-//! driver (src/claim.rs).
+//! Every order in which threads can run, for the protocols that threads depend on: the gate of a
+//! context (src/gate.rs, with src/fence.rs and src/exit.rs); invariant 2, the order of registry and
+//! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs).
 //!
-//! Both are modelled in steps that happen at once, and an explorer takes every step of every
+//! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
 //! found: as the proof that the explorer sees what it is there for.
 
 mod gate;
+mod lifetime;
 mod order;
 
 use std::collections::HashMap;
@@ -98,6 +99,16 @@ fn the_sources_are_as_modelled() {
             include_str!("../../src/claim.rs"),
             "fn release(",
             &["enter_anyway", "registry.remove", "raw::free"],
+        ),
+        (
+            include_str!("../../src/claim.rs"),
+            "fn defer(",
+            &["set_deferred", "owner.clone()", "deferred::push"],
+        ),
+        (
+            include_str!("../../src/context.rs"),
+            "fn drop(&mut self)",
+            &["is_closed()", "drop_callbacks()", "note_dropped()"],
         ),
     ];
     for (source, function, steps) in steps {
