@@ -321,6 +321,8 @@ mod shortage;
 mod size;
 mod stream;
 mod teardown;
+#[cfg(doctest)]
+mod thread_refusals;
 
 pub use chunked::{Chunked, Piece};
 pub use context::{Context, Current, MemoryInfo};

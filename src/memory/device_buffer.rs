@@ -449,13 +449,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(unsafe { Vec::from_raw_parts(values.as_mut_ptr().cast(), self.len, values.capacity()) })
     }
 
-    /// The first value, of a buffer that has one.
-    pub(crate) fn first(&self, operation: &'static str) -> Result<T> {
-        debug_assert_eq!(self.len, 1);
+    /// The value of a buffer that holds one.
+    pub(crate) fn only(&self, operation: &'static str) -> Result<T> {
+        self.check_len(operation, 1)?;
         let mut value = MaybeUninit::uninit();
         // SAFETY: there is room for the one value.
         unsafe { self.read(operation, value.as_mut_ptr())? };
-        // SAFETY: written above, or without size; valid as in `to_vec`.
+        // SAFETY: written above, or zero-sized; valid as in `to_vec`.
         Ok(unsafe { value.assume_init() })
     }
 
