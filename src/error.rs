@@ -73,12 +73,17 @@ pub enum Error {
     },
 
     /// There is not so much memory on the host.
-    #[error("{operation}: {} of host memory cannot be had", ByteSize(*.bytes))]
+    #[error(
+        "{operation}: {} of host memory cannot be had{}", ByteSize(*.bytes), host_limit(*.limit)
+    )]
     OutOfHostMemory {
         /// What was asked for.
         operation: &'static str,
         /// How many bytes were asked for.
         bytes: u64,
+        /// All memory that the host has, or that the process's control group allows, where that is
+        /// less than `bytes`. `None` where the host has as much and did not allocate it.
+        limit: Option<u64>,
     },
 
     /// The two belong to different contexts.
@@ -202,6 +207,12 @@ pub enum Error {
         /// The text.
         text: String,
     },
+}
+
+fn host_limit(limit: Option<u64>) -> String {
+    limit.map_or_else(String::new, |limit| {
+        format!("; the host has {} in all", ByteSize(limit))
+    })
 }
 
 fn devices(count: u32) -> String {

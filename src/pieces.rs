@@ -316,6 +316,7 @@ mod tests {
     const FULL: Error = Error::OutOfHostMemory {
         operation: "test",
         bytes: 1,
+        limit: None,
     };
 
     fn starts(pieces: &Pieces<&[u8]>) -> Vec<(usize, usize)> {

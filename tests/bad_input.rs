@@ -99,11 +99,6 @@ fn sizes_that_nobody_has_are_named() -> Result<()> {
     let before = at.context.live_count();
     for (name, make) in CONSTRUCTORS {
         for len in [MOST, MOST - 1, MOST - 1024, 1 << 58, 1 << 44] {
-            // Managed memory may be more than there is, until it is used; then the system ends the
-            // process. 64 TiB may be granted.
-            if name.starts_with("Managed") && len == 1 << 44 {
-                continue;
-            }
             let error = make(&at, len).unwrap_err();
             let refused = match &error {
                 // Rounded up to whole pages there are no addresses for it either.
@@ -409,6 +404,40 @@ fn managed_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
     drop((kept, pinned));
     before.all_freed();
     context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The driver promises managed memory that nobody has. The host would write to it until the system
+/// ends the process.
+#[test]
+fn managed_memory_is_no_more_than_the_host_has() -> Result<()> {
+    const BYTES: usize = 3 << 40;
+    let turn = turn();
+    let context = Context::new(0)?;
+    // SAFETY: a new mapping, which is only read, and of which no page is taken before it is. The
+    // system promises as much to anybody, so it is there.
+    let values: &[u8] = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        std::slice::from_raw_parts(start.cast(), BYTES)
+    };
+    for (name, made) in [
+        ("zeroed", ManagedBuffer::<u8>::zeroed(&context, BYTES)),
+        ("from_slice", ManagedBuffer::from_slice(&context, values)),
+    ] {
+        let error = made.unwrap_err();
+        assert!(error.is_out_of_memory());
+        let words = error.to_string();
+        let begin =
+            format!("ManagedBuffer::{name}: 3 TiB of host memory cannot be had; the host has ");
+        assert!(words.starts_with(&begin), "{words}");
+    }
+    assert_eq!(context.live_count(), 0);
+    // The context is none the worse for it.
+    ManagedBuffer::<u8>::zeroed(&context, 4096)?.close()?;
+    drop(context);
     turn.all_came_back();
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::claim::Claim;
 use crate::context::Context;
 use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
+use crate::memory::host_memory;
 use crate::registry::{Entry, Kind};
 use crate::scope_end;
 use crate::shortage::{Failed, Request};
@@ -434,11 +435,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "DeviceBuffer::to_vec";
         let mut values: Vec<MaybeUninit<T>> = Vec::new();
-        // A device may have more memory than the host has left.
+        // A device may have more memory than the host.
+        host_memory::check(OPERATION, self.size_in_bytes())?;
         if values.try_reserve_exact(self.len).is_err() {
             return Err(Error::OutOfHostMemory {
                 operation: OPERATION,
                 bytes: self.size_in_bytes() as u64,
+                limit: None,
             });
         }
         // SAFETY: there is room for all values.

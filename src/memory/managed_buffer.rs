@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
+use crate::memory::host_memory;
 use crate::registry::{Entry, Kind};
 use crate::shortage::{Failed, Request};
 
@@ -58,6 +59,9 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let custody = context.custody();
+        // The driver promises any amount. The host writes all of it, which takes as much host memory:
+        // pages that the host has written do not move to the device by themselves.
+        host_memory::check(operation, bytes)?;
         let request = Request {
             operation,
             kind: Some(Kind::Managed),
@@ -131,8 +135,9 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; nothing stays allocated then. `CUDA_ERROR_NOT_SUPPORTED` for a device
-    /// on which the host must not touch managed memory while the device works.
+    /// [`Error::OutOfHostMemory`] for more than the host has, as the host writes the values; any
+    /// other driver error, `CUDA_ERROR_NOT_SUPPORTED` for a device on which the host must not touch
+    /// managed memory while the device works. Nothing stays allocated then.
     /// [`Error::Misaligned`] for a type with a larger alignment than the driver's memory happens to
     /// have.
     #[track_caller]
