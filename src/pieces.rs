@@ -207,6 +207,7 @@ impl<H> Pieces<H> {
         match state.error {
             Some(error) => Err(error),
             None => {
+                // Not for memory safety: the borrows of the pieces end here.
                 debug_assert!(state.waiting.is_empty() && state.in_hand == 0);
                 Ok(ChunkedSummary::new(state.done, state.piece, state.halved))
             }
