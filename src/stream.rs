@@ -415,6 +415,7 @@ impl Deref for Stream {
     ///
     /// Where the context is closed: the handle that `cust` would use is no longer one. Where the
     /// process is ending: the driver may be gone.
+    #[track_caller]
     fn deref(&self) -> &cust::stream::Stream {
         let entered = self.core.custody().enter("Stream::deref");
         if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
