@@ -86,11 +86,22 @@ pub enum Error {
         limit: Option<u64>,
     },
 
-    /// The two belong to different contexts.
-    #[error("{operation}: the two belong to different contexts")]
+    /// Two resources of one operation belong to different contexts. Contexts are numbered as in
+    /// reports, from 1.
+    #[error(
+        "{operation}: {one} belongs to context {one_context}, {other} to context {other_context}"
+    )]
     WrongContext {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
+        /// One of the two, such as "the stream".
+        one: &'static str,
+        /// The number of its context.
+        one_context: u64,
+        /// The other, such as "the event".
+        other: &'static str,
+        /// The number of its context.
+        other_context: u64,
     },
 
     /// A device that does not exist.

@@ -10,6 +10,7 @@ use cust::memory::DeviceCopy;
 use crate::bound::{DeviceMut, DeviceRef};
 use crate::error::Result;
 use crate::module::Function;
+use crate::same_context;
 use crate::scope::Scope;
 use crate::shortage::Request;
 
@@ -116,7 +117,12 @@ impl<'scope> Scope<'scope, '_> {
         arguments: &[&dyn KernelArgument<'scope>],
     ) -> Result<()> {
         const OPERATION: &str = "Scope::launch";
-        self.core().check_custody(OPERATION, function.custody())?;
+        let module_of = ("the function's module", function.custody());
+        same_context::check(
+            OPERATION,
+            ("the scope's stream", self.core().custody()),
+            module_of,
+        )?;
         let (grid, block) = (grid.into(), block.into());
         let mut parameters: Vec<*mut c_void> = arguments
             .iter()

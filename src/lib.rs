@@ -313,6 +313,7 @@ mod pieces;
 mod raw;
 mod registry;
 mod report;
+mod same_context;
 mod scope;
 mod scope_end;
 #[cfg(doctest)]

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::host_memory;
 use crate::registry::{Entry, Kind};
+use crate::same_context;
 use crate::shortage::{Failed, Request};
 
 /// Values of type `T` in managed memory, which moves between host and device by itself.
@@ -185,9 +186,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
     fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        if !Arc::ptr_eq(self.custody(), context.custody()) {
-            return Err(Error::WrongContext { operation });
-        }
+        let given = ("the argument `context`", context.custody());
+        same_context::check(operation, ("the buffer", self.custody()), given)?;
         self.custody().enter(operation).map(|_| ())
     }
 
