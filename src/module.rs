@@ -342,6 +342,10 @@ impl Function<'_> {
         self.module.custody()
     }
 
+    pub(crate) fn handle(&self) -> &CUfunction {
+        &self.handle
+    }
+
     /// The driver's handle, for code that calls the driver itself. It is valid until the module or
     /// the context goes.
     ///
