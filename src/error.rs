@@ -222,7 +222,7 @@ pub enum Error {
 
 fn host_limit(limit: Option<u64>) -> String {
     limit.map_or_else(String::new, |limit| {
-        format!("; the host has {} in all", ByteSize(limit))
+        format!("; this process can have {} at most", ByteSize(limit))
     })
 }
 

@@ -457,7 +457,7 @@ fn managed_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
 /// ends the process.
 #[test]
 fn managed_memory_is_no_more_than_the_host_has() -> Result<()> {
-    const BYTES: usize = 3 << 40;
+    const BYTES: usize = 16 << 40;
     let turn = turn();
     let context = Context::new(0)?;
     // SAFETY: a new mapping, which is only read, and of which no page is taken before it is. The
@@ -475,8 +475,9 @@ fn managed_memory_is_no_more_than_the_host_has() -> Result<()> {
         let error = made.unwrap_err();
         assert!(error.is_out_of_memory());
         let words = error.to_string();
-        let begin =
-            format!("ManagedBuffer::{name}: 3 TiB of host memory cannot be had; the host has ");
+        let begin = format!(
+            "ManagedBuffer::{name}: 16 TiB of host memory cannot be had; this process can have "
+        );
         assert!(words.starts_with(&begin), "{words}");
     }
     assert_eq!(context.live_count(), 0);
