@@ -19,9 +19,9 @@ use crate::custody::Custody;
 use crate::memory::{DeviceBox, DeviceBuffer, ManagedBuffer};
 use crate::stream::StreamCore;
 
-/// Ties a type to exactly one scope: invariant in the lifetime, so that it becomes neither shorter
-/// nor longer.
-type Brand<'scope, T> = PhantomData<fn(&'scope [T]) -> &'scope [T]>;
+/// Ties a type to exactly one scope: the function makes it invariant in the lifetime and in `T`; the
+/// slice gives it the `Send` and `Sync` of a borrow, which a function alone hides.
+type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T])>;
 
 /// Memory on the device, to be read by the work of a scope; see
 /// [`Scope::bind`](crate::Scope::bind).
@@ -120,14 +120,14 @@ pub struct HostMut<'scope, T> {
     inner: HostRef<'scope, T>,
 }
 
-// SAFETY: stands for a `&[T]`, of which nothing but the address can be learned.
+// SAFETY: stands for a `&mut [T]`. (`Sync` comes from `DeviceRef`, which has the bounds of a `&[T]`.)
+unsafe impl<T: Send> Send for DeviceMut<'_, T> {}
+// SAFETY: stands for a `&[T]`.
 unsafe impl<T: Sync> Send for HostRef<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for HostRef<'_, T> {}
-// SAFETY: stands for a `&mut [T]`, of which nothing but the address can be learned.
+// SAFETY: stands for a `&mut [T]`. (`Sync` comes from `HostRef`.)
 unsafe impl<T: Send> Send for HostMut<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for HostMut<'_, T> {}
 
 /// The part of `0..len` that a range means, as slices have it.
 #[track_caller]

@@ -73,19 +73,35 @@ pub enum Error {
     },
 
     /// There is not so much memory on the host.
-    #[error("{operation}: {} of host memory cannot be had", ByteSize(*.bytes))]
+    #[error(
+        "{operation}: {} of host memory cannot be had{}", ByteSize(*.bytes), host_limit(*.limit)
+    )]
     OutOfHostMemory {
         /// What was asked for.
         operation: &'static str,
         /// How many bytes were asked for.
         bytes: u64,
+        /// All memory that the host has, or that the process's control group allows, where that is
+        /// less than `bytes`. `None` where the host has as much and did not allocate it.
+        limit: Option<u64>,
     },
 
-    /// The two belong to different contexts.
-    #[error("{operation}: the two belong to different contexts")]
+    /// Two resources of one operation belong to different contexts. Contexts are numbered as in
+    /// reports, from 1.
+    #[error(
+        "{operation}: {one} belongs to context {one_context}, {other} to context {other_context}"
+    )]
     WrongContext {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
+        /// One of the two, such as "the stream".
+        one: &'static str,
+        /// The number of its context.
+        one_context: u64,
+        /// The other, such as "the event".
+        other: &'static str,
+        /// The number of its context.
+        other_context: u64,
     },
 
     /// A device that does not exist.
@@ -202,6 +218,12 @@ pub enum Error {
         /// The text.
         text: String,
     },
+}
+
+fn host_limit(limit: Option<u64>) -> String {
+    limit.map_or_else(String::new, |limit| {
+        format!("; this process can have {} at most", ByteSize(limit))
+    })
 }
 
 fn devices(count: u32) -> String {

@@ -9,8 +9,11 @@ use cuguard_driver::sys::{CUevent, CUresult, flags};
 use crate::claim::Claim;
 use crate::context::Context;
 use crate::custody::{Custody, key};
-use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::registry::{Entry, Kind};
+use crate::same_context;
 use crate::shortage::{Failed, Moment, Notes, Request};
 use crate::stream::{Stream, StreamCore};
 
@@ -162,7 +165,8 @@ impl Event {
     }
 
     pub(crate) fn record_on(&self, operation: &'static str, stream: &StreamCore) -> Result<()> {
-        stream.check_custody(operation, self.custody())?;
+        let stream_of = ("the stream", stream.custody());
+        same_context::check(operation, ("the event", self.custody()), stream_of)?;
         let entered = self.custody().enter(operation)?;
         // Locked, so that what is kept is the driver's last; and taken before, so that the event is
         // after all that is in the moment.
@@ -258,11 +262,8 @@ impl Event {
     /// where one of the two was made without timing, was never recorded, or has not happened yet.
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         const OPERATION: &str = "Event::elapsed_since";
-        if !Arc::ptr_eq(self.custody(), earlier.custody()) {
-            return Err(Error::WrongContext {
-                operation: OPERATION,
-            });
-        }
+        let earlier_of = ("the earlier event", earlier.custody());
+        same_context::check(OPERATION, ("the later event", self.custody()), earlier_of)?;
         let entered = self.custody().enter(OPERATION)?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive, and the variable can be written to.

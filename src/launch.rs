@@ -1,15 +1,19 @@
 //! Kernel launches within a scope.
 
 use std::ffi::c_void;
+use std::mem;
+use std::ops::Deref;
 use std::ptr;
 
 use cuguard_driver::api;
+use cuguard_driver::sys::CUfunction;
 use cust::function::{BlockSize, GridSize};
 use cust::memory::DeviceCopy;
 
 use crate::bound::{DeviceMut, DeviceRef};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::module::Function;
+use crate::same_context;
 use crate::scope::Scope;
 use crate::shortage::Request;
 
@@ -60,6 +64,55 @@ unsafe impl<'scope, T> KernelArgument<'scope> for DeviceRef<'scope, T> {
 unsafe impl<'scope, T> KernelArgument<'scope> for DeviceMut<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
+    }
+}
+
+// What `deref` below relies on.
+const _: () = assert!(
+    mem::size_of::<cust::function::Function<'_>>() == mem::size_of::<CUfunction>()
+        && mem::align_of::<cust::function::Function<'_>>() == mem::align_of::<CUfunction>(),
+    "cust's Function is more than its handle"
+);
+
+/// The kernel as `cust` has it, for its attributes and for [`cust::launch!`], which also takes
+/// this crate's [`Stream`](crate::Stream). The context must be [bound](crate::Context::bind). Such a
+/// launch borrows nothing: all that the kernel uses must live until it has run.
+///
+/// ```no_run
+/// use cuguard::{Context, DeviceBuffer, Module, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+/// let fill = module.function("fill_pattern")?;
+/// let words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
+/// let _bound = context.bind()?;
+/// // SAFETY: fill_pattern(words, count, seed) writes `count` words, and they live until then.
+/// unsafe { cust::launch!(fill<<<4, 256, 0, stream>>>(words.as_device_ptr(), 1000_u64, 7_u32))? };
+/// stream.synchronize()?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// The macro's other form, `launch!(module.fill_pattern<<<…>>>(…))`, looks the kernel up in a module of
+/// `cust`'s own and does not take a [`Module`](crate::Module).
+impl<'module> Deref for Function<'module> {
+    type Target = cust::function::Function<'module>;
+
+    /// # Panics
+    ///
+    /// If the context was closed: the handle is not valid any more. If the process is ending: the
+    /// driver may be gone.
+    #[track_caller]
+    fn deref(&self) -> &cust::function::Function<'module> {
+        let entered = self.custody().enter("Function::deref");
+        if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
+            panic!("{error}");
+        }
+        let handle: *const CUfunction = self.handle();
+        // SAFETY: `cust`'s `Function` is a struct with the handle, a pointer that is only passed to
+        // the driver, as its one field with a size; the assertion above says that there is room for
+        // nothing else. So it has the handle's layout. It has no `Drop`, and is borrowed as long.
+        unsafe { &*handle.cast() }
     }
 }
 
@@ -116,7 +169,12 @@ impl<'scope> Scope<'scope, '_> {
         arguments: &[&dyn KernelArgument<'scope>],
     ) -> Result<()> {
         const OPERATION: &str = "Scope::launch";
-        self.core().check_custody(OPERATION, function.custody())?;
+        let module_of = ("the function's module", function.custody());
+        same_context::check(
+            OPERATION,
+            ("the scope's stream", self.core().custody()),
+            module_of,
+        )?;
         let (grid, block) = (grid.into(), block.into());
         let mut parameters: Vec<*mut c_void> = arguments
             .iter()
@@ -267,6 +325,40 @@ mod tests {
         let error = launch(&stream, &module).unwrap_err();
         assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
         drop(callback);
+        Ok(())
+    }
+
+    /// `cust`'s macro takes this crate's function, stream and memory.
+    #[test]
+    fn the_launch_macro_of_cust_reaches_the_driver() -> Result<()> {
+        let Some(_turn) = turn() else { return Ok(()) };
+        let context = Context::new(0)?;
+        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let (function, buffer) = (
+            module.pretended_function(),
+            DeviceBuffer::from_slice(&context, &[1_u32, 2, 3])?,
+        );
+        let calls = || cuguard_sim::counters().calls["cuLaunchKernel"];
+        let launch = || -> Result<()> {
+            let _bound = context.bind()?;
+            // SAFETY: the simulated GPU runs no kernels.
+            let launched = unsafe {
+                cust::launch!(function<<<1, 32, 0, stream>>>(buffer.as_device_ptr(), 3_u64))
+            };
+            Ok(launched?)
+        };
+        let _ = launch();
+        let before = calls();
+        assert_eq!(launch().unwrap_err().code(), Some(CUresult::NOT_SUPPORTED));
+        assert_eq!(calls(), before + 1);
+        context.close()?;
+        let attribute = cust::function::FunctionAttribute::NumRegisters;
+        let closed = catch_unwind(AssertUnwindSafe(|| {
+            function.get_attribute(attribute).is_ok()
+        }));
+        let words = closed.unwrap_err();
+        let words = words.downcast_ref::<String>().map(String::as_str);
+        assert_eq!(words, Some("Function::deref: its context was closed"));
         Ok(())
     }
 }

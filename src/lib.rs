@@ -243,13 +243,14 @@
 //! through [`Stream::scope`], which waits at its end, panic or not; on a driver that refuses to say
 //! whether the work is done, and does not say either that the context is lost, the process is
 //! aborted rather than let the device write into memory that is used for other things. What the
-//! crate cannot know is `unsafe` and says what it asks for: launches, uninitialised memory, raw
-//! addresses.
+//! crate cannot know is `unsafe` and says what it asks for: launches, uninitialized memory, raw
+//! addresses, a driver by the path of its library. A type with elements is `Send` and `Sync` where the
+//! slice or borrow that it stands for is.
 //!
 //! The exceptions are `cust`'s, and reached through `Deref`: a [`cust::memory::DeviceSlice`] that is
 //! copied out of a buffer, or swapped against another one with `mem::swap`, does not keep the buffer
 //! alive and ignores scopes that have it bound (what the buffer itself frees, copies and binds stays
-//! its own memory); a reference to `cust`'s stream does not notice that the context goes; and `cust`'s
+//! its own memory); a reference to `cust`'s stream or function does not notice that the context is closed; and `cust`'s
 //! `Stream::add_callback` takes closures that borrow.
 //!
 //! What `cust` does with a stream-ordered buffer on the default stream of the buffer's context
@@ -286,7 +287,7 @@
 //! | `Module::from_ptx(ptx, &[])?` | [`Module::from_ptx(&context, ptx)?`](Module::from_ptx) |
 //! | `module.get_function("f")?` | [`module.function("f")?`](Module::function) |
 //! | `module.get_global::<T>(&name)?` | [`module.global::<T>("name")?`](Module::global) |
-//! | `launch!(f<<<grid, block, 0, stream>>>(...))?` | [`s.launch(&f, grid, block, 0, &[...])?`](Scope::launch) in a scope; `launch!` still works |
+//! | `launch!(f<<<grid, block, 0, stream>>>(...))?` | [`s.launch(&f, grid, block, 0, &[...])?`](Scope::launch) in a scope; `cust::launch!` takes a [`Function`] and a [`Stream`] too |
 //! | errors in `drop` are lost | filed, and in the report; `close()` returns them |
 
 pub use cuguard_driver as driver;
@@ -319,6 +320,7 @@ mod process;
 mod raw;
 mod registry;
 mod report;
+mod same_context;
 mod scope;
 mod scope_end;
 #[cfg(doctest)]
@@ -327,6 +329,8 @@ mod shortage;
 mod size;
 mod stream;
 mod teardown;
+#[cfg(doctest)]
+mod thread_refusals;
 mod unregistered;
 
 pub use chunked::{Chunked, Piece};

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::marker::PhantomData;
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
@@ -343,6 +343,10 @@ impl Function<'_> {
         self.module.custody()
     }
 
+    pub(crate) fn handle(&self) -> &CUfunction {
+        &self.handle
+    }
+
     /// The driver's handle, for code that calls the driver itself. It is valid until the module or
     /// the context goes.
     ///
@@ -393,7 +397,9 @@ pub struct Global<'module, T> {
     address: CUdeviceptr,
     len: usize,
     module: &'module Module,
-    values: PhantomData<T>,
+    /// One may read and write through a shared reference, on any thread. (Memory safety does not
+    /// rest on this: `T: Pod` can be made of any bytes.)
+    values: PhantomData<(&'module [T], &'module Mutex<T>)>,
 }
 
 impl<T: Pod> Global<'_, T> {

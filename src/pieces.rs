@@ -207,6 +207,7 @@ impl<H> Pieces<H> {
         match state.error {
             Some(error) => Err(error),
             None => {
+                // Not for memory safety: the borrows of the pieces end here.
                 debug_assert!(state.waiting.is_empty() && state.in_hand == 0);
                 Ok(ChunkedSummary::new(state.done, state.piece, state.halved))
             }
@@ -316,6 +317,7 @@ mod tests {
     const FULL: Error = Error::OutOfHostMemory {
         operation: "test",
         bytes: 1,
+        limit: None,
     };
 
     fn starts(pieces: &Pieces<&[u8]>) -> Vec<(usize, usize)> {

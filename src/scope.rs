@@ -14,6 +14,7 @@ use crate::bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef, Place};
 use crate::custody::log_error;
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::same_context;
 use crate::scope_end::End;
 use crate::shortage::Failed;
 use crate::stream::{Stream, StreamCore};
@@ -166,7 +167,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Memory of the stream's own context, whatever stream it was allocated on.
     fn admit(&self, operation: &'static str, place: &Place<'_>) -> Result<()> {
         let core = self.core();
-        core.check_custody(operation, place.custody)?;
+        let memory_of = ("the memory", place.custody);
+        same_context::check(operation, ("the scope's stream", core.custody()), memory_of)?;
         match place.home {
             // It must have been allocated, and cleared, before it is used here. It cannot be freed
             // too early: it is borrowed until this stream has been waited for.

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::raw;
 use crate::registry::{Entry, FailedFree, Kind};
+use crate::same_context;
 use crate::shortage::{Failed, Listed, Moment, Notes, Request};
 
 /// The driver's stream, destroyed when the last that shares it goes.
@@ -55,23 +56,10 @@ impl StreamCore {
         self.listed.note_wait(wait)
     }
 
-    /// Whether the two are of one context.
-    pub(crate) fn check_custody(
-        &self,
-        operation: &'static str,
-        other: &Arc<Custody>,
-    ) -> Result<()> {
-        if Arc::ptr_eq(self.custody(), other) {
-            Ok(())
-        } else {
-            Err(Error::WrongContext { operation })
-        }
-    }
-
-    /// What this stream is given from now on happens after all that `other` was given so far.
-    /// Nothing waits here. It enters the gate, so the caller must not be inside.
+    /// What this stream is given from now on happens after all that `other`, a stream of the same
+    /// context, was given so far. Nothing waits here. It enters the gate, so the caller must not be
+    /// inside.
     pub(crate) fn order_after(&self, operation: &'static str, other: &StreamCore) -> Result<()> {
-        self.check_custody(operation, other.custody())?;
         let entered = self.custody().enter(operation)?;
         if self.handle() == other.handle() {
             return Ok(());
@@ -111,7 +99,8 @@ impl StreamCore {
 
     /// What this stream is given from now on waits for the event.
     pub(crate) fn wait_for(&self, operation: &'static str, event: &Event) -> Result<()> {
-        self.check_custody(operation, event.custody())?;
+        let event_of = ("the event", event.custody());
+        same_context::check(operation, ("the stream", self.custody()), event_of)?;
         let entered = self.custody().enter(operation)?;
         // SAFETY: both are alive and of the current context.
         entered.check("cuStreamWaitEvent", unsafe {
@@ -377,7 +366,12 @@ impl Stream {
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
     pub fn order_after(&self, other: &Stream) -> Result<()> {
-        self.core.order_after("Stream::order_after", &other.core)
+        const OPERATION: &str = "Stream::order_after";
+        let (after, before) = (&self.core, &other.core);
+        let this = ("the stream that waits", after.custody());
+        let that = ("the stream that it waits for", before.custody());
+        same_context::check(OPERATION, this, that)?;
+        after.order_after(OPERATION, before)
     }
 
     /// Destroys the stream and tells whether the driver took it. It returns at once: what the
@@ -415,6 +409,7 @@ impl Deref for Stream {
     ///
     /// Where the context is closed: the handle that `cust` would use is no longer one. Where the
     /// process is ending: the driver may be gone.
+    #[track_caller]
     fn deref(&self) -> &cust::stream::Stream {
         let entered = self.core.custody().enter("Stream::deref");
         if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {

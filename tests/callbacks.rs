@@ -7,6 +7,7 @@ mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -188,5 +189,37 @@ fn only_the_callback_that_is_called_is_held() -> Result<()> {
     drop(context);
     is_clean(&file);
     turn.all_came_back();
+    Ok(())
+}
+
+/// A callback may allocate, as often as it likes: what it asks for in vain does not call it again.
+#[test]
+fn a_callback_that_allocates_is_not_called_by_itself() -> Result<()> {
+    /// Where it is called by itself, it stops here and not at the end of the stack.
+    const ENOUGH: usize = 20;
+    let _turn = turn();
+    for allocations in [1, 2, 3] {
+        let context = Arc::new(Context::builder().memory_limit(MIB as u64).build()?);
+        let (calls, weak) = (Arc::new(AtomicUsize::new(0)), Arc::downgrade(&context));
+        let counted = Arc::clone(&calls);
+        let _callback = context.release_on_shortage(move |_| {
+            if counted.fetch_add(1, Ordering::SeqCst) >= ENOUGH {
+                return;
+            }
+            let context = weak.upgrade().expect("the caller has it");
+            for _ in 0..allocations {
+                assert!(DeviceBuffer::<u8>::zeroed(&context, 2 * MIB).is_err());
+            }
+        });
+        // The second time shows that the thread may look for memory again once it is done.
+        for shortages in [1, 2] {
+            assert!(DeviceBuffer::<u8>::zeroed(&context, 2 * MIB).is_err());
+            let calls = calls.load(Ordering::SeqCst);
+            assert_eq!(
+                calls, shortages,
+                "{allocations} allocations in the callback"
+            );
+        }
+    }
     Ok(())
 }

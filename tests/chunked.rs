@@ -414,7 +414,7 @@ fn an_error_of_the_closure_ends_the_work() -> Result<()> {
     let mut values = before.clone();
     let calls = AtomicUsize::new(0);
     let chunked = Chunked::new(&context).piece_bytes(4000).min_piece_bytes(4);
-    let own = Error::WrongContext { operation: "own" };
+    let own = Error::ContextClosed { operation: "own" };
     let result = chunked.update(&mut values, |s, mut piece| {
         calls.fetch_add(1, Ordering::Relaxed);
         s.fill(&mut piece.data, 1)?;

@@ -297,6 +297,30 @@ fn a_module_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
 }
 
 #[test]
+fn the_launch_macro_of_cust_runs_a_kernel() -> Result<()> {
+    let _turn = turn();
+    if !real("the_launch_macro_of_cust_runs_a_kernel") {
+        return Ok(());
+    }
+    const LEN: usize = 1000;
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let module = Module::from_ptx(&context, PATTERN)?;
+    let fill = module.function("fill_pattern")?;
+    let words = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
+    let bound = context.bind()?;
+    // SAFETY: fill_pattern(words, count, seed) writes `count` words, which live until it has run.
+    unsafe {
+        cust::launch!(fill<<<4, 256, 0, stream>>>(words.as_device_ptr(), LEN as u64, 7_u32))?;
+    }
+    stream.synchronize()?;
+    drop(bound);
+    let expected: Vec<_> = (0..LEN).map(|index| pattern(index, 7)).collect();
+    assert_eq!(words.to_vec()?, expected);
+    Ok(())
+}
+
+#[test]
 fn a_kernel_of_another_context_is_refused() -> Result<()> {
     let _turn = turn();
     if !real("a_kernel_of_another_context_is_refused") {

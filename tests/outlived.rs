@@ -149,3 +149,31 @@ fn a_logger_that_misbehaves_does_not_hold_teardown_up() {
     let (out, _) = succeeded(&child(TEST, "logger", &[]));
     assert!(out.contains("torn down"), "{out}");
 }
+
+/// What panics on a closed context says where the program used it, and not a line of this crate.
+#[test]
+fn a_panic_of_a_closed_guard_names_the_line_that_used_it() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let mut buffer = DeviceBuffer::from_slice(&context, &[1_u32; 64])?;
+    let stream = Stream::new(&context)?;
+    context.close()?;
+    /// File and line of the panic in `use_it`.
+    fn place(use_it: impl FnOnce()) -> (String, u32) {
+        static PLACE: Mutex<Option<(String, u32)>> = Mutex::new(None);
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(|at| (at.file().to_owned(), at.line()));
+            *PLACE.lock().unwrap() = place;
+        }));
+        let unwound = catch_unwind(AssertUnwindSafe(use_it));
+        std::panic::set_hook(before);
+        assert!(unwound.is_err(), "a closed guard was used");
+        PLACE.lock().unwrap().take().expect("a panic has a place")
+    }
+    let here = |line| (file!().to_owned(), line);
+    assert_eq!(place(|| drop(buffer.as_host_vec())), here(line!()));
+    assert_eq!(place(|| buffer.set_8(0).unwrap()), here(line!()));
+    assert_eq!(place(|| assert!(stream.get_flags().is_ok())), here(line!()));
+    Ok(())
+}

@@ -60,7 +60,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn get(&self) -> Result<T> {
-        self.buffer.first("DeviceBox::get")
+        self.buffer.only("DeviceBox::get")
     }
 
     /// Copies `value` to the device.
@@ -112,7 +112,9 @@ impl<T: DeviceCopy> DeviceBox<T> {
         DevicePointer::from_raw(self.buffer.address())
     }
 
-    /// The box as a buffer of one value.
+    /// The box as a buffer of one value, to be read. [`set`](Self::set) and
+    /// [`Scope::bind_mut`](crate::Scope::bind_mut) write to it; [`into_buffer`](Self::into_buffer)
+    /// turns it into a buffer for good.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -121,22 +123,41 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// assert_eq!(counter.as_buffer().to_vec()?, [7]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    ///
+    /// There is no exclusive reference to that buffer, as a buffer of another length could be put
+    /// in its place:
+    ///
+    /// ```compile_fail,E0594
+    /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
+    /// # let context = Context::new(0)?;
+    /// let mut counter = DeviceBox::new(&context, &7)?;
+    /// *counter.as_buffer() = DeviceBuffer::from_slice(&context, &[8, 9])?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// ```compile_fail,E0599
+    /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
+    /// # let context = Context::new(0)?;
+    /// let mut counter = DeviceBox::new(&context, &7)?;
+    /// *counter.as_buffer_mut() = DeviceBuffer::from_slice(&context, &[8, 9])?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     pub fn as_buffer(&self) -> &DeviceBuffer<T> {
         &self.buffer
     }
 
-    /// The box as a buffer of one value, to be written to.
+    /// Turns the box into a buffer of one value. Nothing is copied, and the record stays.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?;
-    /// counter.as_buffer_mut().copy_from_slice(&[8])?;
-    /// assert_eq!(counter.get()?, 8);
+    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?.into_buffer();
+    /// counter.copy_from_slice(&[8])?;
+    /// assert_eq!((counter.len(), counter.to_vec()?), (1, vec![8]));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn as_buffer_mut(&mut self) -> &mut DeviceBuffer<T> {
-        &mut self.buffer
+    pub fn into_buffer(self) -> DeviceBuffer<T> {
+        self.buffer
     }
 
     /// Frees the memory and tells whether the driver took it.
@@ -155,5 +176,30 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// As [`DeviceBuffer::close`].
     pub fn close(self) -> Result<()> {
         self.buffer.claim.close("DeviceBox::close")
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use cuguard_driver::{Choice, select};
+
+    use super::DeviceBox;
+    use crate::memory::DeviceBuffer;
+    use crate::{Context, Error, Result};
+
+    /// The public functions make no such box. Should one ever do, reading it is an error, also in
+    /// a release build, and copies nothing.
+    #[test]
+    fn a_box_of_another_length_is_an_error() -> Result<()> {
+        let _ = select(Choice::Sim);
+        let context = Context::new(0)?;
+        for values in [&[][..], &[1_u64; 2], &[1; 4096]] {
+            let wrong = DeviceBox {
+                buffer: DeviceBuffer::from_slice(&context, values)?,
+            };
+            let error = wrong.get().unwrap_err();
+            assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+        }
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ use crate::claim::Claim;
 use crate::context::Context;
 use crate::custody::{Custody, Entered, key};
 use crate::error::{Error, Result};
+use crate::memory::host_memory;
 use crate::open_context::OpenContext;
 use crate::registry::{Entry, Kind};
 use crate::scope_end;
@@ -436,11 +437,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "DeviceBuffer::to_vec";
         let mut values: Vec<MaybeUninit<T>> = Vec::new();
-        // A device may have more memory than the host has left.
+        // A device may have more memory than the host.
+        host_memory::check(OPERATION, self.size_in_bytes())?;
         if values.try_reserve_exact(self.len).is_err() {
             return Err(Error::OutOfHostMemory {
                 operation: OPERATION,
                 bytes: self.size_in_bytes() as u64,
+                limit: None,
             });
         }
         // SAFETY: there is room for all values.
@@ -451,13 +454,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(unsafe { Vec::from_raw_parts(values.as_mut_ptr().cast(), self.len, values.capacity()) })
     }
 
-    /// The first value, of a buffer that has one.
-    pub(crate) fn first(&self, operation: &'static str) -> Result<T> {
-        debug_assert_eq!(self.len, 1);
+    /// The value of a buffer that holds one.
+    pub(crate) fn only(&self, operation: &'static str) -> Result<T> {
+        self.check_len(operation, 1)?;
         let mut value = MaybeUninit::uninit();
         // SAFETY: there is room for the one value.
         unsafe { self.read(operation, value.as_mut_ptr())? };
-        // SAFETY: written above, or without size; valid as in `to_vec`.
+        // SAFETY: written above, or zero-sized; valid as in `to_vec`.
         Ok(unsafe { value.assume_init() })
     }
 

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
+use crate::memory::host_memory;
 
 const PAGE: usize = 4096;
 
@@ -22,21 +23,6 @@ pub(crate) struct HostPages<T> {
 unsafe impl<T: Send> Send for HostPages<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for HostPages<T> {}
-
-/// All memory of the host; the most there can be where the system does not tell.
-fn physical_memory() -> u64 {
-    // SAFETY: asks for two numbers.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    match (u64::try_from(pages), u64::try_from(size)) {
-        (Ok(pages), Ok(size)) => pages.saturating_mul(size),
-        _ => u64::MAX,
-    }
-}
 
 impl<T> HostPages<T> {
     pub(crate) fn zeroed(operation: &'static str, len: usize) -> Result<Self> {
@@ -56,14 +42,10 @@ impl<T> HostPages<T> {
         };
         let layout =
             Layout::from_size_align(bytes, PAGE.max(align_of::<T>())).map_err(|_| overflow)?;
-        // A system may promise more memory than it has. The driver locks every page of it, and the
-        // system would end processes to make room.
-        let start = if bytes as u64 > physical_memory() {
-            std::ptr::null_mut()
-        } else {
-            // SAFETY: the layout has at least one byte.
-            unsafe { alloc_zeroed(layout) }
-        };
+        // The driver locks every page of it.
+        host_memory::check(operation, bytes)?;
+        // SAFETY: the layout has at least one byte.
+        let start = unsafe { alloc_zeroed(layout) };
         match NonNull::new(start.cast()) {
             Some(start) => Ok(Self {
                 start,
@@ -73,6 +55,7 @@ impl<T> HostPages<T> {
             None => Err(Error::OutOfHostMemory {
                 operation,
                 bytes: bytes as u64,
+                limit: None,
             }),
         }
     }

@@ -9,6 +9,7 @@ use crate::memory::DeviceBuffer;
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Before `cust` gets at the memory, which knows neither of contexts that are closed nor of
     /// stream-ordered memory that is still being written.
+    #[track_caller]
     fn prepare_for_cust(&self) {
         const OPERATION: &str = "DeviceBuffer::deref";
         assert!(
@@ -43,6 +44,7 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     /// If the context was closed: the memory may be somebody else's then. If the process is ending:
     /// the driver may be gone. If the driver refuses to make the context of a stream-ordered buffer
     /// current: nobody could wait for its stream.
+    #[track_caller]
     fn deref(&self) -> &DeviceSlice<T> {
         self.prepare_for_cust();
         &self.slice
@@ -50,6 +52,7 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
 }
 
 impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
+    #[track_caller]
     fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
         self.prepare_for_cust();
         &mut self.slice

@@ -14,7 +14,9 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
+use crate::memory::host_memory;
 use crate::registry::{Entry, Kind};
+use crate::same_context;
 use crate::shortage::{Failed, Request};
 
 /// Values of type `T` in managed memory, which moves between host and device by itself.
@@ -58,6 +60,9 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let custody = context.custody();
+        // The driver promises any amount. The host writes all of it, which takes as much host memory:
+        // pages that the host has written do not move to the device by themselves.
+        host_memory::check(operation, bytes)?;
         let request = Request {
             operation,
             kind: Some(Kind::Managed),
@@ -132,8 +137,9 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; nothing stays allocated then. `CUDA_ERROR_NOT_SUPPORTED` for a device
-    /// on which the host must not touch managed memory while the device works.
+    /// [`Error::OutOfHostMemory`] for more than the host has, as the host writes the values; any
+    /// other driver error, `CUDA_ERROR_NOT_SUPPORTED` for a device on which the host must not touch
+    /// managed memory while the device works. Nothing stays allocated then.
     /// [`Error::Misaligned`] for a type with a larger alignment than the driver's memory happens to
     /// have.
     #[track_caller]
@@ -181,9 +187,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
     fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        if !Arc::ptr_eq(self.custody(), context.custody()) {
-            return Err(Error::WrongContext { operation });
-        }
+        let given = ("the argument `context`", context.custody());
+        same_context::check(operation, ("the buffer", self.custody()), given)?;
         self.custody().enter(operation).map(|_| ())
     }
 

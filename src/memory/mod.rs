@@ -4,6 +4,7 @@
 mod device_box;
 mod device_buffer;
 mod handover;
+mod host_memory;
 mod host_pages;
 mod lent;
 mod managed_buffer;

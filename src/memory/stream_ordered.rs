@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::{DeviceBuffer, MemoryPool};
 use crate::registry::{Entry, Kind};
+use crate::same_context;
 use crate::shortage::{Failed, Request};
 use crate::stream::{Stream, StreamCore};
 
@@ -28,8 +29,9 @@ fn take(
     type_name: &'static str,
 ) -> Result<Claim> {
     let custody = core.custody();
-    if pool.is_some_and(|pool| !Arc::ptr_eq(pool.custody(), custody)) {
-        return Err(Error::WrongContext { operation });
+    if let Some(pool) = pool {
+        let pool_of = ("the pool", pool.custody());
+        same_context::check(operation, pool_of, ("the stream", custody))?;
     }
     let site = Location::caller();
     match ask(operation, site, pool, core, bytes, type_name) {
@@ -260,13 +262,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
     pub fn used_on(&self, stream: &Stream) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::used_on";
+        let stream_of = ("the stream", stream.core().custody());
+        same_context::check(OPERATION, ("the buffer", self.custody()), stream_of)?;
         match self.home() {
             Some(home) => home.order_after(OPERATION, stream.core()),
             // There is nothing to put in order: the driver waits itself when it frees this memory.
-            None => stream
-                .core()
-                .check_custody(OPERATION, self.custody())
-                .and_then(|()| self.custody().enter(OPERATION).map(drop)),
+            None => self.custody().enter(OPERATION).map(drop),
         }
     }
 

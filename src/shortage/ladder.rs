@@ -156,8 +156,13 @@ pub(crate) fn guessing<T>(work: impl FnOnce() -> T) -> T {
 }
 
 impl Climbing {
+    /// `None` within another one. Not by `then_some`: that builds, and drops, a value also where it
+    /// is not wanted, and the drop would end the outer one.
     fn begin() -> Option<Self> {
-        (!CLIMBING.replace(true)).then_some(Self)
+        if CLIMBING.replace(true) {
+            return None;
+        }
+        Some(Self)
     }
 }
 

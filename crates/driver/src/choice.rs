@@ -6,72 +6,39 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The environment variable that chooses the driver.
+/// The environment variable that selects the driver.
 pub(crate) const VARIABLE: &str = "CUGUARD_DRIVER";
 
-/// Which driver to load: a word or a path, as the environment variable `CUGUARD_DRIVER` takes it
-/// and [`select`](crate::select) too.
+/// Which driver to load, for [`select`](crate::select). The environment variable `CUGUARD_DRIVER`
+/// takes the same words; it also takes the path of a library, for which a program has
+/// [`select_library`](crate::select_library).
 ///
 /// ```
 /// use cuguard_driver::Choice;
 ///
 /// assert_eq!("auto".parse(), Ok(Choice::Auto));
-/// assert_eq!("/opt/libcuda.so.1".parse(), Ok(Choice::Path("/opt/libcuda.so.1".into())));
 /// assert_eq!(Choice::default(), Choice::Real);
 /// assert_eq!(Choice::Sim.to_string(), "sim");
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Choice {
-    /// `real`: the installed driver, `libcuda.so.1`. What is chosen when nobody chooses.
+    /// `real`: the installed driver, `libcuda.so.1`. The default.
     #[default]
     Real,
     /// `sim`: the simulated GPU, if the program was built with the feature `sim`.
     Sim,
     /// `auto`: the installed driver if there is one and it has a device, else the simulated GPU.
     Auto,
-    /// A path (anything with a `/` in it): that library.
-    Path(PathBuf),
 }
 
 impl Choice {
-    /// What the environment variable `CUGUARD_DRIVER` asks for; [`Choice::Real`] if it is unset or
-    /// empty.
-    ///
-    /// ```
-    /// use cuguard_driver::Choice;
-    ///
-    /// match Choice::from_env() {
-    ///     Ok(choice) => println!("a driver would be chosen by: {choice}"),
-    ///     Err(error) => println!("CUGUARD_DRIVER: {error}"),
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When it holds a word that is none of the accepted ones.
-    pub fn from_env() -> Result<Choice, UnknownChoice> {
-        Self::asked_for().map(Option::unwrap_or_default)
-    }
-
-    /// What the environment asks for, `None` if it does not ask.
-    pub(crate) fn asked_for() -> Result<Option<Choice>, UnknownChoice> {
-        match std::env::var_os(VARIABLE) {
-            Some(value) if !value.is_empty() => Self::from_os_str(&value).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// A path need not be UTF-8; the words are.
-    fn from_os_str(value: &OsStr) -> Result<Choice, UnknownChoice> {
-        match value.as_bytes() {
-            b"real" => Ok(Choice::Real),
-            b"sim" => Ok(Choice::Sim),
-            b"auto" => Ok(Choice::Auto),
-            bytes if bytes.contains(&b'/') => Ok(Choice::Path(PathBuf::from(value))),
-            _ => Err(UnknownChoice {
-                word: value.to_string_lossy().into_owned(),
-            }),
+    fn from_word(word: &[u8]) -> Option<Choice> {
+        match word {
+            b"real" => Some(Choice::Real),
+            b"sim" => Some(Choice::Sim),
+            b"auto" => Some(Choice::Auto),
+            _ => None,
         }
     }
 }
@@ -80,17 +47,61 @@ impl FromStr for Choice {
     type Err = UnknownChoice;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::from_os_str(OsStr::new(text))
+        Self::from_word(text.as_bytes()).ok_or_else(|| UnknownChoice {
+            word: text.to_owned(),
+            accepted: "real, sim or auto",
+        })
     }
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Choice::Real => "real",
+            Choice::Sim => "sim",
+            Choice::Auto => "auto",
+        })
+    }
+}
+
+/// What the environment or the program selected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Selected {
+    Choice(Choice),
+    /// The library at this path. Loading it runs its code: it is here only where the environment
+    /// names it or an `unsafe` function was called.
+    Library(PathBuf),
+}
+
+impl Selected {
+    /// What `CUGUARD_DRIVER` asks for; the default if it is unset or empty.
+    pub(crate) fn from_env() -> Result<Self, UnknownChoice> {
+        Self::from_value(std::env::var_os(VARIABLE).as_deref())
+    }
+
+    /// A path need not be UTF-8; the words are.
+    fn from_value(value: Option<&OsStr>) -> Result<Self, UnknownChoice> {
+        let value = value.unwrap_or_default();
+        let bytes = value.as_bytes();
+        if bytes.is_empty() {
+            return Ok(Self::Choice(Choice::default()));
+        }
+        if bytes.contains(&b'/') {
+            return Ok(Self::Library(PathBuf::from(value)));
+        }
+        let choice = Choice::from_word(bytes).ok_or_else(|| UnknownChoice {
+            word: value.to_string_lossy().into_owned(),
+            accepted: "real, sim, auto, or the path of a library (with a / in it)",
+        });
+        choice.map(Self::Choice)
+    }
+}
+
+impl fmt::Display for Selected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Choice::Real => f.write_str("real"),
-            Choice::Sim => f.write_str("sim"),
-            Choice::Auto => f.write_str("auto"),
-            Choice::Path(path) => explicit(path).display().fmt(f),
+            Self::Choice(choice) => choice.fmt(f),
+            Self::Library(path) => explicit(path).display().fmt(f),
         }
     }
 }
@@ -105,25 +116,20 @@ pub(crate) fn explicit(path: &Path) -> PathBuf {
     }
 }
 
-/// A word that chooses no driver.
+/// A word that selects no driver.
 ///
 /// ```
 /// use cuguard_driver::Choice;
 ///
 /// let error = "cuda".parse::<Choice>().unwrap_err();
 /// assert_eq!(error.word(), "cuda");
-/// assert_eq!(
-///     error.to_string(),
-///     "`cuda` names no driver; use real, sim, auto, or the path of a library (with a / in it)"
-/// );
+/// assert_eq!(error.to_string(), "`cuda` names no driver; use real, sim or auto");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{}` names no driver; use real, sim, auto, or the path of a library (with a / in it)",
-    word.escape_debug()
-)]
+#[error("`{}` names no driver; use {accepted}", word.escape_debug())]
 pub struct UnknownChoice {
     word: String,
+    accepted: &'static str,
 }
 
 impl UnknownChoice {
@@ -144,41 +150,60 @@ impl UnknownChoice {
 mod tests {
     use super::*;
 
+    fn value(bytes: &[u8]) -> Result<Selected, UnknownChoice> {
+        Selected::from_value(Some(OsStr::from_bytes(bytes)))
+    }
+
     #[test]
-    fn words_and_paths_are_told_apart() {
-        let parse = |text: &str| text.parse::<Choice>();
-        assert_eq!(parse("real"), Ok(Choice::Real));
-        assert_eq!(parse("sim"), Ok(Choice::Sim));
-        assert_eq!(parse("auto"), Ok(Choice::Auto));
-        assert_eq!(parse("./auto"), Ok(Choice::Path("./auto".into())));
-        for word in ["", "REAL", " real", "libcuda.so.1", "simulated"] {
-            assert_eq!(parse(word).unwrap_err().word(), word);
+    fn the_environment_takes_words_and_paths() {
+        assert_eq!(value(b"real"), Ok(Selected::Choice(Choice::Real)));
+        assert_eq!(value(b"sim"), Ok(Selected::Choice(Choice::Sim)));
+        assert_eq!(value(b"auto"), Ok(Selected::Choice(Choice::Auto)));
+        assert_eq!(value(b"./auto"), Ok(Selected::Library("./auto".into())));
+        for word in ["REAL", " real", "libcuda.so.1", "simulated"] {
+            let error = value(word.as_bytes()).unwrap_err();
+            assert_eq!(error.word(), word);
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("the path of a library (with a / in it)")
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        let real = Ok(Selected::Choice(Choice::Real));
+        assert_eq!(value(b""), real);
+        assert_eq!(Selected::from_value(None), real);
+    }
+
+    #[test]
+    fn a_choice_is_a_word_and_never_a_path() {
+        for text in ["", "REAL", " real", "libcuda.so.1", "./auto", "/opt/x.so"] {
+            let error = text.parse::<Choice>().unwrap_err();
+            assert_eq!(error.word(), text);
+            assert!(error.to_string().ends_with("use real, sim or auto"));
         }
     }
 
     #[test]
     fn what_is_not_utf8_is_a_path_or_an_error() {
-        let path = OsStr::from_bytes(b"/opt/\xff/libcuda.so.1");
-        assert_eq!(
-            Choice::from_os_str(path),
-            Ok(Choice::Path(PathBuf::from(path)))
-        );
-        let word = Choice::from_os_str(OsStr::from_bytes(b"s\xffm")).unwrap_err();
-        assert_eq!(word.word(), "s\u{fffd}m");
+        let path = b"/opt/\xff/libcuda.so.1";
+        let library = PathBuf::from(OsStr::from_bytes(path));
+        assert_eq!(value(path), Ok(Selected::Library(library)));
+        assert_eq!(value(b"s\xffm").unwrap_err().word(), "s\u{fffd}m");
     }
 
     #[test]
     fn display_and_parse_agree() {
-        let choices = [
-            Choice::Real,
-            Choice::Sim,
-            Choice::Auto,
-            Choice::Path("/opt/x.so".into()),
-            Choice::Path("./x.so".into()),
-        ];
-        for choice in choices {
+        for choice in [Choice::Real, Choice::Sim, Choice::Auto] {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        assert_eq!(Choice::Path("x.so".into()).to_string(), "./x.so");
+        for path in ["/opt/x.so", "./x.so"] {
+            let library = Selected::Library(path.into());
+            assert_eq!(value(library.to_string().as_bytes()), Ok(library));
+        }
+        assert_eq!(Selected::Library("x.so".into()).to_string(), "./x.so");
     }
 }

@@ -23,7 +23,7 @@
 //!
 //! # Which driver
 //!
-//! The environment variable `CUGUARD_DRIVER` chooses, or the program does with [`select`] before
+//! The environment variable `CUGUARD_DRIVER` selects it, or the program does with [`select`] before
 //! its first CUDA call; the program wins.
 //!
 //! | `CUGUARD_DRIVER` | driver |
@@ -31,7 +31,7 @@
 //! | `real`, empty or unset | the installed one: `libcuda.so.1` as the system's loader finds it, or else in the places where drivers are known to lie |
 //! | `sim` | the simulated GPU; needs the feature `sim` |
 //! | `auto` | the installed one if it starts and has a device, else the simulated GPU |
-//! | a path, with a `/` in it | that library |
+//! | a path, with a `/` in it | that library; from the program with [`select_library`], which is `unsafe` |
 //!
 //! The simulated GPU is compiled in only with the feature `sim`, runs only when asked for, and
 //! then says so in one line on stderr.
@@ -100,7 +100,7 @@ mod table;
 pub use choice::{Choice, UnknownChoice};
 pub use driver::{Driver, DriverKind};
 pub use error::{Attempt, LoadError, SelectError};
-pub use load::{load, loaded, select};
+pub use load::{load, loaded, select, select_library};
 
 /// The driver's types, constants and result codes.
 pub use cuguard_sys as sys;

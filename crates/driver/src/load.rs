@@ -12,9 +12,10 @@
 
 #[cfg(feature = "sim")]
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::choice::{Choice, VARIABLE};
+use crate::choice::{Choice, Selected, VARIABLE};
 use crate::driver::Driver;
 use crate::error::{LoadError, SelectError};
 use crate::library::DriverLibrary;
@@ -23,27 +24,33 @@ use crate::{fallback, table};
 /// The driver, once there is one.
 static LOADED: OnceLock<Driver> = OnceLock::new();
 
-/// What the program chose. The lock is held while a driver is loaded: one load at a time.
-static CHOSEN: Mutex<Option<Choice>> = Mutex::new(None);
+/// What the program selected. The lock is held while a driver is loaded: one load at a time.
+static SELECTED: Mutex<Option<Selected>> = Mutex::new(None);
 
 /// Nothing in here is left half done by a panic, so a poisoned lock is as good as any.
-fn chosen() -> MutexGuard<'static, Option<Choice>> {
-    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn selected() -> MutexGuard<'static, Option<Selected>> {
+    SELECTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Chooses the driver. Must come before the first CUDA call; wins over `CUGUARD_DRIVER`.
+/// Selects the driver. Must come before the first CUDA call; wins over `CUGUARD_DRIVER`.
 ///
-/// Chooses only: the driver is loaded by [`load`] or by the first CUDA call. When that fails, one
-/// may choose again.
+/// The driver is loaded later, by [`load`] or by the first CUDA call. When that fails, another one
+/// may be selected.
 ///
 /// ```
-/// use cuguard_driver::{Choice, load, select};
-///
-/// select(Choice::Path("/no/such/driver.so".into()))?;
-/// let error = load().unwrap_err();
-/// assert!(error.to_string().contains("/no/such/driver.so"));
+/// use cuguard_driver::{Choice, select};
 ///
 /// select(Choice::Auto)?;
+/// # Ok::<(), cuguard_driver::SelectError>(())
+/// ```
+///
+/// A library is selected by its path with [`select_library`], which is `unsafe`: loading a library
+/// runs its code.
+///
+/// ```compile_fail,E0599
+/// use cuguard_driver::{Choice, select};
+///
+/// select(Choice::Path("/opt/libcuda.so.1".into()))?;
 /// # Ok::<(), cuguard_driver::SelectError>(())
 /// ```
 ///
@@ -51,20 +58,55 @@ fn chosen() -> MutexGuard<'static, Option<Choice>> {
 ///
 /// [`SelectError::AlreadyLoaded`] when a driver is loaded already;
 /// [`SelectError::NoSimulation`] for [`Choice::Sim`] in a program that was built without the
-/// feature `sim`. What was chosen before stays chosen then.
+/// feature `sim`. What was selected before stays selected then.
 pub fn select(choice: Choice) -> Result<(), SelectError> {
-    let mut chosen = chosen();
+    set(Selected::Choice(choice))
+}
+
+/// Selects the library at `path` as the driver, else as [`select`]. A bare file name is a file in
+/// the current folder.
+///
+/// ```
+/// use cuguard_driver::{load, select_library};
+///
+/// // SAFETY: there is no such library.
+/// unsafe { select_library("/no/such/driver.so")? };
+/// let error = load().unwrap_err();
+/// assert!(error.to_string().contains("/no/such/driver.so"));
+/// # Ok::<(), cuguard_driver::SelectError>(())
+/// ```
+///
+/// ```compile_fail,E0133
+/// cuguard_driver::select_library("/opt/libcuda.so.1")?;
+/// # Ok::<(), cuguard_driver::SelectError>(())
+/// ```
+///
+/// # Safety
+///
+/// When the library is loaded, its initialization routines run, and those of all libraries that it
+/// needs; from then on its functions are called as the driver's. They must be sound to run in this
+/// process, and must have the types and the behaviour of the CUDA driver's.
+///
+/// # Errors
+///
+/// [`SelectError::AlreadyLoaded`] when a driver is loaded already.
+pub unsafe fn select_library(path: impl Into<PathBuf>) -> Result<(), SelectError> {
+    set(Selected::Library(path.into()))
+}
+
+fn set(wanted: Selected) -> Result<(), SelectError> {
+    let mut selected = selected();
     if let Some(driver) = LOADED.get() {
         return Err(SelectError::AlreadyLoaded { driver });
     }
-    if choice == Choice::Sim && !cfg!(feature = "sim") {
+    if wanted == Selected::Choice(Choice::Sim) && !cfg!(feature = "sim") {
         return Err(SelectError::NoSimulation);
     }
-    *chosen = Some(choice);
+    *selected = Some(wanted);
     Ok(())
 }
 
-/// Loads the chosen driver, or answers the one that is loaded. From any thread, any number of
+/// Loads the selected driver, or returns the one that is loaded. From any thread, any number of
 /// times.
 ///
 /// A program need not call this: `cuInit` does. It serves to learn what is in use, and why there
@@ -84,17 +126,18 @@ pub fn load() -> Result<&'static Driver, LoadError> {
     if let Some(driver) = LOADED.get() {
         return Ok(driver);
     }
-    let chosen = chosen();
+    let selected = selected();
     // Another thread may have loaded it while this one waited for the lock.
     if let Some(driver) = LOADED.get() {
         return Ok(driver);
     }
-    let loaded = open(chosen.as_ref());
+    let loaded = open(selected.as_ref());
     fallback::remember(loaded.as_ref().err().map(LoadError::one_line).as_deref());
     let driver = loaded?;
     let targets = *driver.targets();
     table::fill(&targets, || {
         let first = LOADED.set(driver).is_ok();
+        // Not for memory safety: the one that was there first is used.
         debug_assert!(first, "loads are made one at a time");
     });
     Ok(LOADED.get().expect("it was set above, under the lock"))
@@ -113,21 +156,21 @@ pub fn loaded() -> Option<&'static Driver> {
     LOADED.get()
 }
 
-/// Opens the driver that the program chose, or else the one that the environment asks for.
-fn open(chosen: Option<&Choice>) -> Result<Driver, LoadError> {
-    let (choice, asked) = match chosen {
-        Some(choice) => (choice.clone(), format!("the program chose {choice}")),
+/// Opens the driver that the program selected, or else the one that the environment asks for.
+fn open(selected: Option<&Selected>) -> Result<Driver, LoadError> {
+    let (selected, asked) = match selected {
+        Some(selected) => (selected.clone(), format!("the program chose {selected}")),
         None => {
-            let choice = Choice::asked_for()?.unwrap_or_default();
-            let asked = format!("{VARIABLE}={choice}");
-            (choice, asked)
+            let selected = Selected::from_env()?;
+            let asked = format!("{VARIABLE}={selected}");
+            (selected, asked)
         }
     };
-    match choice {
-        Choice::Real => DriverLibrary::installed().map(Driver::from_library),
-        Choice::Path(path) => DriverLibrary::at(&path).map(Driver::from_library),
-        Choice::Sim => simulation(&asked).ok_or(LoadError::NoSimulation),
-        Choice::Auto => auto(&asked),
+    match selected {
+        Selected::Library(path) => DriverLibrary::at(&path).map(Driver::from_library),
+        Selected::Choice(Choice::Real) => DriverLibrary::installed().map(Driver::from_library),
+        Selected::Choice(Choice::Sim) => simulation(&asked).ok_or(LoadError::NoSimulation),
+        Selected::Choice(Choice::Auto) => auto(&asked),
     }
 }
 

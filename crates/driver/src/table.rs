@@ -167,8 +167,10 @@ pub(crate) fn fill(targets: &[*const c_void; COUNT], publish: impl FnOnce()) {
     // See `TRAMPOLINES`: the loader must refer to it.
     std::hint::black_box(&TRAMPOLINES);
     let set = |slot: Slot| {
-        debug_assert!(!targets[slot as usize].is_null());
-        SLOTS[slot as usize].store(targets[slot as usize].cast_mut(), Ordering::Release);
+        let target = targets[slot as usize].cast_mut();
+        // A call would jump there. Whoever made the table has put a function into each slot.
+        assert!(!target.is_null(), "{} has no function", slot.name());
+        SLOTS[slot as usize].store(target, Ordering::Release);
     };
     let (last, first): (Vec<Slot>, Vec<Slot>) = Slot::ALL.iter().partition(|slot| slot.loads());
     first.into_iter().for_each(set);

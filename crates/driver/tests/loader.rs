@@ -102,14 +102,6 @@ fn what_is_not_utf8_is_no_panic() {
 }
 
 #[test]
-fn an_empty_variable_counts_as_unset() {
-    let empty = Child::new("from_env").driver("").run();
-    empty.succeeded_with("choice: real");
-    let unset = Child::new("from_env").run();
-    unset.succeeded_with("choice: real");
-}
-
-#[test]
 fn before_a_driver_is_loaded_functions_answer_not_initialized() {
     let child = Child::new("before_init").driver("/nonexistent/x.so").run();
     child.succeeded_with("all as it should be");

@@ -82,6 +82,7 @@ impl AddressMap {
 
     /// Enters a range, which must not overlap with any that is there.
     pub(crate) fn insert(&mut self, range: Range) {
+        // Not for memory safety: a span is checked against the block of the range that it is in.
         debug_assert!(
             !self.overlaps(range.base, range.size),
             "two ranges at one address"

@@ -132,12 +132,16 @@ impl Area {
 
     /// Copies all bytes of another area of the same number of bytes.
     ///
+    /// # Panics
+    ///
+    /// If it has another number: the copy would read beyond its end.
+    ///
     /// # Safety
     ///
     /// Pageable memory must be valid for its rows, and no other thread may touch either side
     /// meanwhile, as a driver asks of its callers. (Simulated memory keeps itself alive.)
     pub(crate) unsafe fn copy_from(&self, source: &Area) {
-        debug_assert_eq!(self.bytes(), source.bytes());
+        assert_eq!(self.bytes(), source.bytes(), "both sides of a copy");
         let row = self.shape.width.min(source.shape.width);
         for index in (0..self.bytes()).step_by(row.max(1)) {
             let (mut to, mut from) = (self.offset_of(index), source.offset_of(index));

@@ -119,6 +119,7 @@ impl Machine {
         }
         if let Some(context) = self.contexts.remove(&id) {
             let packed = context.packed.bytes();
+            // A figure, and not for memory safety.
             debug_assert_eq!(packed, 0, "every packed block went with its range");
             for stream in context.streams {
                 self.streams.remove(&stream);

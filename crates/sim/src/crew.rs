@@ -14,6 +14,7 @@ use cuguard_sys::CUresult;
 use crate::handle::Id;
 use crate::lock::{Guard, broken, lock};
 use crate::machine::Answer;
+use crate::os;
 
 /// How long a thread waits for more to do.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -107,7 +108,12 @@ fn work_off() {
             }
         }
     });
-    if catch_unwind(life).is_err() {
+    if let Err(panic) = catch_unwind(life) {
+        // What the panic itself wrote, a test harness may have kept.
+        let owned = panic.downcast_ref::<String>().map(String::as_str);
+        if let Some(words) = owned.or_else(|| panic.downcast_ref::<&str>().copied()) {
+            os::say(words);
+        }
         broken();
     }
 }

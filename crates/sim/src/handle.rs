@@ -49,6 +49,8 @@ const ID_SHIFT: u32 = 6;
 /// still be asked for it, and nothing has to be remembered.
 const DEVICE_BITS: u32 = 6;
 
+/// Not checked in release builds: a handle is looked up by its number, so one that names something
+/// else is wrong and not unsafe, and there are 2^42 numbers of each kind.
 pub(crate) fn encode(kind: Kind, id: Id) -> usize {
     debug_assert!(id >> (KIND_SHIFT - ID_SHIFT) == 0, "no room in a handle");
     ((kind as usize) << KIND_SHIFT) | ((id as usize) << ID_SHIFT)
@@ -80,6 +82,7 @@ impl Numbers {
         *last
     }
 
+    /// The number of devices is checked where the machine is configured.
     pub(crate) fn next_context(&mut self, device: u32) -> Id {
         debug_assert!(device < 1 << DEVICE_BITS);
         self.next(Kind::Context) << DEVICE_BITS | Id::from(device)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::machine::Machine;
 use crate::memory_block::MemoryBlock;
+use crate::os;
 
 static MACHINE: LazyLock<Mutex<Machine>> = LazyLock::new(Mutex::default);
 
@@ -39,7 +40,7 @@ pub(crate) struct Guard {
 /// A panic has left the machine half changed, or a stream without the thread that does its work.
 /// To go on would be to wait for ever, or to answer nonsense.
 pub(crate) fn broken() -> ! {
-    eprintln!("cuguard-sim: a panic within the simulated driver; it cannot go on");
+    os::say("a panic within the simulated driver; it cannot go on");
     std::process::abort();
 }
 

@@ -19,6 +19,7 @@ use crate::handle::{self, Id, Kind, Numbers};
 use crate::lock::{Leftover, lock};
 use crate::memory_block::MemoryBlock;
 use crate::misuse;
+use crate::os;
 use crate::others::OtherProcess;
 use crate::physical::{DeviceMemory, to_pages};
 use crate::pool::Pool;
@@ -164,7 +165,7 @@ pub(crate) fn start() -> Answer {
         Ok(())
     });
     started.unwrap_or_else(|error: ConfigError| {
-        eprintln!("cuguard-sim: CUGUARD_SIM: {error}");
+        os::say(&format!("CUGUARD_SIM: {error}"));
         Err(CUresult::INVALID_VALUE)
     })
 }

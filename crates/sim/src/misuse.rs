@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard_sys::CUresult;
 
+use crate::os;
+
 /// What happens on misuse.
 ///
 /// ```
@@ -54,7 +56,7 @@ pub(crate) fn count() -> usize {
 pub(crate) fn undefined(policy: Misuse, answer: CUresult, what: String) -> CUresult {
     match policy {
         Misuse::Abort => {
-            eprintln!("cuguard-sim: misuse: {what}");
+            os::say(&format!("misuse: {what}"));
             std::process::abort();
         }
         Misuse::Error => {

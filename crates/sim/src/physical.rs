@@ -22,6 +22,8 @@ pub(crate) struct DeviceMemory {
     pub(crate) others: u64,
 }
 
+/// The assertions in this file are not for memory safety: what is counted here is a figure, and the
+/// memory behind it belongs to blocks.
 impl DeviceMemory {
     pub(crate) fn new(total: u64) -> Self {
         Self {

@@ -219,6 +219,7 @@ impl Pool {
     /// Takes back what [`free_after`](Self::free_after) noted: the work was refused.
     pub(crate) fn undo_free(&mut self, address: u64, bytes: u64, stream: Id, work: u64) {
         let block = self.freed.remove(stream, work, address - self.base);
+        // Not for memory safety: these are numbers, and the memory is the block's.
         debug_assert!(block.is_some());
         self.live += 1;
         self.used += bytes;

@@ -344,7 +344,8 @@ impl Machine {
     /// Takes the piece of work that a thread is about to do.
     pub(crate) fn begin_work(&mut self, stream: Id) -> Option<Work> {
         let own = self.streams.get_mut(&stream)?;
-        debug_assert_eq!(own.stage, Stage::Ready);
+        // Two threads that do the work of one stream would both write to its memory.
+        assert_eq!(own.stage, Stage::Ready, "one thread for each stream");
         own.stage = Stage::Running;
         own.queue.pop_front()
     }

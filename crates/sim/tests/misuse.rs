@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
@@ -95,4 +97,22 @@ fn with_misuse_as_an_error_the_process_goes_on() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(!String::from_utf8_lossy(&output.stderr).contains("misuse:"));
+}
+
+/// A test harness keeps what a test writes by `eprintln!` until the test has ended, and a process that
+/// aborts takes it along. So the line does not go that way.
+#[test]
+fn the_line_is_there_under_a_harness_that_keeps_output() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_destroyed_stream"])
+        .env("CHILD", "1")
+        .env_remove("CUGUARD_SIM")
+        .env_remove("RUST_TEST_NOCAPTURE")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.contains("was destroyed"));
+    let line = line.unwrap_or_else(|| panic!("no misuse was named: {text}"));
+    assert!(line.starts_with("cuguard-sim: misuse: "), "{line}");
 }

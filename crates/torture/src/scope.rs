@@ -39,6 +39,10 @@ impl Plan<'_> {
 fn own_error() -> Error {
     Error::WrongContext {
         operation: "on purpose",
+        one: "this",
+        one_context: 0,
+        other: "that",
+        other_context: 0,
     }
 }
 

@@ -9,7 +9,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
-use cuguard_driver::{Choice, DriverKind, LoadError, SelectError, api, load, loaded, select};
+use cuguard_driver::{
+    Choice, DriverKind, LoadError, SelectError, api, load, loaded, select, select_library,
+};
 use cust::memory::{CopyDestination, DeviceBuffer};
 
 use crate::support::{ARGUMENT, ROLE};
@@ -25,7 +27,6 @@ fn run() {
     };
     let outcome = match role.as_str() {
         "load" => load_once(),
-        "from_env" => from_env(),
         "before_init" => before_init(),
         "select_wins" => select_wins(),
         "select_again" => select_again(),
@@ -64,11 +65,6 @@ fn load_once() -> Outcome {
     println!("loaded: {}", load()?);
     // Asked again, it answers the same one and says nothing more.
     assert!(ptr::eq(load()?, loaded().expect("it was loaded")));
-    Ok(())
-}
-
-fn from_env() -> Outcome {
-    println!("choice: {}", Choice::from_env()?);
     Ok(())
 }
 
@@ -113,7 +109,8 @@ fn before_init() -> Outcome {
 }
 
 fn select_wins() -> Outcome {
-    select(Choice::Path("/nonexistent/chosen.so".into()))?;
+    // SAFETY: there is no such library.
+    unsafe { select_library("/nonexistent/chosen.so")? };
     match load() {
         Err(error @ LoadError::CannotOpen { .. }) => println!("{error}"),
         other => panic!("{other:?}"),
@@ -124,7 +121,8 @@ fn select_wins() -> Outcome {
 fn select_again() -> Outcome {
     println!("{}", load().expect_err("the first choice does not exist"));
     let second = std::env::var_os(ARGUMENT).map(PathBuf::from);
-    select(Choice::Path(second.expect("a second choice is given")))?;
+    // SAFETY: the test made the library; it has one function, of the driver's type.
+    unsafe { select_library(second.expect("a second library is given"))? };
     println!("loaded: {}", load()?);
     // SAFETY: no conditions.
     unsafe { api::cuInit(0) }.ok()?;
@@ -280,9 +278,11 @@ fn reasons() -> Outcome {
         assert_eq!(codes, [CUresult::NO_DEVICE; 4]);
     };
     fail();
-    select(Choice::Path("/nonexistent/second.so".into()))?;
+    // SAFETY: there is no such library.
+    unsafe { select_library("/nonexistent/second.so")? };
     fail();
-    select(Choice::Path("/nonexistent/third.so".into()))?;
+    // SAFETY: as above.
+    unsafe { select_library("/nonexistent/third.so")? };
     assert!(load().is_err(), "and the error is all that it gives");
     done()
 }

@@ -1,0 +1,121 @@
+//! How much memory the host has for this process at all.
+//!
+//! Linux promises more memory than there is, and ends processes when the promise cannot be kept. So
+//! before memory is used that is locked, or written to the end, its size is compared with this. What
+//! is left of it at the moment nobody can tell: caches are dropped, others free memory.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+
+/// Fails where the host never has as many bytes.
+pub(crate) fn check(operation: &'static str, bytes: usize) -> Result<()> {
+    let limit = limit();
+    if bytes as u64 <= limit {
+        return Ok(());
+    }
+    Err(Error::OutOfHostMemory {
+        operation,
+        bytes: bytes as u64,
+        limit: Some(limit),
+    })
+}
+
+/// The memory of the host, or the limit of the process's control group where that is less. The most
+/// there can be where the system does not tell. Read once: neither changes often.
+fn limit() -> u64 {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let read = |file: &Path| std::fs::read_to_string(file).ok();
+        physical_memory().min(group_limit(&groups, read))
+    })
+}
+
+fn physical_memory() -> u64 {
+    // SAFETY: asks for two numbers.
+    let (pages, size) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    match (u64::try_from(pages), u64::try_from(size)) {
+        (Ok(pages), Ok(size)) => pages.saturating_mul(size),
+        _ => u64::MAX,
+    }
+}
+
+/// The least limit of the control groups that the process is in, by `/proc/self/cgroup`: version 2
+/// has one line `0::/path`, version 1 a line `4:memory:/path`. A group's limit holds for those in
+/// it too, so each group on the way up counts.
+fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
+    let mut least = u64::MAX;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let (root, file) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|one| one == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let group = Path::new(root).join(path.trim_start_matches('/'));
+        for group in group.ancestors().take_while(|up| up.starts_with(root)) {
+            let text = read(&group.join(file)).unwrap_or_default();
+            // Without a limit it is the word `max`, or a number that no host has.
+            least = least.min(text.trim().parse().unwrap_or(u64::MAX));
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit_of(groups: &str, files: &[(&str, &str)]) -> u64 {
+        group_limit(groups, |file| {
+            let (_, text) = files.iter().find(|(name, _)| Path::new(name) == file)?;
+            Some((*text).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_least_limit_on_the_way_up_counts() {
+        let files = [
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/memory.max", "4096\n"),
+            ("/sys/fs/cgroup/memory.max", "8192\n"),
+            ("/sys/fs/cgroup/other/memory.max", "1\n"),
+        ];
+        assert_eq!(limit_of("0::/a/b\n", &files), 4096);
+        assert_eq!(limit_of("0::/\n", &files), 8192);
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        let groups = "5:devices:/\n4:cpu,memory:/box\n0::/\n";
+        let files = [
+            ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "100\n"),
+            (
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
+        ];
+        assert_eq!(limit_of(groups, &files), 100);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_limit() {
+        for groups in ["", "nonsense", "0::/a\n", "1:name=systemd:/\n"] {
+            assert_eq!(limit_of(groups, &[]), u64::MAX, "{groups:?}");
+        }
+        assert!(limit() > 0);
+        assert!(check("test", usize::MAX).is_err() && check("test", 0).is_ok());
+    }
+}

@@ -1,0 +1,124 @@
+//! What the compiler refuses of values that must not leave their thread, or must not be shared: the
+//! device is no way around `Send` and `Sync`. Each case with the error that it must give, and a twin
+//! that differs in the type of the elements and compiles and runs. Compiled for documentation tests
+//! alone; `tests/send_sync.rs` has the whole table.
+
+/// A value that is not `Send`, written on another thread by an upload and read on this one:
+///
+/// ```compile_fail,E0277
+/// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
+/// #[derive(Clone, Copy)]
+/// struct Token(usize, std::marker::PhantomData<*mut ()>); // an index into a thread's own table
+/// // SAFETY: plain bits, no pointers.
+/// unsafe impl cust::memory::DeviceCopy for Token {}
+///
+/// fn token(index: usize) -> Token {
+///     Token(index, std::marker::PhantomData)
+/// }
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let mut buffer = DeviceBuffer::from_slice(&context, &[token(1)])?;
+/// stream.scope(|s| {
+///     let mut bound = s.bind_mut(&mut buffer)?;
+///     std::thread::scope(|threads| {
+///         let other = threads.spawn(move || {
+///             let values: &'static [Token] = Box::leak(Box::new([token(2)]));
+///             s.upload(&mut bound, &s.bind_host(values))
+///         });
+///         other.join().unwrap()
+///     })
+/// })?;
+/// assert_eq!(buffer.to_vec()?[0].0, 2);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// ```
+/// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
+/// #[derive(Clone, Copy)]
+/// struct Token(usize, std::marker::PhantomData<()>);
+/// // SAFETY: plain bits, no pointers.
+/// unsafe impl cust::memory::DeviceCopy for Token {}
+///
+/// fn token(index: usize) -> Token {
+///     Token(index, std::marker::PhantomData)
+/// }
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let mut buffer = DeviceBuffer::from_slice(&context, &[token(1)])?;
+/// stream.scope(|s| {
+///     let mut bound = s.bind_mut(&mut buffer)?;
+///     std::thread::scope(|threads| {
+///         let other = threads.spawn(move || {
+///             let values: &'static [Token] = Box::leak(Box::new([token(2)]));
+///             s.upload(&mut bound, &s.bind_host(values))
+///         });
+///         other.join().unwrap()
+///     })
+/// })?;
+/// assert_eq!(buffer.to_vec()?[0].0, 2);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+mod a_value_that_is_not_send_from_another_thread {}
+
+/// A value that is not `Sync`, bound to be read, and copied from two threads:
+///
+/// ```compile_fail,E0277
+/// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
+/// #[derive(Clone, Copy)]
+/// struct Token(usize, std::marker::PhantomData<std::cell::Cell<u8>>);
+/// // SAFETY: plain bits, no pointers.
+/// unsafe impl cust::memory::DeviceCopy for Token {}
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let buffer = DeviceBuffer::from_slice(&context, &[Token(1, std::marker::PhantomData)])?;
+/// stream.scope(|s| {
+///     let bound = s.bind(&buffer)?;
+///     std::thread::scope(|threads| threads.spawn(|| bound.len()).join().unwrap());
+///     Ok(())
+/// })?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// ```
+/// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
+/// #[derive(Clone, Copy)]
+/// struct Token(usize, std::marker::PhantomData<u8>);
+/// // SAFETY: plain bits, no pointers.
+/// unsafe impl cust::memory::DeviceCopy for Token {}
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let buffer = DeviceBuffer::from_slice(&context, &[Token(1, std::marker::PhantomData)])?;
+/// stream.scope(|s| {
+///     let bound = s.bind(&buffer)?;
+///     std::thread::scope(|threads| threads.spawn(|| bound.len()).join().unwrap());
+///     Ok(())
+/// })?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+mod a_value_that_is_not_sync_on_two_threads {}
+
+/// A binding has the very type of its elements, so that no value with a shorter lifetime is written
+/// to a buffer of values with a longer one:
+///
+/// ```compile_fail
+/// # use cuguard::*;
+/// fn shorter<'s>(bound: DeviceMut<'s, Reference<'static>>) -> DeviceMut<'s, Reference<'s>> {
+///     bound
+/// }
+/// # #[derive(Clone, Copy)]
+/// # struct Reference<'a>(usize, std::marker::PhantomData<&'a ()>);
+/// ```
+///
+/// ```
+/// # use cuguard::*;
+/// fn the_same<'s>(bound: DeviceMut<'s, Reference<'s>>) -> DeviceMut<'s, Reference<'s>> {
+///     bound
+/// }
+/// # #[derive(Clone, Copy)]
+/// # struct Reference<'a>(usize, std::marker::PhantomData<&'a ()>);
+/// ```
+mod a_shorter_lifetime_of_the_elements {}
