@@ -258,6 +258,7 @@ impl Custody {
             context: self.number,
             primary: self.is_primary(),
             occasion,
+            ended_at: None,
         }
     }
 

@@ -219,7 +219,7 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     if left(&before, &after) {
         let report = std::fs::read_to_string(file).unwrap_or_default();
         assert!(
-            report.contains("could not free") || report.contains("not given back"),
+            report.contains("could not free") || report.contains("not released"),
             "{what}: {before:#?}\n{after:#?}\n{report}\n{result:?}"
         );
     }

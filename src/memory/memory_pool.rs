@@ -269,10 +269,21 @@ impl MemoryPool {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn close(self) -> Result<()> {
-        let last = Arc::into_inner(self.core);
+        let core = self.core.clone();
+        drop(self);
+        let last = Arc::into_inner(core);
         last.map_or(Ok(()), |PoolCore { _listed, claim }| {
             drop(_listed);
             claim.close("MemoryPool::close")
         })
+    }
+}
+
+impl Drop for MemoryPool {
+    fn drop(&mut self) {
+        // A leak report lists the pool under the memory that keeps it.
+        if Arc::strong_count(&self.core) > 1 {
+            self.claim().keep();
+        }
     }
 }

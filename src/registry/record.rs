@@ -112,12 +112,19 @@ impl Entry {
 /// 292 years.
 const ESCAPED: u64 = 1 << 63;
 
+/// Set in [`Record::born`] when the owner was dropped and something else keeps the resource. Time
+/// does not need that bit for another 146 years.
+const KEPT: u64 = 1 << 62;
+
+/// The bits of [`Record::born`] that are time.
+const TIME: u64 = !(ESCAPED | KEPT);
+
 /// What is known of one thing that is alive. Small, as there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     bytes: u64,
     stream: u64,
-    /// Nanoseconds since the start of the process, and [`ESCAPED`].
+    /// Nanoseconds since the start of the process, [`ESCAPED`] and [`KEPT`].
     born: u64,
     pub(super) place: PlaceId,
     pub(super) thread: NameId,
@@ -174,7 +181,15 @@ impl Record {
 
     /// The same as a number, for who looks at very many.
     pub(super) fn born_nanoseconds(&self) -> u64 {
-        self.born & !ESCAPED
+        self.born & TIME
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.born & KEPT != 0
+    }
+
+    pub(super) fn set_kept(&mut self) {
+        self.born |= KEPT;
     }
 
     pub(crate) fn is_escaped(&self) -> bool {
@@ -191,7 +206,7 @@ impl Record {
 }
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).map_or(!ESCAPED, |time| time & !ESCAPED)
+    u64::try_from(time.as_nanos()).map_or(TIME, |time| time & TIME)
 }
 
 /// A free that the driver refused (law 3): what, where it was made, where it was to be freed, and

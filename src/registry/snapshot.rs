@@ -155,6 +155,8 @@ pub struct About {
     pub primary: bool,
     /// Why the snapshot was taken.
     pub occasion: Occasion,
+    /// The line that closed or dropped the context, where it is known.
+    pub ended_at: Option<Site>,
 }
 
 impl fmt::Display for About {
@@ -302,6 +304,10 @@ pub struct Group {
     pub youngest: Duration,
     /// Their addresses, or the numbers of their handles, sorted.
     pub addresses: Vec<u64>,
+    /// Their owners were dropped, and something else keeps them: a stream that a stream-ordered buffer
+    /// is to be freed on, a pool that its memory is from. At the end of a context that is a leak that
+    /// only follows from another one.
+    pub kept: bool,
 }
 
 impl Group {
@@ -324,6 +330,7 @@ impl Group {
             oldest: Duration::ZERO,
             youngest: Duration::ZERO,
             addresses: Vec::new(),
+            kept: false,
         }
     }
 }

@@ -262,7 +262,7 @@ mod tests {
             "{message}"
         );
         assert!(
-            message.contains("cuEventDestroy answered CUDA_ERROR_DEINITIALIZED (4)"),
+            message.contains("cuEventDestroy failed with CUDA_ERROR_DEINITIALIZED (4)"),
             "{message}"
         );
         Checkpoint::new(now.clone()).assert_clean(&now);
