@@ -93,7 +93,7 @@
 //! ```
 //!
 //! A report looks up the names of functions in the debug information. In a debug build that takes a few
-//! tenths of a second, as the code that reads it is not optimised; this makes it a tenth of that:
+//! tenths of a second, as the code that reads it is not optimised; with this it takes a third of that:
 //!
 //! ```toml
 //! [profile.dev.package]

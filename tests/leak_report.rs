@@ -151,6 +151,21 @@ fn files_can_be_opened_from_any_folder() {
     }
 }
 
+/// The picture in the README: Chromium keeps spaces only where each line of text says so itself.
+#[test]
+fn the_picture_of_a_report_keeps_its_columns() {
+    let picture = include_str!("../docs/leak-report.svg");
+    let lines: Vec<_> = picture
+        .lines()
+        .filter(|l| l.starts_with("<text "))
+        .collect();
+    assert!(lines.len() > 20, "{picture}");
+    for line in lines {
+        let (element, _) = line.split_once('>').unwrap();
+        assert!(element.contains("white-space: pre"), "{line}");
+    }
+}
+
 #[test]
 fn as_json_it_is_one_value_for_each_context() {
     let ended = run("leak_report", Some("json"));
