@@ -235,7 +235,10 @@ fn twenty_groups_are_shown() {
         assert!(text.contains(line), "{text}");
     }
     let text = err(TEST, "20", Some("1,level=sites"));
-    assert!(shown(&text) == 20 && !text.contains("shown"), "{text}");
+    assert!(
+        shown(&text) == 20 && !text.contains("of 20 groups"),
+        "{text}"
+    );
     // A reader of JSON wants all, unless it says otherwise.
     let labels = |words| {
         err(TEST, "300", Some(words))
@@ -275,7 +278,8 @@ fn github_gets_annotations() {
         "cuguard%3A leaked 1 KiB in 1 allocation of device memory"
     );
     assert!(message.contains(", u8, \"100%25, sure: yes\"%0A"), "{line}");
-    assert!(message.contains("%0A  leak_settings::leak  "), "{line}");
+    assert!(message.contains("leak  "), "{line}");
+    assert!(message.contains("tests/leak_settings.rs:"), "{line}");
     // The log has the sum, and nothing that a runner would take for a command.
     assert!(lines(&text)[0].starts_with("cuguard: leaked 1 KiB in 1 allocation (context 1"));
     // With text it is both.
@@ -388,4 +392,49 @@ fn what_a_leak_keeps_is_listed_under_it() {
     let text = err(TEST, "forgotten", Some("1"));
     assert!(text.contains("\nleaked 1 stream") && text.contains("\nleaked 1 memory pool"));
     assert!(!text.contains("indirect"), "{text}");
+}
+
+/// The message of a failed check says what was checked, and shows that alone.
+#[test]
+fn a_failed_check_shows_what_the_code_leaked() {
+    let context = context().unwrap();
+    let message = |check: &dyn Fn()| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+        let panic = panic.expect_err("something leaked");
+        panic.downcast_ref::<String>().expect("a text").clone()
+    };
+    let _kept = DeviceBuffer::<u8>::zeroed(&context, 3000)
+        .unwrap()
+        .named("kept");
+    let text = message(&|| cuguard::assert_no_leaks!(context));
+    assert!(!text.contains("checkpoint"), "{text}");
+    assert!(
+        text.contains("the context is not empty") && text.contains("\"kept\""),
+        "{text}"
+    );
+
+    let escaped = DeviceBuffer::<u8>::zeroed(&context, 50)
+        .unwrap()
+        .named("escaped");
+    let escaped = escaped.into_raw();
+    let text = message(&|| {
+        cuguard::assert_no_leaks!(context, {
+            let buffer = DeviceBuffer::<u16>::zeroed(&context, 10).unwrap();
+            std::mem::forget(buffer.named("new"));
+        });
+    });
+    assert!(
+        text.contains("the code leaked") && text.contains("\"new\""),
+        "{text}"
+    );
+    // What was there before is nobody's business, in groups, totals or sums.
+    for words in ["kept", "escaped", "2.93 KiB", "3020", "made   peak"] {
+        assert!(!text.contains(words), "{words}\n{text}");
+    }
+    assert!(
+        text.contains("20 B in 1 allocation of device memory, u16"),
+        "{text}"
+    );
+    // SAFETY: the address was released above, with this length.
+    drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, escaped, 50) });
 }

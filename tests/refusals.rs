@@ -360,7 +360,10 @@ fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
     assert_eq!(told, expected);
     let text = snapshot.to_string();
     assert!(text.contains(&format!("cuMemFree failed with {name} (400);")));
-    assert!(text.contains("cuMemFree answered error 54321;"), "{text}");
+    assert!(
+        text.contains("cuMemFree failed with error 54321;"),
+        "{text}"
+    );
     // What teardown could not free.
     let output = child(TEST, "json", &[("LEAK_REPORT", "json")]);
     let json = String::from_utf8_lossy(&output.stderr);

@@ -229,12 +229,11 @@ impl Page<'_> {
     /// What leaked only because the group above did.
     fn indirect(&mut self, rows: &[Row<'_>]) {
         for row in rows {
+            // All of them are handles, which have no type.
             let what = things(row.group.kind, row.group.amount);
+            let label = description("", row.group.label.as_deref());
             let word = self.paint(Tone::Notice, "indirect:");
-            self.line(format!(
-                "  {word} {what}{}, kept by this",
-                description(row.group.type_name, row.group.label.as_deref())
-            ));
+            self.line(format!("  {word} {what}{label}, kept by this"));
             self.origin(row.group.origin.site, &row.frames, "    ");
         }
     }
