@@ -320,6 +320,7 @@ mod exit;
 mod fence;
 mod fill;
 mod gate;
+mod kept;
 mod lanes;
 mod launch;
 mod memory;

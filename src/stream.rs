@@ -25,7 +25,7 @@ use crate::shortage::{Failed, Listed, Moment, Notes, Request};
 pub(crate) struct StreamCore {
     /// Goes before the claim.
     listed: Listed,
-    claim: Claim,
+    pub(crate) claim: Claim,
 }
 
 impl StreamCore {
@@ -400,22 +400,11 @@ impl Stream {
     /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
     /// says.
     pub fn close(self) -> Result<()> {
-        let core = self.core.clone();
-        drop(self);
-        let last = Arc::into_inner(core);
+        let last = self.into_last();
         last.map_or(Ok(()), |StreamCore { listed, claim }| {
             drop(listed);
             claim.close("Stream::close")
         })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // A leak report lists the stream under the buffers that keep it.
-        if Arc::strong_count(&self.core) > 1 {
-            self.core.claim.keep();
-        }
     }
 }
 

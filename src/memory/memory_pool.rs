@@ -99,7 +99,7 @@ impl MemoryPool {
         })
     }
 
-    fn claim(&self) -> &Claim {
+    pub(crate) fn claim(&self) -> &Claim {
         &self.core.claim
     }
 
@@ -269,21 +269,10 @@ impl MemoryPool {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn close(self) -> Result<()> {
-        let core = self.core.clone();
-        drop(self);
-        let last = Arc::into_inner(core);
+        let last = self.into_last();
         last.map_or(Ok(()), |PoolCore { _listed, claim }| {
             drop(_listed);
             claim.close("MemoryPool::close")
         })
-    }
-}
-
-impl Drop for MemoryPool {
-    fn drop(&mut self) {
-        // A leak report lists the pool under the memory that keeps it.
-        if Arc::strong_count(&self.core) > 1 {
-            self.claim().keep();
-        }
     }
 }

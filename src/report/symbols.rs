@@ -53,11 +53,15 @@ pub(super) struct Frame {
 /// What is known of one address.
 type Known = (Rc<[Rc<Symbol>]>, Option<Spot>);
 
+/// A module, with its path and its build id as text.
+type Named = (Module, Rc<str>, Rc<str>);
+
 /// The addresses of one report.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     known: HashMap<usize, Known>,
-    modules: Option<Vec<(Module, Rc<str>, Rc<str>)>>,
+    /// Read when the first address is looked up.
+    modules: Option<Vec<Named>>,
 }
 
 impl Symbols {

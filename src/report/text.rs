@@ -6,7 +6,7 @@ use super::paths::Paths;
 use super::prepare::{FailedRow, Prepared, Row, View};
 use super::settings::ReportSettings;
 use super::symbols::Frame;
-use super::words::{self, age, count, fate, list, sum, things, total};
+use super::words::{self, age, count, end, list, sum, things, total};
 use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
 use crate::size::ByteSize;
 
@@ -119,9 +119,13 @@ impl Page<'_> {
 
     fn header(&mut self, prepared: &Prepared<'_>) {
         let about = &prepared.snapshot.about;
-        let fate = fate(about.occasion);
+        let end = end(about, self.paths);
         if !prepared.is_empty() {
-            let what = self.paint(Tone::Strong, &title(about.occasion, &about.to_string()));
+            let what = match about.occasion {
+                Occasion::Asked => format!("what is alive in {about}"),
+                _ => format!("leak report for {about}, {end}"),
+            };
+            let what = self.paint(Tone::Strong, &what);
             self.line(format!("cuguard: {what}"));
             return;
         }
@@ -131,7 +135,7 @@ impl Page<'_> {
         };
         let nothing = self.paint(Tone::Good, nothing);
         let made = made(prepared.snapshot);
-        self.line(format!("cuguard: {about}, {fate}: {nothing}{made}"));
+        self.line(format!("cuguard: {about}, {end}: {nothing}{made}"));
     }
 
     /// The one line about a context that was told of before.
@@ -415,13 +419,6 @@ impl Page<'_> {
         let text = self.paint(tone, &text);
         self.line("");
         self.line(format!("cuguard: {text}{hint}"));
-    }
-}
-
-fn title(occasion: Occasion, about: &str) -> String {
-    match occasion {
-        Occasion::Asked => format!("what is alive in {about}"),
-        _ => format!("leak report for {about}, {}", fate(occasion)),
     }
 }
 

@@ -123,6 +123,20 @@ fn nothing_to_tell_is_one_line() {
 }
 
 #[test]
+fn the_line_that_ended_the_context_is_told() {
+    let mut snapshot = everything();
+    snapshot.about.occasion = Occasion::Drop;
+    snapshot.about.ended_at = Some(Site::new("src/app.rs", 41, 5));
+    let text = snapshot.to_string();
+    let start = "cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, dropped at \
+                 src/app.rs:41\n";
+    assert!(text.starts_with(start), "{text}");
+    let json = snapshot.to_json();
+    let site = r#""ended_at":{"file":"src/app.rs","line":41,"column":5}"#;
+    assert!(json.contains(site), "{json}");
+}
+
+#[test]
 fn what_is_alive_in_use_is_not_called_a_leak() {
     let mut snapshot = everything();
     snapshot.about.occasion = Occasion::Asked;

@@ -81,7 +81,7 @@ pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
 }
 
 /// What became of the context.
-pub(super) fn fate(occasion: Occasion) -> &'static str {
+fn fate(occasion: Occasion) -> &'static str {
     match occasion {
         Occasion::Asked => "in use",
         Occasion::Drop => "dropped",
@@ -178,13 +178,18 @@ impl<'a> Found<'a> {
 
 /// Which context, and what became of it.
 fn context(about: &About, paths: &Paths) -> String {
-    let (number, fate) = (about.context, fate(about.occasion));
+    format!("context {}, {}", about.context, end(about, paths))
+}
+
+/// What became of the context, and where: `closed at src/main.rs:41`.
+pub(super) fn end(about: &About, paths: &Paths) -> String {
+    let fate = fate(about.occasion);
     match about.ended_at {
         Some(site) => {
             let file = paths.shorten(site.file);
-            format!("context {number}, {fate} at {file}:{}", site.line)
+            format!("{fate} at {file}:{}", site.line)
         }
-        None => format!("context {number}, {fate}"),
+        None => fate.to_owned(),
     }
 }
 
