@@ -49,8 +49,6 @@ fn lost_on_a_stream(context: &Context) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // cuguard warns through the `log` crate; a program with a logger needs no such line.
-    let _ = log::set_logger(&Stderr).map(|()| log::set_max_level(log::LevelFilter::Warn));
     let observer = Context::builder().own().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
@@ -67,12 +65,4 @@ fn main() -> Result<()> {
     let left = before.saturating_sub(observer.memory()?.free);
     println!("bytes that the driver still has of it: {left}");
     Ok(())
-}
-
-struct Stderr;
-#[rustfmt::skip]
-impl log::Log for Stderr {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool { true }
-    fn log(&self, record: &log::Record<'_>) { eprintln!("{}: {}", record.level(), record.args()) }
-    fn flush(&self) {}
 }

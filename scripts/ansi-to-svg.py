@@ -44,7 +44,7 @@ def main():
           f'viewBox="0 0 {width} {height}" role="img" aria-label="A leak report">')
     print(f'<rect width="100%" height="100%" rx="8" fill="#0d1117"/>')
     print(f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" '
-          f'font-size="{FONT}" fill="#e6edf3" xml:space="preserve">')
+          f'font-size="{FONT}" fill="#e6edf3">')
     for number, line in enumerate(lines):
         y = MARGIN + (number + 1) * HEIGHT - 5
         column, pieces = 0, []
@@ -56,7 +56,9 @@ def main():
             pieces.append(f"<tspan{style}>{html.escape(text)}</tspan>")
             column += len(text)
         if pieces:
-            print(f'<text y="{y}">{"".join(pieces)}</text>')
+            # On each element: Chromium does not inherit it from the group. The attribute is for
+            # renderers that know no `white-space`.
+            print(f'<text y="{y}" xml:space="preserve" style="white-space: pre">{"".join(pieces)}</text>')
     print("</g></svg>")
 
 

@@ -227,6 +227,14 @@ impl Claim {
         }
     }
 
+    /// Notes that the owner is dropped while other guards keep the resource.
+    #[cold]
+    pub(crate) fn keep(&self) {
+        if !crate::exit::is_exiting() {
+            self.custody().registry.keep(self.key);
+        }
+    }
+
     pub(crate) fn name(&self, label: &str) {
         if self.state.load(Ordering::Relaxed) != state::DONE {
             self.custody().registry.label(self.key, label);

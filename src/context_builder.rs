@@ -84,8 +84,8 @@ impl ContextBuilder {
         self
     }
 
-    /// What is recorded of everything that is made. By default what `LEAK_REPORT` says, else
-    /// [`Level::Sites`].
+    /// What is recorded of everything that is made: by default [`Level::Stacks`] where there is a
+    /// report, else [`Level::Sites`]. `LEAK_REPORT=level=…` wins over it.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -102,13 +102,14 @@ impl ContextBuilder {
         self
     }
 
-    /// What is reported at the end, and where. By default what `LEAK_REPORT` says.
+    /// What is reported at the end, and where. What `LEAK_REPORT` names wins over it; see
+    /// [`ReportSettings`].
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, ReportSettings};
     ///
-    /// // On standard error, whatever the environment says.
+    /// // On standard error, unless the environment says otherwise.
     /// let context = Context::builder().report(ReportSettings::text().max(10)).build()?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -117,8 +118,8 @@ impl ContextBuilder {
         self
     }
 
-    /// Whether teardown frees what was forgotten. By default what `LEAK_REPORT` says (`reclaim=no`),
-    /// else it does. Without, other tools that look for leaks see them too.
+    /// Whether teardown frees what was forgotten. By default it does; `LEAK_REPORT=reclaim=…` wins over
+    /// this. Without, other tools that look for leaks see them too.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -232,12 +233,14 @@ impl ContextBuilder {
             .unwrap_or_default()
             .to_string_lossy();
 
-        let report = self
-            .report
-            .unwrap_or_else(|| ReportSettings::from_env().clone());
-        let level = self.level.or(report.wanted_level()).unwrap_or_default();
+        // What the environment names wins over the program.
+        let environment = ReportSettings::from_env();
+        let report = ReportSettings::of_context(self.report);
+        let level = environment.named_level().or(self.level);
+        let level = level.or(report.wanted_level()).unwrap_or_default();
         let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
-        let reclaim = self.reclaim.or(report.wanted_reclaim()).unwrap_or(true);
+        let reclaim = environment.wanted_reclaim().or(self.reclaim);
+        let reclaim = reclaim.or(report.wanted_reclaim()).unwrap_or(true);
         let made = |function, code: CUresult| match code {
             CUresult::OUT_OF_MEMORY => Err(shortage::context_refused(
                 OPERATION,

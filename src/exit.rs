@@ -157,6 +157,7 @@ fn end() {
         .iter()
         .for_each(|custody| custody.let_telling_end(until));
     tell_late();
+    report::finish();
 }
 
 /// Registers [`in_child`], before anything is made that a child must not wait for.

@@ -26,7 +26,7 @@ use crate::shortage::{Failed, Listed, Moment, Notes, Request};
 pub(crate) struct StreamCore {
     /// Goes before the claim.
     listed: Listed,
-    claim: Claim,
+    pub(crate) claim: Claim,
 }
 
 impl StreamCore {
@@ -394,7 +394,7 @@ impl Stream {
     /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
     /// says.
     pub fn close(self) -> Result<()> {
-        let last = Arc::into_inner(self.core);
+        let last = self.into_last();
         last.map_or(Ok(()), |StreamCore { listed, claim }| {
             drop(listed);
             claim.close("Stream::close")

@@ -41,7 +41,8 @@ fn numbers_that_are_none_are_named() {
     // The functions take the nearest number.
     assert_eq!(ReportSettings::text().depth(0).wanted_depth(), 1);
     assert_eq!(ReportSettings::text().depth(usize::MAX).wanted_depth(), 128);
-    assert_eq!(ReportSettings::text().sample(0), ReportSettings::text());
+    let text = ReportSettings::text;
+    assert_eq!(text().sample(0), text().sample(1));
     let words = "everything".parse::<Level>().unwrap_err().to_string();
     assert!(
         words.contains("\"everything\"") && words.contains("counts, sites, stacks"),
@@ -185,7 +186,7 @@ fn a_variable_that_is_no_text_is_told() {
     let err = leaks(TEST, &value);
     for words in [
         "LEAK_REPORT: \"1,level=sites,\u{fffd}\u{fffd},max=\u{fffd},,max=7\" is not valid Unicode",
-        "does not know the word \"\u{fffd}\u{fffd}\"; it knows 0, 1, text",
+        "does not know the word \"\u{fffd}\u{fffd}\"; it knows 0 (off, no, false), 1 (on",
         "cannot use \"max=\u{fffd}\": \"\u{fffd}\" is not a number of groups",
         "there is an empty word in",
         "\"left behind\"",

@@ -46,7 +46,7 @@ fn a_kernel_that_writes_to_a_bad_address() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(23), "{err}");
     for words in [
-        "CUDA_ERROR_ILLEGAL_ADDRESS (700), first answered by cuStreamSynchronize in Stream::scope",
+        "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in Stream::scope",
         "only a new process helps",
         "could not free 1000 B in 1 allocation of device memory",
     ] {

@@ -272,7 +272,7 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     if left(&before, &after) {
         let report = std::fs::read_to_string(file).unwrap_or_default();
         assert!(
-            report.contains("could not free") || report.contains("not given back"),
+            report.contains("could not free") || report.contains("not released"),
             "{what}: {before:#?}\n{after:#?}\n{report}\n{result:?}"
         );
     }
@@ -422,7 +422,7 @@ fn a_device_that_breaks_in_the_middle() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(23), "{err}");
     for words in [
-        "CUDA_ERROR_ILLEGAL_ADDRESS (700), first answered by cuStreamSynchronize in Stream::scope",
+        "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in Stream::scope",
         "only a new process helps",
         "could not free 1000 B in 1 allocation of device memory",
         "could not free 1 stream",

@@ -104,7 +104,7 @@ impl MemoryPool {
         })
     }
 
-    fn claim(&self) -> &Claim {
+    pub(crate) fn claim(&self) -> &Claim {
         &self.core.claim
     }
 
@@ -274,7 +274,7 @@ impl MemoryPool {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn close(self) -> Result<()> {
-        let last = Arc::into_inner(self.core);
+        let last = self.into_last();
         last.map_or(Ok(()), |PoolCore { _listed, claim }| {
             drop(_listed);
             claim.close("MemoryPool::close")

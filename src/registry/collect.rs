@@ -29,6 +29,7 @@ enum State {
 pub(super) struct Common {
     kind: u8,
     state: State,
+    kept: bool,
     place: PlaceId,
     scope: NameId,
     name: NameId,
@@ -43,6 +44,7 @@ impl Common {
                 _ if record.is_deferred() => State::Deferred,
                 _ => State::Owned,
             },
+            kept: record.is_kept(),
             place: record.place,
             scope: record.scope,
             name: record.name,
@@ -226,6 +228,7 @@ pub(super) fn to_group(common: Common, born: (Duration, Duration), now: Duration
     let mut group = Group::new(Kind::ALL[usize::from(common.kind)], type_name, 0, 0);
     group.label = caller::join(names::text(common.scope), names::text(common.name));
     group.origin = origin(common.place);
+    group.kept = common.kept;
     group.oldest = now.saturating_sub(born.0);
     group.youngest = now.saturating_sub(born.1);
     group
@@ -287,6 +290,7 @@ pub(crate) fn by_identity(one: &Group, other: &Group) -> Ordering {
         .then_with(|| one.type_name.cmp(other.type_name))
         .then_with(|| one.label.cmp(&other.label))
         .then_with(|| one.origin.site.cmp(&other.origin.site))
+        .then_with(|| one.kept.cmp(&other.kept))
 }
 
 fn by_stack(one: &Group, other: &Group) -> Ordering {

@@ -22,9 +22,10 @@ use super::names::{BuildMix, SHARDS, mix};
 /// ```
 pub const MAX_DEPTH: usize = 128;
 
-/// Frames of this crate lie on top of each stack. They are recorded in addition
-/// to the depth that was asked for, and cut away in the report.
-const OWN_FRAMES: usize = 8;
+/// Frames of this crate lie on top of each stack: three where they are inlined, eight and more in a
+/// debug build. They are recorded in addition to the depth that was asked for, and cut away in the
+/// report.
+const OWN_FRAMES: usize = 24;
 
 const CAPACITY: usize = MAX_DEPTH + OWN_FRAMES;
 

@@ -109,13 +109,16 @@ impl Entry {
 }
 
 /// Set in [`Record::born`] when ownership was released to the program. Time does not need this bit
-/// and the next for another 146 years.
+/// and the next two for another 73 years.
 const ESCAPED: u64 = 1 << 63;
 
 /// Set when the owner was dropped where the driver permits no free, which is done later.
 const DEFERRED: u64 = 1 << 62;
 
-const FLAGS: u64 = ESCAPED | DEFERRED;
+/// Set when the owner was dropped and something else keeps the resource.
+const KEPT: u64 = 1 << 61;
+
+const FLAGS: u64 = ESCAPED | DEFERRED | KEPT;
 
 /// What is known of one thing that is alive. Small, as there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +183,14 @@ impl Record {
     /// The same as a number, for who looks at very many.
     pub(super) fn born_nanoseconds(&self) -> u64 {
         self.born & !FLAGS
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.born & KEPT != 0
+    }
+
+    pub(super) fn set_kept(&mut self) {
+        self.born |= KEPT;
     }
 
     pub(crate) fn is_escaped(&self) -> bool {

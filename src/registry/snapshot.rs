@@ -324,6 +324,10 @@ pub struct Group {
     pub youngest: Duration,
     /// Their addresses, or the numbers of their handles, sorted.
     pub addresses: Vec<u64>,
+    /// Their owners were dropped, and something else keeps them: a stream that a stream-ordered buffer
+    /// is to be freed on, a pool that its memory is from. At the end of a context that is a leak that
+    /// only follows from another one.
+    pub kept: bool,
 }
 
 impl Group {
@@ -346,6 +350,7 @@ impl Group {
             oldest: Duration::ZERO,
             youngest: Duration::ZERO,
             addresses: Vec::new(),
+            kept: false,
         }
     }
 }

@@ -240,6 +240,16 @@ impl Registry {
         Some(key)
     }
 
+    /// Notes that the owner of a resource was dropped, and that something else keeps the resource: a
+    /// stream that a buffer is to be freed on. Where that leaks, this follows from it.
+    pub(crate) fn keep(&self, key: Key) {
+        if self.ever_recorded.load(Relaxed)
+            && let Some(mut record) = self.records.get_mut(&key)
+        {
+            record.set_kept();
+        }
+    }
+
     /// Gives one thing a name, in addition to the label scope that it was made in. The last name
     /// holds.
     pub(crate) fn label(&self, key: Key, label: &str) {

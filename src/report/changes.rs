@@ -2,14 +2,15 @@
 
 use std::fmt::{self, Write};
 
-use super::frames::{Paths, mark};
+use super::frames::mark;
+use super::paths::Paths;
 use super::symbols::Symbols;
 use super::text::description;
-use super::words::things;
+use super::words::{count, things};
 use crate::registry::{Amount, Change, Diff};
 use crate::size::ByteSize;
 
-/// One line for each change. `{:.3}` shows the three largest and how many more there are.
+/// One line for each change. `{:.3}` shows the three largest, and says of how many.
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -22,10 +23,11 @@ impl fmt::Display for Diff {
             let gap = if index == 0 { "" } else { "\n" };
             write!(f, "{gap}{}", line(change, &paths, &mut symbols))?;
         }
-        match self.changes.len() - shown {
-            0 => Ok(()),
-            more if shown == 0 => write!(f, "{more} changes, not shown"),
-            more => write!(f, "\n… and {more} more changes, not shown"),
+        let all = count(self.changes.len() as u64, "change");
+        match shown {
+            _ if shown == self.changes.len() => Ok(()),
+            0 => write!(f, "0 of {all} shown"),
+            _ => write!(f, "\n… {shown} of {all} shown"),
         }
     }
 }
@@ -60,7 +62,7 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
         let file = paths.shorten(site.file);
         let _ = write!(line, ", at {file}:{}:{}", site.line, site.column);
     }
-    let mut frames = symbols.frames(change.origin.stack);
+    let mut frames = symbols.frames(change.origin.stack, false);
     mark(&mut frames);
     let innermost = frames.iter().find(|frame| frame.yours);
     if let Some(name) = innermost.and_then(|frame| frame.symbol.function.as_deref()) {
@@ -103,8 +105,8 @@ mod tests {
              appeared  6 B in 2 allocations of managed memory, at a.rs:4:1\n\
              shrank    event: from 4 to 1, at a.rs:2:1"
         );
-        assert!(format!("{diff:.1}").ends_with("a.rs:1:1\n… and 3 more changes, not shown"));
-        assert_eq!(format!("{diff:.0}"), "4 changes, not shown");
+        assert!(format!("{diff:.1}").ends_with("a.rs:1:1\n… 1 of 4 changes shown"));
+        assert_eq!(format!("{diff:.0}"), "0 of 4 changes shown");
         assert_eq!(after.diff(&after).to_string(), "nothing changed");
     }
 

@@ -42,7 +42,8 @@ impl Checkpoint {
     }
 
     /// The later snapshot without what was there before: what was left behind since. It is
-    /// [clean](Snapshot::is_clean) when nothing was. Amounts are differences.
+    /// [clean](Snapshot::is_clean) when nothing was. Amounts are differences; there are no totals,
+    /// which are of the whole context.
     ///
     /// ```
     /// let now = cuguard::Snapshot::default();
@@ -52,6 +53,7 @@ impl Checkpoint {
     pub fn left_behind(&self, now: &Snapshot) -> Snapshot {
         let before = &self.before;
         let mut behind = now.clone();
+        behind.totals.clear();
         behind.leaks.retain_mut(|group| {
             // What was given away and came back was there before.
             let earlier = before.leaks.iter().chain(&before.escaped);
@@ -76,6 +78,11 @@ impl Checkpoint {
             let like = earlier.filter(|earlier| is_like_failure(earlier, failed));
             let like: Vec<_> = like.map(|earlier| &earlier.made).collect();
             subtract(&mut failed.made, &like)
+        });
+        behind.escaped.retain_mut(|group| {
+            let earlier = before.escaped.iter().chain(&before.leaks);
+            let like: Vec<_> = earlier.filter(|earlier| is_like(earlier, group)).collect();
+            subtract(group, &like)
         });
         behind
     }
@@ -262,7 +269,7 @@ mod tests {
             "{message}"
         );
         assert!(
-            message.contains("cuEventDestroy answered CUDA_ERROR_DEINITIALIZED (4)"),
+            message.contains("cuEventDestroy failed with CUDA_ERROR_DEINITIALIZED (4)"),
             "{message}"
         );
         Checkpoint::new(now.clone()).assert_clean(&now);

@@ -1,11 +1,9 @@
-//! Which frames of a stack a person wrote, and paths as a person knows them.
+//! Which frames of a stack a person wrote, which are this crate's and which the runtime's.
 
-use std::borrow::Cow;
-use std::env;
-
+use super::paths::in_library;
 use super::symbols::{Frame, Symbol};
 
-/// How many frames are shown of a stack on which nobody's own are found.
+/// How many frames are shown of a stack on which none of the program's are found.
 const SOME: usize = 8;
 
 /// Where a function comes from, as far as its name tells.
@@ -52,9 +50,6 @@ const OWN_FOLDERS: [&str; 4] = [
     "/cuguard-sys-",
 ];
 
-/// Folders of a package that hold code.
-const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
-
 /// Functions without a path that start programs and threads.
 const STARTERS: [&str; 9] = [
     "_start",
@@ -68,34 +63,63 @@ const STARTERS: [&str; 9] = [
     "rust_begin_unwind",
 ];
 
-/// Marks the frames that a person wrote. When there are none, the innermost ones that are not the
-/// runtime's are marked instead; and when there are none of those either, the innermost.
-pub(super) fn mark(frames: &mut [Frame]) {
-    // The runtime calls the program through this function. What lies outside is never a person's.
-    let end = frames
-        .iter()
-        .position(|frame| name(frame).contains("__rust_begin_short_backtrace"))
-        .unwrap_or(frames.len());
-    let inside = &mut frames[..end];
-    let mut any = false;
-    for frame in inside.iter_mut() {
-        frame.yours = source(&frame.symbol) == Source::Person && frame.symbol.function.is_some();
-        any |= frame.yours;
-    }
-    if any {
-        return;
-    }
-    let known = inside
-        .iter()
-        .any(|frame| source(&frame.symbol) != Source::Runtime);
-    let others = inside
-        .iter_mut()
-        .filter(|frame| !known || source(&frame.symbol) != Source::Runtime);
-    others.take(SOME).for_each(|frame| frame.yours = true);
+/// Libraries that start programs and threads, where their functions have no names.
+const STARTING_LIBRARIES: [&str; 4] = ["libc.so", "libc-", "ld-", "libpthread"];
+
+/// Whether this is the function through which the runtime calls the program. What lies outside of it
+/// is never a person's.
+pub(super) fn is_start(symbol: &Symbol) -> bool {
+    let name = symbol.function.as_deref().unwrap_or_default();
+    name.contains("__rust_begin_short_backtrace")
 }
 
-fn name(frame: &Frame) -> &str {
-    frame.symbol.function.as_deref().unwrap_or_default()
+/// Marks the frames that a person wrote and those of this crate. A frame without a name may be
+/// anybody's, and counts as a person's: in a stripped program these are all that there is. When there
+/// are none, the innermost ones that are not the runtime's are marked instead; and when there are none
+/// of those either, the innermost.
+pub(super) fn mark(frames: &mut [Frame]) {
+    let start = frames.iter().position(|frame| is_start(&frame.symbol));
+    let end = start.unwrap_or(frames.len());
+    let inside = &mut frames[..end];
+    for frame in inside.iter_mut() {
+        let source = source_of(frame);
+        (frame.yours, frame.own) = (source == Source::Person, source == Source::Guard);
+    }
+    if inside.iter().any(|frame| frame.yours) {
+        return;
+    }
+    let known = inside.iter().any(|frame| frame.own);
+    let others = inside.iter_mut().filter(|frame| !known || frame.own);
+    // There is nothing else on this stack, so nothing is left out as this crate's.
+    for (index, frame) in others.enumerate() {
+        (frame.yours, frame.own) = (index < SOME, false);
+    }
+}
+
+/// Leaves out this crate's frames, and what follows `depth` frames that a person wrote. Frames without
+/// a name do not count, as some of them are this crate's.
+pub(super) fn cut(frames: &mut Vec<Frame>, depth: usize) {
+    frames.retain(|frame| !frame.own);
+    let counted = |frame: &Frame| frame.yours && frame.symbol.function.is_some();
+    let mut count = 0;
+    let end = frames.iter().position(|frame| {
+        count += usize::from(counted(frame));
+        count > depth
+    });
+    frames.truncate(end.unwrap_or(frames.len()));
+}
+
+fn source_of(frame: &Frame) -> Source {
+    let library = frame.spot.as_ref().map_or("", |spot| spot.name());
+    let starts = || {
+        STARTING_LIBRARIES
+            .iter()
+            .any(|name| library.starts_with(name))
+    };
+    match frame.symbol.function {
+        None if starts() => Source::Runtime,
+        _ => source(&frame.symbol),
+    }
 }
 
 fn source(symbol: &Symbol) -> Source {
@@ -151,15 +175,6 @@ fn is_path(name: &str) -> bool {
     name.starts_with('<') || !first_part(name).is_empty()
 }
 
-/// The part of a path that lies in the sources of the standard library: where the compiler says it
-/// was built, `/rustc/59807616e1f/library/std/src/rt.rs`, or where the sources are installed.
-fn in_library(path: &str) -> Option<&str> {
-    let known = path.starts_with("/rustc/") || path.contains("/lib/rustlib/src/");
-    path.split_once("/library/")
-        .filter(|_| known)
-        .map(|(_, rest)| rest)
-}
-
 /// The crate that a function belongs to: the first part of its path, and for a method of a trait
 /// the first part of the type that has it, or of the trait where the type has no path. Empty when
 /// neither has one, as with methods of `[T]`, which are the standard library's.
@@ -201,90 +216,12 @@ fn first_part(path: &str) -> &str {
     if rest.starts_with("::") { first } else { "" }
 }
 
-/// Makes paths short: relative to where a person is, or to the crate that they are of.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Paths {
-    current: Option<String>,
-    home: Option<String>,
-}
-
-impl Paths {
-    pub(crate) fn new() -> Self {
-        let folder = |path: Option<std::path::PathBuf>| {
-            let path = path?.into_os_string().into_string().ok()?;
-            // A program that runs in `/` must not make every path relative.
-            Some(path.trim_end_matches('/').to_owned()).filter(|path| !path.is_empty())
-        };
-        Self {
-            current: folder(env::current_dir().ok()),
-            home: folder(env::home_dir()),
-        }
-    }
-
-    pub(crate) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        if let Some(rest) = below(path, self.current.as_deref()) {
-            return rest.into();
-        }
-        // ~/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/log-0.4.0/src/lib.rs
-        if let Some((_, rest)) = path.split_once("/registry/src/")
-            && let Some((_, in_crate)) = rest.split_once('/')
-        {
-            return in_crate.into();
-        }
-        // ~/.cargo/git/checkouts/log-7f3c2a/1a2b3c4/src/lib.rs
-        if let Some((_, rest)) = path.split_once("/git/checkouts/")
-            && let Some((name, rest)) = rest.split_once('/')
-            && let Some((_, in_crate)) = rest.split_once('/')
-        {
-            let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
-            return format!("{name}/{in_crate}").into();
-        }
-        if let Some(rest) = in_library(path) {
-            return rest.into();
-        }
-        match below(path, self.home.as_deref()) {
-            Some(rest) => format!("~/{rest}").into(),
-            None => in_package(path).into(),
-        }
-    }
-}
-
-/// The part of a path from the folder of its package on: `/build/1234/app/src/main.rs` was built
-/// somewhere else, and a person knows it as `app/src/main.rs`.
-///
-/// The text alone must tell, as the folder may not be there any more. The last folder of code counts
-/// (`/usr/src/app/src/main.rs`), and those right before it (`app/src/tests/a.rs`).
-fn in_package(path: &str) -> &str {
-    if !path.starts_with('/') {
-        return path;
-    }
-    let is_code = |end: usize| {
-        let folder = path[..end].rsplit('/').next();
-        folder.is_some_and(|folder| CODE_FOLDERS.contains(&folder))
-    };
-    // Where each folder ends, from the last to the first.
-    let mut ends = path.rmatch_indices('/').map(|(end, _)| end).peekable();
-    while ends.next_if(|end| !is_code(*end)).is_some() {}
-    if ends.peek().is_none() {
-        return path;
-    }
-    while ends.next_if(|end| is_code(*end)).is_some() {}
-    // Here ends the package's folder; it begins after the slash before.
-    ends.next();
-    ends.next().map_or(&path[1..], |begin| &path[begin + 1..])
-}
-
-/// The rest of a path that lies below a folder.
-fn below<'a>(path: &'a str, folder: Option<&str>) -> Option<&'a str> {
-    path.strip_prefix(folder?)?.strip_prefix('/')
-}
-
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
 
-    use super::{Paths, Source, crate_of, mark, source};
-    use crate::report::symbols::{Frame, Symbol};
+    use super::{Source, crate_of, cut, mark, source};
+    use crate::report::symbols::{Frame, Spot, Symbol};
 
     fn symbol(name: &str) -> Symbol {
         Symbol {
@@ -293,21 +230,32 @@ mod tests {
         }
     }
 
-    fn marked(names: &[&str]) -> Vec<String> {
-        let mut frames: Vec<_> = names
-            .iter()
-            .map(|name| Frame {
-                address: 1,
-                symbol: Rc::new(symbol(name)),
-                inlined: false,
-                yours: false,
-            })
-            .collect();
+    fn frame(name: Option<&str>) -> Frame {
+        Frame {
+            address: 1,
+            symbol: Rc::new(name.map(symbol).unwrap_or_default()),
+            spot: None,
+            inlined: false,
+            own: false,
+            yours: false,
+        }
+    }
+
+    fn frames(names: &[&str]) -> Vec<Frame> {
+        let mut frames: Vec<_> = names.iter().map(|name| frame(Some(name))).collect();
         mark(&mut frames);
-        let yours = frames.iter().filter(|frame| frame.yours);
-        yours
-            .map(|frame| frame.symbol.function.clone().unwrap())
-            .collect()
+        frames
+    }
+
+    fn names<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<&'f str> {
+        let names = frames.into_iter().map(|f| f.symbol.function.as_deref());
+        names.map(Option::unwrap_or_default).collect()
+    }
+
+    fn marked(stack: &[&str]) -> Vec<String> {
+        let frames = frames(stack);
+        let yours = names(frames.iter().filter(|frame| frame.yours));
+        yours.into_iter().map(str::to_owned).collect()
     }
 
     #[test]
@@ -421,60 +369,41 @@ mod tests {
     }
 
     #[test]
-    fn a_stripped_program_shows_its_innermost_addresses() {
-        let frame = Frame {
-            address: 7,
-            symbol: Rc::default(),
-            inlined: false,
-            yours: false,
-        };
-        let mut frames = vec![frame; 20];
-        mark(&mut frames);
-        assert_eq!(
-            frames.iter().filter(|frame| frame.yours).count(),
-            super::SOME
-        );
+    fn the_depth_counts_frames_of_the_program() {
+        let stack = [
+            "cuguard::place::stack",
+            "<cuguard::DeviceBuffer<T>>::zeroed",
+            "app::load_weights",
+            "core::iter::traits::iterator::Iterator::map",
+            "app::run",
+            "app::main",
+        ];
+        // Frames of the runtime in between stay, and count for nothing.
+        for (depth, shown) in [(1, 2), (2, 3), (3, 4), (9, 4)] {
+            let mut frames = frames(&stack);
+            cut(&mut frames, depth);
+            assert_eq!(names(&frames), stack[2..2 + shown], "{depth}");
+        }
     }
 
+    /// Some of the addresses are this crate's, and nobody knows which: all are shown.
     #[test]
-    fn paths_are_what_a_person_knows() {
-        let paths = Paths {
-            current: Some("/home/ann/app".to_owned()),
-            home: Some("/home/ann".to_owned()),
+    fn a_stripped_program_shows_all_its_addresses() {
+        let mut stack = vec![frame(None); 20];
+        let in_libc = Spot {
+            module: "/usr/lib/x86_64-linux-gnu/libc.so.6".into(),
+            offset: 1,
+            build_id: "".into(),
         };
-        for (path, expected) in [
-            ("/home/ann/app/src/main.rs", "src/main.rs"),
-            ("src/main.rs", "src/main.rs"),
-            ("/home/ann/application/x.rs", "~/application/x.rs"),
-            (
-                "/home/ann/.cargo/registry/src/index.crates.io-1949/log-0.4.0/src/lib.rs",
-                "log-0.4.0/src/lib.rs",
-            ),
-            (
-                "/home/ann/.cargo/git/checkouts/my-log-7f3c/1a2b/src/lib.rs",
-                "my-log/src/lib.rs",
-            ),
-            ("/rustc/59807616e1f/library/core/src/x.rs", "core/src/x.rs"),
-            (
-                "/x/lib/rustlib/src/rust/library/std/src/rt.rs",
-                "std/src/rt.rs",
-            ),
-            ("/srv/library/src/x.rs", "library/src/x.rs"),
-            ("/build/xyz/app/src/main.rs", "app/src/main.rs"),
-            ("/build/app/examples/a/main.rs", "app/examples/a/main.rs"),
-            ("/usr/src/app/src/net/http.rs", "app/src/net/http.rs"),
-            ("/usr/src/app/benches/a.rs", "app/benches/a.rs"),
-            ("/app/src/tests/a.rs", "app/src/tests/a.rs"),
-            ("/src/main.rs", "src/main.rs"),
-            ("/build/app/build.rs", "/build/app/build.rs"),
-            ("/build/resources/src.rs", "/build/resources/src.rs"),
-            ("/build/mysrc/a.rs", "/build/mysrc/a.rs"),
-            ("/home/ann/other/src/a.rs", "~/other/src/a.rs"),
-            ("build/app/src/a.rs", "build/app/src/a.rs"),
-            ("", ""),
-        ] {
-            assert_eq!(paths.shorten(path), expected);
-        }
-        assert_eq!(Paths::default().shorten("/a/b.rs"), "/a/b.rs");
+        stack[19].spot = Some(in_libc);
+        mark(&mut stack);
+        cut(&mut stack, 1);
+        assert_eq!(stack.iter().filter(|frame| frame.yours).count(), 19);
+        // Also where this crate's functions have names and the program's have none.
+        let mut stack = vec![frame(Some("cuguard::a")), frame(None), frame(None)];
+        mark(&mut stack);
+        cut(&mut stack, 1);
+        assert_eq!(names(&stack), ["", ""]);
+        assert!(stack.iter().all(|frame| frame.yours));
     }
 }

@@ -6,7 +6,7 @@
 //! ```text
 //! {"version": 1, "tool": "cuguard", "tool_version": …, "process": …,
 //!  "occasion": "drop" | "close" | "never_closed" | "asked" | "late_drops",
-//!  "device": {"ordinal", "name"}, "context": {"id", "primary"},
+//!  "device": {"ordinal", "name"}, "context": {"id", "primary", "closed_at"},
 //!  "level": "counts" | "sites" | "stacks", "seconds": …, "leaked": true | false,
 //!  "totals": [{"kind", "live_count", "live_bytes", "peak_bytes", "made_count"}],
 //!  "leaks": [GROUP], "leaks_not_shown": …,
@@ -14,17 +14,18 @@
 //!  "failed_frees": [{"made": GROUP, "function", "code", "code_name", "freed_at", "freed_stack"}],
 //!  "late_drops": [{"kind", "count", "bytes"}],
 //!  "escaped": [GROUP],
-//!  "suppressed": {"groups", "count", "bytes"}}
+//!  "suppressed": {"groups", "count", "bytes", "unused": [PATTERN]}}
 //!
 //! GROUP = {"kind", "type", "label", "count", "bytes", "threads", "streams",
-//!          "oldest_seconds", "youngest_seconds", "addresses", "site", "stack": [FRAME]}
-//! FRAME = {"address", "function", "file", "line", "column", "inlined", "yours"}
-//! site, freed_at = null | {"file", "line", "column"}
+//!          "oldest_seconds", "youngest_seconds", "addresses", "site", "stack": [FRAME], "kept",
+//!          "indirect": [GROUP]}
+//! FRAME = {"address", "function", "file", "line", "column", "module", "offset", "build_id",
+//!          "inlined", "yours"}
+//! site, freed_at, closed_at = null | {"file", "line", "column"}
 //! ```
 
 use super::json_writer::Writer;
-use super::prepare::Prepared;
-use super::suppress::Suppressions;
+use super::prepare::{Prepared, Row, View};
 use super::symbols::Frame;
 use crate::registry::{Amount, Group, Kind, Snapshot};
 
@@ -45,7 +46,7 @@ impl Snapshot {
     /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
-        render(&Prepared::new(self, &Suppressions::NONE), None)
+        render(&Prepared::new(self, View::PLAIN), None)
     }
 }
 
@@ -67,6 +68,7 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         json.key("context").object(|json| {
             json.key("id").number(about.context);
             json.key("primary").boolean(about.primary);
+            json.key("closed_at").site(about.closed_at);
         });
         json.key("level").string(&snapshot.level.to_string());
         json.key("sample").number(snapshot.sample.into());
@@ -88,7 +90,7 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         let shown = max.unwrap_or(usize::MAX).min(prepared.leaks.len());
         json.key("leaks")
             .array(&prepared.leaks[..shown], |json, row| {
-                json.object(|json| group(json, &row.group, &row.frames));
+                json.object(|json| leak(json, row));
             });
         json.key("leaks_not_shown")
             .number((prepared.leaks.len() - shown) as u64);
@@ -113,13 +115,16 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
                 json.object(|json| things(json, late.kind, late.amount));
             });
         json.key("escaped").array(&prepared.escaped, |json, row| {
-            json.object(|json| group(json, &row.group, &row.frames));
+            json.object(|json| leak(json, row));
         });
-        let (groups, amount) = prepared.suppressed;
+        let suppressed = &prepared.suppressed;
+        let amount = suppressed.amount();
         json.key("suppressed").object(|json| {
-            json.key("groups").number(groups);
+            json.key("groups").number(suppressed.groups);
             json.key("count").number(amount.count);
             json.key("bytes").number(amount.bytes);
+            json.key("unused")
+                .array(&suppressed.unused, |json, pattern| json.string(pattern));
         });
     });
     json.finish()
@@ -129,6 +134,14 @@ fn things(json: &mut Writer, kind: Kind, amount: Amount) {
     json.key("kind").string(kind.name());
     json.key("count").number(amount.count);
     json.key("bytes").number(amount.bytes);
+}
+
+/// A group with what only follows from it.
+fn leak(json: &mut Writer, row: &Row<'_>) {
+    group(json, &row.group, &row.frames);
+    json.key("indirect").array(&row.indirect, |json, row| {
+        json.object(|json| leak(json, row));
+    });
 }
 
 fn group(json: &mut Writer, group: &Group, frames: &[Frame]) {
@@ -150,6 +163,7 @@ fn group(json: &mut Writer, group: &Group, frames: &[Frame]) {
         });
     json.key("site").site(group.origin.site);
     json.key("stack").array(frames, frame);
+    json.key("kept").boolean(group.kept);
 }
 
 fn frame(json: &mut Writer, frame: &Frame) {
@@ -160,6 +174,13 @@ fn frame(json: &mut Writer, frame: &Frame) {
         json.key("file").optional(symbol.file.as_deref());
         json.key("line").optional_number(symbol.line);
         json.key("column").optional_number(symbol.column);
+        let spot = frame.spot.as_ref();
+        json.key("module").optional(spot.map(|spot| &*spot.module));
+        json.key("offset")
+            .optional_address(spot.map(|spot| spot.offset as u64));
+        let build_id = spot.map(|spot| &*spot.build_id);
+        json.key("build_id")
+            .optional(build_id.filter(|id| !id.is_empty()));
         json.key("inlined").boolean(frame.inlined);
         json.key("yours").boolean(frame.yours);
     });
@@ -176,8 +197,7 @@ mod tests {
         About, Amount, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
     };
     use crate::report::json_reader::{Value, member_names, read};
-    use crate::report::prepare::Prepared;
-    use crate::report::suppress::Suppressions;
+    use crate::report::prepare::{Prepared, View};
 
     #[test]
     fn an_empty_snapshot() {
@@ -258,7 +278,7 @@ mod tests {
                 .into(),
             ..Snapshot::default()
         };
-        let json = render(&Prepared::new(&snapshot, &Suppressions::NONE), Some(2));
+        let json = render(&Prepared::new(&snapshot, View::PLAIN), Some(2));
         let value = read(&json).unwrap();
         assert_eq!(value["leaks"].items().len(), 2);
         assert_eq!(value["leaks_not_shown"], Value::Number(3.0));

@@ -74,6 +74,13 @@ impl Writer {
         self.text.push('"');
     }
 
+    pub(crate) fn optional_address(&mut self, address: Option<u64>) {
+        match address {
+            Some(address) => self.address(address),
+            None => self.raw("null"),
+        }
+    }
+
     pub(crate) fn optional(&mut self, text: Option<&str>) {
         match text {
             Some(text) => self.string(text),

@@ -122,6 +122,7 @@ fn identity(group: &Group) -> impl Ord + '_ {
         group.type_name,
         group.label.as_deref(),
         group.origin.site,
+        group.kept,
     )
 }
 
@@ -169,7 +170,9 @@ mod tests {
                 line: Some(line),
                 column: Some(address as u32),
             }),
+            spot: None,
             inlined: false,
+            own: false,
             yours: true,
         }
     }
@@ -188,6 +191,7 @@ mod tests {
             .map(|(group, frames)| Row {
                 group: Cow::Borrowed(group),
                 frames: frames.clone(),
+                indirect: Vec::new(),
             })
             .collect()
     }

@@ -1,13 +1,13 @@
 //! From a snapshot to words: what a report says, and where it goes.
 //!
 //! ```text
-//!     Snapshot ──► Prepared ──► text ─┐
-//!                     │                ├──► output: stderr, a file
-//!                     │         json ─┘
+//!     Snapshot ──► Prepared ──► text ───┐
+//!                     │         json ───┼──► output: stderr, a file
+//!                     │         github ─┘
 //!                  names of functions, suppressions
 //! ```
 //!
-//! [`emit`] is the one door: it is called at the end of a context, with the settings that
+//! [`emit`] is the entry point: it is called at the end of a context, with the settings that
 //! `LEAK_REPORT` or the program gave.
 //!
 //! What this folder must not know: the driver and its types, guards, and how the registry stores
@@ -18,7 +18,9 @@
 
 mod changes;
 mod checkpoint;
+mod form;
 mod frames;
+mod github;
 mod json;
 #[cfg(test)]
 pub(crate) mod json_reader;
@@ -26,8 +28,12 @@ mod json_writer;
 mod merge;
 mod output;
 mod parse;
+mod paths;
 mod pattern;
+mod precedence;
 mod prepare;
+#[cfg(test)]
+mod prepare_tests;
 mod settings;
 mod suppress;
 mod symbols;
@@ -44,9 +50,9 @@ use std::time::Duration;
 use crate::registry::Snapshot;
 
 pub use checkpoint::Checkpoint;
-pub(crate) use frames::Paths;
 pub(crate) use json_writer::Writer;
 pub use parse::Problem;
+pub(crate) use paths::Paths;
 pub use pattern::PatternError;
 pub use settings::{Colour, ReportSettings};
 pub(crate) use text::description;
@@ -54,24 +60,38 @@ pub(crate) use text::description;
 /// 0 as long as nothing asks for an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Reports the end of a context, as the settings say. Answers whether it leaked: whether there is
+/// Reports the end of a context, as the settings say. Returns whether it leaked: whether there is
 /// anything that was not freed, could not be freed, and is not suppressed.
 ///
-/// Without a report a leak is one warning in the log. With one, a context that leaked nothing is
-/// one line.
+/// Without a report a leak is one line. With one, a context that leaked nothing is one line.
 ///
 /// `at_exit` says that the process is ending: other threads may stand still then with locks in their
 /// hands, so none is waited for without end.
 pub(crate) fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bool {
-    if !settings.is_on() {
+    let suppressions = settings.suppressions();
+    if !settings.is_on() && suppressions.is_empty() {
+        // No names are looked up.
         if !snapshot.is_clean() {
-            warn(words::warning(snapshot), at_exit);
+            let found = words::Found::in_snapshot(snapshot);
+            warn(&found, settings, &Paths::new(), at_exit);
         }
         return !snapshot.is_clean();
     }
-    let prepared = prepare::Prepared::new(snapshot, settings.suppressions());
+    let prepared = prepare::Prepared::new(snapshot, settings.view());
     let leaked = prepared.is_leak();
-    if leaked && let Some(code) = settings.exit_code {
+    if !settings.is_on() {
+        if leaked {
+            warn(
+                &github::found(&prepared),
+                settings,
+                &prepared.paths,
+                at_exit,
+            );
+        }
+        return leaked;
+    }
+    suppressions.list_at_exit();
+    if leaked && let Some(code) = settings.wanted_exit_code() {
         // The first context that leaks decides, as the first failure of a program does.
         let code = i32::from(code);
         let _ = EXIT_CODE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
@@ -80,20 +100,59 @@ pub(crate) fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool
     leaked
 }
 
-/// One line in the log. What the program's logger does nobody knows, so at the end of the process it
-/// is called on a thread of its own, and only waited for a while.
-fn warn(line: String, at_exit: bool) {
-    if !at_exit {
-        log::warn!("{line}");
+/// The one line about a leak that nobody asked for: into the log, or on standard error where no
+/// logger takes it.
+fn warn(found: &words::Found<'_>, settings: &ReportSettings, paths: &Paths, at_exit: bool) {
+    if settings.is_silent() {
         return;
     }
+    let line = found.warning(paths);
+    if !is_logged_at_all() {
+        output::line(&(line + "\n"), at_exit);
+    } else if !at_exit {
+        if !log(&line) {
+            output::line(&(line + "\n"), at_exit);
+        }
+    } else {
+        log_soon(line);
+    }
+}
+
+/// Whether warnings reach a logger. Many programs have none, or one that shows errors only.
+fn is_logged_at_all() -> bool {
+    log::max_level().min(log::STATIC_MAX_LEVEL) >= log::LevelFilter::Warn
+}
+
+/// Whether the program's logger takes the line.
+fn log(line: &str) -> bool {
+    let taken = log::log_enabled!(target: "cuguard", log::Level::Warn);
+    if taken {
+        log::warn!(target: "cuguard", "{line}");
+    }
+    taken
+}
+
+/// What the program's logger does nobody knows, so at the end of the process it is called on a thread
+/// of its own, and only waited for a while.
+fn log_soon(line: String) {
     let (done, wait) = mpsc::channel();
+    let copy = line.clone();
     let spawned = thread::Builder::new().spawn(move || {
-        log::warn!("{line}");
-        let _ = done.send(());
+        let _ = done.send(log(&copy));
     });
-    if spawned.is_ok() {
-        let _ = wait.recv_timeout(Duration::from_secs(2));
+    let taken = match spawned {
+        Ok(_) => wait.recv_timeout(Duration::from_secs(2)),
+        Err(_) => Ok(false),
+    };
+    if taken != Ok(true) {
+        output::line(&(line + "\n"), true);
+    }
+}
+
+/// The last words at the end of the process: suppressions that no report used.
+pub(crate) fn finish() {
+    if let Some(line) = suppress::unused() {
+        output::line(&line, true);
     }
 }
 
@@ -134,7 +193,8 @@ mod tests {
         // Other tests of this program make contexts, and those end the process with it.
         super::EXIT_CODE.store(0, super::Ordering::Relaxed);
         let written = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(written.matches("nothing leaked").count(), 2, "{written}");
+        assert_eq!(written.matches("nothing leaked").count(), 1, "{written}");
+        assert_eq!(written.matches("suppressed 4 B").count(), 1, "{written}");
         assert_eq!(
             written
                 .matches("leaked 4 B in 1 allocation of device memory")

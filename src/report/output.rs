@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::parse::Problem;
 use super::prepare::Prepared;
 use super::settings::{Colour, ReportSettings, VARIABLE};
-use super::{json, text};
+use super::{github, json, text};
+use crate::registry::Occasion;
 
 /// The files that this process has begun. Held while one is written, so that reports of several
 /// threads do not mix.
@@ -22,47 +23,63 @@ static BEGUN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
 /// error, with a line that says why; what cannot be written there is lost, as there is nobody left
 /// to tell.
 pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exit: bool) {
-    let to_stderr = if at_exit {
-        to_stderr_without_lock
-    } else {
-        to_stderr
-    };
-    let (as_text, as_json) = settings.forms();
+    let forms = settings.forms();
     let to_text = |coloured| {
-        text::render(
-            prepared,
-            text::Look {
-                max: settings.max,
-                coloured,
-            },
-        )
+        let max = Some(settings.shown());
+        text::render(prepared, text::Look { max, coloured })
     };
     let to_json = || json::render(prepared, settings.max) + "\n";
-    let Some(pattern) = &settings.file else {
-        let mut report = String::new();
-        if as_text {
-            report.push_str(&to_text(on_terminal(settings.colour)));
-        }
-        if as_json {
-            report.push_str(&to_json());
-        }
-        to_stderr(&report);
-        return;
-    };
-    if as_text && as_json {
-        to_stderr(&to_text(on_terminal(settings.colour)));
+    let mut on_stderr = String::new();
+    let colour = settings.wanted_colour();
+    if forms.text && (forms.json || settings.file.is_none()) {
+        on_stderr.push_str(&to_text(on_terminal(colour)));
     }
-    let report = if as_json {
-        to_json()
+    if forms.json && settings.file.is_none() {
+        on_stderr.push_str(&to_json());
+    }
+    if forms.github {
+        let root = env::var("GITHUB_WORKSPACE").ok();
+        on_stderr.push_str(&github::render(prepared, settings.shown(), root.as_deref()));
+    }
+    let wants_file = forms.text || forms.json;
+    if let Some(pattern) = settings.file.as_ref().filter(|_| wants_file) {
+        let report = if forms.json {
+            to_json()
+        } else {
+            to_text(colour == Colour::Always)
+        };
+        let path = pattern.path(std::process::id(), prepared.snapshot.about.context);
+        on_stderr.push_str(&into_file(&path, &report, prepared, at_exit));
+    }
+    line(&on_stderr, at_exit);
+}
+
+/// Writes a report into a file. Returns what is to be said of it on standard error: the sum and the
+/// file, or the report where the file cannot be written.
+fn into_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
+    let shown = path.display();
+    match to_file(path, report, at_exit) {
+        // Whoever sees standard error sees the report itself.
+        Ok(Written::OwnOutput) => String::new(),
+        Ok(Written::File) if prepared.snapshot.about.occasion == Occasion::LateDrops => {
+            String::new()
+        }
+        Ok(Written::File) => {
+            let sum = github::found(prepared).line(&prepared.paths);
+            format!("{sum}; report in {shown}\n")
+        }
+        Err(error) => format!(
+            "cuguard: cannot write the leak report to {shown}: {error}; here it is\n{report}"
+        ),
+    }
+}
+
+/// Writes to standard error in one piece, also at the end of the process.
+pub(super) fn line(text: &str, at_exit: bool) {
+    if at_exit {
+        to_stderr_without_lock(text);
     } else {
-        to_text(settings.colour == Colour::Always)
-    };
-    let path = pattern.path(std::process::id(), prepared.snapshot.about.context);
-    if let Err(error) = to_file(&path, &report, at_exit) {
-        let path = path.display();
-        to_stderr(&format!(
-            "cuguard: cannot write the leak report to {path}: {error}; here it is\n{report}"
-        ));
+        to_stderr(text);
     }
 }
 
@@ -111,7 +128,7 @@ fn begun_soon() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
 
 /// Begins the file anew with the first report of this process, and appends the others. The program's
 /// own output is never begun anew.
-fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<()> {
+fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
     let mut begun = if at_exit {
         begun_soon()?
     } else {
@@ -121,15 +138,24 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<()> {
     // The same file may be reached by several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_first = begun.insert(known);
+    let mut written = Written::File;
     if file.metadata()?.is_file() {
         match own_output(&file) {
-            Some(own) => file = own,
+            Some(own) => (file, written) = (own, Written::OwnOutput),
             None if is_first => file.set_len(0)?,
             None => {}
         }
     }
     file.write_all(text.as_bytes())?;
-    file.flush()
+    file.flush()?;
+    Ok(written)
+}
+
+/// Where a report went.
+enum Written {
+    File,
+    /// The file is standard output or standard error of the program.
+    OwnOutput,
 }
 
 /// The program's own output, where that goes to this very file, as `/dev/stderr` does. What is there is
@@ -174,8 +200,7 @@ mod tests {
     use crate::registry::{Group, Kind, Snapshot};
     use crate::report::ReportSettings;
     use crate::report::json_reader::read;
-    use crate::report::prepare::Prepared;
-    use crate::report::suppress::Suppressions;
+    use crate::report::prepare::{Prepared, View};
 
     /// A folder of its own for a test.
     struct Folder(PathBuf);
@@ -203,11 +228,8 @@ mod tests {
     }
 
     fn report(context: u64, settings: &ReportSettings) {
-        deliver(
-            &Prepared::new(&leaky(context), &Suppressions::NONE),
-            settings,
-            false,
-        );
+        let snapshot = leaky(context);
+        deliver(&Prepared::new(&snapshot, View::PLAIN), settings, false);
     }
 
     fn json_to(path: &Path) -> ReportSettings {

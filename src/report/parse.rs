@@ -2,20 +2,21 @@
 
 use std::path::PathBuf;
 
+use super::form::Report;
 use super::pattern::FilePattern;
-use super::settings::{Colour, Report, ReportSettings};
+use super::settings::{Colour, ReportSettings};
 use crate::registry::MAX_DEPTH;
 
 /// All words, as a message shows them.
-const WORDS: &str = "0, 1, text, json, file=PATTERN, exitcode=N, max=N, depth=N, \
-                     level=counts|sites|stacks, sample=N, reclaim=yes|no, suppress=FILE, \
-                     colour=auto|always|never";
+const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
+                     exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
+                     sample=N, reclaim=yes|no, suppress=FILE, colour=auto|always|never";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
 /// ```
 /// let (_, problems) = cuguard::ReportSettings::parse("1,verbose");
-/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0, 1"));
+/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0 (off"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -61,15 +62,16 @@ pub enum Problem {
     },
 }
 
-/// Reads the list. Any list but an empty one and those that end up with `0` turns the report on,
-/// also one that has no known word in it: somebody wanted to see something.
+/// Reads the list. An empty one says nothing. One that ends up with `0` turns everything off. Any
+/// other turns the report on, also one that has no known word in it: somebody wanted to see
+/// something.
 pub(super) fn parse(list: &str) -> (ReportSettings, Vec<Problem>) {
     let mut settings = ReportSettings::off();
     let mut problems = Vec::new();
     if list.trim().is_empty() {
         return (settings, problems);
     }
-    settings.report = Report::On;
+    settings.report = Report::Implied;
     for word in list.split(',').map(str::trim) {
         if word.is_empty() {
             let problem = Problem::EmptyWord {
@@ -94,16 +96,16 @@ fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
         word: word.to_owned(),
         why,
     };
-    match name {
-        "0" | "1" | "text" | "json" => {
-            if value.is_some() {
-                return Err(bad(format!("{name} takes no value")));
-            }
-            settings.report = form(settings.report, name);
-            return Ok(());
+    if let Some(report) = settings.report.with_word(name) {
+        if value.is_some() {
+            return Err(bad(format!("{name} takes no value")));
         }
-        "file" | "exitcode" | "max" | "depth" | "level" | "sample" | "reclaim" | "suppress"
-        | "colour" | "color" => {}
+        settings.report = report;
+        return Ok(());
+    }
+    match name {
+        "file" | "exitcode" | "max" | "depth" | "frames" | "level" | "sample" | "reclaim"
+        | "suppress" | "colour" | "color" => {}
         _ => {
             return Err(Problem::UnknownWord {
                 word: word.to_owned(),
@@ -122,37 +124,24 @@ fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
         }
         "exitcode" => {
             let code: u8 = number((0, 255))?.try_into().unwrap_or(u8::MAX);
-            settings.exit_code = Some(code).filter(|code| *code != 0);
+            settings.exit_code = Some(code);
         }
         "max" => settings.max = Some(number((0, u64::MAX))?.try_into().unwrap_or(usize::MAX)),
         "depth" => {
-            settings.depth = number((1, MAX_DEPTH as u64))?
-                .try_into()
-                .unwrap_or(MAX_DEPTH);
+            let depth = number((1, MAX_DEPTH as u64))?.try_into();
+            settings.depth = Some(depth.unwrap_or(MAX_DEPTH));
         }
+        "frames" => settings.all_frames = Some(all_frames(value).map_err(bad)?),
         "level" => settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
         "sample" => {
-            settings.sample = number((1, u32::MAX.into()))?.try_into().unwrap_or(u32::MAX);
+            let sample = number((1, u32::MAX.into()))?.try_into();
+            settings.sample = Some(sample.unwrap_or(u32::MAX));
         }
         "reclaim" => settings.reclaim = Some(yes_or_no(value).map_err(bad)?),
         "suppress" => settings.suppress_files.push(value.into()),
-        _ => settings.colour = colour(value).map_err(bad)?,
+        _ => settings.colour = Some(colour(value).map_err(bad)?),
     }
     Ok(())
-}
-
-/// What one more word makes of the form of the report.
-fn form(report: Report, word: &str) -> Report {
-    match (word, report) {
-        ("0", _) => Report::Off,
-        ("1", Report::Off) => Report::On,
-        ("1", other) => other,
-        ("text", Report::Json | Report::Both) | ("json", Report::Text | Report::Both) => {
-            Report::Both
-        }
-        ("text", _) => Report::Text,
-        (_, _) => Report::Json,
-    }
 }
 
 fn number(name: &str, value: &str, (least, most): (u64, u64)) -> Result<u64, String> {
@@ -172,11 +161,20 @@ fn expected(name: &str) -> &'static str {
         "exitcode" => "a number from 0 to 255",
         "max" => "a number of groups",
         "depth" => "a number of frames from 1 to 128",
+        "frames" => "one of program, all",
         "level" => "one of counts, sites, stacks",
         "sample" => "a number from 1 to 4294967295",
         "reclaim" => "one of yes, no",
         "suppress" => "the name of a file",
         _ => "one of auto, always, never",
+    }
+}
+
+fn all_frames(word: &str) -> Result<bool, String> {
+    match word {
+        "program" => Ok(false),
+        "all" => Ok(true),
+        _ => Err(format!("{word:?} is none of program, all")),
     }
 }
 
@@ -206,8 +204,8 @@ mod tests {
     use crate::report::settings::{Colour, ReportSettings};
 
     #[test]
-    fn nothing_and_zero_are_off() {
-        for text in ["", "  ", "0", "1,0", "text,0,max=3"] {
+    fn nothing_and_the_words_for_off_are_off() {
+        for text in ["", "  ", "0", "off", "No", "FALSE", "1,0", "text,off,max=3"] {
             let (settings, problems) = parse(text);
             assert!(!settings.is_on() && problems.is_empty(), "{text}");
         }
@@ -216,7 +214,7 @@ mod tests {
     #[test]
     fn every_word_does_what_it_says() {
         let (settings, problems) = parse(
-            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,level=sites,sample=100,reclaim=no,colour=always,suppress=a,suppress=b",
+            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,reclaim=no,colour=always,suppress=a,suppress=b",
         );
         assert_eq!(problems, []);
         let mut expected = ReportSettings::text()
@@ -225,14 +223,15 @@ mod tests {
             .exit_code(23)
             .max(20)
             .depth(64)
+            .all_frames(true)
             .level(Level::Sites)
             .sample(100)
             .reclaim(false)
             .colour(Colour::Always);
         expected.suppress_files = vec!["a".into(), "b".into()];
         assert_eq!(settings, expected);
-        assert_eq!(parse("1,color=never").0.colour, Colour::Never);
-        assert_eq!(parse("1,exitcode=0").0.exit_code, None);
+        assert_eq!(parse("1,color=never").0.wanted_colour(), Colour::Never);
+        assert_eq!(parse("1,exitcode=0").0.wanted_exit_code(), None);
         assert_eq!(parse("1,reclaim=yes").0.wanted_reclaim(), Some(true));
         assert_eq!(
             parse("1,reclaim=yes,reclaim=no").0.wanted_reclaim(),
@@ -251,7 +250,7 @@ mod tests {
     fn what_is_wrong_is_named_and_the_rest_holds() {
         let (settings, problems) = parse(
             "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
-             sample=0,sample=4294967296,sample=,reclaim=maybe,reclaim=1,reclaim,",
+             sample=0,sample=4294967296,sample=,reclaim=maybe,reclaim=1,reclaim,frames=mine,off=1,",
         );
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let starts = [
@@ -262,7 +261,7 @@ mod tests {
             "cannot use \"level=all\": \"all\" is none of counts, sites, stacks",
             "cannot use \"file=%q\": %q means nothing",
             "cannot use \"json=1\": json takes no value",
-            "does not know the word \"bogus\"; it knows 0, 1, text, json, file=PATTERN",
+            "does not know the word \"bogus\"; it knows 0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN",
             "cannot use \"max=-1\": \"-1\" is not a number of groups",
             "cannot use \"exitcode=256\": \"256\" is not a number from 0 to 255",
             "cannot use \"sample=0\": \"0\" is not a number from 1 to 4294967295",
@@ -271,6 +270,8 @@ mod tests {
             "cannot use \"reclaim=maybe\": \"maybe\" is none of yes, no",
             "cannot use \"reclaim=1\": \"1\" is none of yes, no",
             "cannot use \"reclaim\": reclaim needs a value: one of yes, no",
+            "cannot use \"frames=mine\": \"mine\" is none of program, all",
+            "cannot use \"off=1\": off takes no value",
             "there is an empty word in \"1,colour=purple",
         ];
         assert_eq!(texts.len(), starts.len(), "{texts:#?}");
@@ -289,19 +290,22 @@ mod tests {
 
     #[test]
     fn a_list_of_unknown_words_is_on() {
-        let (settings, problems) = parse("yes");
+        let (settings, problems) = parse("verbose");
         assert!(settings.is_on());
         assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
     }
 
-    const GOOD: [&str; 11] = [
+    const GOOD: [&str; 14] = [
         "1",
         "text",
         "json",
+        "github",
+        "yes",
         "file=a%p",
         "exitcode=3",
         "max=0",
         "depth=9",
+        "frames=program",
         "level=stacks",
         "sample=8",
         "reclaim=no",
@@ -324,7 +328,7 @@ mod tests {
                 prop_oneof![
                     prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
                     "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
-                    "(exitcode|max|depth|level|sample|reclaim|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|frames|level|sample|reclaim|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
                 ],
                 1..12,
             )

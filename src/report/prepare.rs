@@ -4,11 +4,32 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::frames::{Paths, mark};
+use super::frames::{cut, mark};
 use super::merge::merged;
+use super::paths::Paths;
 use super::suppress::Suppressions;
 use super::symbols::{Frame, Symbol, Symbols};
+use super::words::total;
 use crate::registry::{Amount, FailedFreeGroup, Group, Kind, Origin, Snapshot};
+
+/// What of a snapshot is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'s> {
+    pub(super) suppressions: &'s Suppressions,
+    /// Also frames of this crate and of the runtime.
+    pub(super) all_frames: bool,
+    /// How many frames of the program.
+    pub(super) depth: usize,
+}
+
+impl View<'_> {
+    /// What is shown where there are no settings.
+    pub(super) const PLAIN: Self = View {
+        suppressions: &Suppressions::NONE,
+        all_frames: false,
+        depth: usize::MAX,
+    };
+}
 
 /// A snapshot, ready to be put into words.
 #[derive(Debug)]
@@ -17,9 +38,27 @@ pub(super) struct Prepared<'a> {
     pub(super) leaks: Vec<Row<'a>>,
     pub(super) escaped: Vec<Row<'a>>,
     pub(super) failed: Vec<FailedRow<'a>>,
-    /// How many groups of leaks are suppressed, and how much they are.
-    pub(super) suppressed: (u64, Amount),
+    pub(super) suppressed: Suppressed,
+    /// Whether frames of this crate and of the runtime are shown.
+    pub(super) all_frames: bool,
     pub(super) paths: Paths,
+}
+
+/// Leaks that are suppressed.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Suppressed {
+    pub(super) groups: u64,
+    pub(super) amounts: Vec<(Kind, Amount)>,
+    /// Patterns that matched nothing so far.
+    pub(super) unused: Vec<String>,
+}
+
+impl Suppressed {
+    pub(super) fn amount(&self) -> Amount {
+        let mut sum = Amount::default();
+        self.amounts.iter().for_each(|(_, amount)| sum += *amount);
+        sum
+    }
 }
 
 /// A group with its stack in names.
@@ -28,6 +67,24 @@ pub(super) struct Row<'a> {
     /// As in the snapshot, unless several that look the same were put together.
     pub(super) group: Cow<'a, Group>,
     pub(super) frames: Vec<Frame>,
+    /// What leaked only because this did.
+    pub(super) indirect: Vec<Row<'a>>,
+}
+
+impl Row<'_> {
+    /// What leaked, with what follows from it.
+    pub(super) fn amounts(&self) -> impl Iterator<Item = (Kind, Amount)> + '_ {
+        let indirect = self.indirect.iter();
+        let groups = std::iter::once(&self.group).chain(indirect.map(|row| &row.group));
+        groups.map(|group| (group.kind, group.amount))
+    }
+
+    /// Whether one of these is what keeps one of those alive. A stream is found by its handle. Which
+    /// pool some memory is from is not recorded.
+    fn keeps(&self, other: &Self) -> bool {
+        let mut handles = other.group.addresses.iter();
+        handles.any(|handle| self.group.streams.binary_search(handle).is_ok())
+    }
 }
 
 /// Failed frees with both stacks in names.
@@ -39,37 +96,49 @@ pub(super) struct FailedRow<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, suppressions: &Suppressions) -> Self {
+    pub(super) fn new(snapshot: &'a Snapshot, view: View<'_>) -> Self {
         let mut symbols = Symbols::default();
         let paths = Paths::new();
         let mut named = |origin: &Origin| {
-            let mut frames = symbols.frames(origin.stack);
+            let mut frames = symbols.frames(origin.stack, view.all_frames);
             mark(&mut frames);
+            frames
+        };
+        let shown = |mut frames: Vec<Frame>| {
+            if !view.all_frames {
+                cut(&mut frames, view.depth);
+            }
             frames
         };
         let mut row = |group: &'a Group| Row {
             group: Cow::Borrowed(group),
             frames: named(&group.origin),
+            indirect: Vec::new(),
         };
-        let mut leaks = merged(snapshot.leaks.iter().map(&mut row).collect());
-        let mut escaped = merged(snapshot.escaped.iter().map(&mut row).collect());
+        let leaks = snapshot.leaks.iter().map(&mut row);
+        // By all frames that were recorded, also those that are not shown.
+        let (hidden, leaks): (Vec<_>, Vec<_>) =
+            leaks.partition(|row| is_suppressed(row, view.suppressions, &paths));
+        let escaped: Vec<_> = snapshot.escaped.iter().map(&mut row).collect();
+        let rows = |rows: Vec<Row<'a>>| {
+            let cut = rows.into_iter().map(|row| Row {
+                frames: shown(row.frames),
+                ..row
+            });
+            merged(cut.collect())
+        };
+        let (mut hidden, mut leaks) = (nested(rows(hidden)), nested(rows(leaks)));
+        let mut escaped = rows(escaped);
+        // What only follows from a suppressed leak is suppressed with it.
+        let follows = |row: &mut Row<'_>| row.group.kept && hidden.iter().any(|h| h.keeps(row));
+        let follow: Vec<_> = leaks.extract_if(.., follows).collect();
+        hidden.extend(follow);
         let failed = snapshot.failed_frees.iter().map(|failed| FailedRow {
             failed: Cow::Borrowed(failed),
-            made: named(&failed.made.origin),
-            freed: named(&failed.freed),
+            made: shown(named(&failed.made.origin)),
+            freed: shown(named(&failed.freed)),
         });
         let mut failed = merged(failed.collect());
-        let mut suppressed = (0, Amount::default());
-        if !suppressions.is_empty() {
-            leaks.retain(|row| {
-                let hidden = is_suppressed(row, suppressions, &paths);
-                if hidden {
-                    suppressed.0 += 1;
-                    suppressed.1 += row.group.amount;
-                }
-                !hidden
-            });
-        }
         leaks.sort_by(order);
         escaped.sort_by(order);
         // Stable: of the same size, in the order that merging left.
@@ -77,12 +146,18 @@ impl<'a> Prepared<'a> {
             let amount = row.failed.made.amount;
             std::cmp::Reverse((amount.bytes, amount.count))
         });
+        let suppressed = Suppressed {
+            groups: hidden.len() as u64,
+            amounts: hidden.iter().flat_map(Row::amounts).collect(),
+            unused: view.suppressions.unused().map(str::to_owned).collect(),
+        };
         Self {
             snapshot,
             leaks,
             escaped,
             failed,
             suppressed,
+            all_frames: view.all_frames,
             paths,
         }
     }
@@ -99,7 +174,7 @@ impl<'a> Prepared<'a> {
     pub(super) fn is_empty(&self) -> bool {
         !self.is_leak()
             && self.escaped.is_empty()
-            && self.suppressed.0 == 0
+            && self.suppressed.groups == 0
             && self.snapshot.late_drops.is_empty()
             && self.snapshot.broken.is_none()
     }
@@ -116,12 +191,38 @@ impl<'a> Prepared<'a> {
 
     /// What leaked, with and without records.
     pub(super) fn leaked(&self) -> impl Iterator<Item = (Kind, Amount)> + '_ {
-        let groups = self
-            .leaks
-            .iter()
-            .map(|row| (row.group.kind, row.group.amount));
+        let groups = self.leaks.iter().flat_map(Row::amounts);
         groups.chain(self.snapshot.unrecorded.iter().copied())
     }
+
+    /// How many frees failed.
+    pub(super) fn failed_count(&self) -> u64 {
+        total(self.failed.iter().map(|row| row.failed.made.amount.count))
+    }
+}
+
+/// Puts what is only kept by other leaks under the largest of them. Memory does not tell which pool
+/// it is from, so a pool is put under it where there is but one group that can be meant.
+fn nested(rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
+    let (kept, mut direct): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.group.kept);
+    direct.sort_by(order);
+    let mut alone = Vec::new();
+    for row in kept {
+        let mut pooled = (0..direct.len()).filter(|i| direct[*i].group.kind == Kind::StreamOrdered);
+        let keeper = match row.group.kind {
+            Kind::MemoryPool => pooled.next().filter(|_| pooled.next().is_none()),
+            _ => direct.iter().position(|keeper| keeper.keeps(&row)),
+        };
+        match keeper {
+            Some(keeper) => direct[keeper].indirect.push(row),
+            None => alone.push(row),
+        }
+    }
+    for row in &mut direct {
+        row.indirect.sort_by(order);
+    }
+    direct.append(&mut alone);
+    direct
 }
 
 /// The order of a snapshot, and where only addresses tell two groups apart, the names of their
@@ -146,194 +247,32 @@ fn order(one: &Row<'_>, other: &Row<'_>) -> Ordering {
         .then_with(|| names(one).cmp(names(other)))
 }
 
-/// Whether a pattern matches the group's type or label, the line that made it, or a function or a
-/// file on its stack. Files are compared as they are and as they are shown.
+/// Whether a pattern matches the group's type or label, the line that made it, or a function, a file
+/// or a module on its stack. Files are compared as they are shown, and whole where the pattern has a
+/// slash: the folder that somebody works in is no part of a pattern for what is in it.
 fn is_suppressed(row: &Row<'_>, suppressions: &Suppressions, paths: &Paths) -> bool {
+    if suppressions.is_empty() {
+        return false;
+    }
     let group = &row.group;
-    let file =
-        |file: &str| suppressions.matches(file) || suppressions.matches(&paths.shorten(file));
-    suppressions.matches(group.type_name)
-        || group
-            .label
-            .as_deref()
-            .is_some_and(|label| suppressions.matches(label))
-        || group.origin.site.is_some_and(|site| file(site.file))
-        || row.frames.iter().any(|frame| {
-            let symbol = &frame.symbol;
-            symbol
-                .function
-                .as_deref()
-                .is_some_and(|name| suppressions.matches(name))
-                || symbol.file.as_deref().is_some_and(file)
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Prepared;
-    use crate::registry::{
-        About, Amount, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot,
-    };
-    use crate::report::suppress::Suppressions;
-
-    fn group(type_name: &'static str, label: &str, file: &'static str) -> Group {
-        let mut group = Group::new(Kind::Device, type_name, 1, 10);
-        group.label = Some(label.to_owned());
-        group.origin.site = Some(Site::new(file, 1, 1));
-        group
+    // This crate's functions are on every stack.
+    let frames = row.frames.iter().filter(|frame| !frame.own);
+    let mut names = vec![group.type_name, group.label.as_deref().unwrap_or_default()];
+    let mut files: Vec<&str> = group.origin.site.iter().map(|site| site.file).collect();
+    for frame in frames {
+        names.extend(frame.symbol.function.as_deref());
+        files.extend(frame.symbol.file.as_deref());
+        files.extend(frame.spot.as_ref().map(|spot| &*spot.module));
     }
-
-    fn left(pattern: &str) -> (Vec<&'static str>, Amount) {
-        let snapshot = Snapshot {
-            leaks: vec![
-                group("f32", "cache/a", "src/a.rs"),
-                group("f64", "model", "src/b.rs"),
-            ],
-            ..Snapshot::default()
-        };
-        let mut suppressions = Suppressions::default();
-        suppressions.add(pattern);
-        let prepared = Prepared::new(&snapshot, &suppressions);
-        let left = prepared
-            .leaks
-            .iter()
-            .map(|row| row.group.type_name)
-            .collect();
-        (left, prepared.suppressed.1)
+    for list in [&mut names, &mut files] {
+        list.sort_unstable();
+        list.dedup();
     }
-
-    #[test]
-    fn types_labels_and_files_can_be_suppressed() {
-        for pattern in ["f32", "cache/*", "*/a.rs", "src/a.rs"] {
-            assert_eq!(
-                left(pattern),
-                (vec!["f64"], Amount::new(1, 10)),
-                "{pattern}"
-            );
-        }
-        assert_eq!(left("cache").0.len(), 2);
-        assert!(left("*").0.is_empty());
-    }
-
-    #[test]
-    fn functions_on_the_stack_can_be_suppressed() {
-        #[inline(never)]
-        fn expected_to_leak(registry: &Registry) {
-            let key = Key {
-                kind: Kind::Device,
-                lane: 0,
-                address: 1,
-            };
-            registry.insert(
-                key,
-                Entry {
-                    bytes: 1,
-                    type_name: "u8",
-                    stream: 0,
-                },
-            );
-        }
-        let registry = Registry::new(Level::Stacks, 32);
-        expected_to_leak(&registry);
-        let snapshot = registry.snapshot(About::default());
-        let mut suppressions = Suppressions::default();
-        assert!(Prepared::new(&snapshot, &suppressions).is_leak());
-        suppressions.add("*::expected_to_leak");
-        let prepared = Prepared::new(&snapshot, &suppressions);
-        assert!(!prepared.is_leak() && !prepared.is_empty());
-        assert_eq!(prepared.suppressed, (1, Amount::new(1, 1)));
-    }
-
-    /// What an optimiser makes of loops: one line at two addresses.
-    #[test]
-    fn one_line_at_two_addresses_is_one_group() {
-        #[inline(never)]
-        fn make(registry: &Registry, address: u64) -> u64 {
-            let kind = Kind::Device;
-            let entry = Entry {
-                bytes: 1,
-                type_name: "u8",
-                stream: 0,
-            };
-            registry.insert(
-                Key {
-                    kind,
-                    lane: 0,
-                    address,
-                },
-                entry,
-            );
-            std::hint::black_box(address)
-        }
-        let registry = Registry::new(Level::Stacks, 32);
-        assert_eq!([make(&registry, 1), make(&registry, 2)], [1, 2]);
-        registry.insert(
-            Key {
-                kind: Kind::Device,
-                lane: 0,
-                address: 3,
-            },
-            Entry {
-                bytes: 5,
-                type_name: "u8",
-                stream: 0,
-            },
-        );
-        let snapshot = registry.snapshot(About::default());
-        assert_eq!(snapshot.leaks.len(), 3);
-        let prepared = Prepared::new(&snapshot, &Suppressions::NONE);
-        let [large, twice] = &prepared.leaks[..] else {
-            panic!("{:#?}", prepared.leaks);
-        };
-        assert_eq!(large.group.amount, Amount::new(1, 5));
-        assert_eq!(twice.group.amount, Amount::new(2, 2));
-        assert_eq!(twice.group.addresses, [1, 2]);
-        // What is suppressed is counted as it would be shown.
-        let mut suppressions = Suppressions::default();
-        suppressions.add("*::make");
-        let prepared = Prepared::new(&snapshot, &suppressions);
-        assert_eq!(prepared.suppressed, (1, Amount::new(2, 2)));
-        assert_eq!(prepared.leaks.len(), 1);
-    }
-
-    /// Two stacks that differ in addresses only are put in the order of the names.
-    #[test]
-    fn names_decide_where_sizes_and_sites_are_equal() {
-        #[inline(never)]
-        fn b_second(registry: &Registry) {
-            one_site(registry, 1);
-        }
-        #[inline(never)]
-        fn a_first(registry: &Registry) {
-            one_site(registry, 2);
-        }
-        #[inline(never)]
-        fn one_site(registry: &Registry, address: u64) {
-            let key = Key {
-                kind: Kind::Device,
-                lane: 0,
-                address,
-            };
-            registry.insert(
-                key,
-                Entry {
-                    bytes: 1,
-                    type_name: "u8",
-                    stream: 0,
-                },
-            );
-            std::hint::black_box(());
-        }
-        let registry = Registry::new(Level::Stacks, 32);
-        b_second(&registry);
-        a_first(&registry);
-        let snapshot = registry.snapshot(About::default());
-        let prepared = Prepared::new(&snapshot, &Suppressions::NONE);
-        let addresses: Vec<_> = prepared
-            .leaks
-            .iter()
-            .map(|row| row.group.addresses[0])
-            .collect();
-        assert_eq!(addresses, [2, 1]);
-    }
+    let shown: Vec<_> = files.iter().map(|file| paths.shorten(file)).collect();
+    let found = suppressions.find(|one| {
+        names.iter().any(|name| one.matches(name))
+            || shown.iter().any(|file| one.matches(file))
+            || one.has_slash() && files.iter().any(|file| one.matches(file))
+    });
+    found.is_some()
 }

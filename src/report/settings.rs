@@ -4,40 +4,54 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::form::{Forms, Report};
 use super::output;
 use super::parse::{self, Problem};
 use super::pattern::{FilePattern, PatternError};
+use super::prepare::View;
 use super::suppress::Suppressions;
 use crate::registry::{Level, MAX_DEPTH};
 
 /// The environment variable that users set.
 pub(super) const VARIABLE: &str = "LEAK_REPORT";
 
-/// How many frames of each stack are kept unless somebody says otherwise.
+/// How many frames of each stack are kept by default.
 const DEPTH: usize = 32;
 
+/// How many groups of each sort a person is shown by default.
+const GROUPS: usize = 20;
+
 /// What is reported when a context ends, and where: what `LEAK_REPORT` sets, for a program that
-/// wants to decide itself.
+/// has settings of its own.
 ///
 /// | word in `LEAK_REPORT` | here | meaning |
 /// |---|---|---|
-/// | `0`, or nothing | [`off`](Self::off) | no report; a leak is one warning in the log |
-/// | `1` | [`text`](Self::text) | a report: text, unless another word says JSON |
+/// | unset, or nothing | [`off`](Self::off) | no report; a leak is one line in the log, or on standard error where no logger takes it |
+/// | `0`, `off`, `no`, `false` | [`silent`](Self::silent) | no report and no line |
+/// | `1`, `on`, `yes`, `true` | [`text`](Self::text) | a report: text, unless another word or the file's name says JSON |
 /// | `text` | [`text`](Self::text) | text for people |
 /// | `json` | [`json`](Self::json) | one line of JSON for each context |
-/// | `file=PATTERN` | [`file`](Self::file) | into a file instead of standard error: `%p` is the process id, `%c` the number of the context, `%%` a percent sign |
+/// | `github` | [`github`](Self::github) | annotations for GitHub Actions, on standard error: one error at the line of each leak |
+/// | `file=PATTERN` | [`file`](Self::file) | text or JSON into a file instead of standard error, which gets one line: the sum and the file. `%p` is the process id, `%c` the number of the context, `%%` a percent sign |
 /// | `exitcode=N` | [`exit_code`](Self::exit_code) | the exit code when something leaked, 1 to 255 (0: leave it as it is) |
-/// | `max=N` | [`max`](Self::max) | how many groups are shown; without, all |
-/// | `depth=N` | [`depth`](Self::depth) | how many frames of each stack are kept, 1 to 128; 32 by default |
+/// | `max=N` | [`max`](Self::max) | how many groups are shown; by default 20, and in JSON all |
+/// | `depth=N` | [`depth`](Self::depth) | how many frames of each stack are kept, 1 to 128; 32 by default. Frames of this crate do not count |
+/// | `frames=program`, `all` | [`all_frames`](Self::all_frames) | whether frames of this crate and of the runtime are shown too; `program` by default |
 /// | `level=counts`, `sites`, `stacks` | [`level`](Self::level) | how much is recorded; `stacks` by default when there is a report, else `sites` |
-/// | `sample=N` | [`sample`](Self::sample) | records one in N of the things that are made, which stands for the others in the report; 1 by default: all are recorded |
+/// | `sample=N` | [`sample`](Self::sample) | records one in N of the resources, which stands for the others in the report; 1 by default: all are recorded |
 /// | `reclaim=yes`, `no` | [`reclaim`](Self::reclaim) | whether teardown frees what was forgotten; `yes` by default |
-/// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of leaks that are expected, one a line |
+/// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of leaks that are expected, one a line, as LeakSanitizer has them |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///
 /// Words are separated by commas; where two contradict each other, the last holds. `text` and `json`
 /// together give both: with a file the text goes to standard error and the JSON into the file. A
 /// file whose name ends in `.json`, `.jsonl` or `.ndjson` gets JSON when neither is asked for.
+///
+/// **The environment wins over the program.** What a word of `LEAK_REPORT` sets holds, whatever the
+/// program gives to [`ContextBuilder`](crate::ContextBuilder): its
+/// [`report`](crate::ContextBuilder::report), [`level`](crate::ContextBuilder::level) and
+/// [`reclaim`](crate::ContextBuilder::reclaim) hold for what no word sets. Form and file are one
+/// setting: a word for either replaces both. Suppressions of both are used.
 ///
 /// The first report of a process begins the file anew, further ones of the same process are
 /// appended; so a file of JSON has one line for each context (JSON Lines). Where several processes
@@ -59,26 +73,17 @@ const DEPTH: usize = 32;
 pub struct ReportSettings {
     pub(super) report: Report,
     pub(super) file: Option<FilePattern>,
+    /// 0: leave it as it is.
     pub(super) exit_code: Option<u8>,
     pub(super) max: Option<usize>,
-    pub(super) depth: usize,
+    pub(super) depth: Option<usize>,
+    pub(super) all_frames: Option<bool>,
     pub(super) level: Option<Level>,
-    pub(super) sample: u32,
+    pub(super) sample: Option<u32>,
     pub(super) reclaim: Option<bool>,
     pub(super) suppress_files: Vec<PathBuf>,
     pub(super) suppressions: Suppressions,
-    pub(super) colour: Colour,
-}
-
-/// Whether there is a report, and in which form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
-    Off,
-    /// On, and nobody said in which form.
-    On,
-    Text,
-    Json,
-    Both,
+    pub(super) colour: Option<Colour>,
 }
 
 /// When a report has colours.
@@ -114,17 +119,18 @@ impl ReportSettings {
             file: None,
             exit_code: None,
             max: None,
-            depth: DEPTH,
+            depth: None,
+            all_frames: None,
             level: None,
-            sample: 1,
+            sample: None,
             reclaim: None,
             suppress_files: Vec::new(),
             suppressions: Suppressions::NONE,
-            colour: Colour::Auto,
+            colour: None,
         }
     }
 
-    /// No report. A leak is one warning in the log.
+    /// No report. A leak is one line in the log, or on standard error where no logger takes it.
     ///
     /// ```
     /// assert!(!cuguard::ReportSettings::off().is_on());
@@ -133,13 +139,22 @@ impl ReportSettings {
         Self::of(Report::Off)
     }
 
+    /// No report and no line, as by `LEAK_REPORT=0`.
+    ///
+    /// ```
+    /// assert!(!cuguard::ReportSettings::silent().is_on());
+    /// ```
+    pub const fn silent() -> Self {
+        Self::of(Report::Silent)
+    }
+
     /// Text for people, with stacks, on standard error.
     ///
     /// ```
     /// assert!(cuguard::ReportSettings::text().is_on());
     /// ```
     pub const fn text() -> Self {
-        Self::of(Report::Text)
+        Self::of(Report::On(Forms::TEXT))
     }
 
     /// JSON, with stacks, on standard error: one line for each context. `docs/leak-report-schema.md`
@@ -149,7 +164,17 @@ impl ReportSettings {
     /// assert!(cuguard::ReportSettings::json().is_on());
     /// ```
     pub const fn json() -> Self {
-        Self::of(Report::Json)
+        Self::of(Report::On(Forms::JSON))
+    }
+
+    /// Annotations for GitHub Actions on standard error: each leak is an error at the line that
+    /// made it.
+    ///
+    /// ```
+    /// assert!(cuguard::ReportSettings::github().is_on());
+    /// ```
+    pub const fn github() -> Self {
+        Self::of(Report::On(Forms::GITHUB))
     }
 
     /// What `LEAK_REPORT` says. It is read once; what it says wrong is told on standard error, and
@@ -223,11 +248,11 @@ impl ReportSettings {
     /// # let _ = settings;
     /// ```
     pub fn exit_code(mut self, code: u8) -> Self {
-        self.exit_code = Some(code).filter(|code| *code != 0);
+        self.exit_code = Some(code);
         self
     }
 
-    /// Shows so many groups, and how many more there are.
+    /// Shows so many groups of each sort, and says of how many. By default 20, and in JSON all.
     ///
     /// ```
     /// let settings = cuguard::ReportSettings::text().max(20);
@@ -238,13 +263,24 @@ impl ReportSettings {
         self
     }
 
-    /// Keeps so many frames of each stack, 1 to 128.
+    /// Keeps so many frames of each stack, 1 to 128, without those of this crate.
     ///
     /// ```
     /// assert_eq!(cuguard::ReportSettings::text().depth(1000).wanted_depth(), 128);
     /// ```
     pub fn depth(mut self, frames: usize) -> Self {
-        self.depth = frames.clamp(1, MAX_DEPTH);
+        self.depth = Some(frames.clamp(1, MAX_DEPTH));
+        self
+    }
+
+    /// Whether frames of this crate, of the standard library and of the runtime are shown too.
+    ///
+    /// ```
+    /// let settings = cuguard::ReportSettings::json().all_frames(true);
+    /// # let _ = settings;
+    /// ```
+    pub fn all_frames(mut self, all: bool) -> Self {
+        self.all_frames = Some(all);
         self
     }
 
@@ -270,7 +306,7 @@ impl ReportSettings {
     /// # let _ = settings;
     /// ```
     pub fn sample(mut self, one_in: u32) -> Self {
-        self.sample = one_in.max(1);
+        self.sample = Some(one_in.max(1));
         self
     }
 
@@ -287,8 +323,10 @@ impl ReportSettings {
         self
     }
 
-    /// Leaves out leaks that match this pattern, and counts them in one line. It is compared with
-    /// the names of functions, files, types and labels as a whole; `*` stands for anything.
+    /// Leaves out leaks that match this pattern, and counts them in one line. It is searched in the
+    /// names of functions, files and modules on the stack, and in type and label; `*` stands for
+    /// anything, `^` is the beginning and `$` the end of the name. `leak:` before the pattern is
+    /// skipped, as LeakSanitizer has it. Patterns that match nothing are listed when the process ends.
     ///
     /// ```
     /// let settings = cuguard::ReportSettings::text().suppress("my_app::cache::*");
@@ -322,7 +360,7 @@ impl ReportSettings {
     /// # let _ = settings;
     /// ```
     pub fn colour(mut self, colour: Colour) -> Self {
-        self.colour = colour;
+        self.colour = Some(colour);
         self
     }
 
@@ -333,7 +371,12 @@ impl ReportSettings {
     /// ```
     #[must_use]
     pub fn is_on(&self) -> bool {
-        self.report != Report::Off
+        self.report.is_on()
+    }
+
+    /// Whether also the one line about a leak is unwanted.
+    pub(super) fn is_silent(&self) -> bool {
+        self.report == Report::Silent
     }
 
     /// The level that these settings ask for: what was said, else *stacks* when there is a report.
@@ -356,12 +399,12 @@ impl ReportSettings {
     /// ```
     #[must_use]
     pub fn wanted_depth(&self) -> usize {
-        self.depth
+        self.depth.unwrap_or(DEPTH)
     }
 
     /// Of how many things that are made one is recorded.
     pub(crate) fn wanted_sample(&self) -> u32 {
-        self.sample
+        self.sample.unwrap_or(1)
     }
 
     /// Whether teardown is to free what was forgotten, if anybody said so.
@@ -371,6 +414,15 @@ impl ReportSettings {
 
     pub(super) fn suppressions(&self) -> &Suppressions {
         &self.suppressions
+    }
+
+    /// What of a snapshot is shown.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            suppressions: &self.suppressions,
+            all_frames: self.all_frames.unwrap_or(false),
+            depth: self.wanted_depth(),
+        }
     }
 
     /// Reads the files of suppressions that were named in a list of words.
@@ -385,15 +437,24 @@ impl ReportSettings {
         problems
     }
 
-    /// Whether the report is to have text, and JSON.
-    pub(super) fn forms(&self) -> (bool, bool) {
-        match self.report {
-            Report::Off => (false, false),
-            Report::On if self.file.as_ref().is_some_and(FilePattern::is_json) => (false, true),
-            Report::On | Report::Text => (true, false),
-            Report::Json => (false, true),
-            Report::Both => (true, true),
-        }
+    /// The forms that are to be written.
+    pub(super) fn forms(&self) -> Forms {
+        let to_json = self.file.as_ref().is_some_and(FilePattern::is_json);
+        self.report.forms(to_json)
+    }
+
+    /// The exit code of a process that leaked.
+    pub(super) fn wanted_exit_code(&self) -> Option<u8> {
+        self.exit_code.filter(|code| *code != 0)
+    }
+
+    /// How many groups a person is shown.
+    pub(super) fn shown(&self) -> usize {
+        self.max.unwrap_or(GROUPS)
+    }
+
+    pub(super) fn wanted_colour(&self) -> Colour {
+        self.colour.unwrap_or_default()
     }
 }
 
@@ -404,7 +465,10 @@ mod tests {
 
     #[test]
     fn the_form_follows_the_words_and_the_file() {
-        let forms = |text| ReportSettings::parse(text).0.forms();
+        let forms = |text| {
+            let forms = ReportSettings::parse(text).0.forms();
+            (forms.text, forms.json)
+        };
         assert_eq!(forms("0"), (false, false));
         assert_eq!(forms("1"), (true, false));
         assert_eq!(forms("1,json"), (false, true));
@@ -413,6 +477,7 @@ mod tests {
         assert_eq!(forms("1,file=x.json"), (false, true));
         assert_eq!(forms("file=x.txt"), (true, false));
         assert_eq!(forms("text,file=x.json"), (true, false));
+        assert_eq!(forms("github"), (false, false));
     }
 
     #[test]

@@ -1,31 +1,100 @@
 //! Leaks that are expected, and are only counted.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use super::words::{count, list};
 
 /// Patterns of leaks that are not shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Suppressions {
-    patterns: Vec<String>,
+    list: Vec<Arc<Suppression>>,
+}
+
+/// One pattern, shared by all settings that have it, so that it is known at exit whether any
+/// context used it.
+#[derive(Debug)]
+pub(super) struct Suppression {
+    /// As it was written.
+    text: String,
+    /// As [`glob`] wants it.
+    pattern: String,
+    /// It matched something.
+    used: AtomicBool,
+    /// It is among those that [`unused`] looks at.
+    listed: AtomicBool,
+}
+
+impl PartialEq for Suppression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Suppression {}
+
+impl Suppression {
+    /// A pattern is found anywhere in a name, `*` stands for anything, `^` is the beginning and `$`
+    /// the end of the name. That is what LeakSanitizer has, and so its prefix `leak:` is taken off.
+    fn new(text: &str) -> Self {
+        let bare = text.strip_prefix("leak:").unwrap_or(text);
+        let (begin, bare) = match bare.strip_prefix('^') {
+            Some(bare) => ("", bare),
+            None => ("*", bare),
+        };
+        let (bare, end) = match bare.strip_suffix('$') {
+            Some(bare) => (bare, ""),
+            None => (bare, "*"),
+        };
+        Self {
+            text: text.to_owned(),
+            pattern: format!("{begin}{bare}{end}"),
+            used: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn has_slash(&self) -> bool {
+        self.pattern.contains('/')
+    }
+
+    /// Whether the pattern is found in this name. No pattern is found in nothing.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        !name.is_empty() && glob(&self.pattern, name)
+    }
 }
 
 impl Suppressions {
-    pub(super) const NONE: Self = Self {
-        patterns: Vec::new(),
-    };
+    pub(super) const NONE: Self = Self { list: Vec::new() };
 
     pub(super) fn add(&mut self, pattern: &str) {
-        self.patterns.push(pattern.to_owned());
+        self.append(Self {
+            list: vec![Arc::new(Suppression::new(pattern))],
+        });
+    }
+
+    /// Adds those that are not there yet.
+    pub(super) fn append(&mut self, more: Self) {
+        let known: HashSet<_> = self.list.iter().map(|one| one.text.clone()).collect();
+        let new = more.list.into_iter();
+        self.list
+            .extend(new.filter(|one| !known.contains(&one.text)));
     }
 
     /// Adds the patterns in a text: one a line; empty lines and lines that begin with `#` are
     /// skipped.
     fn add_lines(&mut self, text: &str) {
         let lines = text.lines().map(str::trim);
-        lines
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .for_each(|line| self.add(line));
+        let lines = lines.filter(|line| !matches!(*line, "" | "leak:") && !line.starts_with('#'));
+        let mut seen = HashSet::new();
+        let list = lines.filter(|line| seen.insert(*line));
+        self.append(Self {
+            list: list.map(|line| Arc::new(Suppression::new(line))).collect(),
+        });
     }
 
     pub(super) fn read(&mut self, path: &Path) -> io::Result<()> {
@@ -35,20 +104,70 @@ impl Suppressions {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.patterns.is_empty()
+        self.list.is_empty()
     }
 
-    /// Whether some pattern matches this name.
-    pub(super) fn matches(&self, name: &str) -> bool {
-        self.patterns.iter().any(|pattern| matches(pattern, name))
+    /// The first for which this holds. It counts as used from then on.
+    pub(super) fn find(&self, is_it: impl Fn(&Suppression) -> bool) -> Option<&Suppression> {
+        let found = self.list.iter().find(|one| is_it(one))?;
+        found.used.store(true, Relaxed);
+        Some(found)
     }
+
+    /// Patterns that nothing matched so far, in any context.
+    pub(super) fn unused(&self) -> impl Iterator<Item = &str> {
+        let unused = self.list.iter().filter(|one| !one.used.load(Relaxed));
+        unused.map(|one| one.text.as_str())
+    }
+
+    /// Has [`unused`] look at these too.
+    pub(super) fn list_at_exit(&self) {
+        let new = self
+            .list
+            .iter()
+            .filter(|one| !one.listed.swap(true, Relaxed));
+        let new: Vec<_> = new.cloned().collect();
+        if !new.is_empty()
+            && let Ok(mut all) = ALL.lock()
+        {
+            all.extend(new);
+        }
+    }
+}
+
+/// The suppressions of all reports of this process.
+static ALL: Mutex<Vec<Arc<Suppression>>> = Mutex::new(Vec::new());
+
+/// How many unused suppressions are named.
+const NAMED: usize = 10;
+
+/// The line about suppressions that no report used, if there are any. Does not wait: it is for the
+/// end of the process.
+pub(super) fn unused() -> Option<String> {
+    let all = ALL.try_lock().ok()?;
+    let unused: Vec<_> = all.iter().filter(|one| !one.used.load(Relaxed)).collect();
+    let mut named: Vec<_> = unused
+        .iter()
+        .take(NAMED)
+        .map(|one| format!("{:?}", one.text))
+        .collect();
+    if unused.len() > NAMED {
+        named.push(format!("{} more", unused.len() - NAMED));
+    }
+    let suppressions = count(unused.len() as u64, "suppression");
+    (!unused.is_empty()).then(|| {
+        format!(
+            "cuguard: {suppressions} matched no leak: {}\n",
+            list(&named)
+        )
+    })
 }
 
 /// Whether the pattern is the whole text, where `*` stands for anything, also for nothing.
 ///
 /// When a star has taken too little, it takes one letter more and the rest is tried again; only the
 /// last star need ever be tried again, so that the time is at most the product of the two lengths.
-fn matches(pattern: &str, text: &str) -> bool {
+fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     let mut star = None;
@@ -74,45 +193,56 @@ fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Suppressions, matches};
+    use super::{Suppression, Suppressions, glob};
 
     #[test]
-    fn stars_stand_for_anything() {
+    fn patterns_are_found_anywhere_unless_they_are_anchored() {
         for (pattern, text, expected) in [
-            ("", "", true),
-            ("", "a", false),
-            ("*", "", true),
             ("*", "anything", true),
-            ("app::load", "app::load", true),
-            ("app::load", "app::loader", false),
-            ("app::*", "app::load::inner", true),
-            ("*::load", "app::load", true),
-            ("*cache*", "app::cache::new", true),
-            ("a*b*c", "a1b2b3c", true),
+            ("*", "", false),
+            ("load", "app::load", true),
+            ("load", "app::loader", true),
+            ("load", "app::store", false),
+            ("app::*::inner", "my_app::load::inner::x", true),
+            ("^app::", "app::load", true),
+            ("^app::", "my_app::load", false),
+            ("load$", "app::load", true),
+            ("load$", "app::loader", false),
+            ("load$", "app::load_load", true),
+            ("^app*load$", "app::down::load", true),
+            ("^app*load$", "app::down::loader", false),
+            ("leak:cache", "app::cache::new", true),
+            ("leak:^app::cache", "my_app::cache::new", false),
+            ("leak:libfoo.so", "/usr/lib/libfoo.so.3", true),
+            ("a*b*c", "xa1b2b3cx", true),
             ("a*b*c", "a1b2b3", false),
-            ("***", "x", true),
-            ("ä*", "äö", true),
+            ("ä*ö", "xäöx", true),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} against {text}");
+            let found = Suppression::new(pattern).matches(text);
+            assert_eq!(found, expected, "{pattern} against {text}");
         }
     }
 
     #[test]
     fn many_stars_take_no_time() {
-        assert!(!matches(
-            &format!("{}b", "*a".repeat(200)),
-            &"a".repeat(5_000)
-        ));
+        let pattern = Suppression::new(&format!("{}b", "*a".repeat(200)));
+        assert!(!pattern.matches(&"a".repeat(5_000)));
     }
 
     #[test]
     fn a_file_has_comments_and_empty_lines() {
         let mut suppressions = Suppressions::default();
         assert!(suppressions.is_empty());
-        suppressions.add_lines("# expected\n\n  app::cache::*  \r\n*.cu\n");
-        assert_eq!(suppressions.patterns, ["app::cache::*", "*.cu"]);
-        assert!(suppressions.matches("app::cache::fill") && suppressions.matches("k.cu"));
-        assert!(!suppressions.matches("# expected"));
+        suppressions.add_lines(
+            "# expected\n\n  app::cache::*  \r\n*.cu\nleak:\nleak:libx.so\n#leak:no\n*.cu\n",
+        );
+        let all: Vec<_> = suppressions.unused().collect();
+        assert_eq!(all, ["app::cache::*", "*.cu", "leak:libx.so"]);
+        for name in ["app::cache::fill", "k.cu", "/lib/libx.so.1"] {
+            assert!(suppressions.find(|one| one.matches(name)).is_some());
+        }
+        assert!(suppressions.find(|one| one.matches("# expected")).is_none());
+        assert_eq!(suppressions.unused().count(), 0);
     }
 
     /// The same in the plainest way.
@@ -131,7 +261,7 @@ mod tests {
 
         #[test]
         fn it_agrees_with_the_plainest_matcher(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
-            prop_assert_eq!(matches(&pattern, &text), plain(pattern.as_bytes(), text.as_bytes()));
+            prop_assert_eq!(glob(&pattern, &text), plain(pattern.as_bytes(), text.as_bytes()));
         }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use super::frames::Paths;
-use super::prepare::{FailedRow, Prepared, Row};
+use super::paths::Paths;
+use super::prepare::{FailedRow, Prepared, Row, View};
 use super::settings::ReportSettings;
-use super::suppress::Suppressions;
 use super::symbols::Frame;
-use super::words::{self, age, count, fate, list, sum, things, total};
+use super::words::{self, age, count, end, list, sum, things, total};
 use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
 use crate::size::ByteSize;
 
@@ -36,8 +35,8 @@ const NAMED: usize = 4;
 const WIDEST: usize = 56;
 
 impl Snapshot {
-    /// The report as text, with these settings: how many groups are shown, what is suppressed,
-    /// whether there are colours (only with [`Colour::Always`](crate::Colour::Always), as nobody
+    /// The report as text, with these settings: how many groups and frames are shown, what is
+    /// suppressed, whether there are colours (only with [`Colour::Always`](crate::Colour::Always), as nobody
     /// knows where the text will go).
     ///
     /// ```
@@ -48,26 +47,23 @@ impl Snapshot {
     /// ```
     #[must_use]
     pub fn to_text(&self, settings: &ReportSettings) -> String {
-        let prepared = Prepared::new(self, settings.suppressions());
-        let coloured = settings.colour == crate::report::Colour::Always;
+        let coloured = settings.wanted_colour() == crate::report::Colour::Always;
+        let max = Some(settings.shown());
         render(
-            &prepared,
-            Look {
-                max: settings.max,
-                coloured,
-            },
+            &Prepared::new(self, settings.view()),
+            Look { max, coloured },
         )
     }
 }
 
-/// The text of the report. `{:.3}` shows the three largest groups and how many more there are.
+/// The text of the report, with all groups. `{:.3}` shows the three largest, and says of how many.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let look = Look {
             max: f.precision(),
             coloured: false,
         };
-        f.write_str(render(&Prepared::new(self, &Suppressions::NONE), look).trim_end())
+        f.write_str(render(&Prepared::new(self, View::PLAIN), look).trim_end())
     }
 }
 
@@ -77,6 +73,7 @@ pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
         text: String::new(),
         look,
         paths: &prepared.paths,
+        all_frames: prepared.all_frames,
     };
     if prepared.snapshot.about.occasion == Occasion::LateDrops {
         page.late_drops(prepared.snapshot);
@@ -97,6 +94,7 @@ struct Page<'a> {
     text: String,
     look: Look,
     paths: &'a Paths,
+    all_frames: bool,
 }
 
 impl Page<'_> {
@@ -121,9 +119,13 @@ impl Page<'_> {
 
     fn header(&mut self, prepared: &Prepared<'_>) {
         let about = &prepared.snapshot.about;
-        let fate = fate(about.occasion);
+        let end = end(about, self.paths);
         if !prepared.is_empty() {
-            let what = self.paint(Tone::Strong, &title(about.occasion, &about.to_string()));
+            let what = match about.occasion {
+                Occasion::Asked => format!("what is alive in {about}"),
+                _ => format!("leak report for {about}, {end}"),
+            };
+            let what = self.paint(Tone::Strong, &what);
             self.line(format!("cuguard: {what}"));
             return;
         }
@@ -133,7 +135,7 @@ impl Page<'_> {
         };
         let nothing = self.paint(Tone::Good, nothing);
         let made = made(prepared.snapshot);
-        self.line(format!("cuguard: {about}, {fate}: {nothing}{made}"));
+        self.line(format!("cuguard: {about}, {end}: {nothing}{made}"));
     }
 
     /// The one line about a context that was told of before.
@@ -175,12 +177,12 @@ impl Page<'_> {
         if let Some(broken) = &snapshot.broken {
             let what = self.paint(Tone::Bad, "the device stopped in the middle of its work:");
             self.line(format!("  {what} {}", words::broken(broken)));
-            self.line("  every later call answers the same; only a new process helps");
+            self.line("  every later call returns the same; only a new process helps");
         }
         if let Some(refusal) = &snapshot.not_released {
-            let what = self.paint(Tone::Bad, "the context was not given back:");
+            let what = self.paint(Tone::Bad, "the context was not released:");
             self.line(format!("  {what} {}", words::refusal(refusal)));
-            self.line("  the memory that it costs stays taken until the process ends");
+            self.line("  the memory that it costs stays allocated until the process ends");
         }
     }
 
@@ -189,10 +191,11 @@ impl Page<'_> {
             Occasion::Asked => ("alive", Tone::Strong),
             _ => ("leaked", Tone::Bad),
         };
-        self.rows(&prepared.leaks, "groups", |page, row| {
+        self.rows(&prepared.leaks, "", |page, row| {
             page.group(word, tone, prepared.about(&row.group), &row.group);
             page.made_by(&row.group);
             page.origin(row.group.origin.site, &row.frames, "    ");
+            page.indirect(&row.indirect);
         });
         if !prepared.snapshot.unrecorded.is_empty() {
             self.line("");
@@ -210,18 +213,32 @@ impl Page<'_> {
         }
     }
 
-    /// As many rows as are to be shown, and a line that says how many more there are.
-    fn rows<T>(&mut self, rows: &[T], noun: &str, show: impl Fn(&mut Self, &T)) {
-        let shown = self.look.max.unwrap_or(usize::MAX).min(rows.len());
+    /// As many rows as are to be shown, and a line that says of how many.
+    fn rows<T>(&mut self, rows: &[T], of_what: &str, show: impl Fn(&mut Self, &T)) {
+        let all = rows.len();
+        let shown = self.look.max.unwrap_or(all).min(all);
         for row in &rows[..shown] {
             self.line("");
             show(self, row);
         }
-        if shown < rows.len() {
-            let more = format!("… and {} more {noun}, not shown", rows.len() - shown);
+        if shown < all {
+            let groups = count(all as u64, "group");
+            let few = format!("… {shown} of {groups}{of_what} shown; max={all} shows all");
             self.line("");
-            let more = self.paint(Tone::Quiet, &more);
-            self.line(more);
+            let few = self.paint(Tone::Quiet, &few);
+            self.line(few);
+        }
+    }
+
+    /// What leaked only because the group above did.
+    fn indirect(&mut self, rows: &[Row<'_>]) {
+        for row in rows {
+            // All of them are handles, which have no type.
+            let what = things(row.group.kind, row.group.amount);
+            let label = description("", row.group.label.as_deref());
+            let word = self.paint(Tone::Notice, "indirect:");
+            self.line(format!("  {word} {what}{label}, kept by this"));
+            self.origin(row.group.origin.site, &row.frames, "    ");
         }
     }
 
@@ -258,15 +275,14 @@ impl Page<'_> {
         self.line(line);
     }
 
-    /// The frames that a person wrote; the line alone where there is no stack.
+    /// The frames that a person wrote, or all; the line alone where there is no stack.
     fn origin(&mut self, site: Option<Site>, frames: &[Frame], indent: &str) {
-        let rows: Vec<_> = frames
-            .iter()
-            .filter(|frame| frame.yours)
-            .map(|f| self.frame(f))
-            .collect();
+        let shown = frames.iter().filter(|frame| frame.yours || self.all_frames);
+        let rows: Vec<_> = shown.map(|f| self.frame(f)).collect();
         // The line is on the innermost frame, unless the program has no debug information.
-        let told = rows.iter().any(|(_, place)| !place.is_empty());
+        let told = frames
+            .iter()
+            .any(|frame| frame.yours && frame.symbol.line.is_some());
         if let Some(site) = site.filter(|_| !told) {
             self.line(format!(
                 "{indent}at {}",
@@ -285,16 +301,22 @@ impl Page<'_> {
         }
     }
 
-    /// The name of a function and where it is.
+    /// The name of a function and where it is. Without a name: the module and the offset in it, and the
+    /// build id, by which the debug information is found.
     fn frame(&self, frame: &Frame) -> (String, String) {
         let symbol = &frame.symbol;
-        let name = symbol
-            .function
-            .clone()
-            .unwrap_or_else(|| format!("{:#x}", frame.address));
+        let (name, build_id) = match (&symbol.function, &frame.spot) {
+            (Some(name), _) => (name.clone(), ""),
+            (None, Some(spot)) => (
+                format!("{}+{:#x}", spot.name(), spot.offset),
+                &*spot.build_id,
+            ),
+            (None, None) => (format!("{:#x}", frame.address), ""),
+        };
         let place = match (&symbol.file, symbol.line) {
             (Some(file), Some(line)) => self.place(file, line, symbol.column),
-            _ => String::new(),
+            _ if build_id.is_empty() => String::new(),
+            _ => format!("build id {build_id}"),
         };
         (name, place)
     }
@@ -308,7 +330,7 @@ impl Page<'_> {
     }
 
     fn failed(&mut self, failed: &[FailedRow<'_>]) {
-        self.rows(failed, "groups of failed frees", |page, row| {
+        self.rows(failed, " of failed frees", |page, row| {
             let made = &row.failed.made;
             page.group("could not free", Tone::Bad, "", made);
             page.line(format!("  {}; {}", refusal(&row.failed), addresses(made)));
@@ -331,7 +353,7 @@ impl Page<'_> {
         }
         self.rows(
             &prepared.escaped,
-            "groups of escaped pointers",
+            " of escaped pointers",
             |page, row: &Row<'_>| {
                 page.group("given away", Tone::Notice, "", &row.group);
                 page.line(format!(
@@ -342,23 +364,13 @@ impl Page<'_> {
                 page.origin(row.group.origin.site, &row.frames, "    ");
             },
         );
-        let (groups, amount) = prepared.suppressed;
-        if groups != 0 {
-            let leaks = count(amount.count, "leak");
-            let places = count(groups, "group");
-            self.line("");
-            self.line(format!(
-                "suppressed: {leaks} of {} in {places}",
-                ByteSize(amount.bytes)
-            ));
-        }
     }
 
     fn closing(&mut self, prepared: &Prepared<'_>) {
         let snapshot = prepared.snapshot;
         let leaked = sum(prepared.leaked());
-        let failed = prepared.failed.iter();
-        let failed = total(failed.map(|row| row.failed.made.amount.count));
+        let failed = prepared.failed_count();
+        let suppressed = &prepared.suppressed;
         let mut parts = Vec::new();
         if !leaked.is_empty() {
             let groups = prepared.leaks.len() as u64;
@@ -375,17 +387,26 @@ impl Page<'_> {
             parts.push(format!("{} failed", count(failed, "free")));
         }
         if snapshot.not_released.is_some() {
-            parts.push("the context was not given back".to_owned());
+            parts.push("the context was not released".to_owned());
         }
-        let (tone, text) = if parts.is_empty() {
-            let text = match snapshot.about.occasion {
+        let tone = if parts.is_empty() {
+            Tone::Good
+        } else {
+            Tone::Bad
+        };
+        if parts.is_empty() && suppressed.groups == 0 {
+            let nothing = match snapshot.about.occasion {
                 Occasion::Asked => "nothing is alive",
                 _ => "nothing leaked",
             };
-            (Tone::Good, text.to_owned())
-        } else {
-            (Tone::Bad, parts.join("; "))
-        };
+            parts.push(nothing.to_owned());
+        }
+        if suppressed.groups != 0 {
+            let what = sum(suppressed.amounts.iter().copied());
+            let groups = count(suppressed.groups, "group");
+            parts.push(format!("suppressed {what}, in {groups}"));
+        }
+        let text = parts.join("; ");
         let tone = if snapshot.about.occasion == Occasion::Asked {
             Tone::Strong
         } else {
@@ -398,13 +419,6 @@ impl Page<'_> {
         let text = self.paint(tone, &text);
         self.line("");
         self.line(format!("cuguard: {text}{hint}"));
-    }
-}
-
-fn title(occasion: Occasion, about: &str) -> String {
-    match occasion {
-        Occasion::Asked => format!("what is alive in {about}"),
-        _ => format!("leak report for {about}, {}", fate(occasion)),
     }
 }
 
@@ -446,7 +460,7 @@ fn some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {
     list(&words)
 }
 
-/// What the driver said.
+/// Which error the driver returned.
 fn refusal(failed: &FailedFreeGroup) -> String {
     let function = match failed.function {
         "" => "the driver",
@@ -454,7 +468,7 @@ fn refusal(failed: &FailedFreeGroup) -> String {
     };
     let code = failed.code;
     match failed.code_name {
-        "" => format!("{function} answered error {code}"),
-        name => format!("{function} answered {name} ({code})"),
+        "" => format!("{function} failed with error {code}"),
+        name => format!("{function} failed with {name} ({code})"),
     }
 }

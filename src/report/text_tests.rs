@@ -7,8 +7,7 @@ use crate::registry::{
     About, Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, Occasion, Refusal, Site,
     Snapshot, Totals,
 };
-use crate::report::prepare::Prepared;
-use crate::report::suppress::Suppressions;
+use crate::report::prepare::{Prepared, View};
 use crate::report::{Colour, ReportSettings};
 
 fn about(occasion: Occasion) -> About {
@@ -84,7 +83,7 @@ leaked 512 B in 2 allocations of managed memory, counted without a record
   made at level counts; level=sites tells the places
 
 could not free 4 KiB in 1 allocation of pinned host memory, f32
-  cuMemHostUnregister answered CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
+  cuMemHostUnregister failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
   thread main, made 1.5 s ago
     at src/app.rs:30:9
   was to be freed by
@@ -124,6 +123,20 @@ fn nothing_to_tell_is_one_line() {
 }
 
 #[test]
+fn the_line_that_ended_the_context_is_told() {
+    let mut snapshot = everything();
+    snapshot.about.occasion = Occasion::Drop;
+    snapshot.about.closed_at = Some(Site::new("src/app.rs", 41, 5));
+    let text = snapshot.to_string();
+    let start = "cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, dropped at \
+                 src/app.rs:41\n";
+    assert!(text.starts_with(start), "{text}");
+    let json = snapshot.to_json();
+    let site = r#""closed_at":{"file":"src/app.rs","line":41,"column":5}"#;
+    assert!(json.contains(site), "{json}");
+}
+
+#[test]
 fn what_is_alive_in_use_is_not_called_a_leak() {
     let mut snapshot = everything();
     snapshot.about.occasion = Occasion::Asked;
@@ -142,12 +155,12 @@ fn rows_can_be_limited() {
         "{text}"
     );
     assert!(
-        text.contains("\n… and 1 more groups, not shown\n"),
+        text.contains("\n… 1 of 2 groups shown; max=2 shows all\n"),
         "{text}"
     );
     let text = everything().to_text(&ReportSettings::text().max(0));
     assert!(
-        !text.contains("src/app.rs") && text.contains("… and 2 more groups"),
+        !text.contains("src/app.rs") && text.contains("… 0 of 2 groups shown; max=2 shows all"),
         "{text}"
     );
     assert!(text.ends_with("(level=stacks also shows the stacks)\n"));
@@ -159,16 +172,16 @@ fn suppressed_leaks_are_one_line() {
     (snapshot.unrecorded, snapshot.failed_frees) = (Vec::new(), Vec::new());
     let text = snapshot.to_text(&ReportSettings::text().suppress("*/app.rs"));
     assert!(
-        text.contains("\nsuppressed: 5 leaks of 1 MiB in 2 groups\n"),
+        text.ends_with("\ncuguard: suppressed 1 MiB in 4 allocations and 1 stream, in 2 groups\n"),
         "{text}"
     );
-    assert!(text.ends_with("\ncuguard: nothing leaked\n"), "{text}");
+    assert!(!text.contains("nothing leaked"), "{text}");
 }
 
 #[test]
 fn colours_change_nothing_but_colours() {
     let snapshot = everything();
-    let prepared = Prepared::new(&snapshot, &Suppressions::NONE);
+    let prepared = Prepared::new(&snapshot, View::PLAIN);
     let coloured = render(
         &prepared,
         Look {
@@ -226,7 +239,7 @@ fn the_error_that_broke_the_context_is_told() {
         name,
     ));
     let text = snapshot.to_string();
-    let told = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first answered by cuStreamSynchronize in \
+    let told = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in \
                 Stream::scope\n";
     assert!(text.contains(told), "{text}");
     assert!(text.contains("only a new process helps"), "{text}");

@@ -1,9 +1,9 @@
 //! Amounts, ages and counts in words.
 
-use std::fmt::Write;
 use std::time::Duration;
 
-use crate::registry::{Amount, Kind, Occasion, Refusal, Snapshot};
+use super::paths::Paths;
+use crate::registry::{About, Amount, Kind, Occasion, Refusal, Snapshot};
 use crate::size::ByteSize;
 
 /// How long ago, with as much detail as a person wants.
@@ -81,7 +81,7 @@ pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
 }
 
 /// What became of the context.
-pub(super) fn fate(occasion: Occasion) -> &'static str {
+fn fate(occasion: Occasion) -> &'static str {
     match occasion {
         Occasion::Asked => "in use",
         Occasion::Drop => "dropped",
@@ -100,14 +100,14 @@ pub(super) fn broken(broken: &Refusal) -> String {
         ..
     } = broken;
     format!(
-        "{}, first answered by {function} in {operation}",
+        "{}, first returned by {function} in {operation}",
         code(broken)
     )
 }
 
 /// What the driver refused.
 pub(super) fn refusal(refusal: &Refusal) -> String {
-    format!("{} answered {}", refusal.function, code(refusal))
+    format!("{} failed with {}", refusal.function, code(refusal))
 }
 
 fn code(refusal: &Refusal) -> String {
@@ -117,49 +117,96 @@ fn code(refusal: &Refusal) -> String {
     }
 }
 
-/// The one line in the log when nobody asked for a report.
-pub(super) fn warning(snapshot: &Snapshot) -> String {
-    let leaks = snapshot
-        .leaks
-        .iter()
-        .map(|group| (group.kind, group.amount));
-    let leaked = sum(leaks.chain(snapshot.unrecorded.iter().copied()));
-    let failed = snapshot.failed_frees.iter();
-    let failed = total(failed.map(|failed| failed.made.amount.count));
-    let mut parts = Vec::new();
-    if !leaked.is_empty() {
-        parts.push(format!("leaked {leaked}"));
+/// What a summary has to say.
+pub(super) struct Found<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) leaked: String,
+    pub(super) failed_frees: u64,
+    pub(super) suppressed: String,
+}
+
+impl<'a> Found<'a> {
+    /// All that is in a snapshot.
+    pub(super) fn in_snapshot(snapshot: &'a Snapshot) -> Self {
+        let leaks = snapshot.leaks.iter();
+        let leaks = leaks.map(|group| (group.kind, group.amount));
+        let failed = snapshot.failed_frees.iter();
+        Self {
+            snapshot,
+            leaked: sum(leaks.chain(snapshot.unrecorded.iter().copied())),
+            failed_frees: total(failed.map(|failed| failed.made.amount.count)),
+            suppressed: String::new(),
+        }
     }
-    if failed != 0 {
-        parts.push(format!("{} failed", count(failed, "free")));
+
+    /// What leaked in one sentence: `leaked 4 KiB in 2 allocations; 1 free failed`.
+    pub(super) fn sentence(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.leaked.is_empty() {
+            parts.push(format!("leaked {}", self.leaked));
+        }
+        if self.failed_frees != 0 {
+            parts.push(format!("{} failed", count(self.failed_frees, "free")));
+        }
+        if let Some(error) = &self.snapshot.not_released {
+            parts.push(format!("the context was not released: {}", refusal(error)));
+        }
+        match (parts.is_empty(), self.suppressed.is_empty()) {
+            (true, true) => parts.push("nothing leaked".to_owned()),
+            (true, false) => parts.push("no leaks but suppressed ones".to_owned()),
+            (false, _) => {}
+        }
+        if !self.suppressed.is_empty() {
+            parts.push(format!("suppressed {}", self.suppressed));
+        }
+        if let Some(error) = &self.snapshot.broken {
+            parts.push(format!("the device failed with {}", broken(error)));
+        }
+        parts.join("; ")
     }
-    if let Some(error) = &snapshot.not_released {
-        parts.push(format!(
-            "the context was not given back: {}",
-            refusal(error)
-        ));
+
+    /// The sentence with the context: `cuguard: leaked 1 stream (context 1, closed at src/main.rs:41)`.
+    pub(super) fn line(&self, paths: &Paths) -> String {
+        let context = context(&self.snapshot.about, paths);
+        format!("cuguard: {} ({context})", self.sentence())
     }
-    let mut text = format!(
-        "cuguard: {}, {}: {}",
-        snapshot.about,
-        fate(snapshot.about.occasion),
-        parts.join(", ")
-    );
-    if let Some(error) = &snapshot.broken {
-        let _ = write!(text, " after {}", broken(error));
+
+    /// The one line about a leak where nobody asked for a report.
+    pub(super) fn warning(&self, paths: &Paths) -> String {
+        self.line(paths) + "; LEAK_REPORT=1 shows where"
     }
-    text.push_str("; LEAK_REPORT=1 shows where");
-    text
+}
+
+/// Which context, and what became of it.
+fn context(about: &About, paths: &Paths) -> String {
+    format!("context {}, {}", about.context, end(about, paths))
+}
+
+/// What became of the context, and where: `closed at src/main.rs:41`.
+pub(super) fn end(about: &About, paths: &Paths) -> String {
+    let fate = fate(about.occasion);
+    match about.closed_at {
+        Some(site) => {
+            let file = paths.shorten(site.file);
+            format!("{fate} at {file}:{}", site.line)
+        }
+        None => fate.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{age, list, sum, things, warning};
+    use super::{Found, age, list, sum, things};
     use crate::registry::{
-        Amount, FailedFreeGroup, Group, Kind, LateDrops, Occasion, Snapshot, Totals,
+        Amount, FailedFreeGroup, Group, Kind, LateDrops, Occasion, Refusal, Site, Snapshot, Totals,
     };
+    use crate::report::paths::Paths;
+
+    fn warning(snapshot: &Snapshot) -> String {
+        Found::in_snapshot(snapshot).warning(&Paths::new())
+    }
 
     #[test]
     fn ages_read_well() {
@@ -241,8 +288,39 @@ mod tests {
             .push(FailedFreeGroup::new(failed, "cuMemFree", 1, "INVALID"));
         assert_eq!(
             warning(&snapshot),
-            "cuguard: context 0 (own) on device 0, closed: \
-             leaked 8 KiB in 2 allocations, 1 free failed; LEAK_REPORT=1 shows where"
+            "cuguard: leaked 8 KiB in 2 allocations; 1 free failed (context 0, closed); \
+             LEAK_REPORT=1 shows where"
+        );
+        snapshot.about.closed_at = Some(Site::new("src/app.rs", 41, 5));
+        snapshot.failed_frees.clear();
+        assert_eq!(
+            warning(&snapshot),
+            "cuguard: leaked 8 KiB in 2 allocations (context 0, closed at src/app.rs:41); \
+             LEAK_REPORT=1 shows where"
+        );
+        snapshot.leaks.clear();
+        snapshot.not_released = Some(Refusal::new("close", "cuCtxDestroy", 700, "ILLEGAL"));
+        assert_eq!(
+            warning(&snapshot),
+            "cuguard: the context was not released: cuCtxDestroy failed with ILLEGAL (700) \
+             (context 0, closed at src/app.rs:41); LEAK_REPORT=1 shows where"
+        );
+    }
+
+    #[test]
+    fn a_run_with_suppressed_leaks_does_not_say_that_nothing_leaked() {
+        let snapshot = Snapshot::default();
+        let mut found = Found::in_snapshot(&snapshot);
+        assert_eq!(found.sentence(), "nothing leaked");
+        found.suppressed = "4 KiB in 1 allocation".to_owned();
+        assert_eq!(
+            found.sentence(),
+            "no leaks but suppressed ones; suppressed 4 KiB in 1 allocation"
+        );
+        found.leaked = "1 stream".to_owned();
+        assert_eq!(
+            found.sentence(),
+            "leaked 1 stream; suppressed 4 KiB in 1 allocation"
         );
     }
 }

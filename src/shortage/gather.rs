@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::oom::{
     Asked, Attempt, Held, Holder, OtherContext, OutOfMemory, PageUse, Processes, Settings,
 };
-use crate::registry::{self, About, Kind, Occasion, Pages, Registry, Shared};
+use crate::registry::{self, Kind, Occasion, Pages, Registry, Shared};
 
 /// How many places are kept in an error, by bytes and by pages.
 const PLACES: usize = 32;
@@ -40,14 +40,7 @@ fn asked(
             code: code.0,
             code_name: code.name().unwrap_or_default(),
         },
-        about: About {
-            device: custody.device,
-            device_name: custody.device_name.clone(),
-            context: custody.number,
-            primary: custody.is_primary(),
-            occasion: Occasion::Asked,
-            closed_at: None,
-        },
+        about: custody.about(Occasion::Asked),
         limit: custody.budget.limit(limit),
         attempts,
         ..OutOfMemory::default()

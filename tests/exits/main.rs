@@ -94,6 +94,11 @@ fn check(case: &Case, leak_report: Option<&str>) {
         "what leaked, in {what}"
     );
 
+    // Without a report a leak is one line all the same.
+    let lines = err.matches("; LEAK_REPORT=1 shows where\n").count();
+    let expected = leak_report.is_none() && case.told != Told::Nowhere;
+    assert_eq!(lines, usize::from(expected), "lines of {what}");
+
     // Nothing but the end of the program ends it.
     let goes_on = usize::from(case.name == "a_plugin_of_a_thread_is_unloaded");
     let lines = err.matches("the program goes on").count();

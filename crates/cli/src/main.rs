@@ -23,6 +23,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // It is for the programs that are examined, and would win over the settings of this one.
+    // SAFETY: nothing has started a thread yet.
+    unsafe { std::env::remove_var("LEAK_REPORT") };
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),
     }

@@ -37,9 +37,11 @@
     path = "other.rs"
 )]
 mod fast;
+mod loaded;
 mod method;
 mod slow;
 
+pub use loaded::{Module, modules};
 pub use method::{Method, method};
 
 /// Fills `frames` with the return addresses of the calling thread, innermost first, and answers how

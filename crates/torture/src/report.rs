@@ -66,12 +66,13 @@ impl Drop for File {
     }
 }
 
-/// Counts and bytes of a list.
+/// Counts and bytes of a list, with what only follows from what is in it.
 fn sum(list: &Value) -> Amount {
     let mut sum = Amount::default();
     for entry in list.as_array().into_iter().flatten() {
         let number = |key: &str| entry[key].as_u64().unwrap_or(u64::MAX);
         sum += Amount::new(number("count"), number("bytes"));
+        sum += self::sum(&entry["indirect"]);
     }
     sum
 }

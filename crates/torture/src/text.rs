@@ -32,6 +32,18 @@ pub fn setting(bytes: &[u8]) {
         assert_eq!(same, settings);
         assert_eq!(more.len(), problems.len() + 1);
     }
+    // The last word about the report as a whole holds, whatever stands before it.
+    for (word, on) in [
+        ("off", false),
+        ("False", false),
+        ("yes", true),
+        ("github", true),
+    ] {
+        let (settings, more) = ReportSettings::parse(&format!("{text},{word}"));
+        assert_eq!(settings.is_on(), on, "{word}");
+        // Before nothing, the comma is one too many.
+        assert!(more.len() <= problems.len() + 1);
+    }
 }
 
 /// Texts with a static life, as types and threads have.
@@ -47,6 +59,7 @@ fn group(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Group> {
     group.threads = vec![bytes.choose(&NAMES)?];
     group.streams = bytes.arbitrary()?;
     group.addresses = bytes.arbitrary()?;
+    group.kept = bytes.arbitrary()?;
     Ok(group)
 }
 
@@ -128,7 +141,11 @@ pub fn report_json(bytes: &[u8]) {
 /// The same groups, in whatever order; those that a person could not tell apart may be one.
 fn same_groups(json: &Value, groups: &[Group]) {
     let mut read: BTreeMap<_, Amount> = BTreeMap::new();
-    for group in json.as_array().expect("an array") {
+    let list = |json: &Value| json.as_array().cloned().unwrap_or_default();
+    assert!(json.is_array());
+    let mut rest = list(json);
+    while let Some(group) = rest.pop() {
+        rest.extend(list(&group["indirect"]));
         let text = |key: &str| group[key].as_str().unwrap_or("").to_owned();
         let number = |key: &str| group[key].as_u64().expect("a number");
         let identity = (text("kind"), text("type"), text("label"));

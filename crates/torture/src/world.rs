@@ -167,7 +167,7 @@ impl World {
             builder = builder.report(file.settings()?);
             report = Some(file);
         } else {
-            builder = builder.report(ReportSettings::off());
+            builder = builder.report(ReportSettings::silent());
         }
         let context = builder.build()?;
         let home = if own {

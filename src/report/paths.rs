@@ -1,0 +1,222 @@
+//! Paths of source files such that an editor or a terminal can open them.
+//!
+//! The compiler writes files down relative to the folder that it was started in, or with that
+//! folder. A report is read elsewhere: in the folder of one package of a workspace, or on another
+//! machine. So a path is shown relative to the current folder where the file is below it, else whole.
+//! Where the file is not on this machine, the shortest path that a person knows it by is shown.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Folders of a package that hold code.
+const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
+
+/// Finds the files of one report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paths {
+    current: Option<PathBuf>,
+    /// Where a relative path may begin: the folders above the program and above the current one.
+    /// The program lies in `target/debug` of the workspace that it was built in.
+    roots: Vec<PathBuf>,
+    /// What was found out about relative paths.
+    found: RefCell<HashMap<String, Option<String>>>,
+}
+
+impl Paths {
+    pub(crate) fn new() -> Self {
+        let program = env::current_exe().ok();
+        Self::of(
+            env::current_dir().ok(),
+            program.as_deref().and_then(Path::parent),
+        )
+    }
+
+    fn of(current: Option<PathBuf>, program: Option<&Path>) -> Self {
+        let above = [program, current.as_deref()].into_iter().flatten();
+        // Not the root itself: what lies there is nobody's workspace.
+        let roots = above
+            .flat_map(Path::ancestors)
+            .filter(|folder| folder.parent().is_some())
+            .map(Path::to_owned);
+        Self {
+            roots: roots.collect(),
+            // A program that runs in `/` must not make every path relative.
+            current: current.filter(|folder| folder.parent().is_some()),
+            found: RefCell::default(),
+        }
+    }
+
+    /// The path to show for a file, as the compiler wrote it down.
+    pub(crate) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        if path.is_empty() {
+            return path.into();
+        }
+        if !path.starts_with('/') {
+            return match self.find(path) {
+                Some(found) => found.into(),
+                None => path.into(),
+            };
+        }
+        match self.below_current(path) {
+            Some(rest) => rest.into(),
+            None if Path::new(path).is_file() => path.into(),
+            None => known_as(path),
+        }
+    }
+
+    fn below_current<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let rest = path.strip_prefix(self.current.as_ref()?.to_str()?)?;
+        rest.strip_prefix('/')
+    }
+
+    /// Where a relative path leads to a file, if anywhere.
+    fn find(&self, path: &str) -> Option<String> {
+        if let Some(known) = self.found.borrow().get(path) {
+            return known.clone();
+        }
+        let mut places = self.roots.iter().map(|root| root.join(path));
+        let found = places.find(|place| place.is_file());
+        let found = found.and_then(|place| place.into_os_string().into_string().ok());
+        let shown = found.map(|found| match self.below_current(&found) {
+            Some(rest) => rest.to_owned(),
+            None => found,
+        });
+        self.found
+            .borrow_mut()
+            .insert(path.to_owned(), shown.clone());
+        shown
+    }
+}
+
+/// What a file that is not on this machine is known by.
+fn known_as(path: &str) -> Cow<'_, str> {
+    // ~/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/log-0.4.0/src/lib.rs
+    if let Some((_, rest)) = path.split_once("/registry/src/")
+        && let Some((_, in_crate)) = rest.split_once('/')
+    {
+        return in_crate.into();
+    }
+    // ~/.cargo/git/checkouts/log-7f3c2a/1a2b3c4/src/lib.rs
+    if let Some((_, rest)) = path.split_once("/git/checkouts/")
+        && let Some((name, rest)) = rest.split_once('/')
+        && let Some((_, in_crate)) = rest.split_once('/')
+    {
+        let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
+        return format!("{name}/{in_crate}").into();
+    }
+    match in_library(path) {
+        Some(rest) => rest.into(),
+        None => in_package(path).into(),
+    }
+}
+
+/// The part of a path that lies in the sources of the standard library: where the compiler says it
+/// was built, `/rustc/59807616e1f/library/std/src/rt.rs`, or where the sources are installed.
+pub(super) fn in_library(path: &str) -> Option<&str> {
+    let known = path.starts_with("/rustc/") || path.contains("/lib/rustlib/src/");
+    path.split_once("/library/")
+        .filter(|_| known)
+        .map(|(_, rest)| rest)
+}
+
+/// The part of a path from the folder of its package on: `/build/1234/app/src/main.rs` was built
+/// somewhere else, and a person knows it as `app/src/main.rs`.
+///
+/// The text alone must tell, as the folder is not there. The last folder of code counts
+/// (`/usr/src/app/src/main.rs`), and those right before it (`app/src/tests/a.rs`).
+fn in_package(path: &str) -> &str {
+    let is_code = |end: usize| {
+        let folder = path[..end].rsplit('/').next();
+        folder.is_some_and(|folder| CODE_FOLDERS.contains(&folder))
+    };
+    // Where each folder ends, from the last to the first.
+    let mut ends = path.rmatch_indices('/').map(|(end, _)| end).peekable();
+    while ends.next_if(|end| !is_code(*end)).is_some() {}
+    if ends.peek().is_none() {
+        return path;
+    }
+    while ends.next_if(|end| is_code(*end)).is_some() {}
+    // Here ends the package's folder; it begins after the slash before.
+    ends.next();
+    ends.next().map_or(&path[1..], |begin| &path[begin + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::Paths;
+
+    #[test]
+    fn files_that_are_not_there_have_the_names_that_people_know() {
+        let paths = Paths::of(Some(PathBuf::from("/home/ann/app")), None);
+        for (path, expected) in [
+            ("/home/ann/app/src/main.rs", "src/main.rs"),
+            ("src/no-such-file.rs", "src/no-such-file.rs"),
+            ("/home/ann/application/x.rs", "/home/ann/application/x.rs"),
+            (
+                "/home/ann/.cargo/registry/src/index.crates.io-1949/log-0.4.0/src/lib.rs",
+                "log-0.4.0/src/lib.rs",
+            ),
+            (
+                "/home/ann/.cargo/git/checkouts/my-log-7f3c/1a2b/src/lib.rs",
+                "my-log/src/lib.rs",
+            ),
+            ("/rustc/59807616e1f/library/core/src/x.rs", "core/src/x.rs"),
+            (
+                "/x/lib/rustlib/src/rust/library/std/src/rt.rs",
+                "std/src/rt.rs",
+            ),
+            ("/srv/library/src/x.rs", "library/src/x.rs"),
+            ("/build/xyz/app/src/main.rs", "app/src/main.rs"),
+            ("/build/app/examples/a/main.rs", "app/examples/a/main.rs"),
+            ("/usr/src/app/src/net/http.rs", "app/src/net/http.rs"),
+            ("/usr/src/app/benches/a.rs", "app/benches/a.rs"),
+            ("/app/src/tests/a.rs", "app/src/tests/a.rs"),
+            ("/src/main.rs", "src/main.rs"),
+            ("/build/app/build.rs", "/build/app/build.rs"),
+            ("/build/resources/src.rs", "/build/resources/src.rs"),
+            ("/build/mysrc/a.rs", "/build/mysrc/a.rs"),
+            ("/home/ann/other/src/a.rs", "other/src/a.rs"),
+            ("build/app/src/a.rs", "build/app/src/a.rs"),
+            ("", ""),
+        ] {
+            assert_eq!(paths.shorten(path), expected);
+        }
+        assert_eq!(Paths::default().shorten("/a/b.rs"), "/a/b.rs");
+    }
+
+    /// A workspace with two packages, and what is shown in its folders and elsewhere.
+    #[test]
+    fn files_that_are_there_can_be_opened_from_any_folder() {
+        let folder = std::env::temp_dir().join(format!("cuguard-paths-{}", std::process::id()));
+        let (file, program) = ("one/src/lib.rs", folder.join("target/debug"));
+        for made in ["one/src", "two/src", "target/debug"] {
+            fs::create_dir_all(folder.join(made)).unwrap();
+        }
+        fs::write(folder.join(file), "").unwrap();
+        let whole = folder.join(file).to_str().unwrap().to_owned();
+        for current in ["", "one", "one/src", "two", "target"] {
+            for program in [Some(program.as_path()), None] {
+                let current = folder.join(current);
+                // The shape that `current_dir` has.
+                let current = current.components().collect::<PathBuf>();
+                let paths = Paths::of(Some(current.clone()), program);
+                for written in [file, &whole] {
+                    let shown = paths.shorten(written);
+                    assert!(current.join(&*shown).is_file(), "{shown} in {current:?}");
+                }
+            }
+        }
+        let elsewhere = Paths::of(Some(PathBuf::from("/")), Some(&program));
+        for written in [file, &whole] {
+            let shown = elsewhere.shorten(written);
+            assert!(Path::new("/").join(&*shown).is_file(), "{shown}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

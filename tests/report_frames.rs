@@ -1,0 +1,185 @@
+//! The frames of a leak report, in real processes: the program's own and not this crate's, also where
+//! the program is stripped.
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::json;
+
+/// An example, as cargo (or the bundle) puts it beside the tests.
+fn example(name: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("this program has a file");
+    let folder = program.ancestors().nth(2);
+    let file = folder
+        .expect("it lies two folders deep")
+        .join("examples")
+        .join(name);
+    assert!(file.is_file(), "{} is not there", file.display());
+    file
+}
+
+/// What a program writes on standard error.
+fn report(program: &Path, words: &str) -> String {
+    let mut command = Command::new(program);
+    let output = command
+        .env("LEAK_REPORT", words)
+        .env_remove("NO_COLOR")
+        .output();
+    support::succeeded(&output.expect("it can be started")).1
+}
+
+/// The lines with frames of the group that begins with these words.
+fn frames<'t>(text: &'t str, group: &str) -> Vec<&'t str> {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(group));
+    lines
+        .next()
+        .unwrap_or_else(|| panic!("{group} is not in {text}"));
+    let frames = lines.take_while(|line| line.starts_with(' '));
+    let frames = frames.filter_map(|line| line.strip_prefix("    "));
+    frames.map(str::trim_end).collect()
+}
+
+const GROUPS: [(&str, &str); 4] = [
+    ("leaked 12 MiB in 3 allocations", "remember_forever"),
+    ("leaked 3 MiB in 2 allocations", "layers_in_a_circle"),
+    ("leaked 2 MiB in 1 allocation", "staging_area"),
+    ("leaked 512 KiB in 1 allocation", "lost_on_a_stream"),
+];
+
+#[test]
+fn a_depth_of_one_is_the_programs_innermost_frame() {
+    let program = example("leak_report");
+    for depth in [1, 2] {
+        let text = report(&program, &format!("depth={depth}"));
+        for (group, function) in GROUPS {
+            let found = frames(&text, group);
+            // What is indirect has as many frames.
+            let groups = if function == "lost_on_a_stream" { 2 } else { 1 };
+            assert_eq!(found.len(), depth * groups, "{text}");
+            assert!(found[0].contains(function), "{text}");
+            assert!(found[0].contains("leak_report.rs:"), "{text}");
+        }
+    }
+    let text = report(&program, "depth=1,level=stacks,json");
+    assert!(text.contains("remember_forever"), "{text}");
+}
+
+/// The frames of a JSON report, each as the text between its braces.
+fn json_frames(text: &str) -> Vec<&str> {
+    let report = text
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .expect("JSON");
+    json::check(report).unwrap();
+    let frames = report.split("{\"address\":").skip(1);
+    frames
+        .map(|frame| {
+            // Names of functions have braces too; this member is the last.
+            let last = frame.find("\"yours\":").expect("a frame");
+            &frame[..last + frame[last..].find('}').expect("an end")]
+        })
+        .collect()
+}
+
+#[test]
+fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
+    let program = example("leak_report");
+    let own = |frame: &&&str| {
+        frame.contains("\"function\":\"cuguard::") || frame.contains("\"<cuguard::")
+    };
+    let text = report(&program, "json");
+    let found = json_frames(&text);
+    assert!(found.iter().filter(own).count() == 0, "{found:#?}");
+    let yours = found
+        .iter()
+        .filter(|frame| frame.contains("\"yours\":true"));
+    assert!(yours.count() >= 8, "{found:#?}");
+    for frame in &found {
+        for member in ["function", "file", "line", "module", "offset"] {
+            assert!(frame.contains(&format!("\"{member}\":")), "{frame}");
+        }
+        assert!(!frame.contains("\"module\":null"), "{frame}");
+        assert!(frame.contains("\"offset\":\"0x"), "{frame}");
+        assert!(!frame.contains("lang_start"), "{frame}");
+    }
+    let text = report(&program, "json,frames=all");
+    let all = json_frames(&text);
+    assert!(all.len() > found.len() + 8, "{all:#?}");
+    assert!(all.iter().any(|frame| own(&frame)), "{all:#?}");
+    // In text too.
+    let text = report(&program, "1,frames=all");
+    assert!(
+        text.contains("cuguard::") && text.contains("lang_start"),
+        "{text}"
+    );
+}
+
+/// In a stripped program a frame is `module+offset` with the build id, by which another machine finds
+/// the name; and the line that leaked is known all the same.
+#[test]
+fn a_stripped_program_has_modules_offsets_and_the_line() {
+    const TEST: &str = "a_stripped_program_has_modules_offsets_and_the_line";
+    let whole = example("leak_report");
+    let folder = std::env::temp_dir().join(format!("cuguard-stripped-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("stripped_program");
+    let stripped = Command::new("strip")
+        .arg("-o")
+        .arg(&program)
+        .arg(&whole)
+        .status();
+    if !stripped.is_ok_and(|status| status.success()) {
+        // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+        let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs strip");
+        return;
+    }
+    for depth in ["1", "depth=1"] {
+        let text = report(&program, depth);
+        let group = frames(&text, GROUPS[0].0);
+        assert!(group[0].starts_with("at "), "{text}");
+        assert!(group[0].contains("examples/leak_report.rs:"), "{text}");
+        let offsets: Vec<_> = group[1..]
+            .iter()
+            .map(|line| {
+                let (frame, build_id) = line.split_once("  build id ").expect("a build id");
+                assert!(build_id.len() >= 16 && build_id.bytes().all(|b| b.is_ascii_hexdigit()));
+                let offset = frame.trim_end().strip_prefix("stripped_program+0x");
+                offset.unwrap_or_else(|| panic!("{line}")).to_owned()
+            })
+            .collect();
+        // With what they are in the program that was not stripped, the one that leaked is found.
+        let lines = Command::new("addr2line")
+            .arg("-f")
+            .arg("-e")
+            .arg(&whole)
+            .args(&offsets)
+            .output();
+        match lines {
+            Ok(output) if output.status.success() => {
+                let names = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(names.contains("remember_forever"), "{offsets:?}: {names}");
+            }
+            _ => {
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "NOT RUN: a part of {TEST} needs addr2line"
+                );
+            }
+        }
+    }
+    let text = report(&program, "json");
+    let found = json_frames(&text);
+    assert!(found.len() > 10, "{text}");
+    for frame in &found {
+        assert!(frame.contains("\"offset\":\"0x"), "{frame}");
+        assert!(!frame.contains("\"build_id\":null"), "{frame}");
+    }
+    let here = found.iter().filter(|frame| {
+        frame.contains("\"function\":null") && frame.contains("/stripped_program\"")
+    });
+    assert!(here.count() > 10, "{text}");
+    let _ = std::fs::remove_dir_all(&folder);
+}
