@@ -295,8 +295,8 @@ fn close_is_strict() -> Result<()> {
     let text = report.text();
     assert!(text.contains(r#""occasion":"close""#), "{text}");
     assert!(text.contains(r#""leaked":true"#), "{text}");
-    let closed_at = format!("tests/lifetime.rs:{line}:");
-    let _ = closed_at;
+    let closed_at = format!(r#""closed_at":{{"file":"tests/lifetime.rs","line":{line},"#);
+    assert!(text.contains(&closed_at), "{text}");
     Ok(())
 }
 
@@ -355,6 +355,16 @@ fn a_forgotten_resource_is_reported_at_exit_with_both_call_sites() {
     }
     assert!(!text.contains("1 MiB"), "{text}");
 
+    // Without a report: one line.
+    let (_, err) = succeeded(&child(TEST, "line", &[]));
+    let lines: Vec<_> = err.lines().filter(|line| line.contains("leaked")).collect();
+    let [line] = lines[..] else { panic!("{err}") };
+    assert!(
+        line.starts_with("cuguard: leaked 3 MiB in 1 allocation"),
+        "{line}"
+    );
+    assert!(line.contains("dropped before its resources"), "{line}");
+
     let output = child(TEST, "json", &[("LEAK_REPORT", "json")]);
     let (_, err) = succeeded(&output);
     let line = err.lines().find(|line| line.starts_with('{')).unwrap();
@@ -364,7 +374,6 @@ fn a_forgotten_resource_is_reported_at_exit_with_both_call_sites() {
     assert!(line.contains("drop_the_context"), "{line}");
 }
 
-/// The same without a report: one line.
 #[test]
 fn a_guard_that_is_dropped_after_all_is_no_leak() -> Result<()> {
     let turn = turn();

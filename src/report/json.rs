@@ -5,15 +5,16 @@
 //!
 //! ```text
 //! {"version": 1, "tool": "cuguard", "tool_version": …, "process": …,
-//!  "occasion": "drop" | "close" | "never_closed" | "asked" | "late_drops",
-//!  "device": {"ordinal", "name"}, "context": {"id", "primary", "closed_at"},
+//!  "occasion": "drop" | "close" | "never_closed" | "kept_open" | "asked" | "late_drops",
+//!  "device": {"ordinal", "name"},
+//!  "context": {"id", "primary", "closed_at", "dropped_stack": [FRAME]},
 //!  "level": "counts" | "sites" | "stacks", "seconds": …, "leaked": true | false,
 //!  "totals": [{"kind", "live_count", "live_bytes", "peak_bytes", "made_count"}],
 //!  "leaks": [GROUP], "leaks_not_shown": …,
 //!  "unrecorded": [{"kind", "count", "bytes"}],
 //!  "failed_frees": [{"made": GROUP, "function", "code", "code_name", "freed_at", "freed_stack"}],
 //!  "late_drops": [{"kind", "count", "bytes"}],
-//!  "escaped": [GROUP],
+//!  "escaped": [GROUP], "deferred": [{"kind", "count", "bytes"}],
 //!  "suppressed": {"groups", "count", "bytes", "unused": [PATTERN]}}
 //!
 //! GROUP = {"kind", "type", "label", "count", "bytes", "threads", "streams",
@@ -69,6 +70,7 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
             json.key("id").number(about.context);
             json.key("primary").boolean(about.primary);
             json.key("closed_at").site(about.closed_at);
+            json.key("dropped_stack").array(&prepared.dropped, frame);
         });
         json.key("level").string(&snapshot.level.to_string());
         json.key("sample").number(snapshot.sample.into());
@@ -117,6 +119,10 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         json.key("escaped").array(&prepared.escaped, |json, row| {
             json.object(|json| leak(json, row));
         });
+        json.key("deferred")
+            .array(&snapshot.deferred, |json, group| {
+                json.object(|json| things(json, group.kind, group.amount));
+            });
         let suppressed = &prepared.suppressed;
         let amount = suppressed.amount();
         json.key("suppressed").object(|json| {

@@ -38,6 +38,8 @@ pub(super) struct Prepared<'a> {
     pub(super) leaks: Vec<Row<'a>>,
     pub(super) escaped: Vec<Row<'a>>,
     pub(super) failed: Vec<FailedRow<'a>>,
+    /// Where the context was dropped before its resources, in names.
+    pub(super) dropped: Vec<Frame>,
     pub(super) suppressed: Suppressed,
     /// Whether frames of this crate and of the runtime are shown.
     pub(super) all_frames: bool,
@@ -139,6 +141,8 @@ impl<'a> Prepared<'a> {
             freed: shown(named(&failed.freed)),
         });
         let mut failed = merged(failed.collect());
+        let dropped = snapshot.dropped.as_ref();
+        let dropped = dropped.map_or_else(Vec::new, |origin| shown(named(origin)));
         leaks.sort_by(order);
         escaped.sort_by(order);
         // Stable: of the same size, in the order that merging left.
@@ -156,6 +160,7 @@ impl<'a> Prepared<'a> {
             leaks,
             escaped,
             failed,
+            dropped,
             suppressed,
             all_frames: view.all_frames,
             paths,
@@ -175,6 +180,7 @@ impl<'a> Prepared<'a> {
         !self.is_leak()
             && self.escaped.is_empty()
             && self.suppressed.groups == 0
+            && self.snapshot.deferred.is_empty()
             && self.snapshot.late_drops.is_empty()
             && self.snapshot.broken.is_none()
     }

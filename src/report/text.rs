@@ -82,6 +82,7 @@ pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
     page.header(prepared);
     if !prepared.is_empty() {
         page.totals(prepared.snapshot);
+        page.dropped(prepared);
         page.leaks(prepared);
         page.failed(&prepared.failed);
         page.rest(prepared);
@@ -183,6 +184,14 @@ impl Page<'_> {
             let what = self.paint(Tone::Bad, "the context was not released:");
             self.line(format!("  {what} {}", words::refusal(refusal)));
             self.line("  the memory that it costs stays allocated until the process ends");
+        }
+    }
+
+    /// Where the context was dropped, if what is alive kept it open.
+    fn dropped(&mut self, prepared: &Prepared<'_>) {
+        if prepared.snapshot.about.occasion == Occasion::KeptOpen {
+            self.line("  kept open by what leaked; the context was dropped by");
+            self.origin(None, &prepared.dropped, "    ");
         }
     }
 
@@ -344,6 +353,13 @@ impl Page<'_> {
     }
 
     fn rest(&mut self, prepared: &Prepared<'_>) {
+        let deferred = &prepared.snapshot.deferred;
+        if !deferred.is_empty() {
+            let word = self.paint(Tone::Notice, "dropped in a host function, not freed yet:");
+            let what = sum(deferred.iter().map(|group| (group.kind, group.amount)));
+            self.line("");
+            self.line(format!("{word} {what}"));
+        }
         let late = &prepared.snapshot.late_drops;
         if !late.is_empty() {
             let word = self.paint(Tone::Notice, "dropped after their context:");
