@@ -299,6 +299,7 @@ pub use cuguard_sim as sim;
 mod bound;
 mod chunked;
 mod claim;
+mod clock;
 mod context;
 mod context_builder;
 mod custody;

@@ -36,6 +36,9 @@ mod model;
 mod names;
 mod pages;
 mod place;
+mod recent;
+#[cfg(test)]
+mod recent_tests;
 mod record;
 mod scale;
 mod shared;
