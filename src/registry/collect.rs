@@ -25,7 +25,8 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn of(key: Key, record: Record) -> Self {
+    #[inline]
+    pub(super) fn of(key: &Key, record: &Record) -> Self {
         Self {
             kind: key.kind.index() as u8,
             escaped: record.is_escaped(),
@@ -102,7 +103,7 @@ impl Groups {
     }
 
     pub(super) fn add(&mut self, key: Key, record: Record) {
-        let common = Common::of(key, record);
+        let common = Common::of(&key, &record);
         let born = record.born();
         let pile = self.piles.entry(common).or_insert_with(|| Pile {
             kind: key.kind,

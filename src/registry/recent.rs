@@ -58,6 +58,16 @@ pub(super) struct Recent {
     visitor: Mutex<()>,
 }
 
+/// Where a record is.
+pub(super) enum Found {
+    /// It was here, and is taken out.
+    Here(Record),
+    /// In the table, if anywhere.
+    InTable,
+    /// In the table, or in slots that the calling thread cannot look into by itself.
+    Hidden,
+}
+
 /// The calling thread is at work in its own slots until this is dropped.
 struct Own<'a> {
     slots: &'a Slots,
@@ -128,12 +138,17 @@ impl Recent {
         None
     }
 
-    /// Takes out a record that the calling thread entered. `None` where it is not here: then it is in the
-    /// table, unless [`is_hidden`](Self::is_hidden).
+    /// Takes out a record that the calling thread entered.
     #[inline]
-    pub(super) fn remove(&self, key: Key) -> Option<Record> {
-        let own = self.own().filter(|own| own.lane == key.lane)?;
-        let (slots, word) = (own.slots, word(key)?);
+    pub(super) fn remove(&self, key: Key) -> Found {
+        let Some(own) = self.own().filter(|own| own.lane == key.lane) else {
+            return self.elsewhere(key);
+        };
+        // Nobody else enters records here, so what is not here is not hidden either.
+        let Some(word) = word(key) else {
+            return Found::InTable;
+        };
+        let slots = own.slots;
         // What was made last goes first, mostly.
         let newest = slots.next.load(Ordering::Relaxed) + SLOTS - 1;
         for back in 0..SLOTS {
@@ -144,21 +159,20 @@ impl Recent {
                 if back == 0 {
                     slots.next.store(index, Ordering::Relaxed);
                 }
-                return Some(record);
+                return Found::Here(record);
             }
         }
-        None
+        Found::InTable
     }
 
-    /// Whether a record that is not in the table may be in slots that the calling thread cannot look into
-    /// by itself.
-    pub(super) fn is_hidden(&self, key: Key) -> bool {
+    /// Where a record is that is in slots of another thread, or of a lane that a visitor is in.
+    #[inline(never)]
+    fn elsewhere(&self, key: Key) -> Found {
         let slots = self.lanes.at(key.lane as usize);
-        if slots.state.load(Ordering::Acquire) == OFF {
-            return false;
+        match slots.state.load(Ordering::Acquire) {
+            OFF => Found::InTable,
+            _ => Found::Hidden,
         }
-        // Nobody else enters records here, so what the thread did not find itself is not here.
-        !self.own().is_some_and(|own| own.lane == key.lane)
     }
 
     /// Moves the records of one lane to the table, for one who looks for a record of it.

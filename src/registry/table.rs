@@ -18,7 +18,7 @@ use super::late::Late;
 use super::names::{self, BuildMix, mix};
 use super::pages::PAGE;
 use super::place::MAX_DEPTH;
-use super::recent::Recent;
+use super::recent::{Found, Recent};
 use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
 use super::snapshot::{About, FailedFreeGroup, Refusal, Snapshot};
 use crate::lanes::lane;
@@ -207,10 +207,11 @@ impl Registry {
 
     #[inline(never)]
     fn take_out(&self, key: Key, bytes: u64) -> Option<Record> {
-        let record = self
-            .recent
-            .remove(key)
-            .or_else(|| self.find_and_remove(key));
+        let record = match self.recent.remove(key) {
+            Found::Here(record) => Some(record),
+            Found::InTable => self.records.remove(&key).map(|(_, record)| record),
+            Found::Hidden => self.find_and_remove(key),
+        };
         match record {
             Some(record) => self.counters.sub(key.kind, record.bytes()),
             None if self.ever_unrecorded.load(Relaxed) => self.counters.sub(key.kind, bytes),
@@ -219,12 +220,11 @@ impl Registry {
         record
     }
 
-    /// Takes a record out that the calling thread does not have among its newest.
+    /// Takes a record out that may be among the newest of another thread.
     #[inline(never)]
     fn find_and_remove(&self, key: Key) -> Option<Record> {
-        let hidden = self.recent.is_hidden(key);
         let mut record = self.records.remove(&key);
-        if record.is_none() && hidden {
+        if record.is_none() {
             record = self.settled_for(key).remove(&key);
         }
         record.map(|(_, record)| record)
@@ -367,7 +367,7 @@ impl Registry {
         // All are retained. The map's own iterator counts references for each record, which takes
         // longer than to add it up.
         self.settled().retain(|key, record| {
-            adder.add(*key, *record);
+            adder.add(key, record);
             true
         });
         adder
