@@ -44,6 +44,11 @@ pub(crate) fn prepare() {
     });
 }
 
+/// Whether [`light`] costs nothing.
+pub(crate) fn is_asymmetric() -> bool {
+    ASYMMETRIC.load(Ordering::Relaxed)
+}
+
 /// Between a write and a read on the side that is often taken.
 #[inline]
 pub(crate) fn light() {

@@ -43,9 +43,14 @@ impl<T> Lanes<T> {
         let lane = lane();
         Mine {
             value: &self.0[lane].0,
-            alone: lane != SHARED,
+            lane,
             _this_thread: PhantomData,
         }
+    }
+
+    /// That of some lane.
+    pub(crate) fn at(&self, lane: usize) -> &T {
+        &self.0[lane].0
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
@@ -57,17 +62,28 @@ impl<T> Lanes<T> {
 #[derive(Debug)]
 pub(crate) struct Mine<'a, T> {
     value: &'a T,
-    alone: bool,
+    lane: usize,
     /// On another thread it would be somebody else's.
     _this_thread: PhantomData<*const ()>,
 }
 
-impl<T> Mine<'_, T> {
+impl<'a, T> Mine<'a, T> {
+    /// The lane and what no other thread writes to; `None` where threads share the lane.
+    #[inline]
+    pub(crate) fn alone(&self) -> Option<(usize, &'a T)> {
+        self.is_alone().then_some((self.lane, self.value))
+    }
+
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.lane != SHARED
+    }
+
     /// Adds to one of the lane's counters, and answers what it was before.
     #[inline]
     pub(crate) fn add(&self, counter: impl FnOnce(&T) -> &AtomicU64, number: u64) -> u64 {
         let counter = counter(self.value);
-        if self.alone {
+        if self.is_alone() {
             let before = counter.load(Ordering::Relaxed);
             counter.store(before.wrapping_add(number), Ordering::Relaxed);
             before
@@ -87,7 +103,7 @@ impl Mine<'_, AtomicU64> {
     /// Takes one away, after all that the thread did before.
     #[inline]
     pub(crate) fn leave(&self) {
-        if self.alone {
+        if self.is_alone() {
             let inside = self.value.load(Ordering::Relaxed);
             self.value.store(inside.wrapping_sub(1), Ordering::Release);
         } else {

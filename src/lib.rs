@@ -6,7 +6,7 @@
 //! thread, in any order, after its context. It is remembered with the place that made it, and when
 //! a context is torn down, whatever is still there is a leak, and the report says who made it.
 //!
-//! `cuguard` is built on [`cust`] and works beside it.
+//! `cuguard` is built on [`cust`](https://docs.rs/cust/0.3) and works beside it.
 //!
 //! # Five minutes
 //!
@@ -75,8 +75,8 @@
 //! ```
 //!
 //! The program has no `NEEDED libcuda.so.1`: it builds without a CUDA toolkit, starts without a
-//! driver, and loads the driver when it first needs it. Which one, says the environment variable
-//! `CUGUARD_DRIVER`: `real` (the default), `sim`, `auto` or the path of a library; see [`driver`].
+//! driver, and loads the driver when it first needs it. The environment variable `CUGUARD_DRIVER`
+//! selects it: `real` (the default), `sim`, `auto` or the path of a library; see [`driver`].
 //! The simulated GPU, a driver in host memory for machines without a GPU, is compiled in with the
 //! feature `sim`; see `cuguard::sim`.
 //!
@@ -263,7 +263,8 @@
 //! addresses, a driver by the path of its library. A type with elements is `Send` and `Sync` where the
 //! slice or borrow that it stands for is.
 //!
-//! The exceptions are `cust`'s, and reached through `Deref`: a [`cust::memory::DeviceSlice`] that is
+//! The exceptions are `cust`'s, and reached through `Deref`: a
+//! [`cust::memory::DeviceSlice`](https://docs.rs/cust/0.3/cust/memory/struct.DeviceSlice.html) that is
 //! copied out of a buffer, or swapped against another one with `mem::swap`, does not keep the buffer
 //! alive and ignores scopes that have it bound (what the buffer itself frees, copies and binds stays
 //! its own memory); a reference to `cust`'s stream or function does not notice that the context is closed; and `cust`'s
@@ -272,7 +273,9 @@
 //! What `cust` does with a stream-ordered buffer on the default stream of the buffer's context
 //! (`set_8`, copies) is done before the buffer is freed, and before its own copies. Work on other
 //! streams is not in order with it: that of a scope comes after a [`Context::synchronize`]. What `cust`
-//! is to do on another stream is `unsafe` there, and [`used_on`](DeviceBuffer::used_on) tells of it.
+//! does on another stream is `unsafe` there. Call [`used_on`](DeviceBuffer::used_on) each time after
+//! such work is enqueued: the buffer's own stream then waits for what the other stream has by that
+//! moment, and so does the free. Work that is enqueued later is not covered.
 //!
 //! Inside a host function of a stream the driver permits no call. Guards may be dropped there: they
 //! are freed when the next operation of this crate begins outside of one, in any context, and count as
@@ -304,16 +307,19 @@
 //! | `module.get_function("f")?` | [`module.function("f")?`](Module::function) |
 //! | `module.get_global::<T>(&name)?` | [`module.global::<T>("name")?`](Module::global) |
 //! | `launch!(f<<<grid, block, 0, stream>>>(...))?` | [`s.launch(&f, grid, block, 0, &[...])?`](Scope::launch) in a scope; `cust::launch!` takes a [`Function`] and a [`Stream`] too |
-//! | errors in `drop` are lost | filed, and in the report; `close()` returns them |
+//! | errors in `drop` are lost | recorded, and in the report; to get one as a `Result`, free with the guard's own `close()`, as [`DeviceBuffer::close`] |
 
+#[doc(inline)]
 pub use cuguard_driver as driver;
 
 #[cfg(feature = "sim")]
+#[doc(inline)]
 pub use cuguard_sim as sim;
 
 mod bound;
 mod chunked;
 mod claim;
+mod clock;
 mod context;
 mod context_builder;
 mod custody;

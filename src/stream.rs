@@ -123,10 +123,12 @@ impl StreamCore {
 /// A stream can be used and dropped on any thread. It is destroyed when this guard and all buffers
 /// that were allocated on it are gone; what it still has to do is done all the same.
 ///
-/// It derefs to [`cust`'s `Stream`](cust::stream::Stream), so that `cust`'s launch macro goes on
+/// It derefs to [`cust`'s `Stream`][cust], so that `cust`'s launch macro goes on
 /// working. `cust` knows nothing of contexts: one must be current, for instance by
 /// [`Context::bind`], and a reference to `cust`'s stream must not be used once the context is
 /// closed. To deref only then panics.
+///
+/// [cust]: https://docs.rs/cust/0.3/cust/stream/struct.Stream.html
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -6,7 +6,8 @@
 //!
 //! It runs on the driver that `CUGUARD_DRIVER` chooses. Each line is one figure, as `name=value`;
 //! the script makes tables of them. Times are medians of many rounds in which all ways take turns,
-//! so that a slow moment of the machine hits all of them. Ratios are more than times.
+//! so that a slow moment of the machine hits all of them. Ratios are more than times. Each section
+//! begins with a warm-up and says at what speed the processor ran, about.
 
 mod memory;
 mod pairs;
@@ -16,6 +17,7 @@ mod threads;
 mod timing;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use cuguard::{Context, Level, ReportSettings, Stream};
 
@@ -143,7 +145,13 @@ fn main() -> ExitCode {
         }
     }
     for (name, section) in sections {
-        if let Err(error) = section(short) {
+        // Figures of different speeds cannot be compared: each section says which it had.
+        let warm_up = || timing::warm_up(Duration::from_millis(if short { 1 } else { 500 }));
+        let before = warm_up();
+        let outcome = section(short);
+        let after = warm_up();
+        println!("speed of {name}: {before:.2} GHz before, {after:.2} GHz after");
+        if let Err(error) = outcome {
             eprintln!("tracking: {name}: {error}");
             return ExitCode::FAILURE;
         }

@@ -1,6 +1,24 @@
 //! Several ways to do the same thing, timed in turns.
 
-use std::time::Instant;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Keeps the processor busy until it has its highest speed, and estimates that speed in GHz: steps that
+/// wait for each other and take four cycles each (a multiplication and an addition).
+pub fn warm_up(time: Duration) -> f64 {
+    const STEPS: u64 = 1 << 20;
+    let (begin, mut best) = (Instant::now(), f64::MAX);
+    let mut number = black_box(1_u64);
+    while begin.elapsed() < time || best == f64::MAX {
+        let start = Instant::now();
+        for _ in 0..STEPS {
+            number = black_box(number.wrapping_mul(0x9fb2_1c65_1e98_df25)).wrapping_add(1);
+        }
+        best = best.min(start.elapsed().as_nanos() as f64);
+    }
+    black_box(number);
+    4.0 * STEPS as f64 / best
+}
 
 /// Runs all ways in turns, `rounds` times, `count` repetitions each, and answers the median of each
 /// in nanoseconds for one repetition.

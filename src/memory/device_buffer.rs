@@ -38,9 +38,11 @@ pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize
 ///
 /// It works on any thread. No values and values without size take no memory.
 ///
-/// It derefs to [`cust`'s `DeviceSlice`](DeviceSlice), so that `cust`'s traits and its launch macro
+/// It derefs to [`cust`'s `DeviceSlice`][slice], so that `cust`'s traits and its launch macro
 /// go on working. A `DeviceSlice` that is copied out of the buffer does not keep it alive: that is
 /// `cust`'s to answer for, and what [`Stream::scope`](crate::Stream::scope) is better at.
+///
+/// [slice]: https://docs.rs/cust/0.3/cust/memory/struct.DeviceSlice.html
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -3,11 +3,11 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::LazyLock;
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::names::{self, NameId};
+use crate::clock;
 
 thread_local! {
     // Both without a destructor, so that they can be read while a thread's locals go.
@@ -64,8 +64,7 @@ pub(super) fn scope() -> NameId {
 
 /// The time since the process made its first registry.
 pub(super) fn now() -> Duration {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    START.elapsed()
+    Duration::from_nanos(clock::nanoseconds())
 }
 
 /// Gives a label to everything that this thread makes from now on, until the answer goes.

@@ -36,7 +36,8 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn of(key: Key, record: Record) -> Self {
+    #[inline]
+    pub(super) fn of(key: &Key, record: &Record) -> Self {
         Self {
             kind: key.kind.index() as u8,
             state: match record {
@@ -118,7 +119,7 @@ impl Groups {
     }
 
     pub(super) fn add(&mut self, key: Key, record: Record) {
-        let common = Common::of(key, record);
+        let common = Common::of(&key, &record);
         let born = record.born();
         let pile = self.piles.entry(common).or_insert_with(|| Pile {
             kind: key.kind,

@@ -9,11 +9,7 @@ use super::{About, Entry, Key, Kind, Level, Registry};
 use crate::report::ReportSettings;
 
 fn key(address: u64) -> Key {
-    Key {
-        kind: Kind::Device,
-        lane: 0,
-        address,
-    }
+    Key::new(Kind::Device, address)
 }
 
 fn entry(bytes: u64) -> Entry {

@@ -125,12 +125,18 @@ impl Adder {
     }
 
     /// Which source a group is. Most records follow one of their own group.
+    #[inline]
     fn source_of(&mut self, common: Common, born: u64) -> usize {
         if let Some(last) = self.last
             && self.sources[last].common == common
         {
             return last;
         }
+        self.other_source_of(common, born)
+    }
+
+    #[inline(never)]
+    fn other_source_of(&mut self, common: Common, born: u64) -> usize {
         let next = self.sources.len();
         let index = *self.groups.entry(common).or_insert(next);
         if index == next {
@@ -161,7 +167,10 @@ impl Adder {
         index
     }
 
-    pub(super) fn add(&mut self, key: Key, record: Record) {
+    /// This is done for every record there is. By reference, and as a part of the loop: to copy them
+    /// took a good part of the time.
+    #[inline]
+    pub(super) fn add(&mut self, key: &Key, record: &Record) {
         let (bytes, born) = (record.bytes(), record.born_nanoseconds());
         if record.is_escaped() {
             self.escaped[key.kind.index()] += Amount::new(1, bytes);
@@ -195,6 +204,7 @@ impl Adder {
     }
 
     /// A pile has a small block in a page. A page with blocks of several piles counts for each.
+    #[inline]
     fn meet(&mut self, page: u64, pile: usize) {
         let (is_first, is_new) = self.small.meet(page, pile);
         self.pages.small_pages += u64::from(is_first);

@@ -7,6 +7,7 @@
 //! ```text
 //!     guard ── Key, Entry ──► Registry ── 40 bytes a record ──► Snapshot ──► report
 //!                                │
+//!                                ├── Recent   the newest records of each thread, which need no lock
 //!                                ├── Places   equal sites, types and stacks, stored once
 //!                                └── Names    equal labels and thread names, stored once
 //! ```
@@ -36,6 +37,9 @@ mod model;
 mod names;
 mod pages;
 mod place;
+mod recent;
+#[cfg(test)]
+mod recent_tests;
 mod record;
 mod scale;
 mod shared;

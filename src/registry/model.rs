@@ -42,11 +42,7 @@ struct Thing {
 /// Few keys, so that steps meet.
 fn key(byte: u8) -> Key {
     let kind = Kind::ALL[usize::from(byte) % Kind::COUNT];
-    Key {
-        kind,
-        lane: 0,
-        address: u64::from(byte / 16) + 1,
-    }
+    Key::new(kind, u64::from(byte / 16) + 1)
 }
 
 #[derive(Default)]

@@ -55,6 +55,7 @@ const BITS: usize = 63;
 impl SmallPages {
     /// A pile has a small block in a page. Whether it is the first block there, and the first of the
     /// pile.
+    #[inline]
     pub(super) fn meet(&mut self, page: u64, pile: usize) -> (bool, bool) {
         let piles = self.piles_in(page);
         let bit = 1 << pile.min(BITS);
@@ -68,16 +69,23 @@ impl SmallPages {
         }
     }
 
+    #[inline]
     fn piles_in(&mut self, page: u64) -> &mut u64 {
         let (number, within) = (page / RUN as u64, page as usize % RUN);
         let run = match self.last {
             Some((last, run)) if last == number => run,
-            _ => *self.places.entry(number).or_insert_with(|| {
-                self.runs.push([0; RUN]);
-                self.runs.len() - 1
-            }),
+            _ => self.other_run(number),
         };
-        self.last = Some((number, run));
         &mut self.runs[run][within]
+    }
+
+    #[inline(never)]
+    fn other_run(&mut self, number: u64) -> usize {
+        let run = *self.places.entry(number).or_insert_with(|| {
+            self.runs.push([0; RUN]);
+            self.runs.len() - 1
+        });
+        self.last = Some((number, run));
+        run
     }
 }

@@ -6,7 +6,7 @@
 //! which is split into shards; a place that is new to the process is copied there for good. Nothing
 //! is allocated for a place that is known.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
@@ -36,7 +36,6 @@ pub(super) type PlaceId = u32;
 #[derive(Debug)]
 pub(super) struct Place {
     id: PlaceId,
-    hash: u64,
     pub(super) site: Option<&'static Location<'static>>,
     pub(super) type_name: &'static str,
     /// Return addresses, innermost first.
@@ -63,12 +62,14 @@ static PLACES: LazyLock<Places> = LazyLock::new(|| Places {
     by_id: RwLock::new(Vec::new()),
 });
 
-/// How many places a thread remembers.
+/// How many places a thread remembers; a power of two.
 const RECENT: usize = 64;
 
 thread_local! {
     static RECENTLY: [Cell<Option<&'static Place>>; RECENT] =
         const { [const { Cell::new(None) }; RECENT] };
+    /// What a stack is captured into. On the stack it would have to be cleared each time.
+    static FRAMES: RefCell<[usize; CAPACITY]> = const { RefCell::new([0; CAPACITY]) };
 }
 
 /// The number of the place with this site and type, and no stack.
@@ -87,14 +88,26 @@ pub(super) fn stack(
     type_name: &'static str,
     depth: usize,
 ) -> PlaceId {
-    let mut frames = [0; CAPACITY];
-    // Addresses only: their names are looked up when somebody wants to read them.
-    let count = cuguard_stack::capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
-    intern(&Seen {
-        site,
-        type_name,
-        stack: &frames[..count],
-    })
+    let into = |frames: &mut [usize; CAPACITY]| {
+        // Addresses only: their names are looked up when somebody wants to read them.
+        let count = cuguard_stack::capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
+        intern(&Seen {
+            site,
+            type_name,
+            stack: &frames[..count],
+        })
+    };
+    let known = FRAMES.try_with(|frames| {
+        frames
+            .try_borrow_mut()
+            .ok()
+            .map(|mut frames| into(&mut frames))
+    });
+    // A signal handler that allocates in the middle of this has an array of its own.
+    known
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| into(&mut [0; CAPACITY]))
 }
 
 /// The place with this number.
@@ -104,35 +117,36 @@ pub(super) fn get(id: PlaceId) -> Option<&'static Place> {
     places.get(index).copied()
 }
 
+#[inline]
 fn intern(seen: &Seen<'_>) -> PlaceId {
-    let mut hash = seen.hash();
-    RECENTLY
-        .try_with(|recently| {
-            let slot = &recently[hash as usize % RECENT];
-            if let Some(place) = slot.get()
-                && place.hash == hash
-                && seen.is(place)
-            {
-                return place.id;
+    let place = RECENTLY.try_with(|recently| {
+        let slot = &recently[seen.slot()];
+        match slot.get() {
+            Some(place) if seen.is(place) => Some(place),
+            _ => {
+                let place = find(seen, seen.hash());
+                slot.set(place);
+                place
             }
-            let place = find(seen, &mut hash);
-            slot.set(place);
-            place.map_or(0, |place| place.id)
-        })
-        .unwrap_or_else(|_| find(seen, &mut hash).map_or(0, |place| place.id))
+        }
+    });
+    let place = place.unwrap_or_else(|_| find(seen, seen.hash()));
+    place.map_or(0, |place| place.id)
 }
 
 /// Finds the place in the table of the process, or enters it. None when there are too many.
-fn find(seen: &Seen<'_>, hash: &mut u64) -> Option<&'static Place> {
+#[cold]
+#[inline(never)]
+fn find(seen: &Seen<'_>, mut hash: u64) -> Option<&'static Place> {
     loop {
-        let known = PLACES.by_hash.get(hash).map(|place| *place);
+        let known = PLACES.by_hash.get(&hash).map(|place| *place);
         let place = match known {
             Some(place) => place,
-            None => match PLACES.by_hash.entry(*hash) {
+            None => match PLACES.by_hash.entry(hash) {
                 // Somebody was faster.
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
-                    let place = enter(seen, *hash)?;
+                    let place = enter(seen)?;
                     entry.insert(place);
                     return Some(place);
                 }
@@ -142,16 +156,15 @@ fn find(seen: &Seen<'_>, hash: &mut u64) -> Option<&'static Place> {
             return Some(place);
         }
         // Another place with the same hash: look under the next hash in the chain.
-        *hash = mix(*hash, 1);
+        hash = mix(hash, 1);
     }
 }
 
-fn enter(seen: &Seen<'_>, hash: u64) -> Option<&'static Place> {
+fn enter(seen: &Seen<'_>) -> Option<&'static Place> {
     let mut places = PLACES.by_id.write().unwrap_or_else(PoisonError::into_inner);
     let id = PlaceId::try_from(places.len() + 1).ok()?;
     let place: &'static Place = Box::leak(Box::new(Place {
         id,
-        hash,
         site: seen.site,
         type_name: seen.type_name,
         stack: seen.stack.into(),
@@ -169,6 +182,21 @@ const SPREAD: [u64; 4] = [
 ];
 
 impl Seen<'_> {
+    /// Where a thread remembers the place. This is on the way of every record, so it is less than a
+    /// hash: places that meet here only take each other's slot.
+    #[inline]
+    fn slot(&self) -> usize {
+        let site = self.site.map_or(0, |site| std::ptr::from_ref(site).addr());
+        let start = site ^ self.type_name.as_ptr().addr().rotate_left(32);
+        // A sum that does not depend on the order is added up in several lanes at once.
+        let sum = self
+            .stack
+            .iter()
+            .fold(0_usize, |sum, frame| sum.wrapping_add(*frame));
+        let spread = ((start ^ sum) as u64).wrapping_mul(SPREAD[0]);
+        (spread >> (u64::BITS - RECENT.trailing_zeros())) as usize
+    }
+
     fn hash(&self) -> u64 {
         let site = self
             .site
@@ -264,8 +292,7 @@ mod tests {
             type_name: "other",
             stack: &[4, 5, 6],
         };
-        let mut hash = one.hash();
-        let place = super::find(&other, &mut hash).unwrap();
+        let place = super::find(&other, one.hash()).unwrap();
         let found = get(intern(&one)).unwrap();
         assert_ne!(found.id, place.id);
         assert_eq!((found.type_name, &*found.stack), ("one", &[1, 2, 3][..]));

@@ -8,7 +8,7 @@ use super::caller;
 use super::kind::{Kind, Level};
 use super::names::{self, Mix, NameId};
 use super::place::{self, PlaceId};
-use crate::lanes;
+use crate::{clock, lanes};
 
 /// What a record is found by. The kind belongs to it: a stream's handle may have the same number
 /// as an address in device memory. So does the lane: a thread finds the records that it made itself
@@ -139,13 +139,44 @@ pub(crate) struct Record {
 // a record costs at most 130 bytes.
 const _: () = assert!(size_of::<Record>() == 40 && size_of::<Key>() == 16);
 
+/// How many words a record is.
+pub(super) const WORDS: usize = size_of::<Record>() / size_of::<u64>();
+
 impl Record {
+    #[inline]
+    pub(super) fn to_words(self) -> [u64; WORDS] {
+        let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [
+            self.bytes,
+            self.stream,
+            self.born,
+            two(self.place, self.thread),
+            two(self.scope, self.name),
+        ]
+    }
+
+    #[inline]
+    pub(super) fn from_words(words: [u64; WORDS]) -> Self {
+        let [bytes, stream, born, made, named] = words;
+        let two = |word: u64| (word as u32, (word >> 32) as u32);
+        let ((place, thread), (scope, name)) = (two(made), two(named));
+        Self {
+            bytes,
+            stream,
+            born,
+            place,
+            thread,
+            scope,
+            name,
+        }
+    }
+
     /// Made now, by the caller.
     pub(super) fn new(entry: Entry, place: PlaceId) -> Self {
         Self {
             bytes: entry.bytes,
             stream: entry.stream,
-            born: nanoseconds(caller::now()),
+            born: clock::nanoseconds() & !ESCAPED,
             place,
             thread: caller::thread(),
             scope: caller::scope(),
@@ -158,7 +189,7 @@ impl Record {
         Self {
             bytes,
             stream: 0,
-            born: nanoseconds(caller::now()),
+            born: clock::nanoseconds() & !ESCAPED,
             place: 0,
             thread: 0,
             scope: 0,

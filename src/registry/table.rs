@@ -18,6 +18,7 @@ use super::late::Late;
 use super::names::{self, BuildMix, mix};
 use super::pages::PAGE;
 use super::place::MAX_DEPTH;
+use super::recent::{Found, Recent};
 use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
 use super::snapshot::{About, FailedFreeGroup, Refusal, Snapshot};
 use crate::lanes::lane;
@@ -33,6 +34,9 @@ const STRAY_SHARDS: usize = 4;
 /// address out again.
 pub(crate) struct Registry {
     records: DashMap<Key, Record, BuildByLane>,
+    /// The newest records of each thread. Who looks for one in `records` has it moved there first; see
+    /// [`settled`](Self::settled).
+    recent: Recent,
     /// What was given away, with the lane that its record is in. Whoever brings it back does not
     /// know that.
     strays: DashMap<Key, u32, BuildMix>,
@@ -77,6 +81,7 @@ impl Registry {
             start: super::caller::now(),
             baseline: Mutex::default(),
             records: DashMap::with_hasher_and_shard_amount(BuildByLane::default(), LANE_SHARDS),
+            recent: Recent::new(),
             strays: DashMap::with_hasher_and_shard_amount(BuildMix::default(), STRAY_SHARDS),
             stray_count: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -138,9 +143,32 @@ impl Registry {
         }
         set(&self.ever_recorded);
         let record = Record::new(entry, place_of(site, entry.type_name, level, self.depth));
+        let left = self
+            .recent
+            .insert(key, record, |key, record| self.put(key, record));
+        if let Some(record) = left {
+            self.put(key, record);
+        }
+    }
+
+    /// Puts a record into the table.
+    #[inline(never)]
+    fn put(&self, key: Key, record: Record) {
         if let Some(old) = self.records.insert(key, record) {
             self.counters.sub(key.kind, old.bytes());
         }
+    }
+
+    /// The table, with all records in it that are there now.
+    fn settled(&self) -> &DashMap<Key, Record, BuildByLane> {
+        self.recent.settle_all(|key, record| self.put(key, record));
+        &self.records
+    }
+
+    /// The table, with this record in it if there is one.
+    fn settled_for(&self, key: Key) -> &DashMap<Key, Record, BuildByLane> {
+        self.recent.settle(key, |key, record| self.put(key, record));
+        &self.records
     }
 
     /// [`insert_at`](Self::insert_at) the calling line.
@@ -159,7 +187,7 @@ impl Registry {
 
     /// Takes out a record that is known to be of something that is gone.
     fn forget(&self, key: Key) {
-        if let Some((_, old)) = self.records.remove(&key) {
+        if let Some((_, old)) = self.settled_for(key).remove(&key) {
             self.counters.sub(key.kind, old.bytes());
         }
     }
@@ -179,7 +207,11 @@ impl Registry {
 
     #[inline(never)]
     fn take_out(&self, key: Key, bytes: u64) -> Option<Record> {
-        let record = self.records.remove(&key).map(|(_, record)| record);
+        let record = match self.recent.remove(key) {
+            Found::Here(record) => Some(record),
+            Found::InTable => self.records.remove(&key).map(|(_, record)| record),
+            Found::Hidden => self.find_and_remove(key),
+        };
         match record {
             Some(record) => self.counters.sub(key.kind, record.bytes()),
             None if self.ever_unrecorded.load(Relaxed) => self.counters.sub(key.kind, bytes),
@@ -188,13 +220,23 @@ impl Registry {
         record
     }
 
+    /// Takes a record out that may be among the newest of another thread.
+    #[inline(never)]
+    fn find_and_remove(&self, key: Key) -> Option<Record> {
+        let mut record = self.records.remove(&key);
+        if record.is_none() {
+            record = self.settled_for(key).remove(&key);
+        }
+        record.map(|(_, record)| record)
+    }
+
     /// Puts back what [`remove`](Self::remove) returned, as it was not freed after all.
     #[cold]
     pub(crate) fn put_back(&self, key: Key, record: Option<Record>, bytes: u64) {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
-                self.records.insert(key, record);
+                self.put(key, record);
             }
             None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),
             None => {}
@@ -205,7 +247,7 @@ impl Registry {
     /// record gets one, with nothing but its size, so that it is not taken for a leak either.
     #[cold]
     pub(crate) fn set_deferred(&self, key: Key, bytes: u64) {
-        match self.records.entry(key) {
+        match self.settled_for(key).entry(key) {
             Slot::Occupied(mut slot) => slot.get_mut().set_deferred(),
             Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => {}
             Slot::Vacant(slot) => {
@@ -218,7 +260,7 @@ impl Registry {
     /// Marks as escaped what a guard gives away. What has no record gets one now, with nothing but
     /// its size, so that it is known when it comes back and is not taken for a leak.
     pub(crate) fn escape(&self, key: Key, bytes: u64) {
-        match self.records.entry(key) {
+        match self.settled_for(key).entry(key) {
             Slot::Occupied(mut slot) => slot.get_mut().set_escaped(true),
             Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => return,
             Slot::Vacant(slot) => {
@@ -236,7 +278,7 @@ impl Registry {
     /// what is not known here.
     pub(crate) fn recapture(&self, key: Key) -> Option<Key> {
         let key = self.find_stray(key)?;
-        self.records.get_mut(&key)?.set_escaped(false);
+        self.settled_for(key).get_mut(&key)?.set_escaped(false);
         Some(key)
     }
 
@@ -244,7 +286,7 @@ impl Registry {
     /// stream that a buffer is to be freed on. Where that leaks, this follows from it.
     pub(crate) fn keep(&self, key: Key) {
         if self.ever_recorded.load(Relaxed)
-            && let Some(mut record) = self.records.get_mut(&key)
+            && let Some(mut record) = self.settled_for(key).get_mut(&key)
         {
             record.set_kept();
         }
@@ -257,7 +299,7 @@ impl Registry {
             return;
         }
         let name = names::intern(label);
-        if let Some(mut record) = self.records.get_mut(&key) {
+        if let Some(mut record) = self.settled_for(key).get_mut(&key) {
             record.name = name;
         }
     }
@@ -266,7 +308,7 @@ impl Registry {
     /// events, streams, modules, pools; within a kind what was made last goes first.
     pub(crate) fn drain(&self) -> Vec<(Key, Record)> {
         let mut taken = Vec::new();
-        self.records.retain(|key, record| {
+        self.settled().retain(|key, record| {
             if !record.is_escaped() {
                 taken.push((*key, *record));
             }
@@ -329,7 +371,7 @@ impl Registry {
 
     /// The label that a thing has.
     pub(crate) fn label_of(&self, key: Key) -> Option<String> {
-        let record = self.records.get(&key)?;
+        let record = self.settled_for(key).get(&key)?;
         super::caller::join(names::text(record.scope), names::text(record.name))
     }
 
@@ -361,8 +403,8 @@ impl Registry {
         let mut adder = Adder::new(self.start, super::caller::now());
         // All are retained. The map's own iterator counts references for each record, which takes
         // longer than to add it up.
-        self.records.retain(|key, record| {
-            adder.add(*key, *record);
+        self.settled().retain(|key, record| {
+            adder.add(key, record);
             true
         });
         adder
@@ -395,7 +437,7 @@ impl Registry {
     /// Calls `each` with address and size of the blocks of device memory that share pages, less what was
     /// given away.
     pub(super) fn for_small_blocks(&self, mut each: impl FnMut(u64, u64)) {
-        self.records.retain(|key, record| {
+        self.settled().retain(|key, record| {
             let bytes = record.bytes();
             if key.kind == Kind::Device && bytes < PAGE && !record.is_escaped() {
                 each(key.address, bytes);
@@ -412,7 +454,7 @@ impl Registry {
             .map(|kind| (*kind, self.totals(*kind)))
             .collect();
         let mut groups = collect::Groups::default();
-        for slot in &self.records {
+        for slot in self.settled() {
             groups.add(*slot.key(), *slot.value());
         }
         let failed = lock(&self.failed).clone();

@@ -53,19 +53,20 @@ fn not_run(test: &str, needs: &str) {
 
 #[test]
 fn a_simulated_gpu_is_healthy() {
-    let output = run("sim", &["doctor"]);
+    let output = run("sim", &["doctor", "--probe"]);
     assert_eq!(output.status.code(), Some(0));
     assert_parts(
         &text(&output),
         &[
             "simulated GPU",
             "GPU 0: cuguard simulated GPU at 0000:01:00.0",
-            "4 GiB in all: 4 GiB free",
+            "4 GiB in all: 4 GiB free, 0 B used;",
             "not known: NVML is not asked",
             "costs 32 MiB here, measured",
             "3.97 GiB, 100 % of the 3.97 GiB",
             "in one piece",
             "verdict        healthy",
+            "verdict        the GPU can be used",
         ],
     );
     // The line that announces the simulation, and no report of leaks.
@@ -75,7 +76,7 @@ fn a_simulated_gpu_is_healthy() {
 
 #[test]
 fn a_simulated_gpu_as_json() {
-    let output = run("sim", &["doctor", "--json"]);
+    let output = run("sim", &["doctor", "--json", "--probe"]);
     assert_eq!(output.status.code(), Some(0));
     let report = json(&output);
     assert_eq!(report["version"], 1);
@@ -84,6 +85,7 @@ fn a_simulated_gpu_as_json() {
     let gpu = &report["gpus"][0];
     assert_eq!(gpu["memory"]["total_bytes"], 4_u64 << 30);
     assert_eq!(gpu["memory"]["free_bytes"], 4_u64 << 30);
+    assert_eq!(gpu["memory"]["own_context"], false);
     assert_eq!(gpu["processes"], Value::Null);
     assert_eq!(gpu["probe"]["context_cost_bytes"], 32 << 20);
     assert_eq!(
@@ -100,7 +102,7 @@ fn two_gpus_and_one_of_them() {
         let mut command = cuguard("sim", arguments);
         output(command.env("CUGUARD_SIM", "devices=2,memory=1GiB,context=100MiB"))
     };
-    let both = two(&["doctor", "--json"]);
+    let both = two(&["doctor", "--json", "--probe"]);
     let report = json(&both);
     assert_eq!(report["summary"], "all 2 GPUs can be used");
     let gpus = report["gpus"].as_array().expect("a list");
@@ -135,13 +137,33 @@ fn a_gpu_without_room_for_a_context() {
 }
 
 #[test]
-fn nothing_is_measured_where_nobody_wants_it() {
-    let output = run("sim", &["doctor", "--json", "--no-probe"]);
+fn nothing_is_measured_unless_asked_for() {
+    let output = run("sim", &["doctor", "--json"]);
     assert_eq!(output.status.code(), Some(0));
     let report = json(&output);
-    assert_eq!(report["gpus"][0]["probe"], Value::Null);
-    assert_eq!(report["gpus"][0]["memory"]["total_bytes"], 4_u64 << 30);
-    assert_eq!(report["gpus"][0]["findings"][0]["code"], "not_probed");
+    let gpu = &report["gpus"][0];
+    assert_eq!(gpu["probe"], Value::Null);
+    assert_eq!(gpu["memory"]["total_bytes"], 4_u64 << 30);
+    assert_eq!(
+        gpu["memory"]["free_bytes"],
+        (4_u64 << 30) - (32 << 20),
+        "beside the context that asked"
+    );
+    assert_eq!(gpu["memory"]["own_context"], true);
+    assert_eq!(gpu["findings"][0]["code"], "not_probed");
+    let output = run("sim", &["doctor"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_parts(
+        &text(&output),
+        &[
+            "4 GiB in all: 3.97 GiB free, 32 MiB used with a context of this command;",
+            "a context      not measured (--probe measures it)",
+            "largest block  not measured (--probe measures it)",
+            "note           the largest block was not measured: free memory may be in pieces",
+            "verdict        no problem was found: 3.97 GiB are free",
+            "machine\n    verdict        no problem was found\n",
+        ],
+    );
 }
 
 #[test]
@@ -171,7 +193,7 @@ fn without_a_driver() {
 /// Of a real GPU nothing is certain but that there is an answer to each question.
 #[test]
 fn a_real_gpu() {
-    let output = run("real", &["doctor", "--json"]);
+    let output = run("real", &["doctor", "--json", "--probe"]);
     if output.status.code() == Some(3) {
         return not_run("a_real_gpu", "a real GPU");
     }
@@ -192,9 +214,13 @@ fn a_real_gpu() {
             "{report}"
         );
     }
-    let output = run("real", &["doctor"]);
-    assert_parts(&text(&output), &["NVIDIA driver", "GPU 0: ", "machine\n"]);
-    println!("{}", text(&output));
+    for arguments in [&["doctor"][..], &["doctor", "--probe"]] {
+        let output = run("real", arguments);
+        assert_parts(&text(&output), &["NVIDIA driver", "GPU 0: ", "machine\n"]);
+        println!("{}", text(&output));
+    }
+    let output = run("real", &["doctor", "--json"]);
+    assert_eq!(json(&output)["gpus"][0]["probe"], Value::Null);
 }
 
 #[test]
@@ -227,7 +253,8 @@ fn help_tells_the_exit_codes() {
             "--json",
             "--watch",
             "--device",
-            "--no-probe",
+            "--probe",
+            "allocates all free memory for a moment",
             "Exit codes:",
             "\n  3  no driver",
         ],
@@ -248,8 +275,7 @@ fn bad_options_are_usage_errors() {
         &["doctor", "--device", "first"],
         &["doctor", "--device", "-1"],
         &["doctor", "--watch", "0"],
-        &["doctor", "--probe"],
-        &["doctor", "--watch", "--probe", "--no-probe"],
+        &["doctor", "--no-probe"],
         &["physician"],
         &[],
     ] {
@@ -258,6 +284,14 @@ fn bad_options_are_usage_errors() {
         assert!(output.stdout.is_empty(), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
     }
+}
+
+/// `--no-probe` was an option once: the error names the one that there is.
+#[test]
+fn the_error_for_no_probe_names_probe() {
+    let output = run("sim", &["doctor", "--no-probe"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_parts(&stderr, &["'--no-probe'", "'--probe'"]);
 }
 
 /// The code is that of the last report, and a problem stays one while it is there.
@@ -349,7 +383,7 @@ fn output_that_cannot_be_written() {
 
 #[test]
 fn watching_reports_again_and_measures_once() {
-    let mut child = Child::start(&["doctor", "--json", "--watch", "0.1"]);
+    let mut child = Child::start(&["doctor", "--json", "--watch", "0.1", "--probe"]);
     let reports: Vec<Value> = BufReader::new(child.0.stdout.take().expect("it is a pipe"))
         .lines()
         .take(3)
@@ -373,13 +407,14 @@ fn watching_reports_again_and_measures_once() {
 }
 
 #[test]
-fn watching_measures_again_where_asked() {
-    let mut child = Child::start(&["doctor", "--json", "--watch", "0.1", "--probe"]);
+fn watching_measures_nothing_unless_asked_to() {
+    let mut child = Child::start(&["doctor", "--json", "--watch", "0.1"]);
     let lines = BufReader::new(child.0.stdout.take().expect("it is a pipe")).lines();
     for line in lines.take(3) {
         let report: Value = serde_json::from_str(&line.expect("a line")).expect("it is JSON");
-        assert_eq!(report["gpus"][0]["probe"]["age_seconds"], 0.0);
-        assert_eq!(report["gpus"][0]["memory"]["free_bytes"], 4_u64 << 30);
+        assert_eq!(report["gpus"][0]["probe"], Value::Null);
+        let free = &report["gpus"][0]["memory"]["free_bytes"];
+        assert_eq!(*free, (4_u64 << 30) - (32 << 20));
     }
     assert_eq!(child.ended().0, Some(0));
 }

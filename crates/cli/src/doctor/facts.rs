@@ -41,7 +41,7 @@ pub(super) struct GpuFacts {
     /// All memory that CUDA has of it.
     pub(super) total: u64,
     /// What NVML says of it, completed by what the CUDA driver says. Its memory is as it was before
-    /// a context was made for measuring.
+    /// a context was made, but [see](Self::own_context_counts).
     pub(super) machine: Gpu,
     /// Why NVML does not describe this GPU, though it answers.
     pub(super) not_described: Option<String>,
@@ -66,19 +66,30 @@ impl GpuFacts {
         self.machine.processes.as_deref()
     }
 
+    /// Whether a context of this command, of unknown cost, is part of the memory that is used.
+    pub(super) fn own_context_counts(&self) -> bool {
+        matches!(self.probe, Probe::Skipped { asked: true })
+    }
+
     /// The bytes that are in use and that no listed process explains, where that can be said.
     pub(super) fn unexplained(&self) -> Option<u64> {
         self.holders()?;
+        // No list explains what our own context takes.
+        if self.own_context_counts() {
+            return None;
+        }
         self.machine.unexplained()
     }
 }
 
 /// What came of the attempt to make a context and measure in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) enum Probe {
-    /// Nobody wanted to know.
-    #[default]
-    Skipped,
+    /// Nothing was measured: `--probe` was not given.
+    Skipped {
+        /// Whether a context was made to read what is free.
+        asked: bool,
+    },
     /// No context could be made, or it could not be used.
     Refused {
         /// cuguard's words.
@@ -87,6 +98,12 @@ pub(super) enum Probe {
         code: Option<u32>,
     },
     Measured(Measured),
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self::Skipped { asked: false }
+    }
 }
 
 /// What was measured in a context of our own.

@@ -1,6 +1,6 @@
 //! The report for programs: one object on one line. `docs/doctor-schema.md` describes it.
 
-use cuguard_machine::{Gpu, Process};
+use cuguard_machine::Process;
 
 use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::Failure;
@@ -86,7 +86,7 @@ fn one_gpu(gpu: &GpuFacts, verdict: &Verdict) -> Value {
         ("name", gpu.name.as_str().into()),
         ("uuid", machine.uuid.clone().into()),
         ("pci_bus_id", machine.pci_bus_id.as_str().into()),
-        ("memory", memory(gpu.total, machine)),
+        ("memory", memory(gpu)),
         (
             "processes",
             match &machine.processes {
@@ -110,12 +110,12 @@ fn one_gpu(gpu: &GpuFacts, verdict: &Verdict) -> Value {
     ])
 }
 
-fn memory(cuda_total: u64, machine: &Gpu) -> Value {
-    let memory = machine.memory;
+fn memory(gpu: &GpuFacts) -> Value {
+    let memory = gpu.machine.memory;
     Value::Object(vec![
         (
             "total_bytes",
-            memory.map_or(cuda_total, |memory| memory.total).into(),
+            memory.map_or(gpu.total, |memory| memory.total).into(),
         ),
         ("free_bytes", memory.map(|memory| memory.free).into()),
         ("used_bytes", memory.map(|memory| memory.used()).into()),
@@ -123,6 +123,7 @@ fn memory(cuda_total: u64, machine: &Gpu) -> Value {
             "reserved_bytes",
             memory.and_then(|memory| memory.reserved).into(),
         ),
+        ("own_context", gpu.own_context_counts().into()),
     ])
 }
 
@@ -150,7 +151,7 @@ fn process(process: &Process) -> Value {
 
 fn probe(probe: &Probe) -> Value {
     match probe {
-        Probe::Skipped => Value::Null,
+        Probe::Skipped { .. } => Value::Null,
         Probe::Refused { words, code } => Value::Object(vec![
             ("refused", words.as_str().into()),
             ("code", (*code).into()),
@@ -183,7 +184,7 @@ fn findings(verdict: &Verdict) -> Value {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use cuguard_machine::{ComputeMode, Memory, ProcessKind};
+    use cuguard_machine::{ComputeMode, Gpu, Memory, ProcessKind};
     use serde_json::Value as Read;
 
     use super::*;

@@ -1,7 +1,8 @@
 //! Measuring in a context of our own, and when to do it again.
 //!
 //! What is free is cheap to know, from NVML or from a context that only asks, and is asked in every
-//! round. The largest block is not: to find it, all free memory is taken for a moment.
+//! round. The largest block is not: to find it, all free memory is allocated for a moment, which may
+//! make an allocation of another process fail. So it is measured only with `--probe`.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,10 @@ use super::facts::{Measured, Probe};
 /// When to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measuring {
-    /// No context is made.
+    /// Nothing is allocated. A context is made only where NVML does not say what is free.
     Never,
     /// Where nothing is known, or what is known is old.
     WhenOld,
-    /// In every round.
-    Always,
 }
 
 /// What was measured this long ago is measured again.
@@ -31,8 +30,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How much more or less must be free to call it a change: this, and a hundredth of all memory.
 const CHANGE: u64 = 64 << 20;
 
-/// Measures, or takes over what an earlier round measured. Where `gpu` has no memory, nobody but a
-/// context says what is free: it is filled in. `free` asks NVML what is free now.
+/// Measures, or takes over what an earlier round measured. Where `gpu` has no memory, only a context
+/// can read what is free: it is filled in. `free` asks NVML what is free now.
 pub(super) fn probe(
     gpu: &mut Gpu,
     (ordinal, total): (u32, u64),
@@ -42,7 +41,7 @@ pub(super) fn probe(
 ) -> Probe {
     let told = gpu.memory.is_some();
     let kept = match (measuring, earlier) {
-        (Measuring::Never, _) => return Probe::Skipped,
+        (Measuring::Never, _) => return only_ask(gpu, (ordinal, total)),
         (Measuring::WhenOld, Some(Probe::Measured(earlier))) => still_good(earlier),
         // That it was refused once says nothing about now.
         _ => None,
@@ -68,6 +67,21 @@ pub(super) fn probe(
             measured.found = gpu.memory.map_or(0, |memory| memory.free);
             measured.beside = pids(gpu);
             Probe::Measured(measured)
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// Measures nothing. What is free is read in a context where NVML does not say it; that context's own
+/// cost is not known, and stays part of what is used.
+fn only_ask(gpu: &mut Gpu, (ordinal, total): (u32, u64)) -> Probe {
+    if gpu.memory.is_some() {
+        return Probe::Skipped { asked: false };
+    }
+    match look(ordinal) {
+        Ok(free) => {
+            gpu.memory = Some(without_us(total, free, None));
+            Probe::Skipped { asked: true }
         }
         Err(error) => refused(&error),
     }

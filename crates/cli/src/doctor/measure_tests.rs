@@ -4,7 +4,9 @@
 use std::sync::{Mutex, MutexGuard, Once};
 
 use cuguard::driver::{Choice, select};
-use cuguard::sim::{Config, OtherProcess, configure, set_other_processes};
+use cuguard::sim::{
+    Config, Fault, OtherProcess, clear_faults, configure, inject, set_other_processes,
+};
 use cuguard_machine::Process;
 
 use super::*;
@@ -133,14 +135,42 @@ fn what_is_old_is_measured_again() {
 }
 
 #[test]
-fn always_and_never() {
+fn without_the_option_nothing_is_allocated() {
     let _turn = turn();
-    let (first, _) = round(Measuring::Always, None);
-    let (mut second, _) = round(Measuring::Always, Some(&first));
-    assert_eq!(measured(&mut second).age, Duration::ZERO);
-    let (third, _) = round(Measuring::Never, Some(&second));
-    assert!(matches!(third.gpus[0].probe, Probe::Skipped));
-    assert_eq!(free(&third), None);
+    let (measured, _) = round(Measuring::WhenOld, None);
+    let functions = ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemCreate"];
+    let faults = functions.map(|name| inject(Fault::nth_call_of(name, 1).sticky()).unwrap());
+    for earlier in [None, Some(&measured)] {
+        let (facts, diagnosis) = round(Measuring::Never, earlier);
+        assert!(matches!(
+            facts.gpus[0].probe,
+            Probe::Skipped { asked: true }
+        ));
+        // Beside the context that asked.
+        assert_eq!(free(&facts), Some(4 * GIB - 32 * MIB));
+        assert_eq!(problems(&diagnosis), [""; 0]);
+    }
+    clear_faults();
+    assert!(faults.iter().all(|fault| fault.fired() == 0));
+}
+
+/// Where NVML says what is free, no context is made either.
+#[test]
+fn what_nvml_says_is_enough() {
+    let _turn = turn();
+    let memory = Memory {
+        total: 4 * GIB,
+        free: GIB,
+        reserved: None,
+    };
+    let mut gpu = Gpu::new("0000:01:00.0");
+    gpu.memory = Some(memory);
+    let context = inject(Fault::nth_call_of("cuDevicePrimaryCtxRetain", 1).sticky()).unwrap();
+    let probe = probe(&mut gpu, (0, 4 * GIB), Measuring::Never, None, || Some(GIB));
+    clear_faults();
+    assert!(matches!(probe, Probe::Skipped { asked: false }));
+    assert_eq!(gpu.memory, Some(memory));
+    assert_eq!(context.fired(), 0);
 }
 
 #[test]

@@ -45,9 +45,8 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Report again every SECONDS (2 if not said) until stopped by Ctrl-C. What is free and who holds
-    /// it is asked each time; the largest block is measured again when it was refused, after 30
-    /// seconds, and after 10 where memory has changed
+    /// Report again every SECONDS (2 by default) until stopped by Ctrl-C. Free memory and processes
+    /// are read in every round
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = seconds)]
     watch: Option<Duration>,
@@ -56,14 +55,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     device: Option<u32>,
 
-    /// Make no context and allocate nothing: then what a context costs and the largest block are not
-    /// known. Without this, all free memory is taken for a moment to find the largest block, and
-    /// another process that allocates in that moment may be refused
+    /// Measure the largest block that can be allocated, and what a context costs. This allocates all
+    /// free memory for a moment: another process that allocates in that moment may fail. With
+    /// --watch, it is repeated after a failure, after 30 seconds, and after 10 seconds where memory
+    /// has changed. Without this option nothing is allocated; a context is made only where NVML does
+    /// not say what is free
     #[arg(long)]
-    no_probe: bool,
-
-    /// With --watch: measure in every round
-    #[arg(long, requires = "watch", conflicts_with = "no_probe")]
     probe: bool,
 }
 
@@ -162,10 +159,10 @@ fn report(
     width: Option<usize>,
     earlier: Option<&Facts>,
 ) -> (Report, Option<Facts>) {
-    let measuring = match (options.no_probe, options.probe) {
-        (true, _) => Measuring::Never,
-        (false, true) => Measuring::Always,
-        (false, false) => Measuring::WhenOld,
+    let measuring = if options.probe {
+        Measuring::WhenOld
+    } else {
+        Measuring::Never
     };
     match examine::examine(options.device, measuring, earlier) {
         Ok(facts) => {

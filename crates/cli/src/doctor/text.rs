@@ -15,6 +15,8 @@ use super::verdict_memory::is_in_one_piece;
 /// How many processes of a GPU are shown; those that hold most come first.
 const PROCESSES: usize = 10;
 
+const NOT_MEASURED: &str = "not measured (--probe measures it)";
+
 /// The report, with a line break at its end. With a width, no line is longer.
 pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>) -> String {
     let mut page = Page::new(width);
@@ -98,6 +100,9 @@ fn memory(gpu: &GpuFacts) -> String {
         ByteSize(memory.free),
         ByteSize(memory.used()),
     );
+    if gpu.own_context_counts() {
+        text.push_str(" with a context of this command");
+    }
     match memory.reserved {
         Some(reserved) => {
             let _ = write!(text, ", {} reserved by the driver", ByteSize(reserved));
@@ -172,7 +177,7 @@ fn context(probe: &Probe) -> String {
             Some(cost) => format!("costs {} here, measured{}", ByteSize(cost), ago(measured)),
             None => "costs what could not be measured".to_owned(),
         },
-        Probe::Skipped => "not measured".to_owned(),
+        Probe::Skipped { .. } => NOT_MEASURED.to_owned(),
         Probe::Refused { .. } => "could not be used".to_owned(),
     }
 }
@@ -191,7 +196,8 @@ fn largest(probe: &Probe) -> String {
             },
             ago(measured),
         ),
-        _ => "not measured".to_owned(),
+        Probe::Skipped { .. } => NOT_MEASURED.to_owned(),
+        Probe::Refused { .. } => "could not be measured".to_owned(),
     }
 }
 
@@ -357,13 +363,13 @@ mod tests {
     fn what_is_not_known_says_so() {
         let mut facts = facts();
         facts.gpus[0].machine = Gpu::new("");
-        facts.gpus[0].probe = Probe::Skipped;
+        facts.gpus[0].probe = Probe::default();
         let text = render(&facts, &diagnose(&facts), None);
         for part in [
             "80 GiB in all; what is free is not known",
             "processes      not known: NVML does not say",
-            "a context      not measured",
-            "largest block  not measured",
+            "a context      not measured (--probe measures it)",
+            "largest block  not measured (--probe measures it)",
             "GPU 3: NVIDIA H200\n",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");

@@ -266,12 +266,18 @@ fn not_known(gpu: &GpuFacts) -> Vec<Finding> {
     if let Some(words) = &gpu.not_described {
         findings.push(Finding::new(Severity::Note, "not_described", words));
     }
-    if matches!(gpu.probe, Probe::Skipped) {
-        findings.push(Finding::new(
-            Severity::Note,
-            "not_probed",
-            "nothing was measured, as was asked: free memory may be in pieces",
-        ));
+    if matches!(gpu.probe, Probe::Skipped { .. }) {
+        findings.push(
+            Finding::new(
+                Severity::Note,
+                "not_probed",
+                "the largest block was not measured: free memory may be in pieces",
+            )
+            .advise(
+                "--probe measures it; it allocates all free memory for a moment, in which allocations of \
+                 other processes may fail",
+            ),
+        );
     }
     if let Probe::Measured(measured) = &gpu.probe
         && measured.outdated
@@ -296,9 +302,13 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
         };
         return format!("{which}: {}", first.text);
     }
-    let word = match findings.first() {
-        Some(first) if first.severity == Severity::Warning => "works, with a warning",
-        _ => "healthy",
+    let known = !matches!(gpu.probe, Probe::Skipped { .. });
+    let warned = findings.first().map(|first| first.severity) == Some(Severity::Warning);
+    let word = match (known, warned) {
+        (true, true) => "works, with a warning",
+        (true, false) => "healthy",
+        (false, true) => "no problem was found, with a warning",
+        (false, false) => "no problem was found",
     };
     match (gpu.measured(), gpu.machine.memory) {
         (Some(measured), _) if measured.age.is_zero() => format!(
@@ -306,7 +316,7 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
             ByteSize(measured.largest)
         ),
         (_, Some(memory)) => format!("{word}: {} are free", ByteSize(memory.free)),
-        _ => format!("{word}, as far as is known"),
+        _ => format!("{word}, and what is free is not known"),
     }
 }
 
@@ -347,14 +357,26 @@ fn of_machine(facts: &Facts, gpus: &[Verdict]) -> Verdict {
         );
     }
     let healthy = gpus.iter().filter(|verdict| verdict.is_healthy()).count();
+    // That a GPU can be used is known where something was allocated on it.
+    let skipped = |gpu: &GpuFacts| matches!(gpu.probe, Probe::Skipped { .. });
+    let known = !facts.gpus.iter().any(skipped);
     let summary = match (healthy, gpus.len()) {
-        (1, 1) => "the GPU can be used".to_owned(),
+        (1, 1) if known => "the GPU can be used".to_owned(),
+        (1, 1) => "no problem was found".to_owned(),
         (0, 1) => "the GPU needs attention".to_owned(),
-        (healthy, all) if healthy == all => format!("all {all} GPUs can be used"),
-        (healthy, all) => match all - healthy {
-            1 => format!("{healthy} of {all} GPUs can be used, 1 needs attention"),
-            bad => format!("{healthy} of {all} GPUs can be used, {bad} need attention"),
-        },
+        (healthy, all) if healthy == all && known => format!("all {all} GPUs can be used"),
+        (healthy, all) if healthy == all => format!("no problem was found on any of {all} GPUs"),
+        (healthy, all) => {
+            let bad = match all - healthy {
+                1 => "1 needs attention".to_owned(),
+                bad => format!("{bad} need attention"),
+            };
+            if known {
+                format!("{healthy} of {all} GPUs can be used, {bad}")
+            } else {
+                format!("no problem was found on {healthy} of {all} GPUs, {bad}")
+            }
+        }
     };
     Verdict { findings, summary }
 }

@@ -81,7 +81,7 @@ fn what_can_still_be_had_is_said() {
         verdict.summary,
         "allocations above 5.50 GiB will fail: it is full: 6 GiB of 140 GiB are free, 4 %"
     );
-    gpu.probe = Probe::Skipped;
+    gpu.probe = Probe::default();
     let verdict = judge(gpu);
     assert!(
         verdict.summary.starts_with("allocations above 6 GiB will"),

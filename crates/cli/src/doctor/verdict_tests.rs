@@ -127,13 +127,13 @@ fn an_exclusive_gpu_is_a_problem_once_somebody_is_on_it() {
         [("exclusive", Problem), ("refused", Problem)]
     );
     assert!(verdict.findings[0].text.contains("pid 9"));
-    let verdict = exclusive(used(), Probe::Skipped);
+    let verdict = exclusive(used(), Probe::default());
     assert_eq!(found(&verdict)[0], ("exclusive", Problem));
 
     let mut drawing = process(10, GIB);
     drawing.kinds = vec![ProcessKind::Graphics];
     let gpu = with(vec![process(std::process::id(), GIB), drawing]);
-    let verdict = exclusive(gpu, Probe::Skipped);
+    let verdict = exclusive(gpu, Probe::default());
     assert_eq!(found(&verdict)[0], ("exclusive", Note));
 }
 
@@ -163,7 +163,7 @@ fn an_mps_server_lets_others_in() {
     // Nothing was measured, and there are those that got in.
     let mut client = process(10, GIB);
     client.kinds = vec![ProcessKind::Mps];
-    let verdict = exclusive(vec![process(9, GIB), client], Probe::Skipped);
+    let verdict = exclusive(vec![process(9, GIB), client], Probe::default());
     assert_eq!(found(&verdict), [("exclusive", Note), ("not_probed", Note)]);
 }
 
@@ -234,7 +234,7 @@ fn settings_are_notes() {
     gpu.machine.ecc = Some(false);
     gpu.machine.persistence = Some(false);
     gpu.machine.display = Some(true);
-    gpu.probe = Probe::Skipped;
+    gpu.probe = Probe::default();
     gpu.not_described = Some("NVML knows no GPU".to_owned());
     let verdict = judge(gpu);
     let codes = [
@@ -245,7 +245,7 @@ fn settings_are_notes() {
         "not_probed",
     ];
     assert_eq!(found(&verdict), codes.map(|code| (code, Note)));
-    assert_eq!(verdict.summary, "healthy: 79 GiB are free");
+    assert_eq!(verdict.summary, "no problem was found: 79 GiB are free");
 }
 
 #[test]
@@ -272,7 +272,10 @@ fn what_is_not_known_is_not_judged() {
     };
     let verdict = judge(gpu);
     assert_eq!(found(&verdict), [("not_probed", Note)]);
-    assert_eq!(verdict.summary, "healthy, as far as is known");
+    assert_eq!(
+        verdict.summary,
+        "no problem was found, and what is free is not known"
+    );
 }
 
 #[test]
@@ -296,6 +299,64 @@ fn the_machine() {
         assert_eq!(diagnosis.machine.summary, words);
         assert_eq!(diagnosis.worst(), worst);
     }
+}
+
+/// Nobody has tried to use the GPU, so nobody says that it can be used, or that memory is in one piece.
+#[test]
+fn without_a_probe_nothing_is_promised() {
+    let skipped = || GpuFacts {
+        probe: Probe::default(),
+        ..healthy()
+    };
+    let broken = || GpuFacts {
+        probe: Probe::default(),
+        ..with(vec![process(1, 79 * GIB)])
+    };
+    let verdict = judge(skipped());
+    assert_eq!(found(&verdict), [("not_probed", Note)]);
+    let advice = verdict.findings[0].advice.as_ref().unwrap();
+    assert!(advice.starts_with("--probe measures it"), "{advice}");
+    assert_eq!(verdict.summary, "no problem was found: 79 GiB are free");
+    let busy = GpuFacts {
+        probe: Probe::default(),
+        ..with(vec![process(7, 50 * GIB)])
+    };
+    assert_eq!(
+        judge(busy).summary,
+        "no problem was found, with a warning: 29 GiB are free"
+    );
+    for (gpus, words) in [
+        (vec![skipped()], "no problem was found"),
+        (
+            vec![skipped(), skipped()],
+            "no problem was found on any of 2 GPUs",
+        ),
+        (
+            vec![skipped(), broken(), skipped()],
+            "no problem was found on 2 of 3 GPUs, 1 needs attention",
+        ),
+        (vec![broken()], "the GPU needs attention"),
+    ] {
+        let facts = Facts {
+            gpus,
+            ..Facts::default()
+        };
+        assert_eq!(diagnose(&facts).machine.summary, words);
+    }
+}
+
+/// What our own context takes is part of what is used, and explained by no list.
+#[test]
+fn our_own_context_is_no_hidden_memory() {
+    let mut gpu = with(vec![process(7, GIB)]);
+    gpu.machine.memory.as_mut().unwrap().free -= 523 * MIB;
+    gpu.probe = Probe::Skipped { asked: false };
+    assert_eq!(
+        found(&judge(gpu.clone())),
+        [("hidden", Warning), ("not_probed", Note)]
+    );
+    gpu.probe = Probe::Skipped { asked: true };
+    assert_eq!(found(&judge(gpu)), [("not_probed", Note)]);
 }
 
 #[test]
