@@ -176,7 +176,7 @@ impl Record {
         Self {
             bytes: entry.bytes,
             stream: entry.stream,
-            born: clock::nanoseconds() & !ESCAPED,
+            born: clock::nanoseconds() & !FLAGS,
             place,
             thread: caller::thread(),
             scope: caller::scope(),
@@ -189,7 +189,7 @@ impl Record {
         Self {
             bytes,
             stream: 0,
-            born: clock::nanoseconds() & !ESCAPED,
+            born: clock::nanoseconds() & !FLAGS,
             place: 0,
             thread: 0,
             scope: 0,
