@@ -59,7 +59,9 @@ fn a_depth_of_one_is_the_programs_innermost_frame() {
             // What is indirect has as many frames.
             let groups = if function == "lost_on_a_stream" { 2 } else { 1 };
             assert_eq!(found.len(), depth * groups, "{text}");
-            assert!(found[0].contains(function), "{text}");
+            // An optimised program names a closure without the function that it is in.
+            let named = found[0].contains(function) || found[0].contains("{closure");
+            assert!(named, "{text}");
             assert!(found[0].contains("leak_report.rs:"), "{text}");
         }
     }
@@ -87,9 +89,8 @@ fn json_frames(text: &str) -> Vec<&str> {
 #[test]
 fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
     let program = example("leak_report");
-    let own = |frame: &&&str| {
-        frame.contains("\"function\":\"cuguard::") || frame.contains("\"<cuguard::")
-    };
+    // This is on every stack; where it is inlined its name tells nothing.
+    let own = |frame: &&&str| frame.contains("/src/registry/place.rs\"");
     let text = report(&program, "json");
     let found = json_frames(&text);
     assert!(found.iter().filter(own).count() == 0, "{found:#?}");
@@ -111,10 +112,8 @@ fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
     assert!(all.iter().any(|frame| own(&frame)), "{all:#?}");
     // In text too.
     let text = report(&program, "1,frames=all");
-    assert!(
-        text.contains("cuguard::") && text.contains("lang_start"),
-        "{text}"
-    );
+    assert!(text.contains("src/registry/place.rs:"), "{text}");
+    assert!(text.contains("lang_start"), "{text}");
 }
 
 /// In a stripped program a frame is `module+offset` with the build id, by which another machine finds
@@ -138,7 +137,8 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
     }
     for depth in ["1", "depth=1"] {
         let text = report(&program, depth);
-        let group = frames(&text, GROUPS[0].0);
+        // One that no loop makes: unrolled, it has several addresses.
+        let group = frames(&text, "leaked 2 MiB in 1 allocation of pinned");
         assert!(group[0].starts_with("at "), "{text}");
         assert!(group[0].contains("examples/leak_report.rs:"), "{text}");
         let offsets: Vec<_> = group[1..]
@@ -152,7 +152,7 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
             .collect();
         // With what they are in the program that was not stripped, the one that leaked is found.
         let lines = Command::new("addr2line")
-            .arg("-f")
+            .arg("-fi")
             .arg("-e")
             .arg(&whole)
             .args(&offsets)
@@ -160,7 +160,7 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
         match lines {
             Ok(output) if output.status.success() => {
                 let names = String::from_utf8_lossy(&output.stdout).into_owned();
-                assert!(names.contains("remember_forever"), "{offsets:?}: {names}");
+                assert!(names.contains("staging_area"), "{offsets:?}: {names}");
             }
             _ => {
                 let _ = writeln!(
