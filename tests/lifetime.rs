@@ -214,6 +214,12 @@ fn the_last_resource_may_be_closed_or_dropped_by_a_panic() -> Result<()> {
     stream.close()?;
     turn.all_came_back();
 
+    let context = support::context()?;
+    let pool = MemoryPool::new(&context)?;
+    drop(context);
+    pool.close()?;
+    turn.all_came_back();
+
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         let app = App::new(Context::builder()).unwrap();
         assert_eq!(app.weights.len(), 0, "on purpose");

@@ -38,7 +38,7 @@ use crate::shortage::{Failed, Listed, Request};
 pub struct MemoryPool {
     /// Dropped before what keeps the context open.
     core: Arc<PoolCore>,
-    _open: Arc<OpenContext>,
+    open: Arc<OpenContext>,
 }
 
 /// The driver's pool, destroyed when the last that shares it goes.
@@ -100,7 +100,7 @@ impl MemoryPool {
         })?;
         Ok(Self {
             core: Arc::new(core),
-            _open: context.open().clone(),
+            open: context.open().clone(),
         })
     }
 
@@ -274,6 +274,8 @@ impl MemoryPool {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
     pub fn close(self) -> Result<()> {
+        // The pool is closed before its context, should this be what keeps that open.
+        let _open = self.open.clone();
         let last = self.into_last();
         last.map_or(Ok(()), |PoolCore { _listed, claim }| {
             drop(_listed);
