@@ -163,7 +163,7 @@ impl<'a, M> Chunked<'a, M> {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// let context = cuguard::Context::builder().memory_limit(3000).build()?;
+    /// let context = cuguard::Context::builder().memory_limit(1500).build()?;
     /// let chunked = cuguard::Chunked::new(&context).piece_bytes(4000).min_piece_bytes(1000);
     /// assert_eq!(chunked.update(&mut [0_u8; 9000], |_, _| Ok(()))?.piece_len, 1000);
     /// # Ok::<(), cuguard::Error>(())

@@ -33,8 +33,10 @@ mod state {
     pub(super) const OWNED: u64 = 0;
     /// The same, after what `cust` may have given to the default stream.
     pub(super) const LENT: u64 = 1;
-    /// Nothing is owned any more (freed, or given away), or never was.
+    /// Nothing is owned any more (freed, or released), or never was.
     pub(super) const DONE: u64 = 2;
+    /// Set beside one of the first two: the guard was dropped, and the free was put off.
+    pub(super) const DEFERRED: u64 = 4;
 }
 
 /// What a claim keeps alive. One of them and not several: a stream keeps its context open, and each
@@ -174,15 +176,19 @@ impl Claim {
         }
         let custody = self.custody();
         // Teardown waits, so it finds the mark or has not begun.
-        let Some(_inside) = custody.gate.pass() else {
+        let Some(inside) = custody.gate.pass() else {
             custody.count_late_drop(self.key.kind, self.bytes);
             return 0;
         };
         custody.registry.escape(self.key, self.bytes);
         custody.budget.give_back(self.key.kind, self.bytes);
         if let Owner::Pool(both) = &self.owner {
-            let mut pools = custody.stray_pools();
-            pools.insert(self.key.address, both.0.clone());
+            let old = custody
+                .stray_pools()
+                .insert(self.key.address, both.0.clone());
+            // Without the lock, as a pool may be destroyed here.
+            drop(inside);
+            drop(old);
         }
         self.key.address
     }
@@ -217,6 +223,10 @@ impl Claim {
 
     pub(crate) fn address(&self) -> u64 {
         self.key.address
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.key
     }
 
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
@@ -254,11 +264,6 @@ impl Claim {
         }
     }
 
-    /// Owns nothing from now on, as teardown has freed it.
-    pub(crate) fn abandon(&mut self) {
-        self.finish();
-    }
-
     /// Leaves the resource in the registry, as one that is dropped and still to be freed, and puts
     /// the free off until the driver permits it. `memory` is freed after that.
     #[cold]
@@ -270,7 +275,7 @@ impl Claim {
             owner: self.owner.clone(),
             key: self.key,
             bytes: self.bytes,
-            state: AtomicU64::new(state),
+            state: AtomicU64::new(state | state::DEFERRED),
         };
         deferred::push(Deferred::Free(claim, memory));
     }
@@ -346,7 +351,7 @@ impl Claim {
     #[track_caller]
     pub(crate) fn release(&mut self, operation: &'static str) -> Released {
         let before = *self.state.get_mut();
-        let lent = before == state::LENT;
+        let (lent, deferred) = (before & state::LENT != 0, before & state::DEFERRED != 0);
         if !self.finish() {
             return Released::Done(Ok(()));
         }
@@ -354,8 +359,10 @@ impl Claim {
         let (entered, current) = match custody.enter_anyway(operation) {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
-                // Teardown has freed it, as far as it could.
-                custody.count_late_drop(self.key.kind, self.bytes);
+                // Teardown frees it, as far as it can.
+                if !custody.note_drop_in_time(self.key, self.bytes) && !deferred {
+                    custody.count_late_drop(self.key.kind, self.bytes);
+                }
                 return Released::Done(Err(error));
             }
             Err(error) => {

@@ -172,7 +172,7 @@ impl Context {
     ///
     /// What the driver says.
     pub fn memory(&self) -> Result<MemoryInfo> {
-        let entered = self.custody().enter("Context::memory")?;
+        let entered = self.custody().enter_to_wait("Context::memory")?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both variables can be written to.
         let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
@@ -195,7 +195,7 @@ impl Context {
     ///
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.custody().enter("Context::synchronize")?;
+        let entered = self.custody().enter_to_wait("Context::synchronize")?;
         shortage::note_context_wait(self.custody(), || {
             // SAFETY: the context is current.
             entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
@@ -358,9 +358,10 @@ impl Context {
     /// little memory. How many bytes that wants nobody but the driver knows: it is told
     /// `u64::MAX` then, and gives back what it can.
     ///
-    /// Callbacks are called in the order of registration, until the answer goes (one that another
-    /// thread is in goes on, and what it holds goes when it is over), and not any more once the context
-    /// is closed: that lets go of what they hold. One that another thread is in while the context is
+    /// Callbacks are called in the order of registration, until the returned guard or this `Context` is
+    /// dropped (one that another thread is in goes on, and what it owns is dropped when it is over): a
+    /// context that stays open for its resources has no callbacks any more, as what they own would keep
+    /// it open for ever. One that another thread is in while the context is
     /// closed is waited for, so that it can still drop what it likes; for one second at most, as it may
     /// wait for the very thread that closes. What it holds after that has leaked, as any guard that
     /// outlives its context. What was to be had after it is an

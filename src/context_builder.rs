@@ -8,6 +8,7 @@ use cuguard_driver::sys::{CUcontext, CUresult};
 
 use crate::context::Context;
 use crate::custody::{Custody, Parts, Source};
+use crate::deferred;
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::registry::{Level, Registry};
@@ -205,6 +206,8 @@ impl ContextBuilder {
                 device: Some(self.device),
             })),
         };
+        // A context that waits to be torn down may hold what this one needs.
+        deferred::run();
         let _making = exit::making(OPERATION)?;
         cuguard_driver::load()?;
         // SAFETY: may be called at any time, and again.

@@ -20,7 +20,6 @@ use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::gate::{Gate, Inside};
 use crate::memory::PoolCore;
-use crate::process;
 use crate::registry::{About, Key, Kind, Occasion, Origin, Refusal, Registry, Site, Snapshot};
 use crate::report::ReportSettings;
 use crate::shortage::{Budget, Callbacks, List, Shortage};
@@ -150,6 +149,13 @@ impl Custody {
         current.map(|()| entered)
     }
 
+    /// Begins an operation that may wait for the device, and so may also free what was
+    /// [deferred](crate::deferred).
+    pub(crate) fn enter_to_wait(&self, operation: &'static str) -> Result<Entered<'_>> {
+        deferred::run();
+        self.enter(operation)
+    }
+
     /// Begins an operation in the usual case, in which the context is there and current already.
     /// This is on the way of every allocation and every free.
     #[inline]
@@ -163,22 +169,6 @@ impl Custody {
     /// where the context is closed, or the process is ending.
     #[inline]
     pub(crate) fn pass_in(&self) -> Option<Inside<'_>> {
-        let inside = self.gate.pass()?;
-        if process::is_ordinary() {
-            return Some(inside);
-        }
-        self.pass_in_again(inside)
-    }
-
-    /// The process is exiting, or something waits for an opportunity to be freed.
-    #[cold]
-    #[inline(never)]
-    fn pass_in_again<'a>(&'a self, inside: Inside<'a>) -> Option<Inside<'a>> {
-        if exit::is_exiting() {
-            return None;
-        }
-        drop(inside);
-        deferred::run();
         self.gate.pass().filter(|_| !exit::is_exiting())
     }
 
@@ -197,9 +187,6 @@ impl Custody {
         &self,
         operation: &'static str,
     ) -> Result<(Entered<'_>, Result<()>)> {
-        if !process::is_ordinary() && !exit::is_exiting() {
-            deferred::run();
-        }
         let Some(inside) = self.gate.pass() else {
             return Err(Error::ContextClosed { operation });
         };
@@ -300,6 +287,22 @@ impl Custody {
 
     pub(crate) fn is_primary(&self) -> bool {
         self.source == Source::Primary
+    }
+
+    /// Notes a guard that is dropped while teardown is under way, and has not looked yet what is alive:
+    /// a host function may drop it that teardown waits for. Teardown frees it, and it is no leak. False
+    /// where teardown has looked.
+    pub(crate) fn note_drop_in_time(&self, key: Key, bytes: u64) -> bool {
+        if exit::is_exiting() {
+            // In a forked child, locks may be held for ever.
+            return true;
+        }
+        let story = self.lock_story();
+        let in_time = matches!(*story, Story::Unknown);
+        if in_time {
+            self.registry.set_deferred(key, bytes);
+        }
+        in_time
     }
 
     /// Counts a guard that goes after its context; but not at the end of the process, when all that

@@ -1,10 +1,12 @@
 //! Frees and teardowns that are not possible now.
 //!
 //! Inside a stream's host function the driver refuses every call with `CUDA_ERROR_NOT_PERMITTED`, a
-//! free too. A guard that is dropped there goes into a queue and is freed at the next opportunity:
-//! when any operation of this crate begins outside a host function, in any context. Until then the
-//! resource is live, and it keeps its context open.
+//! free too. A guard that is dropped there goes into a queue, and is freed when an operation that may
+//! wait for the device begins outside of one, in any context. (Others must not wait, and a free or a
+//! teardown may.) Until then the resource is live, and it keeps its context open.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuguard_driver::api;
@@ -24,10 +26,46 @@ pub(crate) enum Deferred {
     Teardown(Arc<Custody>),
 }
 
-static QUEUE: Mutex<Vec<Deferred>> = Mutex::new(Vec::new());
+#[derive(Default)]
+struct Queue {
+    frees: VecDeque<(Claim, Option<HostMemory>)>,
+    /// After the frees, as they may take long.
+    teardowns: VecDeque<Arc<Custody>>,
+}
 
-fn lock() -> MutexGuard<'static, Vec<Deferred>> {
+static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+    frees: VecDeque::new(),
+    teardowns: VecDeque::new(),
+});
+
+fn lock() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.frees.len() + self.teardowns.len()
+    }
+
+    fn push(&mut self, item: Deferred) {
+        match item {
+            Deferred::Free(claim, memory) => self.frees.push_back((claim, memory)),
+            Deferred::Teardown(custody) => self.teardowns.push_back(custody),
+        }
+        process::set(process::DEFERRED);
+    }
+
+    fn pop(&mut self) -> Option<Deferred> {
+        let free = self.frees.pop_front();
+        let item = match free {
+            Some((claim, memory)) => Some(Deferred::Free(claim, memory)),
+            None => self.teardowns.pop_front().map(Deferred::Teardown),
+        };
+        if self.len() == 0 {
+            process::clear(process::DEFERRED);
+        }
+        item
+    }
 }
 
 /// Whether an error says that the driver permits no call now.
@@ -50,46 +88,75 @@ pub(crate) fn push(item: Deferred) {
         // Nothing is freed any more, and in a forked child the lock may be held for ever.
         return std::mem::forget(item);
     }
-    let mut queue = lock();
-    queue.push(item);
-    process::set(process::DEFERRED);
+    lock().push(item);
 }
 
 /// Gives up what was put off, as the process is exiting: it is not freed, and no leak.
 pub(crate) fn abandon() {
-    for item in std::mem::take(&mut *lock()) {
-        match item {
-            Deferred::Free(claim, memory) => {
-                // The device may still use it.
-                std::mem::forget(memory);
-                // Marks itself, and what it kept alive.
-                drop(claim);
-            }
-            Deferred::Teardown(_) => {}
-        }
+    let queue = std::mem::take(&mut *lock());
+    for (claim, memory) in queue.frees {
+        // The device may still use it.
+        std::mem::forget(memory);
+        // Marks itself, and what it kept alive.
+        drop(claim);
     }
 }
 
-/// Does what was put off, unless this is a host function too. The caller must hold no lock of this
-/// crate's, as contexts may be torn down here.
+/// The calling thread does what was put off until this is dropped.
+struct Running;
+
+thread_local! {
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Running {
+    /// `None` where it does so already: it may be a logger that a teardown calls, and would go as deep
+    /// as there are items.
+    fn begin() -> Option<Self> {
+        if RUNNING.replace(true) {
+            return None;
+        }
+        Some(Self)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.set(false);
+    }
+}
+
+/// Does what was put off, if anything was, unless this is a host function too. Called where an
+/// operation begins that may wait for the device. The caller must hold no lock of this crate's, as
+/// contexts may be torn down here. Returns whether anything was done.
+#[inline]
+pub(crate) fn run() -> bool {
+    !process::is_ordinary() && run_now()
+}
+
 #[cold]
 #[inline(never)]
-pub(crate) fn run() {
+fn run_now() -> bool {
+    let Some(_running) = Running::begin() else {
+        return false;
+    };
     // The exit of the process waits for this.
     let Ok(_busy) = exit::making("drop") else {
-        return;
+        return false;
     };
     if in_host_function() {
-        return;
+        return false;
     }
-    let mut queue = lock();
-    process::clear(process::DEFERRED);
-    let items = std::mem::take(&mut *queue);
-    drop(queue);
-    for item in items {
+    // Not what is put off meanwhile: that is for the next operation. What is in the queue can be seen
+    // by other threads, which help, and by the exit of the process.
+    let count = lock().len();
+    for _ in 0..count {
+        let item = lock().pop();
         match item {
-            Deferred::Free(claim, memory) => memory::free_deferred(claim, memory),
-            Deferred::Teardown(custody) => open_context::tear_down(&custody),
+            Some(Deferred::Free(claim, memory)) => memory::free_deferred(claim, memory),
+            Some(Deferred::Teardown(custody)) => open_context::tear_down(&custody),
+            None => break,
         }
     }
+    count != 0
 }

@@ -200,7 +200,7 @@ impl Event {
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.custody().enter("Event::synchronize")?;
+        let entered = self.custody().enter_to_wait("Event::synchronize")?;
         let before = self.lock_moment().clone();
         // SAFETY: the event is alive.
         entered.check("cuEventSynchronize", unsafe {

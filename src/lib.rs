@@ -278,9 +278,10 @@
 //! moment, and so does the free. Work that is enqueued later is not covered.
 //!
 //! Inside a host function of a stream the driver permits no call. Guards may be dropped there: they
-//! are freed when the next operation of this crate begins outside of one, in any context, and count as
-//! live until then. A host function must not wait for the device, and so not for the close of a
-//! context.
+//! are freed, and a context is torn down, when the next operation begins outside of one that may wait for
+//! the device, in any context: one that synchronizes, copies or allocates synchronously, runs out of
+//! memory, or opens or closes a context. They count as live until then. A host function must not wait
+//! for the device, and so not for the close of a context.
 //!
 //! # Coming from `cust`
 //!

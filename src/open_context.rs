@@ -56,6 +56,7 @@ impl Drop for OpenContext {
 pub(crate) fn tear_down(custody: &Arc<Custody>) {
     match custody.tear_down("Context::drop", Occasion::Drop) {
         Err(error) if deferred::is_not_permitted(&error) && !custody.is_closed() => {
+            custody.note_dropped();
             deferred::push(Deferred::Teardown(custody.clone()));
         }
         Err(error) if !crate::exit::is_exiting() => log_error(&error),

@@ -297,7 +297,7 @@ impl Stream {
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.core.custody().enter("Stream::synchronize")?;
+        let entered = self.core.custody().enter_to_wait("Stream::synchronize")?;
         self.core.note_wait(|| {
             // SAFETY: the stream is alive.
             let code = unsafe { api::cuStreamSynchronize(self.as_raw()) };

@@ -5,7 +5,6 @@
 //! may refuse a free, and that belongs into the report too (law 3). Should the process end in the
 //! meantime, the exit handler tells them instead.
 
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -59,6 +58,7 @@ impl Custody {
             return ending;
         }
         // Frees what was dropped in host functions, which is no leak.
+        deferred::run();
         self.check_permitted(operation)?;
         // What they hold is freed, and no leak. They are the program's, and may do anything when they
         // go.
@@ -91,7 +91,7 @@ impl Custody {
         }
         // Where the exit handler tells already, it looks at the registry at this moment.
         let ours = self.note(occasion);
-        if self.reclaim && ours && !exit::is_exiting() {
+        if ours && !exit::is_exiting() {
             keep(self.reclaim(operation, &pushed));
         }
         self.take_marks(&pushed);
@@ -171,20 +171,20 @@ impl Custody {
         answer
     }
 
-    /// Frees what forgotten guards left, on a device that has nothing left to do.
+    /// Frees what is alive, on a device that has nothing left to do: all of it, or where that is not
+    /// wanted only what guards have dropped that could not free it.
     fn reclaim(&self, operation: &'static str, pushed: &Result<()>) -> Result<()> {
         let mut first = Ok(());
         let mut stream_ordered = false;
-        // Memory that was given away may be freed later, so its pool stays, until the process ends.
-        let strays = std::mem::take(&mut *self.stray_pools());
-        let stay: HashSet<u64> = strays.values().map(|pool| pool.address()).collect();
-        std::mem::forget(strays);
-        for (key, record) in self.registry.drain() {
+        // Memory that was released may be freed later, so its pool stays, until the process exits.
+        std::mem::forget(std::mem::take(&mut *self.stray_pools()));
+        let records = match self.reclaim {
+            true => self.registry.drain(),
+            false => self.registry.drain_deferred(),
+        };
+        for (key, record) in records {
             if exit::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
-            }
-            if key.kind == Kind::MemoryPool && stay.contains(&key.address) {
-                continue;
             }
             if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) && pushed.is_ok()
             {
@@ -274,17 +274,25 @@ impl Custody {
         self.check(operation, function, code, None)
     }
 
-    fn lock_story(&self) -> MutexGuard<'_, Story> {
+    pub(crate) fn lock_story(&self) -> MutexGuard<'_, Story> {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pools that stay for memory which was released to the program are no leak.
+    fn escape_stray_pools(&self) {
+        for pool in self.stray_pools().values() {
+            self.registry.escape(pool.key(), 0);
+        }
     }
 
     /// Takes down what there is. False where somebody else tells already.
     fn note(&self, occasion: Occasion) -> bool {
-        let snapshot = Box::new(self.snapshot(occasion));
+        self.escape_stray_pools();
+        // Locked, so that a guard that is dropped meanwhile is in it, or knows that it is late.
         let mut story = self.lock_story();
         let ours = matches!(*story, Story::Unknown);
         if ours {
-            *story = Story::Known(snapshot);
+            *story = Story::Known(Box::new(self.snapshot(occasion)));
         }
         ours
     }
@@ -304,6 +312,7 @@ impl Custody {
             std::mem::replace(&mut *story, Story::Telling(this_thread()))
         };
         let _told = Told(self);
+        self.escape_stray_pools();
         let mut snapshot = match story {
             Story::Known(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();

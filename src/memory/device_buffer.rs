@@ -97,7 +97,7 @@ fn ask(
     type_name: &'static str,
 ) -> Result<Claim, Failed> {
     let custody: &Custody = context;
-    let _entered = custody.enter(request.operation)?;
+    let _entered = custody.enter_to_wait(request.operation)?;
     if custody.budget.is_limited() {
         custody.budget.take(Kind::Device, request.bytes as u64)?;
     }
@@ -309,7 +309,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
         self.check_len(operation, values.len())?;
-        let entered = self.custody().enter(operation)?;
+        let entered = self.custody().enter_to_wait(operation)?;
         let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
         if bytes == 0 {
             return Ok(());
@@ -401,7 +401,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// `to` has room for all values.
     unsafe fn read(&self, operation: &'static str, to: *mut T) -> Result<()> {
-        let entered = self.custody().enter(operation)?;
+        let entered = self.custody().enter_to_wait(operation)?;
         let bytes = self.size_in_bytes();
         if bytes == 0 {
             return Ok(());

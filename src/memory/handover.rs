@@ -1,4 +1,4 @@
-//! Device memory that changes hands: given away as an address, and taken into custody again.
+//! Device memory whose ownership is released to the program as an address, and taken again.
 
 use std::mem;
 
@@ -12,14 +12,15 @@ use crate::memory::DeviceBuffer;
 use crate::registry::{Entry, Kind};
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Gives the memory away: its device address. 0 where there is none, and where its context is
-    /// closed already, which has freed it (or was told to leave it to the driver).
+    /// Releases ownership of the memory, and returns its device address. 0 where there is none, and
+    /// where its context is closed already, which has freed it (or was told to leave it to the driver).
     ///
-    /// The registry remembers it as escaped, and whoever has the address must free it, or hand it to
-    /// [`from_raw`](Self::from_raw). Teardown leaves it alone; but with the driver's context it goes
-    /// all the same, so it outlives this [`Context`] only where others hold the primary context.
-    /// Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool until it comes back; where it does
-    /// not, the pool stays until the process ends.
+    /// The registry lists it as escaped, and whoever has the address must free it, or pass it to
+    /// [`from_raw`](Self::from_raw). It does not keep its context open, and is freed when the driver's
+    /// context is destroyed: keep the [`Context`], or another guard of it, for as long as the address is
+    /// used. (The primary context is destroyed when its last holder releases it; stream-ordered memory
+    /// belongs to the device and lives on.) Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool
+    /// until ownership is taken again; where it is not, the pool stays until the process exits.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -70,7 +70,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             site: Location::caller(),
         };
         let ask = || -> Result<Claim, Failed> {
-            let entered = custody.enter(operation)?;
+            let entered = custody.enter_to_wait(operation)?;
             if bytes == 0 {
                 return Ok(Claim::nothing(context.open().into(), Kind::Managed));
             }

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::custody::{Custody, key};
 use crate::error::Result;
 use crate::open_context::OpenContext;
-use crate::registry::{Entry, Kind};
+use crate::registry::{Entry, Key, Kind};
 use crate::shortage::{Failed, Listed, Request};
 
 /// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
@@ -51,8 +51,8 @@ pub(crate) struct PoolCore {
 
 impl PoolCore {
     /// The number of the driver's handle.
-    pub(crate) fn address(&self) -> u64 {
-        self.claim.address()
+    pub(crate) fn key(&self) -> Key {
+        self.claim.key()
     }
 }
 

@@ -128,8 +128,10 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; the memory is leaked then, as the driver may still use it. The same
-    /// where the context is just being torn down and that does not end within five seconds.
+    /// Any driver error; the memory is leaked then, as the driver may still use it. Inside a host
+    /// function, `CUDA_ERROR_NOT_PERMITTED`, and the memory is freed later.
+    /// [`Error::ContextClosed`](crate::Error::ContextClosed) where the context was closed first: that has
+    /// freed the memory, or frees it when the close ends.
     pub fn close(mut self) -> Result<()> {
         self.release("PinnedBuffer::close")
     }

@@ -28,7 +28,7 @@ pub(crate) unsafe fn register<T>(
     bytes: usize,
 ) -> Result<Option<Claim>> {
     let custody = context.custody();
-    let entered = custody.enter(operation)?;
+    let entered = custody.enter_to_wait(operation)?;
     if bytes == 0 {
         return Ok(None);
     }
@@ -84,18 +84,8 @@ fn free_after(claim: &Claim, memory: Option<HostMemory>, released: &Result<()>) 
 
 /// Frees what was [deferred](crate::deferred), and the host memory that it registered.
 pub(crate) fn free_deferred(claim: Claim, memory: Option<HostMemory>) {
-    const OPERATION: &str = "drop";
-    let mut claim = claim;
-    if claim.custody().is_closed() {
-        // Teardown has freed it, as any other. It was dropped in time.
-        claim.abandon();
-        let closed = Err(Error::ContextClosed {
-            operation: OPERATION,
-        });
-        return free_after(&claim, memory, &closed);
-    }
     // What the driver refuses is filed.
-    let _ = release(claim, memory, OPERATION);
+    let _ = release(claim, memory, "drop");
 }
 
 /// A vector that is registered with the driver, so that the device copies from and to it without a
@@ -176,8 +166,10 @@ impl<T: DeviceCopy> Registered<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; the vector is leaked then, as the driver may still use it. The same
-    /// where the context is just being torn down and that does not end within five seconds.
+    /// Any driver error; the vector is leaked then, as the driver may still use it. Inside a host
+    /// function, `CUDA_ERROR_NOT_PERMITTED`, and the vector is freed later.
+    /// [`Error::ContextClosed`] where the context was closed without unregistering the vector, or
+    /// is being closed and that does not end within five seconds: the vector is leaked.
     pub fn into_vec(mut self) -> Result<Vec<T>> {
         let claim = self.claim.take();
         let mut this = ManuallyDrop::new(self);

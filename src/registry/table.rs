@@ -307,12 +307,22 @@ impl Registry {
     /// Takes every record that did not escape, in the order in which teardown frees: memory, then
     /// events, streams, modules, pools; within a kind what was made last goes first.
     pub(crate) fn drain(&self) -> Vec<(Key, Record)> {
+        self.take_all(|record| !record.is_escaped())
+    }
+
+    /// The same for what was dropped and could not be freed.
+    pub(crate) fn drain_deferred(&self) -> Vec<(Key, Record)> {
+        self.take_all(|record| record.is_deferred())
+    }
+
+    fn take_all(&self, wanted: impl Fn(&Record) -> bool) -> Vec<(Key, Record)> {
         let mut taken = Vec::new();
         self.settled().retain(|key, record| {
-            if !record.is_escaped() {
+            let take = wanted(record);
+            if take {
                 taken.push((*key, *record));
             }
-            record.is_escaped()
+            !take
         });
         for (key, record) in &taken {
             self.counters.sub(key.kind, record.bytes());

@@ -190,7 +190,7 @@ impl Page<'_> {
     /// Where the context was dropped, if what is alive kept it open.
     fn dropped(&mut self, prepared: &Prepared<'_>) {
         if prepared.snapshot.about.occasion == Occasion::KeptOpen {
-            self.line("  kept open by what leaked; the context was dropped by");
+            self.line("  dropped while its resources were alive, by");
             self.origin(None, &prepared.dropped, "    ");
         }
     }

@@ -144,7 +144,7 @@ impl Drop for UnderWay<'_> {
 
 /// A callback that gives memory back; see
 /// [`Context::release_on_shortage`](crate::Context::release_on_shortage). It is called until this
-/// goes.
+/// or its context is dropped.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

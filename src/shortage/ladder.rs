@@ -8,6 +8,7 @@ use cuguard_driver::sys::CUresult;
 
 use super::{frees, gather, pools};
 use crate::custody::{Custody, Entered};
+use crate::deferred;
 use crate::error::{Error, Result};
 use crate::oom::{Attempt, Rung};
 use crate::registry::Kind;
@@ -123,10 +124,18 @@ impl Failed {
         request: &Request,
         ask: &dyn Fn() -> Result<T, Failed>,
     ) -> Result<T> {
-        let refused = match self {
+        let mut refused = match self {
             Self::Other(error) => return Err(error),
             Self::Short(refused) => refused,
         };
+        // What was dropped in host functions may be all that is needed.
+        if deferred::run() {
+            match ask() {
+                Err(Self::Short(again)) => refused = again,
+                Err(Self::Other(error)) => return Err(error),
+                Ok(thing) => return Ok(thing),
+            }
+        }
         let mut had = None;
         let mut attempt = || ask().map(|thing| had = Some(thing));
         climb(custody, request, refused, &mut attempt)?;
