@@ -1,10 +1,11 @@
-//! Custody of everything that a CUDA program takes from the driver.
+//! RAII wrappers for CUDA resources: everything is freed on drop, and what leaks is reported.
 //!
 //! CUDA programs run out of memory while memory looks free: an error path skips a free, a context
 //! outlives its use, a library keeps buffers. Here every allocation, stream, event, module and
-//! context has one owner. It is freed when that owner goes: also while a panic unwinds, on any
-//! thread, in any order, after its context. It is remembered with the place that made it, and when
-//! a context is torn down, whatever is still there is a leak, and the report says who made it.
+//! context has one owner and is freed on drop: while a panic unwinds, on any thread, in any order. A
+//! context that is dropped first stays open until the last of its resources is dropped. Every resource
+//! is recorded with the call site or stack trace that created it, and what leaked is reported when a
+//! context is closed, or at exit.
 //!
 //! `cuguard` is built on [`cust`](https://docs.rs/cust/0.3) and works beside it.
 //!
