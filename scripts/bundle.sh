@@ -75,7 +75,8 @@ built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
 # Where reports are looked at, names and lines stay, packed; elsewhere they only take room.
 while read -r folder name file; do
     case "$folder/$name" in
-    examples/leak_report | examples/context_leak | benches/tracking | tests/refusals)
+    examples/leak_report | examples/context_leak | benches/tracking | tests/refusals | \
+    tests/leak_settings | tests/lifetime)
         how=--compress-debug-sections=zlib
         ;;
     *) how=--strip-all ;;
