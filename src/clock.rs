@@ -137,6 +137,23 @@ mod tests {
         );
     }
 
+    /// The rate is that of a whole millisecond, also where the process is held up before it begins.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_rate_is_measured_for_long_enough() {
+        if !super::is_reliable() {
+            return;
+        }
+        let rates: Vec<f64> = (0..100)
+            .filter_map(|_| super::measure(Instant::now() - Duration::from_millis(20)))
+            .map(|(_, rate)| rate as f64)
+            .collect();
+        let (least, most) = rates
+            .iter()
+            .fold((f64::MAX, 0.0), |(least, most), rate| (rate.min(least), rate.max(most)));
+        assert!(rates.len() == 100 && most / least < 1.01, "{rates:?}");
+    }
+
     #[test]
     fn a_counter_that_is_behind_is_no_age() {
         assert_eq!(scale(5_u64.wrapping_sub(7), 1 << 32), 0);

@@ -75,6 +75,24 @@ fn an_address_that_comes_again_replaces_its_record() {
     assert_eq!(registry.live(), Amount::new(1, 100));
 }
 
+/// The same while both are among the newest: the record of the freed one does not come back.
+#[test]
+fn no_record_stays_behind_one_of_the_same_address() {
+    let registry = Registry::new(Level::Sites, 8);
+    for between in 0..10 {
+        let key = make(&registry, 1);
+        let others: Vec<Key> = (2..2 + between).map(|n| make(&registry, n)).collect();
+        registry.insert(key, entry(300));
+        assert_eq!(registry.remove(key, 300).expect("it was entered").bytes(), 300);
+        assert!(registry.remove(key, 300).is_none());
+        for key in others {
+            assert!(registry.remove(key, 100).is_some());
+        }
+        assert_eq!(registry.live(), Amount::default(), "{between} between them");
+        assert!(addresses(&registry).is_empty(), "{between} between them");
+    }
+}
+
 #[test]
 fn an_address_as_large_as_it_can_be() {
     let registry = Registry::new(Level::Sites, 8);
