@@ -9,6 +9,9 @@
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use std::time::{Duration, Instant};
+
+use crate::process;
 
 /// Whether the kernel takes part. Set before the first gate is made, and then never changed.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
@@ -34,6 +37,9 @@ mod kernel {
         false
     }
 }
+
+/// How long an exiting process [waits](wait_while).
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// To be called before the first [`light`] or [`heavy`].
 pub(crate) fn prepare() {
@@ -65,8 +71,33 @@ pub(crate) fn heavy() {
     if ASYMMETRIC.load(Ordering::Relaxed) && !kernel::membarrier(kernel::BARRIER) {
         // It worked before; a filter for system calls may have been put up since. What a processor
         // has not yet written when a thread is interrupted, it has after this long.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Waits until a thread clears its flag, after a [`heavy`] barrier: it will see what the caller wrote
+/// before that, and does nothing under the flag that takes long. False where it stays set although the
+/// process is exiting: who called `exit` in a signal handler may have interrupted himself.
+pub(crate) fn wait_while(busy: &AtomicBool) -> bool {
+    let mut turns = 0_u32;
+    let mut since = None;
+    while busy.load(Ordering::Acquire) {
+        turns += 1;
+        match turns {
+            0..100 => std::hint::spin_loop(),
+            100..200 => std::thread::yield_now(),
+            // It may have been interrupted by this thread: one with a real-time priority takes its
+            // processor until it sleeps.
+            _ => {
+                let since = since.get_or_insert_with(Instant::now);
+                if process::is_exiting() && since.elapsed() > PATIENCE {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+    true
 }
 
 #[cfg(test)]
