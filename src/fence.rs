@@ -76,8 +76,8 @@ pub(crate) fn heavy() {
 }
 
 /// Waits until a thread clears its flag, after a [`heavy`] barrier: it will see what the caller wrote
-/// before that, and does nothing under the flag that takes long. False where it stays set although the
-/// process is exiting: who called `exit` in a signal handler may have interrupted himself.
+/// before that, and does nothing under the flag that takes long. False where it stays set while the
+/// process is exiting: a signal handler that calls `exit` may have interrupted the thread it waits for.
 pub(crate) fn wait_while(busy: &AtomicBool) -> bool {
     let mut turns = 0_u32;
     let mut since = None;
@@ -86,8 +86,8 @@ pub(crate) fn wait_while(busy: &AtomicBool) -> bool {
         match turns {
             0..100 => std::hint::spin_loop(),
             100..200 => std::thread::yield_now(),
-            // It may have been interrupted by this thread: one with a real-time priority takes its
-            // processor until it sleeps.
+            // With a real-time priority this thread may have preempted the other one, which runs again
+            // only while this one sleeps.
             _ => {
                 let since = since.get_or_insert_with(Instant::now);
                 if process::is_exiting() && since.elapsed() > PATIENCE {
@@ -102,9 +102,10 @@ pub(crate) fn wait_while(busy: &AtomicBool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+    use std::time::Duration;
 
-    use super::{heavy, light, prepare};
+    use super::{heavy, light, prepare, wait_while};
 
     /// Two threads write and then read: never do both miss the other's write.
     #[test]
@@ -142,5 +143,17 @@ mod tests {
             (often.join().unwrap(), seldom.join().unwrap())
         });
         assert!(often.iter().zip(&seldom).all(|(one, two)| *one || *two));
+    }
+
+    #[test]
+    fn a_flag_is_waited_for_however_long_it_is_set() {
+        let busy = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                busy.store(false, Relaxed);
+            });
+            assert!(wait_while(&busy) && !busy.load(Relaxed));
+        });
     }
 }

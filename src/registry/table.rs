@@ -119,8 +119,9 @@ impl Registry {
     /// Enters what the driver just gave out. `site` is kept as the line that made it, and at level
     /// *stacks* the calling stack.
     ///
-    /// A key that is there already was given away, freed by whoever had it, and given out again by
-    /// the driver: the old record goes.
+    /// An address whose ownership was released and that comes again was freed by its new owner: the old
+    /// record goes. What was freed behind this crate's back is known only when its record meets the new
+    /// one in the table.
     #[inline]
     pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
