@@ -152,6 +152,12 @@ impl Claim {
     #[track_caller]
     pub(crate) fn take_back(owner: Owner, key: Key, entry: Entry) -> Self {
         owner.custody().budget.add(key.kind, entry.bytes);
+        if exit::is_forked() {
+            // It belongs to the parent, and locks of the registry may be held for ever.
+            let mut claim = Self::nothing(owner, key.kind);
+            claim.key = key;
+            return claim;
+        }
         let Some(key) = owner.custody().registry.recapture(key) else {
             return Self::new(owner, key, entry);
         };

@@ -2,11 +2,16 @@
 //!
 //! Every record has one, so it must cost little. Where the kernel itself keeps time by the processor's
 //! time stamp counter, that counter is read directly, in half the time of `Instant::now`; its rate is
-//! measured once against `Instant`. Elsewhere it is `Instant`.
+//! measured once against `Instant`. Elsewhere it is `Instant`: also where the file of the kernel that names
+//! its clock cannot be read.
+//!
+//! The counter has 64 bits and lasts for more than a century. It may count on while the machine is
+//! suspended, which `Instant` does not: such times are older by that. Only ages in reports and the order
+//! of equal things at teardown depend on this, so nothing is unsound where a counter is wrong.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Nanoseconds for 2^32 ticks of the counter; 0 where the counter is not used, or nobody asked yet.
 static RATE: AtomicU64 = AtomicU64::new(0);
@@ -20,15 +25,34 @@ static START: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn nanoseconds() -> u64 {
     match RATE.load(Ordering::Acquire) {
         0 => begin(),
-        rate => scale(ticks().wrapping_sub(START.load(Ordering::Relaxed)), rate),
+        rate => since(ticks().wrapping_sub(START.load(Ordering::Relaxed)), rate),
     }
 }
 
 #[inline]
-fn scale(ticks: u64, rate: u64) -> u64 {
-    // The counter of one processor may be a little behind that of another, and so behind the start.
-    let ticks = if ticks > i64::MAX as u64 { 0 } else { ticks };
+fn since(ticks: u64, rate: u64) -> u64 {
+    if ticks > i64::MAX as u64 {
+        return before_the_start(ticks.wrapping_neg());
+    }
     ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
+}
+
+/// The counter shows a time before the start.
+#[cold]
+fn before_the_start(ticks: u64) -> u64 {
+    if !began_anew(ticks) {
+        return 0;
+    }
+    // `Instant` from now on.
+    RATE.store(0, Ordering::Release);
+    begin()
+}
+
+/// Whether a counter that is so far before the start was set back: some are while the machine is
+/// suspended, or the process was moved to another machine. The counter of one processor may also be a
+/// little behind that of another.
+fn began_anew(ticks: u64) -> bool {
+    ticks > 1 << 28
 }
 
 /// The first time, and always where there is no counter to rely on.
@@ -47,13 +71,13 @@ fn begin() -> u64 {
     let begun = *BEGUN;
     match RATE.load(Ordering::Acquire) {
         0 => u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        rate => scale(ticks().wrapping_sub(START.load(Ordering::Relaxed)), rate),
+        rate => since(ticks().wrapping_sub(START.load(Ordering::Relaxed)), rate),
     }
 }
 
 /// What the counter showed at `begun`, and its [rate](RATE). Takes a millisecond.
 fn measure(begun: Instant) -> Option<(u64, u64)> {
-    const LONG: u64 = 1_000_000;
+    const LONG: Duration = Duration::from_millis(1);
     // The time and the counter at one moment: the best of some attempts, as the thread may be
     // interrupted between the two.
     let both = || {
@@ -67,7 +91,8 @@ fn measure(begun: Instant) -> Option<(u64, u64)> {
             .map(|(_, ticks, time)| (ticks, time))
     };
     let (first, early) = both()?;
-    while (begun.elapsed().as_nanos() as u64) < LONG {
+    // From the first look on: the thread may have been held up before it.
+    while begun.elapsed() < early + LONG {
         std::hint::spin_loop();
     }
     let (last, late) = both()?;
@@ -109,7 +134,7 @@ fn ticks() -> u64 {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{nanoseconds, scale};
+    use super::{nanoseconds, since};
 
     #[test]
     fn time_goes_on() {
@@ -137,9 +162,34 @@ mod tests {
         );
     }
 
+    /// The rate is that of a whole millisecond, also where the process is held up before it begins.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_rate_is_measured_for_long_enough() {
+        if !super::is_reliable() {
+            return;
+        }
+        let rates: Vec<f64> = (0..100)
+            .filter_map(|_| super::measure(Instant::now() - Duration::from_millis(20)))
+            .map(|(_, rate)| rate as f64)
+            .collect();
+        let (least, most) = rates.iter().fold((f64::MAX, 0.0), |(least, most), rate| {
+            (rate.min(least), rate.max(most))
+        });
+        assert!(rates.len() == 100 && most / least < 1.01, "{rates:?}");
+    }
+
     #[test]
     fn a_counter_that_is_behind_is_no_age() {
-        assert_eq!(scale(5_u64.wrapping_sub(7), 1 << 32), 0);
-        assert_eq!(scale(1_000, 1 << 31), 500);
+        assert_eq!(since(5_u64.wrapping_sub(7), 1 << 32), 0);
+        assert_eq!(since(1_000, 1 << 31), 500);
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_is_told_from_one_that_is_behind() {
+        use super::began_anew;
+        assert!(!began_anew(1) && !began_anew(1_000_000));
+        // Ten seconds at the least rate that there is.
+        assert!(began_anew(5_000_000_000) && began_anew(i64::MAX as u64));
     }
 }

@@ -285,7 +285,8 @@ impl Context {
         self.custody().registry.totals(kind)
     }
 
-    /// All that is alive now, with the places that made it, as plain data.
+    /// All that is alive now, with the places that made it, as plain data. In a forked child it has the
+    /// totals only.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -9,6 +9,9 @@
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use std::time::{Duration, Instant};
+
+use crate::process;
 
 /// Whether the kernel takes part. Set before the first gate is made, and then never changed.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
@@ -34,6 +37,9 @@ mod kernel {
         false
     }
 }
+
+/// How long an exiting process [waits](wait_while).
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// To be called before the first [`light`] or [`heavy`].
 pub(crate) fn prepare() {
@@ -65,15 +71,41 @@ pub(crate) fn heavy() {
     if ASYMMETRIC.load(Ordering::Relaxed) && !kernel::membarrier(kernel::BARRIER) {
         // It worked before; a filter for system calls may have been put up since. What a processor
         // has not yet written when a thread is interrupted, it has after this long.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Waits until a thread clears its flag, after a [`heavy`] barrier: it will see what the caller wrote
+/// before that, and does nothing under the flag that takes long. False where it stays set while the
+/// process is exiting: a signal handler that calls `exit` may have interrupted the thread it waits for.
+pub(crate) fn wait_while(busy: &AtomicBool) -> bool {
+    let mut turns = 0_u32;
+    let mut since = None;
+    while busy.load(Ordering::Acquire) {
+        turns += 1;
+        match turns {
+            0..100 => std::hint::spin_loop(),
+            100..200 => std::thread::yield_now(),
+            // With a real-time priority this thread may have preempted the other one, which runs again
+            // only while this one sleeps.
+            _ => {
+                let since = since.get_or_insert_with(Instant::now);
+                if process::is_exiting() && since.elapsed() > PATIENCE {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+    true
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+    use std::time::Duration;
 
-    use super::{heavy, light, prepare};
+    use super::{heavy, light, prepare, wait_while};
 
     /// Two threads write and then read: never do both miss the other's write.
     #[test]
@@ -111,5 +143,17 @@ mod tests {
             (often.join().unwrap(), seldom.join().unwrap())
         });
         assert!(often.iter().zip(&seldom).all(|(one, two)| *one || *two));
+    }
+
+    #[test]
+    fn a_flag_is_waited_for_however_long_it_is_set() {
+        let busy = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                busy.store(false, Relaxed);
+            });
+            assert!(wait_while(&busy) && !busy.load(Relaxed));
+        });
     }
 }

@@ -366,3 +366,45 @@ fn a_fork_within_a_scope() {
     let (code, err) = run(TEST, "0");
     assert_eq!(code, Some(FINE), "{err}");
 }
+
+/// A child that is forked while another thread is anywhere in the registry reads it, names and releases
+/// what it has: the locks of the registry are not waited for.
+#[test]
+fn a_fork_while_another_thread_is_in_the_registry() {
+    const TEST: &str = "a_fork_while_another_thread_is_in_the_registry";
+    if part().is_some() {
+        let context = context().unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let fine = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let kept: Vec<_> = (0..20).map(|_| Event::new(&context)).collect();
+                        drop((context.snapshot(), kept));
+                    }
+                });
+            }
+            let fine = (0..40).all(|round| {
+                let event = Event::new(&context).unwrap();
+                let buffer = DeviceBuffer::<u8>::zeroed(&context, 100).unwrap();
+                thread::sleep(Duration::from_micros(100 + round * 10));
+                // SAFETY: the child only does what is under test, and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    drop((context.snapshot(), event.named("in the child")));
+                    context.checkpoint();
+                    let address = buffer.into_raw();
+                    // SAFETY: the address was just released.
+                    drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 100) });
+                    end_now(0);
+                }
+                ends_well(child)
+            });
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            fine
+        });
+        std::process::exit(if fine { FINE } else { 8 });
+    }
+    let (code, err) = run(TEST, "1");
+    assert_eq!(code, Some(FINE), "{err}");
+}

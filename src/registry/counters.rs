@@ -229,9 +229,8 @@ impl Counters {
             (owner, _) => {
                 self.owner.store(CHANGING, SeqCst);
                 fence::heavy();
-                while self.tallies.at(owner).busy.load(Acquire) {
-                    std::thread::yield_now();
-                }
+                // Where that is in vain, the process is exiting, and the owner adds once more at most.
+                fence::wait_while(&self.tallies.at(owner).busy);
                 self.owner.store(EVERYBODY, Release);
             }
         }

@@ -188,11 +188,9 @@ impl Recent {
         }
         slots.state.store(WANTED, Ordering::SeqCst);
         fence::heavy();
-        slots.wait();
-        slots.empty(key.lane, &mut table);
         let visits = slots.visits.fetch_add(1, Ordering::Relaxed) + 1;
         let state = if visits < VISITS { OPEN } else { OFF };
-        slots.state.store(state, Ordering::Release);
+        slots.move_out(key.lane, state, &mut table);
     }
 
     /// Moves all records to the table, for one who looks at all.
@@ -206,9 +204,7 @@ impl Recent {
         fence::heavy();
         for (lane, slots) in self.lanes.all().enumerate() {
             if open(&slots) {
-                slots.wait();
-                slots.empty(lane as u32, &mut table);
-                slots.state.store(OPEN, Ordering::Release);
+                slots.move_out(lane as u32, OPEN, &mut table);
             }
         }
     }
@@ -219,22 +215,23 @@ impl Recent {
 }
 
 impl Slots {
-    /// Waits until the lane's thread is out. It does nothing in there that takes long.
-    fn wait(&self) {
-        let mut turns = 0_u32;
-        while self.busy.load(Ordering::Acquire) {
-            turns += 1;
-            match turns {
-                0..100 => std::hint::spin_loop(),
-                _ => std::thread::yield_now(),
-            }
+    /// Waits until the lane's thread is out and moves everything to the table.
+    fn move_out(&self, lane: u32, state: u8, table: &mut impl FnMut(Key, Record)) {
+        let is_out = fence::wait_while(&self.busy);
+        if is_out {
+            self.empty(lane, table);
         }
+        // A thread that never comes out keeps its records to itself, and nobody waits for it again.
+        let state = if is_out { state } else { OFF };
+        self.state.store(state, Ordering::Release);
     }
 
     /// Moves everything to the table. First into the table and then out of here: a record is always in one
-    /// of them.
+    /// of them. The oldest goes first, so that of two with one key the newer one stays; there are two
+    /// only where the first was freed by somebody else.
     fn empty(&self, lane: u32, table: &mut impl FnMut(Key, Record)) {
-        for index in 0..SLOTS {
+        let oldest = self.next.load(Ordering::Relaxed);
+        for index in (oldest..oldest + SLOTS).map(|index| index % SLOTS) {
             if let Some((key, record)) = self.get(index, lane) {
                 table(key, record);
                 self.keys[index].store(0, Ordering::Relaxed);

@@ -75,6 +75,32 @@ fn an_address_that_comes_again_replaces_its_record() {
     assert_eq!(registry.live(), Amount::new(1, 100));
 }
 
+/// The same with both among the newest, anywhere in the slots: the newer one stays.
+#[test]
+fn of_two_records_of_an_address_the_newer_one_stays() {
+    for before in 0..10 {
+        for between in 0..10 {
+            let registry = Registry::new(Level::Sites, 8);
+            for n in 100..100 + before {
+                make(&registry, n);
+            }
+            let key = make(&registry, 1);
+            for n in 200..200 + between {
+                make(&registry, n);
+            }
+            registry.insert(key, entry(300));
+            registry.snapshot(About::default());
+            let live = Amount::new(before + between + 1, (before + between) * 100 + 300);
+            assert_eq!(registry.live(), live, "{before}, {between}");
+            assert_eq!(
+                registry.remove(key, 300).map(|record| record.bytes()),
+                Some(300)
+            );
+            assert!(registry.remove(key, 300).is_none());
+        }
+    }
+}
+
 #[test]
 fn an_address_as_large_as_it_can_be() {
     let registry = Registry::new(Level::Sites, 8);

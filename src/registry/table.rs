@@ -21,6 +21,7 @@ use super::place::MAX_DEPTH;
 use super::recent::{Found, Recent};
 use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
 use super::snapshot::{About, FailedFreeGroup, Refusal, Snapshot};
+use crate::exit::is_forked;
 use crate::lanes::lane;
 
 /// Few things are given away.
@@ -32,6 +33,9 @@ const STRAY_SHARDS: usize = 4;
 /// one guard that owns the thing, and so never at the same time; the order of law 2 (enter after
 /// the driver allocated, take out before the driver frees) keeps that true when the driver gives an
 /// address out again.
+///
+/// In a forked child, locks and slots may be held for ever by threads that are not there. Nothing is
+/// allocated or freed in it, and what else it can call sees no records and changes none.
 pub(crate) struct Registry {
     records: DashMap<Key, Record, BuildByLane>,
     /// The newest records of each thread. Who looks for one in `records` has it moved there first; see
@@ -115,8 +119,9 @@ impl Registry {
     /// Enters what the driver just gave out. `site` is kept as the line that made it, and at level
     /// *stacks* the calling stack.
     ///
-    /// A key that is there already was given away, freed by whoever had it, and given out again by
-    /// the driver: the old record goes.
+    /// An address whose ownership was released and that comes again was freed by its new owner: the old
+    /// record goes. What was freed behind this crate's back is known only when its record meets the new
+    /// one in the table.
     #[inline]
     pub(crate) fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
@@ -260,6 +265,9 @@ impl Registry {
     /// Marks as escaped what a guard gives away. What has no record gets one now, with nothing but
     /// its size, so that it is known when it comes back and is not taken for a leak.
     pub(crate) fn escape(&self, key: Key, bytes: u64) {
+        if is_forked() {
+            return;
+        }
         match self.settled_for(key).entry(key) {
             Slot::Occupied(mut slot) => slot.get_mut().set_escaped(true),
             Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => return,
@@ -295,7 +303,7 @@ impl Registry {
     /// Gives one thing a name, in addition to the label scope that it was made in. The last name
     /// holds.
     pub(crate) fn label(&self, key: Key, label: &str) {
-        if !self.ever_recorded.load(Relaxed) {
+        if !self.ever_recorded.load(Relaxed) || is_forked() {
             return;
         }
         let name = names::intern(label);
@@ -422,6 +430,9 @@ impl Registry {
 
     /// Remembers what is held now, so that [`holdings`](Self::holdings) can tell what grew since.
     pub(crate) fn mark(&self) {
+        if is_forked() {
+            return;
+        }
         let baseline = self.add_up().into_baseline();
         *lock(&self.baseline) = Some(baseline);
     }
@@ -457,23 +468,27 @@ impl Registry {
     }
 
     /// All that is known, as plain data. Other threads may go on; what they make or free meanwhile
-    /// is in it or not.
+    /// is in it or not. In a forked child it has the totals only.
     pub(crate) fn snapshot(&self, about: About) -> Snapshot {
         let totals = Kind::ALL
             .iter()
             .map(|kind| (*kind, self.totals(*kind)))
             .collect();
         let mut groups = collect::Groups::default();
-        for slot in self.settled() {
-            groups.add(*slot.key(), *slot.value());
+        let (mut failed, mut late_drops) = (Vec::new(), Vec::new());
+        if !is_forked() {
+            for slot in self.settled() {
+                groups.add(*slot.key(), *slot.value());
+            }
+            failed.clone_from(&lock(&self.failed));
+            late_drops = self.late.drops();
         }
-        let failed = lock(&self.failed).clone();
         let how = How {
             level: self.level(),
             sample: self.sample,
         };
         let mut snapshot = groups.into_snapshot(about, how, totals, &failed);
-        snapshot.late_drops = self.late.drops();
+        snapshot.late_drops = late_drops;
         snapshot.broken = self.broken();
         snapshot
     }

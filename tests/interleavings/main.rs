@@ -1,6 +1,8 @@
 //! Every order in which threads can run, for the protocols that threads depend on: the gate of a
 //! context (src/gate.rs, with src/fence.rs and src/exit.rs); invariant 2, the order of registry and
-//! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs).
+//! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs); the newest records
+//! of a thread (src/registry/recent.rs) and the byte counters (src/registry/counters.rs), which their
+//! owner changes without a lock.
 //!
 //! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
@@ -9,6 +11,9 @@
 mod gate;
 mod lifetime;
 mod order;
+mod owner;
+mod processor;
+mod slots;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -109,6 +114,85 @@ fn the_sources_are_as_modelled() {
             include_str!("../../src/context.rs"),
             "fn drop(&mut self)",
             &["is_closed()", "drop_callbacks()", "note_dropped()"],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn own(",
+            &["busy.store(true", "fence::light()", "state.load"],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn insert(",
+            &["self.own()", "slots.get(", "table(old", "slots.put("],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn remove(",
+            &["self.own()", "elsewhere(key)", "store(0", "Found::InTable"],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn settle(",
+            &[
+                "self.own()",
+                "self.visit()",
+                "== OFF",
+                "store(WANTED",
+                "fence::heavy()",
+                "move_out(",
+            ],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn settle_all(",
+            &[
+                "self.visit()",
+                "store(WANTED",
+                "fence::heavy()",
+                "move_out(",
+            ],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn move_out(",
+            &["wait_while(&self.busy)", "self.empty(", "state.store"],
+        ),
+        (
+            include_str!("../../src/registry/recent.rs"),
+            "fn empty(",
+            &["self.get(", "table(key", "store(0"],
+        ),
+        (
+            include_str!("../../src/registry/table.rs"),
+            "fn find_and_remove(",
+            &["records.remove", "settled_for(key).remove"],
+        ),
+        (
+            include_str!("../../src/registry/counters.rs"),
+            "fn as_owner(",
+            &[
+                "owner.load",
+                "== EVERYBODY",
+                "busy.store(true",
+                "fence::light()",
+                "owner.load",
+                "change()",
+                "busy.store(false",
+                "change_owner(",
+            ],
+        ),
+        (
+            include_str!("../../src/registry/counters.rs"),
+            "fn change_owner(",
+            &[
+                "changing.lock()",
+                "owner.load",
+                "owner.store(lane",
+                "owner.store(CHANGING",
+                "fence::heavy()",
+                "wait_while(",
+                "owner.store(EVERYBODY",
+            ],
         ),
     ];
     for (source, function, steps) in steps {
