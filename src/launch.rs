@@ -316,8 +316,9 @@ mod tests {
         let callback = context.release_on_shortage({
             let slot = slot.clone();
             move |_| {
-                let context = slot.lock().unwrap().take();
-                context.map(|context| context.close().unwrap());
+                if let Some(context) = slot.lock().unwrap().take() {
+                    context.close().unwrap();
+                }
             }
         });
         *slot.lock().unwrap() = Some(context);

@@ -171,7 +171,10 @@ fn a_context_dropped_or_closed_in_a_host_function() -> Result<()> {
         in_host_function(&host, &others, move || {
             let result = match close {
                 true => context.close(),
-                false => Ok(drop(context)),
+                false => {
+                    drop(context);
+                    Ok(())
+                }
             };
             say.send(result).unwrap();
             drop(empty);
