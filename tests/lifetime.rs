@@ -354,7 +354,8 @@ fn a_forgotten_resource_is_reported_at_exit_with_both_call_sites() {
     assert_eq!(output.status.code(), Some(23), "{text}");
     for words in [
         "3 MiB in 1 allocation of device memory",
-        "dropped before its resources",
+        "kept open until exit by what leaked",
+        "\n  the context was dropped by\n",
         "lifetime::drop_the_context",
     ] {
         assert!(text.contains(words), "{words}\n{text}");
@@ -369,7 +370,7 @@ fn a_forgotten_resource_is_reported_at_exit_with_both_call_sites() {
         line.starts_with("cuguard: leaked 3 MiB in 1 allocation"),
         "{line}"
     );
-    assert!(line.contains("dropped before its resources"), "{line}");
+    assert!(line.contains("(context 1, kept open until exit)"), "{line}");
 
     let output = child(TEST, "json", &[("LEAK_REPORT", "json")]);
     let (_, err) = succeeded(&output);

@@ -90,7 +90,7 @@ impl MemoryPool {
             let code = unsafe { api::cuMemPoolCreate(&mut pool, &properties) };
             Failed::check(&entered, "cuMemPoolCreate", code)?;
             let key = key(Kind::MemoryPool, pool.0 as u64);
-            let entry = Entry::of_handle("MemoryPool");
+            let entry = Entry::of_handle("");
             let owner = Owner::State(custody.clone());
             let claim = Claim::new_at(request.site, owner, key, entry);
             Ok(PoolCore {

@@ -124,6 +124,7 @@ impl Page<'_> {
         if !prepared.is_empty() {
             let what = match about.occasion {
                 Occasion::Asked => format!("what is alive in {about}"),
+                Occasion::KeptOpen => format!("leak report for {about}, {end} by what leaked"),
                 _ => format!("leak report for {about}, {end}"),
             };
             let what = self.paint(Tone::Strong, &what);
@@ -190,7 +191,7 @@ impl Page<'_> {
     /// Where the context was dropped, if what is alive kept it open.
     fn dropped(&mut self, prepared: &Prepared<'_>) {
         if prepared.snapshot.about.occasion == Occasion::KeptOpen {
-            self.line("  dropped while its resources were alive, by");
+            self.line("  the context was dropped by");
             self.origin(None, &prepared.dropped, "    ");
         }
     }

@@ -87,7 +87,7 @@ fn fate(occasion: Occasion) -> &'static str {
         Occasion::Drop => "dropped",
         Occasion::Close => "closed",
         Occasion::NeverClosed => "never closed",
-        Occasion::KeptOpen => "dropped before its resources, and still open at exit",
+        Occasion::KeptOpen => "kept open until exit",
         Occasion::LateDrops => "closed before its guards",
     }
 }
