@@ -9,13 +9,13 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::prepare::{FailedRow, Row};
-use super::symbols::{Frame, Symbol};
+use super::symbols::Frame;
 use crate::registry::Group;
 
 /// A row that may be one of several that are alike.
 pub(super) trait Alike {
     /// Equal for rows that a person cannot tell apart; any total order will do.
-    fn compare(&self, other: &Self) -> Ordering;
+    fn compare(&self, other: &Self, all_frames: bool) -> Ordering;
 
     /// Takes in a row that is alike. The lists of the group are not in order then.
     fn absorb(&mut self, other: &Self);
@@ -24,13 +24,14 @@ pub(super) trait Alike {
     fn changed(&mut self) -> Option<&mut Group>;
 }
 
-/// Makes one of rows that are alike. What is left is in the order of [`Alike::compare`].
-pub(super) fn merged<R: Alike>(mut rows: Vec<R>) -> Vec<R> {
+/// Makes one of rows that are alike. What is left is in the order of [`Alike::compare`]. `all_frames`
+/// says that a person is shown all frames, and not only those of the program.
+pub(super) fn merged<R: Alike>(mut rows: Vec<R>, all_frames: bool) -> Vec<R> {
     // Rows that are alike lie side by side after this, in the order that they had: the first one's
     // addresses of functions stand for all.
-    rows.sort_by(R::compare);
+    rows.sort_by(|one, other| one.compare(other, all_frames));
     rows.dedup_by(|more, row| {
-        let alike = more.compare(row).is_eq();
+        let alike = more.compare(row, all_frames).is_eq();
         if alike {
             row.absorb(more);
         }
@@ -56,7 +57,9 @@ fn add(group: &mut Group, more: &Group) {
 
 /// Forgets columns in which like stacks differ: that of the first would tell only a part.
 fn blur(frames: &mut [Frame], other: &[Frame]) {
-    for (frame, other) in frames.iter_mut().zip(other) {
+    // Frames of the runtime, which are not shown, may be on one stack only.
+    let others = other.iter().filter(|frame| frame.yours);
+    for (frame, other) in frames.iter_mut().filter(|frame| frame.yours).zip(others) {
         if frame.symbol.column != other.symbol.column && frame.symbol.column.is_some() {
             Rc::make_mut(&mut frame.symbol).column = None;
         }
@@ -69,10 +72,10 @@ fn sort<T: Ord>(list: &mut Vec<T>) {
 }
 
 impl Alike for Row<'_> {
-    fn compare(&self, other: &Self) -> Ordering {
+    fn compare(&self, other: &Self, all_frames: bool) -> Ordering {
         identity(&self.group)
             .cmp(&identity(&other.group))
-            .then_with(|| by_frames(&self.frames, &other.frames))
+            .then_with(|| by_frames(&self.frames, &other.frames, all_frames))
     }
 
     fn absorb(&mut self, other: &Self) {
@@ -89,7 +92,7 @@ impl Alike for Row<'_> {
 }
 
 impl Alike for FailedRow<'_> {
-    fn compare(&self, other: &Self) -> Ordering {
+    fn compare(&self, other: &Self, all_frames: bool) -> Ordering {
         fn refusal<'r>(row: &'r FailedRow<'_>) -> impl Ord + 'r {
             let failed = &row.failed;
             let answer = (failed.function, failed.code, failed.code_name);
@@ -97,8 +100,8 @@ impl Alike for FailedRow<'_> {
         }
         refusal(self)
             .cmp(&refusal(other))
-            .then_with(|| by_frames(&self.made, &other.made))
-            .then_with(|| by_frames(&self.freed, &other.freed))
+            .then_with(|| by_frames(&self.made, &other.made, all_frames))
+            .then_with(|| by_frames(&self.freed, &other.freed, all_frames))
     }
 
     fn absorb(&mut self, other: &Self) {
@@ -126,29 +129,31 @@ fn identity(group: &Group) -> impl Ord + '_ {
     )
 }
 
-/// By what a person sees of two stacks: functions, files and lines.
-fn by_frames(one: &[Frame], other: &[Frame]) -> Ordering {
-    fn seen(symbol: &Symbol) -> impl Ord + '_ {
-        (&symbol.function, symbol.line, &symbol.file)
+/// By what a person sees of two stacks: functions, files and lines, and the address of a function
+/// without a name. Where there are no lines, two calls in one function look the same, and are the same.
+fn by_frames(one: &[Frame], other: &[Frame], all_frames: bool) -> Ordering {
+    fn seen(frame: &Frame) -> impl Ord + '_ {
+        let symbol = &frame.symbol;
+        let address = symbol.function.is_none().then_some(frame.address);
+        (&symbol.function, symbol.line, &symbol.file, address)
     }
-    let pairs = one.iter().zip(other);
-    let by_frame = |(one, other): (&Frame, &Frame)| {
-        if Rc::ptr_eq(&one.symbol, &other.symbol) {
+    let shown = |frame: &&Frame| frame.yours || all_frames;
+    let by_frame = |one: &&Frame, other: &&Frame| {
+        if Rc::ptr_eq(&one.symbol, &other.symbol) && one.address == other.address {
             return Ordering::Equal;
         }
-        let by_name = seen(&one.symbol).cmp(&seen(&other.symbol));
-        // Of a function without a name a person sees the address; and without lines, only the
-        // address tells two calls in one function apart.
-        let untold = one.symbol.function.is_none() || one.symbol.line.is_none();
-        by_name.then_with(|| match untold {
-            true => one.address.cmp(&other.address),
-            false => Ordering::Equal,
-        })
+        seen(one).cmp(&seen(other))
     };
-    pairs
-        .map(by_frame)
-        .find(|order| order.is_ne())
-        .unwrap_or_else(|| one.len().cmp(&other.len()))
+    let (mut one, mut other) = (one.iter().filter(shown), other.iter().filter(shown));
+    loop {
+        match (one.next(), other.next()) {
+            (Some(one), Some(other)) => match by_frame(&one, &other) {
+                Ordering::Equal => {}
+                order => return order,
+            },
+            (one, other) => return one.is_some().cmp(&other.is_some()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -206,7 +211,7 @@ mod tests {
             (group(2, 20), stack(0x20)),
             (last, stack(0x30)),
         ];
-        let rows = merged(rows(&groups));
+        let rows = merged(rows(&groups), false);
         let [row] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!(row.group.amount, Amount::new(3, 30));
         assert_eq!(row.group.addresses, [1, 2, 3]);
@@ -236,7 +241,34 @@ mod tests {
             (group(5, 1), vec![frame(None, 1, 1)]),
             (group(6, 1), vec![frame(None, 1, 2)]),
         ];
-        assert_eq!(merged(rows(&groups)).len(), groups.len());
+        assert_eq!(merged(rows(&groups), false).len(), groups.len());
+    }
+
+    /// As in a release build, which has names and no lines.
+    #[test]
+    fn what_looks_the_same_is_one_row() {
+        let bare = |function: &str, address, yours| {
+            let mut frame = frame(Some(function), 1, address);
+            frame.symbol = Rc::new(Symbol {
+                function: Some(function.to_owned()),
+                ..Symbol::default()
+            });
+            frame.yours = yours;
+            frame
+        };
+        let stack = |address| vec![bare("app::load", address, true), bare("app::main", 9, true)];
+        // A frame of the runtime, which a person is not shown.
+        let mut glue = stack(0x30);
+        glue.insert(1, bare("core::option::Option<T>::map", 0x40, false));
+        let groups = [
+            (group(1, 1), stack(0x10)),
+            (group(2, 1), stack(0x20)),
+            (group(3, 1), glue),
+        ];
+        let one = merged(rows(&groups), false);
+        assert_eq!(one.len(), 1, "{one:?}");
+        assert_eq!(one[0].group.addresses, [1, 2, 3]);
+        assert_eq!(merged(rows(&groups), true).len(), 2);
     }
 
     #[test]
@@ -256,7 +288,7 @@ mod tests {
             made: vec![frame(Some("made"), 1, failed.made.addresses[0] as usize)],
             freed: vec![frame(Some("freed"), *line, failed.code as usize)],
         });
-        let rows = merged(rows.collect());
+        let rows = merged(rows.collect(), false);
         let counts: Vec<_> = rows
             .iter()
             .map(|row| (row.failed.code, row.failed.made.amount.count))
@@ -278,7 +310,7 @@ mod tests {
             })
             .collect();
         let begin = Instant::now();
-        let rows = merged(rows(&groups));
+        let rows = merged(rows(&groups), false);
         assert_eq!((rows.len(), rows[0].group.addresses.len()), (1, 1_000_000));
         assert!(begin.elapsed() < Duration::from_secs(10));
     }

@@ -127,7 +127,7 @@ impl<'a> Prepared<'a> {
                 frames: shown(row.frames),
                 ..row
             });
-            merged(cut.collect())
+            merged(cut.collect(), view.all_frames)
         };
         let (mut hidden, mut leaks) = (nested(rows(hidden)), nested(rows(leaks)));
         let mut escaped = rows(escaped);
@@ -140,7 +140,7 @@ impl<'a> Prepared<'a> {
             made: shown(named(&failed.made.origin)),
             freed: shown(named(&failed.freed)),
         });
-        let mut failed = merged(failed.collect());
+        let mut failed = merged(failed.collect(), view.all_frames);
         let dropped = snapshot.dropped.as_ref();
         let dropped = dropped.map_or_else(Vec::new, |origin| shown(named(origin)));
         leaks.sort_by(order);
