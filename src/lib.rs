@@ -104,8 +104,9 @@
 //! miniz_oxide.opt-level = 3
 //! ```
 //!
-//! A stripped program has no names: its frames are `module+offset` with the build id, for `addr2line` or
-//! `debuginfod` elsewhere, and the line that made what leaked is there all the same.
+//! A stripped program has no names: its frames are `module+offset`, with the build id of each module at
+//! the end, for `addr2line` or `debuginfod` elsewhere; the line that allocated what leaked comes first all
+//! the same.
 //!
 //! A program that uses `cust` alone must still mention `cuguard` somewhere (`use cuguard as _;`
 //! does), or the compiler leaves it out and the linker misses `cuInit`.

@@ -135,6 +135,7 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
         let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs strip");
         return;
     }
+    let mut depths = Vec::new();
     for depth in ["1", "depth=1"] {
         let text = report(&program, depth);
         // One that no loop makes: unrolled, it has several addresses.
@@ -144,12 +145,19 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
         let offsets: Vec<_> = group[1..]
             .iter()
             .map(|line| {
-                let (frame, build_id) = line.split_once("  build id ").expect("a build id");
-                assert!(build_id.len() >= 16 && build_id.bytes().all(|b| b.is_ascii_hexdigit()));
-                let offset = frame.trim_end().strip_prefix("stripped_program+0x");
+                let offset = line.strip_prefix("stripped_program+0x");
                 offset.unwrap_or_else(|| panic!("{line}")).to_owned()
             })
             .collect();
+        depths.push(offsets.len());
+        // Once in each report, and not with each frame.
+        let words = "build id of stripped_program: ";
+        let reports = text.matches("cuguard: leak report for").count();
+        assert_eq!(text.matches(words).count(), reports, "{text}");
+        assert_eq!(text.matches("build id").count(), reports, "{text}");
+        let build_id = text.split(words).nth(1).unwrap();
+        let build_id = build_id.lines().next().unwrap_or_default();
+        assert!(build_id.len() >= 16 && build_id.bytes().all(|b| b.is_ascii_hexdigit()));
         // With what they are in the program that was not stripped, the one that leaked is found.
         let lines = Command::new("addr2line")
             .arg("-fi")
@@ -170,6 +178,7 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
             }
         }
     }
+    assert!(depths[1] < depths[0], "{depths:?}");
     let text = report(&program, "json");
     let found = json_frames(&text);
     assert!(found.len() > 10, "{text}");

@@ -6,6 +6,10 @@ use super::symbols::{Frame, Symbol};
 /// How many frames are shown of a stack on which none of the program's are found.
 const SOME: usize = 8;
 
+/// How many of the innermost frames without a name may be this crate's: in a stripped program nobody
+/// knows. Where the optimiser inlines, there are fewer.
+const OWN_UNNAMED: usize = if cfg!(debug_assertions) { 16 } else { 6 };
+
 /// Where a function comes from, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -96,17 +100,24 @@ pub(super) fn mark(frames: &mut [Frame]) {
     }
 }
 
-/// Leaves out this crate's frames, and what follows `depth` frames that a person wrote. Frames without
-/// a name do not count, as some of them are this crate's.
+/// Leaves out this crate's frames, those of the runtime that lie inside the innermost frame of the
+/// program, and what follows `depth` frames that a person wrote. Of the innermost frames without a
+/// name some are this crate's: so many more are left.
 pub(super) fn cut(frames: &mut Vec<Frame>, depth: usize) {
+    // Where this crate's frames have names, those without one are not this crate's.
+    let known = frames.iter().any(|frame| frame.own);
     frames.retain(|frame| !frame.own);
-    let counted = |frame: &Frame| frame.yours && frame.symbol.function.is_some();
+    let inner = frames.iter().position(|frame| frame.yours).unwrap_or(0);
+    frames.drain(..inner);
+    let is_named = |frame: &Frame| frame.symbol.function.is_some();
+    let unnamed = frames.iter().take_while(|frame| !is_named(frame)).count();
+    let own = if known { 0 } else { unnamed.min(OWN_UNNAMED) };
     let mut count = 0;
-    let end = frames.iter().position(|frame| {
-        count += usize::from(counted(frame));
+    let end = frames.iter().skip(own).position(|frame| {
+        count += usize::from(frame.yours);
         count > depth
     });
-    frames.truncate(end.unwrap_or(frames.len()));
+    frames.truncate(end.map_or(frames.len(), |end| own + end));
 }
 
 fn source_of(frame: &Frame) -> Source {
@@ -220,7 +231,7 @@ fn first_part(path: &str) -> &str {
 mod tests {
     use std::rc::Rc;
 
-    use super::{Source, crate_of, cut, mark, source};
+    use super::{OWN_UNNAMED, Source, crate_of, cut, mark, source};
     use crate::report::symbols::{Frame, Spot, Symbol};
 
     fn symbol(name: &str) -> Symbol {
@@ -386,9 +397,25 @@ mod tests {
         }
     }
 
-    /// Some of the addresses are this crate's, and nobody knows which: all are shown.
+    /// What a generic function of this crate is called through says nothing about the program.
     #[test]
-    fn a_stripped_program_shows_all_its_addresses() {
+    fn a_stack_begins_with_a_frame_of_the_program() {
+        let stack = [
+            "core::option::Option<T>::map",
+            "cuguard::place::stack",
+            "std::thread::local::LocalKey<T>::try_with",
+            "app::load_weights",
+            "core::iter::traits::iterator::Iterator::map",
+            "app::main",
+        ];
+        let mut frames = frames(&stack);
+        cut(&mut frames, 9);
+        assert_eq!(names(&frames), stack[3..]);
+    }
+
+    /// Some of the innermost addresses are this crate's, and nobody knows which.
+    #[test]
+    fn a_stripped_program_shows_the_depth_and_what_may_be_this_crates() {
         let mut stack = vec![frame(None); 20];
         let in_libc = Spot {
             module: "/usr/lib/x86_64-linux-gnu/libc.so.6".into(),
@@ -397,13 +424,14 @@ mod tests {
         };
         stack[19].spot = Some(in_libc);
         mark(&mut stack);
-        cut(&mut stack, 1);
         assert_eq!(stack.iter().filter(|frame| frame.yours).count(), 19);
+        cut(&mut stack, 1);
+        assert_eq!(stack.len(), OWN_UNNAMED + 1);
         // Also where this crate's functions have names and the program's have none.
         let mut stack = vec![frame(Some("cuguard::a")), frame(None), frame(None)];
         mark(&mut stack);
+        assert!(stack[1].yours && stack[2].yours);
         cut(&mut stack, 1);
-        assert_eq!(names(&stack), ["", ""]);
-        assert!(stack.iter().all(|frame| frame.yours));
+        assert_eq!(names(&stack), [""]);
     }
 }

@@ -1,5 +1,6 @@
 //! The report as text for people.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use super::paths::Paths;
@@ -74,6 +75,7 @@ pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
         look,
         paths: &prepared.paths,
         all_frames: prepared.all_frames,
+        build_ids: BTreeSet::new(),
     };
     if prepared.snapshot.about.occasion == Occasion::LateDrops {
         page.late_drops(prepared.snapshot);
@@ -86,6 +88,7 @@ pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
         page.leaks(prepared);
         page.failed(&prepared.failed);
         page.rest(prepared);
+        page.build_ids();
         page.closing(prepared);
     }
     page.text
@@ -96,6 +99,8 @@ struct Page<'a> {
     look: Look,
     paths: &'a Paths,
     all_frames: bool,
+    /// Modules with functions that have no names, and their build ids.
+    build_ids: BTreeSet<(String, String)>,
 }
 
 impl Page<'_> {
@@ -287,7 +292,8 @@ impl Page<'_> {
 
     /// The frames that a person wrote, or all; the line alone where there is no stack.
     fn origin(&mut self, site: Option<Site>, frames: &[Frame], indent: &str) {
-        let shown = frames.iter().filter(|frame| frame.yours || self.all_frames);
+        let all = self.all_frames;
+        let shown = frames.iter().filter(|frame| frame.yours || all);
         let rows: Vec<_> = shown.map(|f| self.frame(f)).collect();
         // The line is on the innermost frame, unless the program has no debug information.
         let told = frames
@@ -311,24 +317,39 @@ impl Page<'_> {
         }
     }
 
-    /// The name of a function and where it is. Without a name: the module and the offset in it, and the
-    /// build id, by which the debug information is found.
-    fn frame(&self, frame: &Frame) -> (String, String) {
+    /// The name of a function and where it is. Without a name: the module and the offset in it. The
+    /// build id of that module, by which the debug information is found, is kept for the end.
+    fn frame(&mut self, frame: &Frame) -> (String, String) {
         let symbol = &frame.symbol;
-        let (name, build_id) = match (&symbol.function, &frame.spot) {
-            (Some(name), _) => (name.clone(), ""),
-            (None, Some(spot)) => (
-                format!("{}+{:#x}", spot.name(), spot.offset),
-                &*spot.build_id,
-            ),
-            (None, None) => (format!("{:#x}", frame.address), ""),
+        let name = match (&symbol.function, &frame.spot) {
+            (Some(name), _) => name.clone(),
+            (None, Some(spot)) => {
+                let module = (spot.name().to_owned(), spot.build_id.to_string());
+                if !spot.build_id.is_empty() {
+                    self.build_ids.insert(module);
+                }
+                format!("{}+{:#x}", spot.name(), spot.offset)
+            }
+            (None, None) => format!("{:#x}", frame.address),
         };
         let place = match (&symbol.file, symbol.line) {
             (Some(file), Some(line)) => self.place(file, line, symbol.column),
-            _ if build_id.is_empty() => String::new(),
-            _ => format!("build id {build_id}"),
+            _ => String::new(),
         };
         (name, place)
+    }
+
+    /// Each module of which functions without a name were shown, once.
+    fn build_ids(&mut self) {
+        let build_ids = std::mem::take(&mut self.build_ids);
+        if !build_ids.is_empty() {
+            self.line("");
+        }
+        for (module, build_id) in build_ids {
+            let line = format!("build id of {module}: {build_id}");
+            let line = self.paint(Tone::Quiet, &line);
+            self.line(line);
+        }
     }
 
     fn place(&self, file: &str, line: u32, column: Option<u32>) -> String {
