@@ -114,7 +114,8 @@
 //! # `LEAK_REPORT`
 //!
 //! Unset: no report; a context that is torn down with something in it is one line in the log, or on
-//! standard error where no logger takes warnings. `0`, `off`, `no` or `false`: not even that line.
+//! standard error where no logger takes warnings. `0`, `off`, `no` or `false`: not even that line, whatever
+//! other words stand beside it.
 //! `LEAK_REPORT=1`: a report on standard error, with the stacks that made what leaked. Otherwise a list,
 //! as in `LEAK_REPORT=json,file=leaks-%p.json,exitcode=23`, or `LEAK_REPORT=github,exitcode=1` in a GitHub
 //! workflow; [`ReportSettings`] has all words, and is also how a program sets them itself. What the

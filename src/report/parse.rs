@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::form::Report;
 use super::pattern::FilePattern;
 use super::settings::{Colour, ReportSettings};
+use super::words;
 use crate::registry::MAX_DEPTH;
 
 /// All words, as a message shows them.
@@ -22,14 +23,17 @@ const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, 
 #[non_exhaustive]
 pub enum Problem {
     /// A word that has no meaning.
-    #[error("does not know the word {word:?}; it knows {WORDS}")]
+    #[error(
+        "does not know the word {word:?};{} it knows {WORDS}",
+        suggestion(word)
+    )]
     #[non_exhaustive]
     UnknownWord {
         /// The word.
         word: String,
     },
     /// Nothing between two commas, or before the first or after the last.
-    #[error("there is an empty word in {list:?}; it knows {WORDS}")]
+    #[error("there is an empty word in {list:?}; LEAK_REPORT knows {WORDS}")]
     #[non_exhaustive]
     EmptyWord {
         /// The whole list.
@@ -43,6 +47,15 @@ pub enum Problem {
         word: String,
         /// What is wrong, and what would be right.
         why: String,
+    },
+    /// Words beside one that turns everything off.
+    #[error("{off:?} turns everything off; ignored beside it: {}", quoted(words))]
+    #[non_exhaustive]
+    Ignored {
+        /// The word that turns everything off.
+        off: String,
+        /// The other words.
+        words: Vec<String>,
     },
     /// The variable is not text.
     #[error("{text:?} is not valid Unicode; what can be read of it holds")]
@@ -62,14 +75,76 @@ pub enum Problem {
     },
 }
 
-/// Reads the list. An empty one says nothing. One that ends up with `0` turns everything off. Any
-/// other turns the report on, also one that has no known word in it: somebody wanted to see
-/// something.
+/// Names of words, for suggestions.
+const NAMES: [&str; 19] = [
+    "off", "no", "false", "on", "yes", "true", "text", "json", "github", "file", "exitcode", "max",
+    "depth", "frames", "level", "sample", "reclaim", "suppress", "colour",
+];
+
+/// ` did you mean json?` where an unknown word is nearly a known one.
+fn suggestion(word: &str) -> String {
+    let name = word.split('=').next().unwrap_or_default().trim_end();
+    let name: Vec<char> = name.to_lowercase().chars().collect();
+    // Nobody misspells so long a word, and the distance takes the product of both lengths.
+    if name.len() > 16 {
+        return String::new();
+    }
+    let distances = NAMES.iter().map(|known| {
+        let letters: Vec<char> = known.chars().collect();
+        let longer = letters.len().max(name.len());
+        (distance(&name, &letters), longer, *known)
+    });
+    // One letter in three may be wrong.
+    let near = distances.filter(|(distance, longer, _)| distance * 3 <= *longer);
+    match near.min() {
+        Some((_, _, known)) => format!(" did you mean {known}?"),
+        None => String::new(),
+    }
+}
+
+/// How many letters are added, missing, wrong or swapped with their neighbour (the optimal string
+/// alignment distance).
+fn distance(one: &[char], other: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let wrong = usize::from(one[i - 1] != other[j - 1]);
+            let mut least = (last[j - 1] + wrong).min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[other.len()]
+}
+
+fn quoted(words: &[String]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    words::list(&quoted)
+}
+
+/// Reads the list. An empty one says nothing. One with `0` in it turns everything off, whatever else
+/// it has. Any other turns the report on, also one that has no known word in it: somebody wanted to
+/// see something.
 pub(super) fn parse(list: &str) -> (ReportSettings, Vec<Problem>) {
     let mut settings = ReportSettings::off();
     let mut problems = Vec::new();
     if list.trim().is_empty() {
         return (settings, problems);
+    }
+    if let Some(off) = list.split(',').map(str::trim).find(|word| is_off(word)) {
+        let words = list.split(',').map(str::trim);
+        let others = words.filter(|word| !word.is_empty() && !is_off(word));
+        let words: Vec<_> = others.map(str::to_owned).collect();
+        if !words.is_empty() {
+            let off = off.to_owned();
+            problems.push(Problem::Ignored { off, words });
+        }
+        return (ReportSettings::silent(), problems);
     }
     settings.report = Report::Implied;
     for word in list.split(',').map(str::trim) {
@@ -85,6 +160,10 @@ pub(super) fn parse(list: &str) -> (ReportSettings, Vec<Problem>) {
         }
     }
     (settings, problems)
+}
+
+fn is_off(word: &str) -> bool {
+    Report::Off.with_word(word) == Some(Report::Silent)
 }
 
 fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
@@ -205,10 +284,54 @@ mod tests {
 
     #[test]
     fn nothing_and_the_words_for_off_are_off() {
-        for text in ["", "  ", "0", "off", "No", "FALSE", "1,0", "text,off,max=3"] {
+        for text in ["", "  ", "0", "off", "No", "FALSE", "0,off", " 0 ,"] {
             let (settings, problems) = parse(text);
             assert!(!settings.is_on() && problems.is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_word_for_off_turns_everything_off_and_names_what_it_ignores() {
+        for (text, problem) in [
+            (
+                "0,exitcode=23",
+                r#""0" turns everything off; ignored beside it: "exitcode=23""#,
+            ),
+            (
+                "text,Off,max=3,,bogus",
+                r#""Off" turns everything off; ignored beside it: "text", "max=3" and "bogus""#,
+            ),
+            ("0,1", r#""0" turns everything off; ignored beside it: "1""#),
+        ] {
+            let (settings, problems) = parse(text);
+            assert_eq!(settings, ReportSettings::silent(), "{text}");
+            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            assert_eq!(problems, [problem]);
+        }
+    }
+
+    #[test]
+    fn the_nearest_word_is_suggested() {
+        for (word, suggestion) in [
+            ("jsno", "json"),
+            ("jsn", "json"),
+            ("exit_code=3", "exitcode"),
+            ("colours=never", "colour"),
+            ("File=x", "file"),
+            ("surpress=x", "suppress"),
+        ] {
+            let text = parse(word).1[0].to_string();
+            let words = format!("; did you mean {suggestion}? it knows 0 (off");
+            assert!(text.contains(&words), "{text}");
+        }
+        let long = "json".repeat(1000);
+        for word in ["verbose", "bogus", "2", &long] {
+            let text = parse(word).1[0].to_string();
+            assert!(!text.contains("did you mean"), "{text}");
+        }
+        let text = parse("1,,json").1[0].to_string();
+        let words = r#"there is an empty word in "1,,json"; LEAK_REPORT knows 0 (off"#;
+        assert!(text.starts_with(words), "{text}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ const GROUPS: usize = 20;
 /// | word in `LEAK_REPORT` | here | meaning |
 /// |---|---|---|
 /// | unset, or nothing | [`off`](Self::off) | no report; a leak is one line in the log, or on standard error where no logger takes it |
-/// | `0`, `off`, `no`, `false` | [`silent`](Self::silent) | no report and no line |
+/// | `0`, `off`, `no`, `false` | [`silent`](Self::silent) | no report and no line, whatever other words there are: they are ignored, and standard error names them |
 /// | `1`, `on`, `yes`, `true` | [`text`](Self::text) | a report: text, unless another word or the file's name says JSON |
 /// | `text` | [`text`](Self::text) | text for people |
 /// | `json` | [`json`](Self::json) | one line of JSON for each context |
@@ -43,7 +43,7 @@ const GROUPS: usize = 20;
 /// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of leaks that are expected, one a line, as LeakSanitizer has them |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///
-/// Words are separated by commas; where two contradict each other, the last holds. `text` and `json`
+/// Words are separated by commas; of two that contradict each other the last holds. `text` and `json`
 /// together give both: with a file the text goes to standard error and the JSON into the file. A
 /// file whose name ends in `.json`, `.jsonl` or `.ndjson` gets JSON when neither is asked for.
 ///
