@@ -15,7 +15,7 @@ use crate::fence;
 use crate::gate::{Gate, Inside};
 use crate::process;
 pub(crate) use crate::process::{is_exiting, is_forked};
-use crate::registry::{About, Late, Occasion, Snapshot};
+use crate::registry::{About, Late, Occasion, Snapshot, note_exit};
 use crate::report::{self, ReportSettings};
 
 static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
@@ -139,6 +139,7 @@ fn end() {
         let _ = custody.let_teardown_end(until);
     }
     process::set(process::EXITING);
+    note_exit();
     // Who is inside a gate and has not seen this is seen there.
     fence::heavy();
     let until = Instant::now() + PATIENCE;

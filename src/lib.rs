@@ -124,8 +124,8 @@
 //!
 //! A report comes when a context is torn down, and when the process exits for contexts that are still
 //! open: never dropped, kept in a `static`, or dropped and [kept open](Context) by resources that were
-//! never dropped. Guards that are dropped after [`Context::close`] are counted: one line for each such
-//! context at exit. They are no further leak, as the close has reported what they owned, so they do not
+//! never dropped. Guards that are dropped after [`Context::close`] are counted: where a report is on, it
+//! has one line for each such context at exit. They are no further leak, as the close has reported what they owned, so they do not
 //! count for the exit code.
 //!
 //! How much is recorded is a [`Level`]: counts alone, the line that made a thing (the default), or

@@ -371,6 +371,29 @@ fn reports_of_many_threads_do_not_mix() {
     lines.iter().for_each(|line| json::check(line).unwrap());
 }
 
+/// So that the ages in them agree.
+#[test]
+fn the_reports_at_exit_are_of_one_moment() {
+    const TEST: &str = "the_reports_at_exit_are_of_one_moment";
+    if support::part().is_some() {
+        for _ in 0..3 {
+            let context = cuguard::Context::new(0).unwrap();
+            std::mem::forget(cuguard::DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap());
+        }
+        return;
+    }
+    let output = support::child(TEST, "exit", &[("LEAK_REPORT", "json")]);
+    let (_, text) = support::succeeded(&output);
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    let seconds = lines.map(|line| {
+        let rest = line.split("\"seconds\":").nth(1).unwrap();
+        rest.split(',').next().unwrap()
+    });
+    let seconds: Vec<_> = seconds.collect();
+    assert_eq!(seconds.len(), 3, "{text}");
+    assert!(seconds.iter().all(|one| *one == seconds[0]), "{seconds:?}");
+}
+
 /// One process with late drops, and what it says.
 fn late_drops(leak_report: &str) -> String {
     let variables = [("LEAK_REPORT", leak_report)];
@@ -393,11 +416,16 @@ fn late_drops_are_told_at_exit() {
         return;
     }
     let text = late_drops("1");
-    let told = "2 guards were dropped after it: 1000 B in 1 allocation and 1 stream";
+    let told = "2 guards were dropped after it was closed at ";
     assert_eq!(text.matches(told).count(), 1, "{text}");
     assert_eq!(text.matches("dropped after").count(), 1, "{text}");
     let line = text.lines().find(|line| line.contains(told)).unwrap();
     assert!(line.starts_with("cuguard: context 1 "), "{line}");
+    let rest = ": 1000 B in 1 allocation and 1 stream; reported above as leaked";
+    assert!(
+        line.contains("tests/leak_report.rs:") && line.ends_with(rest),
+        "{line}"
+    );
 
     let text = late_drops("json");
     let lines: Vec<_> = text.lines().filter(|line| line.starts_with('{')).collect();

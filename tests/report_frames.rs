@@ -69,6 +69,25 @@ fn a_depth_of_one_is_the_programs_innermost_frame() {
     assert!(text.contains("remember_forever"), "{text}");
 }
 
+/// Call sites have relative paths and frames whole ones; a reader in another folder can open both.
+#[test]
+fn the_close_is_shown_by_the_path_that_frames_have() {
+    let folder = std::env::temp_dir().join(format!("cuguard-elsewhere-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("program");
+    std::fs::copy(example("leak_report"), &program).unwrap();
+    let mut command = Command::new(&program);
+    let command = command.env("LEAK_REPORT", "1").env_remove("NO_COLOR");
+    let output = command.current_dir(&folder).output().unwrap();
+    let text = support::succeeded(&output).1;
+    let _ = std::fs::remove_dir_all(&folder);
+    let frame = frames(&text, GROUPS[0].0)[0];
+    let place = frame.split_whitespace().last().unwrap();
+    let file = &place[..place.find("leak_report.rs:").unwrap()];
+    let closed = format!(", closed at {file}leak_report.rs:");
+    assert!(text.contains(&closed), "{closed}\n{text}");
+}
+
 /// The frames of a JSON report, each as the text between its braces.
 fn json_frames(text: &str) -> Vec<&str> {
     let report = text

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -65,6 +66,24 @@ pub(super) fn scope() -> NameId {
 /// The time since the process made its first registry.
 pub(super) fn now() -> Duration {
     Duration::from_nanos(clock::nanoseconds())
+}
+
+/// When the exit of the process began, in nanoseconds; 0 before.
+static EXIT: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that the process exits now. All snapshots from then on are of this moment, so that the ages in
+/// the reports of several contexts agree.
+pub(crate) fn note_exit() {
+    let now = clock::nanoseconds().max(1);
+    let _ = EXIT.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// The time of a snapshot that is taken now.
+pub(super) fn snapshot_time() -> Duration {
+    match EXIT.load(Ordering::Relaxed) {
+        0 => now(),
+        exit => Duration::from_nanos(exit),
+    }
 }
 
 /// Gives a label to everything that this thread makes from now on, until the answer goes.

@@ -170,7 +170,7 @@ impl Groups {
         totals: Vec<(Kind, Totals)>,
         failed: &[FailedFree],
     ) -> Snapshot {
-        let now = caller::now();
+        let now = caller::snapshot_time();
         let scales = self.scales(how, &totals);
         let lists = self.into_groups(&scales, now);
         Snapshot {

@@ -58,7 +58,7 @@ impl Snapshot {
                 occasion: Occasion::LateDrops,
                 ..about
             },
-            taken_at: caller::now(),
+            taken_at: caller::snapshot_time(),
             late_drops,
             ..Self::default()
         }

@@ -48,6 +48,7 @@ mod table;
 #[cfg(test)]
 mod table_tests;
 
+pub(crate) use caller::note_exit;
 pub use caller::{LabelScope, in_label};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};

@@ -195,6 +195,9 @@ pub enum Occasion {
     /// The program asked for it.
     #[default]
     Asked,
+    /// A [`Checkpoint`](crate::Checkpoint) compared two snapshots that the program asked for: this is
+    /// what was left behind in between.
+    LeftBehind,
     /// The context was dropped, and is torn down as nothing keeps it open any more.
     Drop,
     /// The context is being closed.
@@ -218,6 +221,7 @@ impl Occasion {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Asked => "asked",
+            Self::LeftBehind => "left_behind",
             Self::Drop => "drop",
             Self::Close => "close",
             Self::NeverClosed => "never_closed",

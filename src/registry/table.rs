@@ -354,7 +354,7 @@ impl Registry {
     /// What the driver refused to free so far.
     pub(crate) fn failed_frees(&self) -> Vec<FailedFreeGroup> {
         let failed = lock(&self.failed).clone();
-        collect::failed_frees(&failed, super::caller::now())
+        collect::failed_frees(&failed, super::caller::snapshot_time())
     }
 
     /// Keeps the first error that left the context unusable.

@@ -1,6 +1,6 @@
 //! A checkpoint for tests: nothing may be left behind after it.
 
-use crate::registry::{Amount, FailedFreeGroup, Group, Snapshot};
+use crate::registry::{Amount, FailedFreeGroup, Group, Occasion, Snapshot};
 
 /// A moment after which nothing may be left behind.
 ///
@@ -54,6 +54,9 @@ impl Checkpoint {
         let before = &self.before;
         let mut behind = now.clone();
         behind.totals.clear();
+        if behind.about.occasion == Occasion::Asked {
+            behind.about.occasion = Occasion::LeftBehind;
+        }
         behind.leaks.retain_mut(|group| {
             // What was given away and came back was there before.
             let earlier = before.leaks.iter().chain(&before.escaped);
@@ -262,6 +265,12 @@ mod tests {
         let message = panic.downcast_ref::<String>().unwrap();
         assert!(
             message.starts_with("left behind since the checkpoint:\n"),
+            "{message}"
+        );
+        assert!(
+            message.contains("\ncuguard: what was left behind in context 0 ")
+                && message
+                    .contains("\ncuguard: 10 B in 1 allocation left behind, in 1 group; 1 free"),
             "{message}"
         );
         assert!(

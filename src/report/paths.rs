@@ -20,9 +20,11 @@ pub(crate) struct Paths {
     current: Option<PathBuf>,
     /// Where a relative path may begin: the folders above the program and above the current one.
     /// The program lies in `target/debug` of the workspace that it was built in.
-    roots: Vec<PathBuf>,
+    roots: RefCell<Vec<PathBuf>>,
     /// What was found out about relative paths.
     found: RefCell<HashMap<String, Option<String>>>,
+    /// What to show for relative paths of which the whole is known.
+    learned: RefCell<HashMap<String, String>>,
 }
 
 impl Paths {
@@ -42,10 +44,11 @@ impl Paths {
             .filter(|folder| folder.parent().is_some())
             .map(Path::to_owned);
         Self {
-            roots: roots.collect(),
+            roots: RefCell::new(roots.collect()),
             // A program that runs in `/` must not make every path relative.
             current: current.filter(|folder| folder.parent().is_some()),
             found: RefCell::default(),
+            learned: RefCell::default(),
         }
     }
 
@@ -67,6 +70,26 @@ impl Paths {
         }
     }
 
+    /// Learns from one file by both its paths where relative ones begin: a call site has the relative
+    /// one, debug information the whole.
+    pub(super) fn learn(&self, relative: &str, whole: &str) {
+        let root = whole.strip_suffix(relative);
+        let root = root.and_then(|root| root.strip_suffix('/'));
+        let Some(root) = root.filter(|root| root.len() > 1 && root.starts_with('/')) else {
+            return;
+        };
+        if self.learned.borrow().contains_key(relative) {
+            return;
+        }
+        let shown = self.shorten(whole).into_owned();
+        self.learned.borrow_mut().insert(relative.to_owned(), shown);
+        let mut roots = self.roots.borrow_mut();
+        if !roots.iter().any(|known| known == Path::new(root)) {
+            roots.insert(0, root.into());
+            self.found.borrow_mut().clear();
+        }
+    }
+
     fn below_current<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix(self.current.as_ref()?.to_str()?)?;
         rest.strip_prefix('/')
@@ -74,11 +97,17 @@ impl Paths {
 
     /// Where a relative path leads to a file, if anywhere.
     fn find(&self, path: &str) -> Option<String> {
+        if let Some(learned) = self.learned.borrow().get(path) {
+            return Some(learned.clone());
+        }
         if let Some(known) = self.found.borrow().get(path) {
             return known.clone();
         }
-        let mut places = self.roots.iter().map(|root| root.join(path));
-        let found = places.find(|place| place.is_file());
+        let roots = self.roots.borrow();
+        let found = roots
+            .iter()
+            .map(|root| root.join(path))
+            .find(|place| place.is_file());
         let found = found.and_then(|place| place.into_os_string().into_string().ok());
         let shown = found.map(|found| match self.below_current(&found) {
             Some(rest) => rest.to_owned(),
@@ -150,6 +179,29 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::Paths;
+
+    /// Of one file the whole path is known: so the folder is, also where the program is elsewhere.
+    #[test]
+    fn a_whole_path_tells_where_relative_ones_begin() {
+        let folder = std::env::temp_dir().join(format!("cuguard-learn-{}", std::process::id()));
+        let root = folder.to_str().unwrap();
+        fs::create_dir_all(folder.join("src")).unwrap();
+        for file in ["src/error.rs", "src/lib.rs"] {
+            fs::write(folder.join(file), "").unwrap();
+        }
+        let paths = Paths::of(None, None);
+        assert_eq!(paths.shorten("src/lib.rs"), "src/lib.rs");
+        paths.learn("src/error.rs", "/elsewhere/app/src/main.rs");
+        paths.learn("src/error.rs", &format!("{root}/src/error.rs"));
+        for file in ["src/error.rs", "src/lib.rs"] {
+            assert_eq!(paths.shorten(file), format!("{root}/{file}"));
+        }
+        // Not on this machine.
+        paths.learn("src/main.rs", "/elsewhere/app/src/main.rs");
+        assert_eq!(paths.shorten("src/main.rs"), "app/src/main.rs");
+        assert_eq!(paths.shorten("src/no_such_file.rs"), "src/no_such_file.rs");
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn files_that_are_not_there_have_the_names_that_people_know() {

@@ -9,7 +9,7 @@ use super::merge::merged;
 use super::paths::Paths;
 use super::suppress::Suppressions;
 use super::symbols::{Frame, Symbol, Symbols};
-use super::words::total;
+use super::words::{is_at_exit, total};
 use crate::registry::{Amount, FailedFreeGroup, Group, Kind, Origin, Snapshot};
 
 /// What of a snapshot is shown.
@@ -112,10 +112,17 @@ impl<'a> Prepared<'a> {
             }
             frames
         };
-        let mut row = |group: &'a Group| Row {
-            group: Cow::Borrowed(group),
-            frames: named(&group.origin),
-            indirect: Vec::new(),
+        let mut row = |group: &'a Group| {
+            let frames = named(&group.origin);
+            if let Some(site) = group.origin.site {
+                let files = frames.iter().filter_map(|f| f.symbol.file.as_deref());
+                files.for_each(|file| paths.learn(site.file, file));
+            }
+            Row {
+                group: Cow::Borrowed(group),
+                frames,
+                indirect: Vec::new(),
+            }
         };
         let leaks = snapshot.leaks.iter().map(&mut row);
         // By all frames that were recorded, also those that are not shown.
@@ -134,7 +141,12 @@ impl<'a> Prepared<'a> {
         // What only follows from a suppressed leak is suppressed with it.
         let follows = |row: &mut Row<'_>| row.group.kept && hidden.iter().any(|h| h.keeps(row));
         let follow: Vec<_> = leaks.extract_if(.., follows).collect();
-        hidden.extend(follow);
+        for row in follow {
+            // Under what keeps it, as among the leaks: it is no group of its own.
+            if let Some(keeper) = hidden.iter_mut().find(|hidden| hidden.keeps(&row)) {
+                keeper.indirect.push(row);
+            }
+        }
         let failed = snapshot.failed_frees.iter().map(|failed| FailedRow {
             failed: Cow::Borrowed(failed),
             made: shown(named(&failed.made.origin)),
@@ -175,12 +187,12 @@ impl<'a> Prepared<'a> {
             || self.snapshot.not_released.is_some()
     }
 
-    /// Whether there is nothing to show at all.
+    /// Whether there is nothing to show but one line.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_leak()
             && self.escaped.is_empty()
             && self.suppressed.groups == 0
-            && self.snapshot.deferred.is_empty()
+            && (self.snapshot.deferred.is_empty() || is_at_exit(self.snapshot.about.occasion))
             && self.snapshot.late_drops.is_empty()
             && self.snapshot.broken.is_none()
     }

@@ -247,4 +247,6 @@ fn what_only_follows_from_a_leak_is_listed_under_it() {
     let prepared = prepared(&snapshot, &suppressions);
     assert!(!prepared.is_leak(), "{prepared:?}");
     assert_eq!(prepared.suppressed.amount(), Amount::new(2, 100));
+    // As many groups as there would be if they were shown.
+    assert_eq!(prepared.suppressed.groups, 1);
 }

@@ -7,7 +7,7 @@ use super::paths::Paths;
 use super::prepare::{FailedRow, Prepared, Row, View};
 use super::settings::ReportSettings;
 use super::symbols::Frame;
-use super::words::{self, age, count, end, list, sum, things, total};
+use super::words::{self, addresses, age, count, end, made, nothing, some, sum, things, total};
 use crate::registry::{FailedFreeGroup, Group, Level, Occasion, Site, Snapshot};
 use crate::size::ByteSize;
 
@@ -28,9 +28,6 @@ enum Tone {
     Strong,
     Quiet,
 }
-
-/// How many threads or addresses of a group are named.
-const NAMED: usize = 4;
 
 /// Names of functions are padded to the longest of their stack, if it is not longer than this.
 const WIDEST: usize = 56;
@@ -129,6 +126,7 @@ impl Page<'_> {
         if !prepared.is_empty() {
             let what = match about.occasion {
                 Occasion::Asked => format!("what is alive in {about}"),
+                Occasion::LeftBehind => format!("what was left behind in {about}"),
                 Occasion::KeptOpen => format!("leak report for {about}, {end} by what leaked"),
                 _ => format!("leak report for {about}, {end}"),
             };
@@ -136,13 +134,12 @@ impl Page<'_> {
             self.line(format!("cuguard: {what}"));
             return;
         }
-        let nothing = match about.occasion {
-            Occasion::Asked => "nothing is alive",
-            _ => "nothing leaked",
+        let nothing = self.paint(Tone::Good, nothing(about.occasion));
+        let rest = match words::deferred(prepared.snapshot) {
+            Some(deferred) => format!("; {deferred}"),
+            None => made(prepared.snapshot),
         };
-        let nothing = self.paint(Tone::Good, nothing);
-        let made = made(prepared.snapshot);
-        self.line(format!("cuguard: {about}, {end}: {nothing}{made}"));
+        self.line(format!("cuguard: {about}, {end}: {nothing}{rest}"));
     }
 
     /// The one line about a context that was told of before.
@@ -152,9 +149,17 @@ impl Page<'_> {
             1 => "1 guard was".to_owned(),
             guards => format!("{guards} guards were"),
         };
-        let word = self.paint(Tone::Notice, &format!("{guards} dropped after it:"));
+        let place = match snapshot.about.closed_at {
+            Some(site) => format!(" at {}", self.place(site.file, site.line, None)),
+            None => String::new(),
+        };
+        let word = format!("{guards} dropped after it was closed{place}:");
+        let word = self.paint(Tone::Notice, &word);
         let what = sum(late.map(|late| (late.kind, late.amount)));
-        self.line(format!("cuguard: {}: {word} {what}", snapshot.about));
+        let about = &snapshot.about;
+        self.line(format!(
+            "cuguard: {about}: {word} {what}; reported above as leaked"
+        ));
     }
 
     fn totals(&mut self, snapshot: &Snapshot) {
@@ -203,7 +208,7 @@ impl Page<'_> {
 
     fn leaks(&mut self, prepared: &Prepared<'_>) {
         let (word, tone) = match prepared.snapshot.about.occasion {
-            Occasion::Asked => ("alive", Tone::Strong),
+            Occasion::Asked | Occasion::LeftBehind => ("alive", Tone::Strong),
             _ => ("leaked", Tone::Bad),
         };
         self.rows(&prepared.leaks, "", |page, row| {
@@ -375,16 +380,14 @@ impl Page<'_> {
     }
 
     fn rest(&mut self, prepared: &Prepared<'_>) {
-        let deferred = &prepared.snapshot.deferred;
-        if !deferred.is_empty() {
-            let word = self.paint(Tone::Notice, "dropped in a host function, not freed yet:");
-            let what = sum(deferred.iter().map(|group| (group.kind, group.amount)));
+        if let Some(deferred) = words::deferred(prepared.snapshot) {
+            let deferred = self.paint(Tone::Notice, &deferred);
             self.line("");
-            self.line(format!("{word} {what}"));
+            self.line(deferred);
         }
         let late = &prepared.snapshot.late_drops;
         if !late.is_empty() {
-            let word = self.paint(Tone::Notice, "dropped after their context:");
+            let word = self.paint(Tone::Notice, "dropped after the context was closed:");
             let what = sum(late.iter().map(|late| (late.kind, late.amount)));
             self.line("");
             self.line(format!("{word} {what}"));
@@ -418,6 +421,7 @@ impl Page<'_> {
             };
             parts.push(match snapshot.about.occasion {
                 Occasion::Asked => format!("{leaked} alive{groups}"),
+                Occasion::LeftBehind => format!("{leaked} left behind{groups}"),
                 _ => format!("leaked {leaked}{groups}"),
             });
         }
@@ -433,11 +437,7 @@ impl Page<'_> {
             Tone::Bad
         };
         if parts.is_empty() && suppressed.groups == 0 {
-            let nothing = match snapshot.about.occasion {
-                Occasion::Asked => "nothing is alive",
-                _ => "nothing leaked",
-            };
-            parts.push(nothing.to_owned());
+            parts.push(nothing(snapshot.about.occasion).to_owned());
         }
         if suppressed.groups != 0 {
             let what = sum(suppressed.amounts.iter().copied());
@@ -445,27 +445,19 @@ impl Page<'_> {
             parts.push(format!("suppressed {what}, in {groups}"));
         }
         let text = parts.join("; ");
-        let tone = if snapshot.about.occasion == Occasion::Asked {
-            Tone::Strong
-        } else {
-            tone
+        let tone = match snapshot.about.occasion {
+            Occasion::Asked | Occasion::LeftBehind => Tone::Strong,
+            _ => tone,
         };
         let hint = match snapshot.level {
-            Level::Sites if !prepared.leaks.is_empty() => " (level=stacks also shows the stacks)",
+            Level::Sites if !prepared.leaks.is_empty() => {
+                " (LEAK_REPORT=level=stacks also shows the stacks)"
+            }
             _ => "",
         };
         let text = self.paint(tone, &text);
         self.line("");
         self.line(format!("cuguard: {text}{hint}"));
-    }
-}
-
-/// What there ever was, for the one line when nothing is left.
-fn made(snapshot: &Snapshot) -> String {
-    let made = total(snapshot.totals.iter().map(|(_, totals)| totals.made));
-    match made {
-        0 => String::new(),
-        made => format!(" ({} made and freed)", count(made, "thing")),
     }
 }
 
@@ -480,22 +472,6 @@ pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
         let _ = write!(text, ", {label:?}");
     }
     text
-}
-
-fn addresses(group: &Group) -> String {
-    match group.addresses.as_slice() {
-        [] => "address unknown".to_owned(),
-        addresses => some(addresses, |address| format!("{address:#x}")),
-    }
-}
-
-/// The first few of a list, and how many more there are.
-fn some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {
-    let mut words: Vec<_> = items.iter().take(NAMED).map(word).collect();
-    if items.len() > NAMED {
-        words.push(format!("{} more", items.len() - NAMED));
-    }
-    list(&words)
 }
 
 /// Which error the driver returned.

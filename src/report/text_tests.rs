@@ -89,14 +89,14 @@ could not free 4 KiB in 1 allocation of pinned host memory, f32
   was to be freed by
     at src/app.rs:31:9
 
-dropped after their context: 2 events
+dropped after the context was closed: 2 events
 
 given away 5 KiB in 1 allocation of device memory, f32
   by into_raw, and not taken back: 0x7f0000001000
   thread main, made 1.5 s ago
     at src/app.rs:40:9
 
-cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (level=stacks also shows the stacks)";
+cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (LEAK_REPORT=level=stacks also shows the stacks)";
 
 #[test]
 fn the_whole_report() {
@@ -148,6 +148,34 @@ fn what_is_alive_in_use_is_not_called_a_leak() {
 }
 
 #[test]
+fn what_was_dropped_in_a_host_function_is_no_leak_report_at_exit() {
+    let mut snapshot = Snapshot {
+        about: about(Occasion::NeverClosed),
+        deferred: vec![
+            group(Kind::Device, 2, 5120, 40),
+            group(Kind::Stream, 1, 0, 41),
+        ],
+        ..Snapshot::default()
+    };
+    let end = "3 were dropped in a host function and not freed before the exit (5 KiB in 2 \
+               allocations and 1 stream); call synchronize after the last host function";
+    assert_eq!(
+        snapshot.to_string(),
+        format!(
+            "cuguard: context 1 (primary) on device 0, NVIDIA H200, never closed: nothing leaked; {end}"
+        )
+    );
+    snapshot.leaks.push(group(Kind::Event, 1, 0, 42));
+    let text = snapshot.to_string();
+    assert!(text.contains(&format!("\n\n{end}\n\n")), "{text}");
+    // Asked for, it is not the end yet.
+    snapshot.about.occasion = Occasion::Asked;
+    let text = snapshot.to_string();
+    let yet = "\n3 were dropped in a host function and not freed yet: 5 KiB in 2 allocations and 1 stream\n";
+    assert!(text.contains(yet), "{text}");
+}
+
+#[test]
 fn rows_can_be_limited() {
     let text = format!("{:.1}", everything());
     assert!(
@@ -163,7 +191,7 @@ fn rows_can_be_limited() {
         !text.contains("src/app.rs") && text.contains("… 0 of 2 groups shown; max=2 shows all"),
         "{text}"
     );
-    assert!(text.ends_with("(level=stacks also shows the stacks)\n"));
+    assert!(text.ends_with("(LEAK_REPORT=level=stacks also shows the stacks)\n"));
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use super::paths::Paths;
-use crate::registry::{About, Amount, Kind, Occasion, Refusal, Snapshot};
+use crate::registry::{About, Amount, Group, Kind, Occasion, Refusal, Snapshot};
 use crate::size::ByteSize;
+
+/// How many threads or addresses of a group are named.
+const NAMED: usize = 4;
 
 /// How long ago, with as much detail as a person wants.
 pub(crate) fn age(age: Duration) -> String {
@@ -83,13 +86,72 @@ pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
 /// What became of the context.
 fn fate(occasion: Occasion) -> &'static str {
     match occasion {
-        Occasion::Asked => "in use",
+        Occasion::Asked | Occasion::LeftBehind => "in use",
         Occasion::Drop => "dropped",
         Occasion::Close => "closed",
         Occasion::NeverClosed => "never closed",
         Occasion::KeptOpen => "kept open until exit",
         Occasion::LateDrops => "closed before its guards",
     }
+}
+
+/// The words for an empty report.
+pub(super) fn nothing(occasion: Occasion) -> &'static str {
+    match occasion {
+        Occasion::Asked => "nothing is alive",
+        Occasion::LeftBehind => "nothing was left behind",
+        _ => "nothing leaked",
+    }
+}
+
+/// What there ever was, for the one line when nothing is left.
+pub(super) fn made(snapshot: &Snapshot) -> String {
+    let made = total(snapshot.totals.iter().map(|(_, totals)| totals.made));
+    match made {
+        0 => String::new(),
+        made => format!(" ({} made and freed)", count(made, "thing")),
+    }
+}
+
+/// The first few addresses of a group.
+pub(super) fn addresses(group: &Group) -> String {
+    match group.addresses.as_slice() {
+        [] => "address unknown".to_owned(),
+        addresses => some(addresses, |address| format!("{address:#x}")),
+    }
+}
+
+/// The first few of a list, and how many more there are.
+pub(super) fn some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {
+    let mut words: Vec<_> = items.iter().take(NAMED).map(word).collect();
+    if items.len() > NAMED {
+        words.push(format!("{} more", items.len() - NAMED));
+    }
+    list(&words)
+}
+
+/// Whether the report is made as the process exits, of a context that is still open.
+pub(super) fn is_at_exit(occasion: Occasion) -> bool {
+    matches!(occasion, Occasion::NeverClosed | Occasion::KeptOpen)
+}
+
+/// What was dropped in a host function and is not freed, if there is anything. At exit it stays so.
+pub(super) fn deferred(snapshot: &Snapshot) -> Option<String> {
+    let deferred = snapshot.deferred.iter();
+    let what = sum(deferred.clone().map(|group| (group.kind, group.amount)));
+    let dropped = match total(deferred.map(|group| group.amount.count)) {
+        0 => return None,
+        1 => "1 was dropped in a host function".to_owned(),
+        many => format!("{many} were dropped in a host function"),
+    };
+    Some(if is_at_exit(snapshot.about.occasion) {
+        format!(
+            "{dropped} and not freed before the exit ({what}); call synchronize after the last \
+             host function"
+        )
+    } else {
+        format!("{dropped} and not freed yet: {what}")
+    })
 }
 
 /// Which error broke a context, and who met it.
@@ -158,6 +220,9 @@ impl<'a> Found<'a> {
         }
         if !self.suppressed.is_empty() {
             parts.push(format!("suppressed {}", self.suppressed));
+        }
+        if let Some(deferred) = deferred(self.snapshot) {
+            parts.push(deferred);
         }
         if let Some(error) = &self.snapshot.broken {
             parts.push(format!("the device failed with {}", broken(error)));
