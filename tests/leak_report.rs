@@ -371,6 +371,15 @@ fn reports_of_many_threads_do_not_mix() {
     lines.iter().for_each(|line| json::check(line).unwrap());
 }
 
+/// Handles have no type: it would only repeat the kind.
+#[test]
+fn a_leaked_pool_is_named_once() {
+    let context = cuguard::Context::new(0).unwrap();
+    let _pool = cuguard::MemoryPool::new(&context).unwrap();
+    let text = context.snapshot().to_string();
+    assert!(text.contains("\nalive 1 memory pool\n"), "{text}");
+}
+
 /// So that the ages in them agree.
 #[test]
 fn the_reports_at_exit_are_of_one_moment() {

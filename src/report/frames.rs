@@ -8,7 +8,7 @@ const SOME: usize = 8;
 
 /// How many of the innermost frames without a name may be this crate's: in a stripped program nobody
 /// knows. Where the optimiser inlines, there are fewer.
-const OWN_UNNAMED: usize = if cfg!(debug_assertions) { 16 } else { 6 };
+const OWN_UNNAMED: usize = if cfg!(debug_assertions) { 16 } else { 8 };
 
 /// Where a function comes from, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
