@@ -327,6 +327,13 @@ impl fmt::Display for DriverError {
         if let Some(text) = self.code.text() {
             write!(f, ": {text}")?;
         }
+        if self.code == CUresult::NOT_PERMITTED {
+            f.write_str("; inside a host function of a stream no CUDA call is permitted")?;
+            // The call that finds out whether it is inside of one.
+            if (self.operation, self.function) == ("Context::close", "cuCtxGetCurrent") {
+                f.write_str(", and the context is torn down later")?;
+            }
+        }
         Ok(())
     }
 }
