@@ -238,7 +238,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Where a program ends with it, the whole report is wanted.
-            Error::OutOfMemory(why) => write!(f, "{self}\n\n{}", why.to_text()),
+            Error::OutOfMemory(why) => write!(f, "{why:#}"),
             _ => fmt::Display::fmt(self, f),
         }
     }
