@@ -132,11 +132,12 @@ impl Page<'_> {
         }
         let nothing = match about.occasion {
             Occasion::Asked => "nothing is alive",
-            _ => "nothing leaked",
+            occasion => words::nothing_leaked(occasion),
         };
         let nothing = self.paint(Tone::Good, nothing);
         let made = made(prepared.snapshot);
         self.line(format!("cuguard: {about}, {end}: {nothing}{made}"));
+        self.never_closed(prepared.snapshot);
     }
 
     /// The one line about a context that was told of before.
@@ -168,6 +169,7 @@ impl Page<'_> {
         }
         if snapshot.about.occasion == Occasion::NeverClosed {
             self.line("  this context was never closed");
+            self.never_closed(snapshot);
         }
         if snapshot.sample > 1 {
             self.line(format!(
@@ -184,6 +186,15 @@ impl Page<'_> {
             let what = self.paint(Tone::Bad, "the context was not released:");
             self.line(format!("  {what} {}", words::refusal(refusal)));
             self.line("  the memory that it costs stays allocated until the process ends");
+        }
+    }
+
+    /// What a context that is never closed costs. That is no leak, as it may be kept in a `static`.
+    fn never_closed(&mut self, snapshot: &Snapshot) {
+        if snapshot.about.occasion == Occasion::NeverClosed {
+            self.line(
+                "  the context itself held device memory until exit: forgotten, or in a static",
+            );
         }
     }
 
@@ -413,7 +424,7 @@ impl Page<'_> {
         if parts.is_empty() && suppressed.groups == 0 {
             let nothing = match snapshot.about.occasion {
                 Occasion::Asked => "nothing is alive",
-                _ => "nothing leaked",
+                occasion => words::nothing_leaked(occasion),
             };
             parts.push(nothing.to_owned());
         }

@@ -70,6 +70,7 @@ cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never clo
   device memory                5 alive  1.50 MiB          14 made   peak 3 MiB
   stream                       1 alive                     3 made
   this context was never closed
+  the context itself held device memory until exit: forgotten, or in a static
 
 leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
   threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, made 1.5 s to 20 ms ago
@@ -101,6 +102,22 @@ cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free fail
 #[test]
 fn the_whole_report() {
     assert_eq!(everything().to_string(), EVERYTHING);
+}
+
+/// A context without resources costs hundreds of MiB all the same. Nobody knows whether it is lost or
+/// kept in a `static`: it is told, and no leak.
+#[test]
+fn a_context_that_was_never_closed_is_told() {
+    let snapshot = Snapshot {
+        about: about(Occasion::NeverClosed),
+        ..Snapshot::default()
+    };
+    assert_eq!(
+        snapshot.to_string(),
+        "cuguard: context 1 (primary) on device 0, NVIDIA H200, never closed: no resource leaked\n  \
+         the context itself held device memory until exit: forgotten, or in a static"
+    );
+    assert!(snapshot.is_clean());
 }
 
 #[test]

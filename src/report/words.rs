@@ -92,6 +92,14 @@ fn fate(occasion: Occasion) -> &'static str {
     }
 }
 
+/// For a context without leaks. One that was never closed may itself be forgotten.
+pub(super) fn nothing_leaked(occasion: Occasion) -> &'static str {
+    match occasion {
+        Occasion::NeverClosed => "no resource leaked",
+        _ => "nothing leaked",
+    }
+}
+
 /// Which error broke a context, and who met it.
 pub(super) fn broken(broken: &Refusal) -> String {
     let Refusal {
@@ -152,7 +160,7 @@ impl<'a> Found<'a> {
             parts.push(format!("the context was not released: {}", refusal(error)));
         }
         match (parts.is_empty(), self.suppressed.is_empty()) {
-            (true, true) => parts.push("nothing leaked".to_owned()),
+            (true, true) => parts.push(nothing_leaked(self.snapshot.about.occasion).to_owned()),
             (true, false) => parts.push("no leaks but suppressed ones".to_owned()),
             (false, _) => {}
         }
