@@ -238,7 +238,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Where a program ends with it, the whole report is wanted.
-            Error::OutOfMemory(why) => write!(f, "{self}\n\n{}", why.to_text()),
+            Error::OutOfMemory(why) => write!(f, "{why:#}"),
             _ => fmt::Display::fmt(self, f),
         }
     }
@@ -326,6 +326,13 @@ impl fmt::Display for DriverError {
         write!(f, ": {} answered {}", self.function, self.code)?;
         if let Some(text) = self.code.text() {
             write!(f, ": {text}")?;
+        }
+        if self.code == CUresult::NOT_PERMITTED {
+            f.write_str("; inside a host function of a stream no CUDA call is permitted")?;
+            // The call that finds out whether it is inside of one.
+            if (self.operation, self.function) == ("Context::close", "cuCtxGetCurrent") {
+                f.write_str(", and the context is torn down later")?;
+            }
         }
         Ok(())
     }

@@ -70,28 +70,53 @@
 //!
 //! # Set-up
 //!
-//! ```toml
-//! [dependencies]
-//! cuguard = "0.1"
-//! ```
+//! 1. On a machine without a CUDA toolkit, first give `cust_raw`, the crate at the bottom, an empty
+//!    folder to find; else its build script stops with "Could not find a cuda installation". In the
+//!    folder of your program (this also fits a `config.toml` that has a table `[env]` already):
+//!
+//!    ```console
+//!    $ mkdir -p .cargo/no-cuda/lib64 && touch .cargo/no-cuda/lib64/.gitkeep
+//!    $ cat >> .cargo/config.toml <<'END'
+//!
+//!    [env.CUDA_LIBRARY_PATH]
+//!    value = ".cargo/no-cuda"
+//!    relative = true
+//!    END
+//!    ```
+//!
+//! 2. Depend on a clone of the repository, as the crate is not published yet; `git = "…"` with its
+//!    address does as well. The feature `sim` compiles the simulated GPU in, for tests on machines
+//!    without a GPU; see `cuguard::sim`.
+//!
+//!    ```toml
+//!    [dependencies]
+//!    cuguard = { path = "../cuguard" }
+//!
+//!    [dev-dependencies]
+//!    cuguard = { path = "../cuguard", features = ["sim"] }
+//!    ```
+//!
+//!    A test selects it with `cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap()` in its
+//!    first line; each test of a program may do so.
+//!
+//! 3. For reports with lines: a debug build has them, a release build has the names of functions only,
+//!    unless it keeps its line tables.
+//!
+//!    ```toml
+//!    [profile.release]
+//!    debug = "line-tables-only"
+//!    ```
 //!
 //! The program has no `NEEDED libcuda.so.1`: it builds without a CUDA toolkit, starts without a
-//! driver, and loads the driver when it first needs it. The environment variable `CUGUARD_DRIVER`
-//! selects it: `real` (the default), `sim`, `auto` or the path of a library; see [`driver`].
-//! The simulated GPU, a driver in host memory for machines without a GPU, is compiled in with the
-//! feature `sim`; see `cuguard::sim`.
+//! driver, and loads the driver at its first CUDA call. `CUGUARD_DRIVER` selects it: `real` (the
+//! default), `sim`, `auto` or the path of a library; see [`driver`].
 //!
-//! `cust_raw`, the crate at the bottom, does not know of this: where there is no CUDA toolkit, its
-//! build script stops with "Could not find a cuda installation". It is content with a folder that
-//! holds a folder `lib64`:
+//! The two environment variables have opposite precedence:
 //!
-//! ```console
-//! $ mkdir -p .cargo/no-cuda/lib64 && touch .cargo/no-cuda/lib64/.gitkeep
-//! $ cat >> .cargo/config.toml <<'END'
-//! [env]
-//! CUDA_LIBRARY_PATH = { value = ".cargo/no-cuda", relative = true }
-//! END
-//! ```
+//! | variable | set in the program too | so that |
+//! |---|---|---|
+//! | `LEAK_REPORT` | wins over [`ContextBuilder::report`] | any program can be examined as it is |
+//! | `CUGUARD_DRIVER` | the program's [`driver::select`] wins | a test for the simulated GPU never runs on a real one |
 //!
 //! A report looks up the names of functions in the debug information. In a debug build that takes a few
 //! tenths of a second, as the code that reads it is not optimised; with this it takes a third of that:
@@ -118,15 +143,16 @@
 //! other words stand beside it.
 //! `LEAK_REPORT=1`: a report on standard error, with the stacks that made what leaked. Otherwise a list,
 //! as in `LEAK_REPORT=json,file=leaks-%p.json,exitcode=23`, or `LEAK_REPORT=github,exitcode=1` in a GitHub
-//! workflow; [`ReportSettings`] has all words, and is also how a program sets them itself. What the
-//! environment names wins over the program. A word that is not known is named on standard error, and
+//! workflow; [`ReportSettings`] has all words, and is also how a program sets them itself. A word that is not known is named on standard error, and
 //! the program runs on.
 //!
 //! A report comes when a context is torn down, and when the process exits for contexts that are still
 //! open: never dropped, kept in a `static`, or dropped and [kept open](Context) by resources that were
 //! never dropped. Guards that are dropped after [`Context::close`] are counted: where a report is on, it
-//! has one line for each such context at exit. They are no further leak, as the close has reported what they owned, so they do not
-//! count for the exit code.
+//! has one line for each such context at exit. They are no further leak, as the close has reported what
+//! they owned, so they do not count for the exit code. Neither does a context that is never dropped and
+//! has no resources: it takes memory until the process exits, hundreds of MiB on a GPU, but may be meant
+//! to, in a `static`. A report says so.
 //!
 //! How much is recorded is a [`Level`]: counts alone, the line that made a thing (the default), or
 //! the whole stack (what a report asks for). What that costs stands in `benches/RESULTS.md`: on an
@@ -280,11 +306,13 @@
 //! such work is enqueued: the buffer's own stream then waits for what the other stream has by that
 //! moment, and so does the free. Work that is enqueued later is not covered.
 //!
-//! Inside a host function of a stream the driver permits no call. Guards may be dropped there: they
-//! are freed, and a context is torn down, when the next operation begins outside of one that may wait for
-//! the device, in any context: one that synchronizes, copies or allocates synchronously, runs out of
-//! memory, or opens or closes a context. They count as live until then. A host function must not wait
-//! for the device, and so not for the close of a context.
+//! Inside a host function of a stream the driver permits no call: operations fail there with
+//! `CUDA_ERROR_NOT_PERMITTED`. Guards and contexts may be dropped there; their frees and teardowns are
+//! deferred. They are done by the first later operation that may wait for the device, on any thread and
+//! in any context: one that synchronizes, copies or allocates synchronously, runs out of memory, or opens
+//! or closes a context. Until then they count as live. Where no such operation comes, they stay live
+//! until the process exits, and are no leak. A host function must not wait for the device, and so not for
+//! the close of a context.
 //!
 //! # Coming from `cust`
 //!

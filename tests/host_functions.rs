@@ -181,7 +181,13 @@ fn a_context_dropped_or_closed_in_a_host_function() -> Result<()> {
         });
         let result = said.recv().unwrap();
         match close {
-            true => assert_eq!(result.unwrap_err().code(), Some(CUresult::NOT_PERMITTED)),
+            true => {
+                let error = result.unwrap_err();
+                assert_eq!(error.code(), Some(CUresult::NOT_PERMITTED));
+                let why = "inside a host function of a stream no CUDA call is permitted, and the \
+                           context is torn down later";
+                assert!(error.to_string().ends_with(why), "{error}");
+            }
             false => result?,
         }
         others.memory()?;
@@ -218,6 +224,8 @@ fn closing_a_guard_in_a_host_function_fails_and_is_deferred() -> Result<()> {
     for result in said.recv().unwrap() {
         let error = result.unwrap_err();
         assert_eq!(error.code(), Some(CUresult::NOT_PERMITTED), "{error}");
+        let why = "inside a host function of a stream no CUDA call is permitted";
+        assert!(error.to_string().ends_with(why), "{error}");
         assert!(matches!(error, Error::Driver(_)), "{error}");
     }
     stream.synchronize()?;

@@ -110,6 +110,25 @@ fn a_leak_is_one_line_for_each_context() {
     assert_eq!(lines(&text).len(), 1, "{text}");
 }
 
+/// It costs memory, and may be kept in a `static`: a report tells it, and it is no leak.
+#[test]
+fn a_context_without_resources_that_is_never_dropped() {
+    const TEST: &str = "a_context_without_resources_that_is_never_dropped";
+    if part().is_some() {
+        std::mem::forget(context().unwrap());
+        return;
+    }
+    let text = err(TEST, "forget", Some("1,exitcode=23"));
+    let notice = "the context itself held device memory until exit: forgotten, or in a static";
+    assert!(
+        text.contains("never closed: no resource leaked\n"),
+        "{text}"
+    );
+    assert!(text.contains(notice), "{text}");
+    let text = err(TEST, "forget", None);
+    assert!(lines(&text).is_empty(), "{text}");
+}
+
 #[test]
 fn the_environment_wins_over_the_program() {
     const TEST: &str = "the_environment_wins_over_the_program";

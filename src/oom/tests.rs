@@ -175,6 +175,10 @@ fn a_leak_beside_a_pool_with_a_little_to_spare() {
     assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);
     assert!(why.to_text().contains("and grows"), "{why:#}");
     assert!(why.to_text().contains("grew by 120 GiB"), "{why:#}");
+    // On one line it is clear where one cause ends and the next begins.
+    let line = why.to_string();
+    let causes = "takes 130 GiB, and grows; memory pools have 2 GiB that they do not use";
+    assert!(line.ends_with(causes), "{line}");
     // The same without growth: a little waste is not why the card is full.
     why.holders[0].growth = Some(0);
     assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::facts::{OutOfMemory, Rung};
 use super::others::Processes;
 use crate::registry::{Kind, Level};
-use crate::report::words::{count, list, things};
+use crate::report::words::{count, things};
 use crate::report::{Paths, description};
 use crate::size::ByteSize;
 
@@ -16,7 +16,8 @@ const PLACES: usize = 8;
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
-            return f.write_str(&self.to_text());
+            // Who prints it ends the last line.
+            return f.write_str(self.to_text().trim_end());
         }
         f.write_str(self.asked.operation)?;
         if let Some(bytes) = self.asked.bytes {
@@ -28,7 +29,8 @@ impl fmt::Display for OutOfMemory {
             return f.write_str("out of memory, and nothing that is known explains it");
         }
         let words: Vec<_> = causes.iter().map(|cause| self.short(cause)).collect();
-        f.write_str(&list(&words))
+        // A cause has its own "and" and commas.
+        f.write_str(&words.join("; "))
     }
 }
 
@@ -254,7 +256,7 @@ impl Page<'_> {
                 }
             }
         }
-        if why.total.is_some() && why.free.is_some() {
+        if why.total.is_some() && why.free.is_some() && shares.rest != 0 {
             let rest = ByteSize(shares.rest).to_string();
             let whose = match shares.outside {
                 Some(_) => "whoever is not seen",

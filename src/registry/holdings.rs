@@ -467,7 +467,7 @@ mod tests {
     /// Samples stand for what there is, and not for as many as were passed over on average.
     #[test]
     fn samples_come_to_what_there_is() {
-        let registry = Registry::new(Level::Sites, 8).sampling(100);
+        let registry = Registry::new(Level::Sites, 8).sampling(100).seeded(1);
         for address in 0..1000 {
             insert(&registry, address << 20, 1000);
         }

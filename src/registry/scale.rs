@@ -1,7 +1,47 @@
-//! From samples to estimates.
+//! Samples: which resources get a record, and from these records to estimates.
+
+use std::hash::{BuildHasher, RandomState};
 
 use super::counters::Amount;
 use super::kind::Kind;
+use super::names::mix;
+use crate::lanes::lane;
+
+/// One resource in so many gets a record.
+pub(super) struct Sampling {
+    pub(super) one_in: u32,
+    /// Random, so that each context and each run picks other ones.
+    pub(super) seed: u64,
+}
+
+impl Default for Sampling {
+    /// All of them.
+    fn default() -> Self {
+        Self { one_in: 1, seed: 0 }
+    }
+}
+
+impl Sampling {
+    pub(super) fn new(one_in: u32) -> Self {
+        Self {
+            one_in: one_in.max(1),
+            // Hashed with the standard library's random keys.
+            seed: RandomState::new().hash_one(one_in),
+        }
+    }
+
+    /// Whether the `nth` resource of a kind that the calling thread's lane creates gets a record. Not
+    /// simply every so many: programs repeat themselves, and a step that goes with the program's own
+    /// would see one call site always and another one never. And not the same ones in each run: the
+    /// first of each kind would be recorded always or never.
+    #[inline]
+    pub(super) fn picks(&self, kind: Kind, nth: u64) -> bool {
+        self.one_in == 1 || {
+            let counter = (kind.index() as u64) << 32 | lane() as u64;
+            mix(mix(self.seed, counter), nth).is_multiple_of(u64::from(self.one_in))
+        }
+    }
+}
 
 /// What the samples of one kind stand for: all that is alive of it, over what they met. The totals
 /// are known exactly, so the groups of a kind come to just that, but for what rounding takes.

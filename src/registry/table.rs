@@ -15,14 +15,14 @@ use super::counters::{Amount, Counters, Totals};
 use super::holdings::{Adder, Baseline, Holdings, Outline};
 use super::kind::{Kind, Level};
 use super::late::Late;
-use super::names::{self, BuildMix, mix};
+use super::names::{self, BuildMix};
 use super::pages::PAGE;
 use super::place::MAX_DEPTH;
 use super::recent::{Found, Recent};
 use super::record::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
+use super::scale::Sampling;
 use super::snapshot::{About, FailedFreeGroup, Refusal, Snapshot};
 use crate::exit::is_forked;
-use crate::lanes::lane;
 
 /// Few things are given away.
 const STRAY_SHARDS: usize = 4;
@@ -57,8 +57,8 @@ pub(crate) struct Registry {
     start: Duration,
     level: AtomicU8,
     depth: usize,
-    /// One in so many gets a record.
-    sample: u32,
+    /// Which resources get a record.
+    sampling: Sampling,
     /// Whether there ever was a record. At level *counts* there is none, and the table is not even
     /// looked at.
     ever_recorded: AtomicBool,
@@ -95,7 +95,7 @@ impl Registry {
             not_released: OnceLock::new(),
             level: AtomicU8::new(level.to_byte()),
             depth: depth.clamp(1, MAX_DEPTH),
-            sample: 1,
+            sampling: Sampling::default(),
             ever_recorded: AtomicBool::new(false),
             ever_unrecorded: AtomicBool::new(false),
         }
@@ -105,15 +105,16 @@ impl Registry {
     /// a record is too much.
     #[must_use]
     pub(crate) fn sampling(mut self, one_in: u32) -> Self {
-        self.sample = one_in.max(1);
+        self.sampling = Sampling::new(one_in);
         self
     }
 
-    /// Whether the thing that a lane makes as its `nth` gets a record. Not simply every so many:
-    /// programs repeat themselves, and a step that goes with the program's own would see one place
-    /// always and another one never.
-    fn is_sampled(&self, nth: u64) -> bool {
-        self.sample == 1 || mix(nth, lane() as u64).is_multiple_of(u64::from(self.sample))
+    /// Has the same things recorded in each run.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
+        self.sampling.seed = seed;
+        self
     }
 
     /// Enters what the driver just gave out. `site` is kept as the line that made it, and at level
@@ -142,7 +143,7 @@ impl Registry {
             self.forget(stray);
         }
         let level = self.level();
-        if level == Level::Counts || !self.is_sampled(nth) {
+        if level == Level::Counts || !self.sampling.picks(key.kind, nth) {
             set(&self.ever_unrecorded);
             return;
         }
@@ -395,7 +396,7 @@ impl Registry {
 
     /// One thing in so many is recorded.
     pub(crate) fn sample(&self) -> u32 {
-        self.sample
+        self.sampling.one_in
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -442,7 +443,7 @@ impl Registry {
         let adder = self.add_up();
         let complete = !self.ever_unrecorded.load(Relaxed);
         let live = |kind| self.totals(kind).live();
-        let sampled: Option<&dyn Fn(Kind) -> Amount> = match self.sample {
+        let sampled: Option<&dyn Fn(Kind) -> Amount> = match self.sample() {
             1 => None,
             _ => Some(&live),
         };
@@ -485,7 +486,7 @@ impl Registry {
         }
         let how = How {
             level: self.level(),
-            sample: self.sample,
+            sample: self.sample(),
         };
         let mut snapshot = groups.into_snapshot(about, how, totals, &failed);
         snapshot.late_drops = late_drops;

@@ -93,7 +93,7 @@ fn the_level_can_change_at_any_time() {
 /// Groups are scaled to what there is in all, whatever the rhythm in which things are made.
 #[test]
 fn a_sample_stands_for_all() {
-    let registry = Registry::new(Level::Sites, 8).sampling(10);
+    let registry = Registry::new(Level::Sites, 8).sampling(10).seeded(1);
     for i in 0..20_000 {
         // Two places in turn; a step of ten would meet one of them only.
         if i % 2 == 0 {
@@ -123,10 +123,45 @@ fn a_sample_stands_for_all() {
     assert_eq!(registry.live(), Amount::default());
 }
 
+/// The first of each kind is recorded as often as any other: a program that leaks one of each must not
+/// go unnoticed in every run, or in none.
+#[test]
+fn the_first_of_each_kind_is_sampled_like_all_others() {
+    let is_recorded = |registry: Registry, kind: Kind, nth: u64| {
+        let keys = (0..=nth).map(|address| Key {
+            kind,
+            ..key(address)
+        });
+        keys.for_each(|key| registry.insert(key, entry(1)));
+        let snapshot = registry.snapshot(About::default());
+        let mut addresses = snapshot.leaks.iter().flat_map(|group| &group.addresses);
+        addresses.any(|address| *address == nth)
+    };
+    for one_in in [2, 7] {
+        for kind in [Kind::Device, Kind::Stream, Kind::Pinned, Kind::Event] {
+            for nth in 0..3 {
+                let registry = |seed| Registry::new(Level::Sites, 8).sampling(one_in).seeded(seed);
+                let recorded = (0..700).filter(|seed| is_recorded(registry(*seed), kind, nth));
+                let (recorded, expected) = (recorded.count(), 700 / one_in as usize);
+                assert!(
+                    recorded.abs_diff(expected) < expected / 2,
+                    "{kind:?}, the {nth}th: {recorded} of {expected}"
+                );
+            }
+        }
+    }
+    // Without a chosen seed: it would take 64 equal throws of a coin.
+    let met = (0..64).filter(|_| {
+        let registry = Registry::new(Level::Sites, 8).sampling(2);
+        is_recorded(registry, Kind::Device, 0)
+    });
+    assert!((1..64).contains(&met.count()));
+}
+
 /// What no sample met is not lost: it is told as counted and not recorded.
 #[test]
 fn what_no_sample_met_is_told() {
-    let registry = Registry::new(Level::Sites, 8).sampling(1_000_000);
+    let registry = Registry::new(Level::Sites, 8).sampling(1_000_000).seeded(1);
     registry.insert(key(1), entry(10));
     registry.insert(key(2), entry(10));
     let snapshot = registry.snapshot(About::default());

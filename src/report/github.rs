@@ -219,6 +219,6 @@ mod tests {
         // Nothing that leaked is no annotation.
         let clean = Snapshot::default();
         let text = render(&Prepared::new(&clean, View::PLAIN), 20, None);
-        assert_eq!(text, "cuguard: nothing leaked (context 0, in use)\n");
+        assert_eq!(text, "cuguard: nothing is alive (context 0, in use)\n");
     }
 }

@@ -297,8 +297,9 @@ impl ReportSettings {
         self
     }
 
-    /// Records one in so many of the things that are made, for programs that make very many. The
-    /// figures of the groups are estimates then; the totals stay exact. 1, the default, records all
+    /// Records one in so many of the resources that are created, for programs that create very many.
+    /// Which ones is random, and different in each run: one resource that leaks is named in one run of so
+    /// many, and counted in all. The figures of the groups are estimates; the totals stay exact. 1, the default, records all
     /// of them; 0 counts as 1.
     ///
     /// ```

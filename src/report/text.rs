@@ -140,6 +140,7 @@ impl Page<'_> {
             None => made(prepared.snapshot),
         };
         self.line(format!("cuguard: {about}, {end}: {nothing}{rest}"));
+        self.never_closed(prepared.snapshot);
     }
 
     /// The one line about a context that was told of before.
@@ -179,6 +180,7 @@ impl Page<'_> {
         }
         if snapshot.about.occasion == Occasion::NeverClosed {
             self.line("  this context was never closed");
+            self.never_closed(snapshot);
         }
         if snapshot.sample > 1 {
             self.line(format!(
@@ -195,6 +197,15 @@ impl Page<'_> {
             let what = self.paint(Tone::Bad, "the context was not released:");
             self.line(format!("  {what} {}", words::refusal(refusal)));
             self.line("  the memory that it costs stays allocated until the process ends");
+        }
+    }
+
+    /// What a context that is never closed costs. That is no leak, as it may be kept in a `static`.
+    fn never_closed(&mut self, snapshot: &Snapshot) {
+        if snapshot.about.occasion == Occasion::NeverClosed {
+            self.line(
+                "  the context itself held device memory until exit: forgotten, or in a static",
+            );
         }
     }
 

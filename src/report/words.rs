@@ -95,11 +95,12 @@ fn fate(occasion: Occasion) -> &'static str {
     }
 }
 
-/// The words for an empty report.
+/// The words for an empty report. A context that was never closed may itself be forgotten.
 pub(super) fn nothing(occasion: Occasion) -> &'static str {
     match occasion {
         Occasion::Asked => "nothing is alive",
         Occasion::LeftBehind => "nothing was left behind",
+        Occasion::NeverClosed => "no resource leaked",
         _ => "nothing leaked",
     }
 }
@@ -214,7 +215,7 @@ impl<'a> Found<'a> {
             parts.push(format!("the context was not released: {}", refusal(error)));
         }
         match (parts.is_empty(), self.suppressed.is_empty()) {
-            (true, true) => parts.push("nothing leaked".to_owned()),
+            (true, true) => parts.push(nothing(self.snapshot.about.occasion).to_owned()),
             (true, false) => parts.push("no leaks but suppressed ones".to_owned()),
             (false, _) => {}
         }
@@ -374,7 +375,8 @@ mod tests {
 
     #[test]
     fn a_run_with_suppressed_leaks_does_not_say_that_nothing_leaked() {
-        let snapshot = Snapshot::default();
+        let mut snapshot = Snapshot::default();
+        snapshot.about.occasion = Occasion::Close;
         let mut found = Found::in_snapshot(&snapshot);
         assert_eq!(found.sentence(), "nothing leaked");
         found.suppressed = "4 KiB in 1 allocation".to_owned();

@@ -71,6 +71,11 @@ impl Driver {
         Self::new(Source::Library(library))
     }
 
+    /// Whether it is the simulated GPU that is compiled in.
+    pub(crate) fn is_built_in(&self) -> bool {
+        !matches!(self.source, Source::Library(_))
+    }
+
     /// The simulated GPU that is compiled in.
     #[cfg(feature = "sim")]
     pub(crate) fn simulation() -> Self {

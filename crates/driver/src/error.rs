@@ -30,10 +30,13 @@ pub enum LoadError {
     UnknownChoice(#[from] UnknownChoice),
 
     /// No driver is installed, or none that can be loaded.
-    #[error("{}", no_driver(tried))]
+    #[error("{}", no_driver(tried, *chosen_by_program))]
     NoDriver {
         /// Everything that was tried, in order. There is at least one.
         tried: Vec<Attempt>,
+        /// The program selected the driver with [`select`](crate::select), so that `CUGUARD_DRIVER`
+        /// has no effect.
+        chosen_by_program: bool,
     },
 
     /// The library that was chosen by its path cannot be opened.
@@ -85,7 +88,15 @@ impl LoadError {
     #[must_use]
     pub fn one_line(&self) -> String {
         let text = match self {
-            LoadError::NoDriver { tried } => format!(
+            LoadError::NoDriver {
+                tried,
+                chosen_by_program: true,
+            } => format!(
+                "no CUDA driver was found: {}; install the NVIDIA driver, or select another in the \
+                 program: it selected this one itself, and {VARIABLE} has no effect",
+                summary(tried)
+            ),
+            LoadError::NoDriver { tried, .. } => format!(
                 "no CUDA driver was found: {}; install the NVIDIA driver, or set {VARIABLE} to \
                  the path of a libcuda.so.1{}",
                 summary(tried),
@@ -107,7 +118,7 @@ impl LoadError {
 /// ```
 /// use cuguard_driver::{LoadError, load};
 ///
-/// if let Err(LoadError::NoDriver { tried }) = load() {
+/// if let Err(LoadError::NoDriver { tried, .. }) = load() {
 ///     for attempt in &tried {
 ///         println!("{}: {}", attempt.library().display(), attempt.reason());
 ///     }
@@ -134,7 +145,7 @@ impl Attempt {
     ///
     /// ```
     /// # use cuguard_driver::{LoadError, load};
-    /// if let Err(LoadError::NoDriver { tried }) = load() {
+    /// if let Err(LoadError::NoDriver { tried, .. }) = load() {
     ///     assert_eq!(tried[0].library().to_str(), Some("libcuda.so.1"));
     /// }
     /// ```
@@ -147,7 +158,7 @@ impl Attempt {
     ///
     /// ```
     /// # use cuguard_driver::{LoadError, load};
-    /// if let Err(LoadError::NoDriver { tried }) = load() {
+    /// if let Err(LoadError::NoDriver { tried, .. }) = load() {
     ///     assert!(!tried[0].reason().is_empty());
     /// }
     /// ```
@@ -171,7 +182,8 @@ pub(crate) fn summary(tried: &[Attempt]) -> String {
     };
     match tried.len() - 1 {
         0 => telling.to_string(),
-        others => format!("{telling} (and {others} more)"),
+        1 => format!("{telling} (1 more place tried)"),
+        others => format!("{telling} ({others} more places tried)"),
     }
 }
 
@@ -185,42 +197,52 @@ fn behind_a_space(path: &Path) -> String {
 }
 
 /// [`LoadError::NoDriver`] for people.
-fn no_driver(tried: &[Attempt]) -> String {
+fn no_driver(tried: &[Attempt], chosen_by_program: bool) -> String {
     let mut text = String::from("no CUDA driver was found; tried\n");
     for attempt in tried {
         let _ = writeln!(text, "    {attempt}");
     }
-    let _ = write!(
-        text,
+    text.push_str(
         "what to do:\n    \
-         install the NVIDIA driver; in a container, start it with access to the GPU; or\n    \
-         set {VARIABLE} to the path of a libcuda.so.1; or\n    "
+         install the NVIDIA driver; in a container, start it with access to the GPU; or\n    ",
     );
-    let _ = write!(
-        text,
-        "set {VARIABLE}=sim (or auto) to run on the simulated GPU"
-    );
+    let _ = if chosen_by_program {
+        write!(
+            text,
+            "select another driver in the program: it selected this one itself, and {VARIABLE} has \
+             no effect;\n    Choice::Sim (or Choice::Auto) selects the simulated GPU"
+        )
+    } else {
+        write!(
+            text,
+            "set {VARIABLE} to the path of a libcuda.so.1; or\n    \
+             set {VARIABLE}=sim (or auto) to run on the simulated GPU"
+        )
+    };
     if !cfg!(feature = "sim") {
         text.push_str(", after building with the feature `sim` of cuguard");
     }
     text
 }
 
-/// Why the driver could not be chosen.
+/// Why the driver could not be selected. It prints the same with `{:?}`, so that an `unwrap` says what
+/// happened.
 ///
 /// ```
-/// use cuguard_driver::{Choice, SelectError, load, select};
+/// use cuguard_driver::{load, select_library};
 ///
 /// if let Ok(driver) = load() {
-///     let error = select(Choice::Auto).unwrap_err();
+///     // SAFETY: there is no such library.
+///     let error = unsafe { select_library("/no/such/driver.so") }.unwrap_err();
 ///     assert!(error.to_string().contains(&driver.to_string()));
+///     assert_eq!(format!("{error:?}"), error.to_string());
 /// }
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
-    /// A driver is loaded already, and stays for the life of the process.
-    #[error("a driver is loaded already: {driver}; choose before the first CUDA call")]
+    /// Another driver is loaded already, and stays for the life of the process.
+    #[error("another driver is loaded already: {driver}; select one before the first CUDA call")]
     #[non_exhaustive]
     AlreadyLoaded {
         /// The driver that is loaded.
@@ -230,6 +252,12 @@ pub enum SelectError {
     /// The simulated GPU was chosen, but the program was built without it.
     #[error("{}", LoadError::NoSimulation)]
     NoSimulation,
+}
+
+impl fmt::Debug for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 #[cfg(test)]
@@ -244,9 +272,31 @@ mod tests {
         ]
     }
 
+    fn no_driver(chosen_by_program: bool) -> LoadError {
+        LoadError::NoDriver {
+            tried: tried(),
+            chosen_by_program,
+        }
+    }
+
+    /// The variable is no help where the program selects the driver.
+    #[test]
+    fn no_driver_that_the_program_selected_says_so() {
+        let error = no_driver(true);
+        for text in [error.to_string(), error.one_line()] {
+            assert!(!text.contains("set CUGUARD_DRIVER"), "{text}");
+            for part in [
+                "it selected this one itself",
+                "CUGUARD_DRIVER has no effect",
+            ] {
+                assert!(text.contains(part), "{part:?} is not in\n{text}");
+            }
+        }
+    }
+
     #[test]
     fn no_driver_lists_all_places_and_what_to_do() {
-        let text = LoadError::NoDriver { tried: tried() }.to_string();
+        let text = no_driver(false).to_string();
         for part in [
             "\n    libcuda.so.1: cannot open\n",
             "\n    /a/libcuda.so.1: no such file\n",
@@ -262,13 +312,13 @@ mod tests {
 
     #[test]
     fn the_line_shows_the_place_where_something_was() {
-        let line = LoadError::NoDriver { tried: tried() }.one_line();
-        let part = "/b/libcuda.so.1: wrong ELF class (and 2 more)";
+        let line = no_driver(false).one_line();
+        let part = "/b/libcuda.so.1: wrong ELF class (2 more places tried)";
         assert!(line.contains(part), "{line}");
         assert_eq!(summary(&tried()[..1]), "libcuda.so.1: cannot open");
         assert_eq!(
             summary(&tried()[..2]),
-            "libcuda.so.1: cannot open (and 1 more)"
+            "libcuda.so.1: cannot open (1 more place tried)"
         );
     }
 
@@ -276,7 +326,8 @@ mod tests {
     fn every_error_fits_on_a_line() {
         let errors = [
             LoadError::UnknownChoice("a\nb".parse::<crate::Choice>().unwrap_err()),
-            LoadError::NoDriver { tried: tried() },
+            no_driver(false),
+            no_driver(true),
             LoadError::CannotOpen {
                 path: "/a\nb".into(),
                 reason: "it\nis not there".into(),

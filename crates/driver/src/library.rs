@@ -80,7 +80,10 @@ impl DriverLibrary {
                 }
             }
         }
-        Err(LoadError::NoDriver { tried })
+        Err(LoadError::NoDriver {
+            tried,
+            chosen_by_program: false,
+        })
     }
 
     /// The driver in the file `path`.

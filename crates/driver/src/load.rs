@@ -3,7 +3,7 @@
 //! ```text
 //!            select                     load, cuInit, ...
 //!           ┌──────┐                  ┌──────────────────► loaded, for good
-//!           ▼      │                  │                    (select is an error)
+//!           ▼      │                  │                    (to select another is an error)
 //!       nothing loaded ───────────────┤
 //!                  ▲                  │
 //!                  └──────────────────┘ failed; the reason is remembered,
@@ -22,7 +22,26 @@ use crate::library::DriverLibrary;
 use crate::{fallback, table};
 
 /// The driver, once there is one.
-static LOADED: OnceLock<Driver> = OnceLock::new();
+static LOADED: OnceLock<Loaded> = OnceLock::new();
+
+struct Loaded {
+    driver: Driver,
+    /// What it was loaded for, by the program or by the environment.
+    selected: Selected,
+}
+
+impl Loaded {
+    /// Whether `wanted` is the driver that is loaded.
+    fn is(&self, wanted: &Selected) -> bool {
+        let found = match self.selected {
+            // Which of the two it found.
+            Selected::Choice(Choice::Auto) if self.driver.is_built_in() => Choice::Sim,
+            Selected::Choice(Choice::Auto) => Choice::Real,
+            _ => return *wanted == self.selected,
+        };
+        *wanted == self.selected || *wanted == Selected::Choice(found)
+    }
+}
 
 /// What the program selected. The lock is held while a driver is loaded: one load at a time.
 static SELECTED: Mutex<Option<Selected>> = Mutex::new(None);
@@ -35,7 +54,8 @@ fn selected() -> MutexGuard<'static, Option<Selected>> {
 /// Selects the driver. Must come before the first CUDA call; wins over `CUGUARD_DRIVER`.
 ///
 /// The driver is loaded later, by [`load`] or by the first CUDA call. When that fails, another one
-/// may be selected.
+/// may be selected. To select the driver that is loaded already is no error, so that each test of a
+/// program may begin with it.
 ///
 /// ```
 /// use cuguard_driver::{Choice, select};
@@ -56,7 +76,7 @@ fn selected() -> MutexGuard<'static, Option<Selected>> {
 ///
 /// # Errors
 ///
-/// [`SelectError::AlreadyLoaded`] when a driver is loaded already;
+/// [`SelectError::AlreadyLoaded`] when another driver is loaded already;
 /// [`SelectError::NoSimulation`] for [`Choice::Sim`] in a program that was built without the
 /// feature `sim`. What was selected before stays selected then.
 pub fn select(choice: Choice) -> Result<(), SelectError> {
@@ -89,15 +109,20 @@ pub fn select(choice: Choice) -> Result<(), SelectError> {
 ///
 /// # Errors
 ///
-/// [`SelectError::AlreadyLoaded`] when a driver is loaded already.
+/// [`SelectError::AlreadyLoaded`] when another driver is loaded already.
 pub unsafe fn select_library(path: impl Into<PathBuf>) -> Result<(), SelectError> {
     set(Selected::Library(path.into()))
 }
 
 fn set(wanted: Selected) -> Result<(), SelectError> {
     let mut selected = selected();
-    if let Some(driver) = LOADED.get() {
-        return Err(SelectError::AlreadyLoaded { driver });
+    if let Some(loaded) = LOADED.get() {
+        return match loaded.is(&wanted) {
+            true => Ok(()),
+            false => Err(SelectError::AlreadyLoaded {
+                driver: &loaded.driver,
+            }),
+        };
     }
     if wanted == Selected::Choice(Choice::Sim) && !cfg!(feature = "sim") {
         return Err(SelectError::NoSimulation);
@@ -123,24 +148,24 @@ fn set(wanted: Selected) -> Result<(), SelectError> {
 ///
 /// See [`LoadError`]. A later call tries again.
 pub fn load() -> Result<&'static Driver, LoadError> {
-    if let Some(driver) = LOADED.get() {
+    if let Some(driver) = loaded() {
         return Ok(driver);
     }
     let selected = selected();
     // Another thread may have loaded it while this one waited for the lock.
-    if let Some(driver) = LOADED.get() {
+    if let Some(driver) = loaded() {
         return Ok(driver);
     }
-    let loaded = open(selected.as_ref());
-    fallback::remember(loaded.as_ref().err().map(LoadError::one_line).as_deref());
-    let driver = loaded?;
-    let targets = *driver.targets();
+    let opened = open(selected.as_ref());
+    fallback::remember(opened.as_ref().err().map(LoadError::one_line).as_deref());
+    let opened = opened?;
+    let targets = *opened.driver.targets();
     table::fill(&targets, || {
-        let first = LOADED.set(driver).is_ok();
+        let first = LOADED.set(opened).is_ok();
         // Not for memory safety: the one that was there first is used.
         debug_assert!(first, "loads are made one at a time");
     });
-    Ok(LOADED.get().expect("it was set above, under the lock"))
+    Ok(loaded().expect("it was set above, under the lock"))
 }
 
 /// The driver that is loaded, if there is one. Loads nothing.
@@ -153,11 +178,12 @@ pub fn load() -> Result<&'static Driver, LoadError> {
 /// ```
 #[must_use]
 pub fn loaded() -> Option<&'static Driver> {
-    LOADED.get()
+    LOADED.get().map(|loaded| &loaded.driver)
 }
 
 /// Opens the driver that the program selected, or else the one that the environment asks for.
-fn open(selected: Option<&Selected>) -> Result<Driver, LoadError> {
+fn open(selected: Option<&Selected>) -> Result<Loaded, LoadError> {
+    let chosen_by_program = selected.is_some();
     let (selected, asked) = match selected {
         Some(selected) => (selected.clone(), format!("the program chose {selected}")),
         None => {
@@ -166,11 +192,19 @@ fn open(selected: Option<&Selected>) -> Result<Driver, LoadError> {
             (selected, asked)
         }
     };
-    match selected {
-        Selected::Library(path) => DriverLibrary::at(&path).map(Driver::from_library),
+    let opened = match &selected {
+        Selected::Library(path) => DriverLibrary::at(path).map(Driver::from_library),
         Selected::Choice(Choice::Real) => DriverLibrary::installed().map(Driver::from_library),
         Selected::Choice(Choice::Sim) => simulation(&asked).ok_or(LoadError::NoSimulation),
         Selected::Choice(Choice::Auto) => auto(&asked),
+    };
+    match opened {
+        Ok(driver) => Ok(Loaded { driver, selected }),
+        Err(LoadError::NoDriver { tried, .. }) => Err(LoadError::NoDriver {
+            tried,
+            chosen_by_program,
+        }),
+        Err(other) => Err(other),
     }
 }
 
@@ -187,7 +221,7 @@ fn auto(asked: &str) -> Result<Driver, LoadError> {
         },
         Err(error) => {
             let why = match &error {
-                LoadError::NoDriver { tried } => crate::error::summary(tried),
+                LoadError::NoDriver { tried, .. } => crate::error::summary(tried),
                 other => other.one_line(),
             };
             (error, why)

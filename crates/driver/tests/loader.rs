@@ -133,9 +133,24 @@ fn choosing_after_a_driver_was_loaded_is_an_error_that_names_it() {
     };
     let child = Child::new("select_late").driver(&library).run();
     child.succeeded_with(&format!(
-        "a driver is loaded already: CUDA driver at {}",
+        "another driver is loaded already: CUDA driver at {}",
         library.display()
     ));
+}
+
+/// Each test of a program may begin with it, whichever runs first.
+#[test]
+fn choosing_the_driver_that_is_loaded_is_no_error() {
+    if let Some(library) = compile("loaded_same", "int cuInit(unsigned f) { return 0; }") {
+        let child = Child::new("select_same").argument(&library).run();
+        child.succeeded_with("all as it should be");
+    }
+    if cfg!(feature = "sim") {
+        let child = Child::new("select_same").run();
+        child.succeeded_with("all as it should be");
+        let child = Child::new("select_as_environment").driver("sim").run();
+        child.succeeded_with("all as it should be");
+    }
 }
 
 #[test]
@@ -295,6 +310,9 @@ fn without_a_driver_the_error_lists_what_was_tried() {
     }
     let child = Child::new("cust").driver("real").run();
     child.failed_with("error: \"no CUDA driver was found: libcuda.so.1: cannot open");
+    // The variable is set already, and does not help.
+    let child = Child::new("select_real").driver("sim").run();
+    child.succeeded_with("it selected this one itself, and CUGUARD_DRIVER has no effect");
 }
 
 /// `LD_LIBRARY_PATH` comes before the installed driver, so these run on any machine.

@@ -104,8 +104,7 @@ impl Guard {
             Self::Bytes(_) | Self::Pinned(_) | Self::Managed(_) => "u8",
             Self::Words(_) | Self::One(_) => "u32",
             Self::Registered(_) => std::any::type_name::<Page>(),
-            Self::Stream(_) | Self::Event(_) => "",
-            Self::Pool(_) => "MemoryPool",
+            Self::Stream(_) | Self::Event(_) | Self::Pool(_) => "",
         }
     }
 

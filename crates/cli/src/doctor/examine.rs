@@ -30,7 +30,7 @@ fn look(
     earlier: Option<&Facts>,
 ) -> Result<Facts, Reason> {
     let driver = cuguard::driver::load().map_err(|error| match error {
-        LoadError::NoDriver { tried } => Reason::NoDriver {
+        LoadError::NoDriver { tried, .. } => Reason::NoDriver {
             tried: tried.iter().map(ToString::to_string).collect(),
         },
         other => Reason::BadChoice {

@@ -31,6 +31,9 @@ fn run() {
         "select_wins" => select_wins(),
         "select_again" => select_again(),
         "select_late" => select_late(),
+        "select_same" => select_same(),
+        "select_as_environment" => select_as_environment(),
+        "select_real" => select_real(),
         "select_sim" => select_sim(),
         "only_init" => only_init(),
         "arguments" => arguments(),
@@ -135,10 +138,41 @@ fn select_late() -> Outcome {
     match select(Choice::Real) {
         Err(error @ SelectError::AlreadyLoaded { driver, .. }) => {
             assert!(ptr::eq(driver, loaded().expect("cuInit has loaded it")));
+            assert_eq!(format!("{error:?}"), error.to_string());
             println!("{error}");
         }
         other => panic!("{other:?}"),
     }
+    Ok(())
+}
+
+/// Selects what is loaded already, as each test of a program does that begins with it.
+fn select_same() -> Outcome {
+    let again = || match std::env::var_os(ARGUMENT).map(PathBuf::from) {
+        // SAFETY: the test made the library; it has one function, of the driver's type.
+        Some(library) => unsafe { select_library(library) },
+        None => select(Choice::Sim),
+    };
+    again()?;
+    let driver = load()?;
+    again()?;
+    assert!(ptr::eq(driver, load()?));
+    match select(Choice::Real) {
+        Err(SelectError::AlreadyLoaded { .. }) => done(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The environment named the driver that the program then selects.
+fn select_as_environment() -> Outcome {
+    load()?;
+    select(Choice::Sim)?;
+    done()
+}
+
+fn select_real() -> Outcome {
+    select(Choice::Real)?;
+    println!("{}", load().expect_err("there is no driver"));
     Ok(())
 }
 
