@@ -26,13 +26,21 @@ pub fn setting(bytes: &[u8]) {
         assert!(level <= Level::Stacks);
     }
     assert!((1..=cuguard::MAX_DEPTH).contains(&settings.wanted_depth()));
-    // A word more at the end that nobody knows: it is told, and changes nothing.
+    // A word for off turns everything off, wherever it stands, and one problem names the rest.
+    let is_off_word = |word: &str| {
+        let word = word.trim().to_ascii_lowercase();
+        ["0", "off", "no", "false"].contains(&word.as_str())
+    };
+    let is_off = text.split(',').any(is_off_word);
+    assert!(!is_off || !settings.is_on());
+    // A word more at the end that nobody knows: a problem names it, and it changes nothing.
     if !text.trim().is_empty() {
         let (same, more) = ReportSettings::parse(&format!("{text},no-such-word"));
         assert_eq!(same, settings);
-        assert_eq!(more.len(), problems.len() + 1);
+        let count = if is_off { 1 } else { problems.len() + 1 };
+        assert_eq!(more.len(), count);
     }
-    // The last word about the report as a whole holds, whatever stands before it.
+    // The last word about the report as a whole holds, whatever else stands before it.
     for (word, on) in [
         ("off", false),
         ("False", false),
@@ -40,7 +48,7 @@ pub fn setting(bytes: &[u8]) {
         ("github", true),
     ] {
         let (settings, more) = ReportSettings::parse(&format!("{text},{word}"));
-        assert_eq!(settings.is_on(), on, "{word}");
+        assert_eq!(settings.is_on(), on && !is_off, "{word}");
         // Before nothing, the comma is one too many.
         assert!(more.len() <= problems.len() + 1);
     }
