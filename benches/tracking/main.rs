@@ -97,7 +97,7 @@ impl Way {
         };
         Context::builder()
             .level(level)
-            .report(ReportSettings::off().depth(64).sample(sample))
+            .report(ReportSettings::silent().depth(64).sample(sample))
             .build()
     }
 }
