@@ -156,9 +156,9 @@
 //!
 //! How much is recorded is a [`Level`]: counts alone, the line that made a thing (the default), or
 //! the whole stack (what a report asks for). What that costs stands in `benches/RESULTS.md`: on an
-//! H200 a stream-ordered pair of allocation and free takes about 0.6 µs; counts add some 50 ns to
-//! that, lines 0.17 µs, stacks of 24 frames 0.34 µs (and each of these up to half as much again while the
-//! processor ran at its lower speed). A program that makes millions of small things can
+//! H200 a stream-ordered pair of allocation and free takes about 0.7 µs; counts add some 50 ns to
+//! that, call sites 0.1 µs, stacks of 24 frames 0.3 µs, and all of it takes nearly twice as long where
+//! the machine is in its slow state. A program that makes millions of small things can
 //! record one in a hundred with [`sample=100`](ReportSettings::sample); all are counted, and the
 //! report says that its groups are estimates.
 //!
