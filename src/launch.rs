@@ -74,7 +74,7 @@ const _: () = assert!(
     "cust's Function is more than its handle"
 );
 
-/// The kernel as `cust` has it, for its attributes and for [`cust::launch!`], which also takes
+/// The kernel as `cust` has it, for its attributes and for `cust::launch!`, which also takes
 /// this crate's [`Stream`](crate::Stream). The context must be [bound](crate::Context::bind). Such a
 /// launch borrows nothing: all that the kernel uses must live until it has run.
 ///
