@@ -1,19 +1,14 @@
-//! How many and how much, by kind: counters that are always on.
+//! Counts and bytes by kind: counters that are always on.
 //!
-//! Bytes are one number for all threads, or there would be no exact peak. Most contexts are used by one
-//! thread alone, and an atomic addition takes several times as long as a plain one. So the first thread
-//! that allocates owns these numbers and adds with plain loads and stores, until a second thread comes
-//! and takes that right away for good: biased locking, with the [barrier](crate::fence) that costs the
-//! owner nothing.
+//! Bytes are one number for all threads, or there would be no exact peak. Counts are per thread and summed when
+//! they are read.
 
 use std::ops::{AddAssign, SubAssign};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::kind::Kind;
-use crate::fence;
-use crate::lanes::{Lanes, Mine};
+use crate::lanes::Lanes;
 
 /// A number of things and the bytes that they take together.
 ///
@@ -109,8 +104,6 @@ impl Totals {
 struct Tally {
     made: [AtomicU64; Kind::COUNT],
     gone: [AtomicU64; Kind::COUNT],
-    /// The lane's thread changes bytes that it owns.
-    busy: AtomicBool,
 }
 
 /// The bytes of one kind. They lie on cache lines of their own (processors fetch them in pairs), so that
@@ -122,56 +115,26 @@ struct Bytes {
     peak: AtomicU64,
 }
 
-/// Who may change the bytes: the lane that owns them, or one of these.
-const NOBODY_YET: usize = usize::MAX;
-/// A second thread waits until the owner is done.
-const CHANGING: usize = usize::MAX - 1;
-/// Everybody, atomically.
-const EVERYBODY: usize = usize::MAX - 2;
-
-/// The counters of one context. Relaxed throughout but for the owner: nothing is published through them.
-#[derive(Debug)]
+/// The counters of one context. Relaxed throughout: nothing is published through them.
+#[derive(Debug, Default)]
 pub(super) struct Counters {
     tallies: Lanes<Tally>,
     bytes: [Bytes; Kind::COUNT],
-    owner: AtomicUsize,
-    /// Held by who changes the owner.
-    changing: Mutex<()>,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        fence::prepare();
-        let owner = if fence::is_asymmetric() {
-            NOBODY_YET
-        } else {
-            EVERYBODY
-        };
-        Self {
-            tallies: Lanes::default(),
-            bytes: Default::default(),
-            owner: AtomicUsize::new(owner),
-            changing: Mutex::default(),
-        }
-    }
 }
 
 impl Counters {
     /// Something was made. Answers how many of the kind this lane had made before.
     #[inline]
     pub(super) fn add(&self, kind: Kind, bytes: u64) -> u64 {
+        self.add_bytes(kind, bytes);
         let mine = self.tallies.mine();
-        self.add_bytes(&mine, kind, bytes);
         mine.add(|tally| &tally.made[kind.index()], 1)
     }
 
     #[inline]
-    fn add_bytes(&self, mine: &Mine<'_, Tally>, kind: Kind, bytes: u64) {
+    fn add_bytes(&self, kind: Kind, bytes: u64) {
         if bytes != 0 {
-            let number = &self.bytes[kind.index()];
-            if !self.as_owner(mine, || number.add_alone(bytes)) {
-                number.add(bytes);
-            }
+            self.bytes[kind.index()].add(bytes);
         }
     }
 
@@ -181,58 +144,7 @@ impl Counters {
         let mine = self.tallies.mine();
         mine.add(|tally| &tally.gone[kind.index()], 1);
         if bytes != 0 {
-            let number = &self.bytes[kind.index()];
-            if !self.as_owner(&mine, || number.sub_alone(bytes)) {
-                number.live.fetch_sub(bytes, Relaxed);
-            }
-        }
-    }
-
-    /// Changes the bytes if the calling thread owns them. False where it does not: then everybody may
-    /// change them atomically.
-    #[inline]
-    fn as_owner(&self, mine: &Mine<'_, Tally>, change: impl Fn()) -> bool {
-        loop {
-            let owner = self.owner.load(Acquire);
-            if owner == EVERYBODY {
-                return false;
-            }
-            if let Some((lane, tally)) = mine.alone()
-                && lane == owner
-            {
-                tally.busy.store(true, Relaxed);
-                fence::light();
-                let still = self.owner.load(Acquire) == lane;
-                if still {
-                    change();
-                }
-                tally.busy.store(false, Release);
-                if still {
-                    return true;
-                }
-            }
-            self.change_owner(mine);
-        }
-    }
-
-    /// Makes the calling thread the first owner, or takes the bytes from their owner.
-    #[cold]
-    #[inline(never)]
-    fn change_owner(&self, mine: &Mine<'_, Tally>) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.owner.load(Acquire), mine.alone()) {
-            (EVERYBODY, _) => {}
-            (NOBODY_YET, Some((lane, _))) => self.owner.store(lane, Release),
-            (NOBODY_YET, None) => self.owner.store(EVERYBODY, Release),
-            // It has changed since the caller looked.
-            (owner, Some((lane, _))) if owner == lane => {}
-            (owner, _) => {
-                self.owner.store(CHANGING, SeqCst);
-                fence::heavy();
-                // Where that is in vain, the process is exiting, and the owner adds once more at most.
-                fence::wait_while(&self.tallies.at(owner).busy);
-                self.owner.store(EVERYBODY, Release);
-            }
+            self.bytes[kind.index()].live.fetch_sub(bytes, Relaxed);
         }
     }
 
@@ -240,7 +152,7 @@ impl Counters {
     #[cold]
     pub(super) fn restore(&self, kind: Kind, bytes: u64) {
         let mine = self.tallies.mine();
-        self.add_bytes(&mine, kind, bytes);
+        self.add_bytes(kind, bytes);
         mine.add(|tally| &tally.gone[kind.index()], 1_u64.wrapping_neg());
     }
 
@@ -274,24 +186,6 @@ fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
 }
 
 impl Bytes {
-    /// For the owner.
-    #[inline]
-    fn add_alone(&self, bytes: u64) {
-        let live = self.live.load(Relaxed).wrapping_add(bytes);
-        self.live.store(live, Relaxed);
-        if self.peak.load(Relaxed) < live {
-            self.peak.store(live, Relaxed);
-        }
-    }
-
-    /// For the owner.
-    #[inline]
-    fn sub_alone(&self, bytes: u64) {
-        let live = self.live.load(Relaxed).wrapping_sub(bytes);
-        self.live.store(live, Relaxed);
-    }
-
-    /// For everybody.
     #[inline]
     fn add(&self, bytes: u64) {
         let live = self.live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
@@ -337,9 +231,8 @@ mod tests {
         assert_eq!(counters.live(), Amount::default());
     }
 
-    /// A second thread comes while the first one counts without atomic additions: nothing is lost.
     #[test]
-    fn no_byte_is_lost_when_the_owner_changes() {
+    fn no_byte_is_lost_when_threads_start_at_different_times() {
         for round in 0..300_u64 {
             let counters = Counters::default();
             let count = || {

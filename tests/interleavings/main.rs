@@ -1,8 +1,7 @@
 //! Every order in which threads can run, for the protocols that threads depend on: the gate of a
 //! context (src/gate.rs, with src/fence.rs and src/exit.rs); invariant 2, the order of registry and
 //! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs); the newest records
-//! of a thread (src/registry/recent.rs) and the byte counters (src/registry/counters.rs), which their
-//! owner changes without a lock.
+//! of a thread (src/registry/recent.rs), which their owner changes without a lock.
 //!
 //! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
@@ -11,7 +10,6 @@
 mod gate;
 mod lifetime;
 mod order;
-mod owner;
 mod processor;
 mod slots;
 
@@ -166,33 +164,6 @@ fn the_sources_are_as_modelled() {
             include_str!("../../src/registry/table.rs"),
             "fn find_and_remove(",
             &["records.remove", "settled_for(key).remove"],
-        ),
-        (
-            include_str!("../../src/registry/counters.rs"),
-            "fn as_owner(",
-            &[
-                "owner.load",
-                "== EVERYBODY",
-                "busy.store(true",
-                "fence::light()",
-                "owner.load",
-                "change()",
-                "busy.store(false",
-                "change_owner(",
-            ],
-        ),
-        (
-            include_str!("../../src/registry/counters.rs"),
-            "fn change_owner(",
-            &[
-                "changing.lock()",
-                "owner.load",
-                "owner.store(lane",
-                "owner.store(CHANGING",
-                "fence::heavy()",
-                "wait_while(",
-                "owner.store(EVERYBODY",
-            ],
         ),
     ];
     for (source, function, steps) in steps {

@@ -8,13 +8,11 @@ use std::hash::{Hash, Hasher};
 pub enum Step {
     /// Reads a variable into the thread's register.
     Load(usize),
-    /// Writes a number, or the register plus a number. Others see it later.
+    /// Writes a number. Others see it later.
     Store(usize, i8),
-    StoreSum(usize, i8),
-    /// Writes or adds in one go, as a locked instruction does, which also waits for earlier writes.
+    /// Writes in one go, as a locked instruction does, which also waits for earlier writes.
     /// The register is what was there.
     Swap(usize, i8),
-    AddAtOnce(usize, i8),
     /// In one go too, the variable that the register is the number of, from this one on.
     SwapAt(usize, i8),
     /// Takes a lock, and waits for it. It is released by a write of 0.
@@ -119,14 +117,7 @@ impl Processor {
                 self.threads[n].register = own.map_or(self.memory[variable], |(_, value)| *value);
             }
             Store(variable, number) => self.threads[n].late.push((variable, number)),
-            StoreSum(variable, number) => {
-                self.threads[n].late.push((variable, register + number));
-            }
             Swap(variable, value) => self.swap(n, variable, value),
-            AddAtOnce(variable, number) => {
-                self.write_all(n);
-                self.swap(n, variable, self.memory[variable] + number);
-            }
             SwapAt(base, value) => self.swap(n, base + register as usize, value),
             Lock(variable) => {
                 self.write_all(n);
