@@ -15,7 +15,7 @@ use cuguard::driver::api;
 use cuguard::{Context, DeviceBuffer, Result, Stream};
 
 fn main() -> Result<()> {
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let taken = || -> Result<String> {
         let bytes = before.saturating_sub(observer.memory()?.free);
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     println!("{}  after a reset of the device ({code})", taken()?);
 
     // The stream-ordered memory is still there, and can be freed in any context of the device.
-    let bound = observer.bind()?;
+    let bound = observer.make_current()?;
     // SAFETY: the block was given away above; nobody else frees it.
     let code = unsafe { api::cuMemFree_v2(address) };
     drop(bound);

@@ -65,12 +65,12 @@ fn main() -> Result<()> {
         println!("not run: the simulated GPU runs no kernels");
         return Ok(());
     }
-    let context = Context::builder().own().build()?;
+    let context = Context::builder().dedicated().build()?;
     let refused = run("by default", &context)?;
     assert!(refused > 0);
     context.close()?;
 
-    let context = Context::builder().own().build()?;
+    let context = Context::builder().dedicated().build()?;
     // Kept: it cannot be put back any more when the kernel was launched, and the context goes.
     DeviceHeap::limit(&context, 256 << 20)?.keep();
     let refused = run("with a larger heap", &context)?;

@@ -23,7 +23,7 @@ fn simulate(context: &Context, steps: usize, fail: impl Fn(usize) -> Result<()>)
 }
 
 fn main() -> Result<()> {
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
 

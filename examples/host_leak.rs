@@ -14,7 +14,7 @@ fn leaky_frame_buffer(context: &Context) -> Result<&'static [u8]> {
 }
 
 fn main() -> Result<()> {
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let frame = leaky_frame_buffer(&context)?;

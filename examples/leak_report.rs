@@ -49,7 +49,7 @@ fn lost_on_a_stream(context: &Context) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let numbers = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;

@@ -10,7 +10,7 @@ use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
 
 fn main() -> Result<()> {
     const LEN: usize = 1 << 20;
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let source = PinnedBuffer::from_slice(&context, &(0..LEN as u32).collect::<Vec<_>>())?;

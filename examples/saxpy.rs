@@ -30,7 +30,7 @@ fn saxpy(context: &Context, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>> {
 }
 
 fn main() -> Result<()> {
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
     if load()?.kind() == DriverKind::Simulated {

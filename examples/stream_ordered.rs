@@ -28,7 +28,7 @@ fn work(context: &Context, seed: u32) -> Result<u64> {
 }
 
 fn main() -> Result<()> {
-    let observer = Context::builder().own().build()?;
+    let observer = Context::builder().dedicated().build()?;
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let sums: Vec<u64> = std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     })?;
     let totals = context.totals(Kind::StreamOrdered);
     println!("{THREADS} threads, {ROUNDS} buffers each: sums {sums:?}");
-    println!("went through: {} buffers of 40,000 bytes", totals.made);
+    println!("went through: {} buffers of 40,000 bytes", totals.allocated);
     println!("at the peak:  {} bytes", totals.peak_bytes);
     println!("alive now:    {} bytes", totals.bytes);
     context.close()?;

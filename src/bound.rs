@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer};
 
-use crate::custody::Custody;
+use crate::context_state::ContextState;
 use crate::memory::{DeviceBox, DeviceBuffer, ManagedBuffer};
 use crate::stream::StreamCore;
 
@@ -31,7 +31,8 @@ type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T]
 /// # use cuguard::{Context, DeviceBuffer, Stream};
 /// # let context = Context::new(0)?;
 /// # let stream = Stream::new(&context)?;
-/// use cuguard::{DeviceMut, DeviceRef, Result, Scope};
+/// use cuguard::{Result, Scope};
+/// use cuguard::borrows::{DeviceMut, DeviceRef};
 ///
 /// // A function that gives work to a scope:
 /// fn twice<'s>(
@@ -67,7 +68,7 @@ pub struct DeviceRef<'scope, T> {
 /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2])?;
 /// let mut seen = [0; 2];
 /// stream.scope(|s| {
-///     let mut data: cuguard::DeviceMut<'_, i32> = s.bind_mut(&mut buffer)?;
+///     let mut data: cuguard::borrows::DeviceMut<'_, i32> = s.bind_mut(&mut buffer)?;
 ///     s.fill(&mut data, 7)?;
 ///     s.download(&data, &mut s.bind_host_mut(&mut seen))
 /// })?;
@@ -88,7 +89,7 @@ pub struct DeviceMut<'scope, T> {
 /// let mut buffer = cuguard::DeviceBuffer::zeroed(&context, 2)?;
 /// let values = [1, 2];
 /// stream.scope(|s| {
-///     let values: cuguard::HostRef<'_, i32> = s.bind_host(&values);
+///     let values: cuguard::borrows::HostRef<'_, i32> = s.bind_host(&values);
 ///     s.upload(&mut s.bind_mut(&mut buffer)?, &values)
 /// })?;
 /// assert_eq!(buffer.to_vec()?, values);
@@ -110,7 +111,7 @@ pub struct HostRef<'scope, T> {
 /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2])?;
 /// let mut values = [0; 2];
 /// stream.scope(|s| {
-///     let mut values: cuguard::HostMut<'_, i32> = s.bind_host_mut(&mut values);
+///     let mut values: cuguard::borrows::HostMut<'_, i32> = s.bind_host_mut(&mut values);
 ///     s.download(&s.bind(&buffer)?, &mut values)
 /// })?;
 /// assert_eq!(values, [1, 2]);
@@ -419,7 +420,8 @@ debug!(DeviceRef DeviceMut HostRef HostMut);
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Bindable, Context, DeviceBox, Result, Stream};
+/// use cuguard::{Context, DeviceBox, Result, Stream};
+/// use cuguard::borrows::Bindable;
 ///
 /// fn clear(stream: &Stream, memory: &mut impl Bindable<Value = u32>) -> Result<()> {
 ///     stream.scope(|s| s.zero(&mut s.bind_mut(memory)?))
@@ -436,16 +438,16 @@ pub trait Bindable: sealed::Sealed {
     type Value: DeviceCopy;
 
     #[doc(hidden)]
-    fn place(&self) -> Place<'_>;
+    fn place(&self) -> CallSite<'_>;
 }
 
 /// Where memory is, and whose.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct CallSite<'a> {
     pub(crate) address: CUdeviceptr,
     pub(crate) len: usize,
-    pub(crate) custody: &'a Arc<Custody>,
+    pub(crate) state: &'a Arc<ContextState>,
     /// The stream in whose order it was allocated.
     pub(crate) home: Option<&'a Arc<StreamCore>>,
 }
@@ -460,11 +462,11 @@ impl<T: DeviceCopy> sealed::Sealed for DeviceBuffer<T> {}
 impl<T: DeviceCopy> Bindable for DeviceBuffer<T> {
     type Value = T;
 
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn place(&self) -> CallSite<'_> {
+        CallSite {
             address: self.address(),
             len: self.len(),
-            custody: self.custody(),
+            state: self.state(),
             home: self.home(),
         }
     }
@@ -475,7 +477,7 @@ impl<T: DeviceCopy> sealed::Sealed for DeviceBox<T> {}
 impl<T: DeviceCopy> Bindable for DeviceBox<T> {
     type Value = T;
 
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> CallSite<'_> {
         self.as_buffer().place()
     }
 }
@@ -485,11 +487,11 @@ impl<T: DeviceCopy> sealed::Sealed for ManagedBuffer<T> {}
 impl<T: DeviceCopy> Bindable for ManagedBuffer<T> {
     type Value = T;
 
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn place(&self) -> CallSite<'_> {
+        CallSite {
             address: self.as_device_ptr().as_raw(),
             len: self.len(),
-            custody: self.custody(),
+            state: self.state(),
             home: None,
         }
     }

@@ -11,9 +11,9 @@ use crate::bound::{DeviceMut, DeviceRef};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
-use crate::pieces::{ChunkedSummary, HostPart, InHand, Pieces};
+use crate::queue::{ChunkedSummary, HostPart, InHand, Pieces};
+use crate::recovery;
 use crate::scope::Scope;
-use crate::shortage;
 use crate::stream::Stream;
 
 /// The largest piece that is chosen without being asked for. Copies are as fast as they get, and
@@ -54,8 +54,8 @@ const SMALLEST: usize = 64 << 10;
 ///
 /// Until the piece is as small as it may be, nobody is troubled: the work takes what there is, its
 /// allocations (those of the closure too) fail at once, and their errors say little. Only for the
-/// smallest piece is all done that [`Shortage`](crate::Shortage) allows, such as to have caches
-/// [give memory back](Context::release_on_shortage). Where small pieces are the worse evil, a larger
+/// smallest piece is all done that [`OomPolicy`](crate::oom::OomPolicy) allows, such as to have caches
+/// [give memory back](Context::release_on_oom). Where small pieces are the worse evil, a larger
 /// minimum makes that happen sooner.
 ///
 /// Any other error ends the work: pieces that are in flight are waited for, the rest is left as it
@@ -76,7 +76,8 @@ pub struct Chunked<'a, M = fn(usize) -> Result<()>> {
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # let context = cuguard::Context::new(0)?;
-/// use cuguard::{Chunked, Piece, Result, Scope};
+/// use cuguard::{Chunked, Result, Scope};
+/// use cuguard::pieces::Piece;
 ///
 /// /// Sets each value to the index of its piece's first.
 /// fn stamp<'s>(s: &Scope<'s, '_>, mut piece: Piece<'s, '_, u32>) -> Result<()> {
@@ -321,7 +322,7 @@ impl<'a, M> Chunked<'a, M> {
             Some(bytes) => bytes,
             None => {
                 let free = self.context.memory()?.free;
-                let left = self.context.custody().budget.left();
+                let left = self.context.state().budget.left();
                 let quarter = left.map_or(free, |left| left.min(free)) / 4;
                 usize::try_from(quarter).unwrap_or(LARGEST).min(LARGEST)
             }
@@ -383,7 +384,7 @@ impl<'a, M> Chunked<'a, M> {
         loop {
             while let Some(mut piece) = pieces.take() {
                 let attempted = if piece.can_shrink() {
-                    shortage::guessing(|| self.attempt(&mut lane, &mut piece, work))
+                    recovery::guessing(|| self.attempt(&mut lane, &mut piece, work))
                 } else {
                     self.attempt(&mut lane, &mut piece, work)
                 };

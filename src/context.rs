@@ -8,12 +8,12 @@ use cuguard_driver::api;
 use cuguard_driver::sys::CUcontext;
 
 use crate::context_builder::ContextBuilder;
-use crate::custody::Custody;
+use crate::context_state::ContextState;
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::open_context::OpenContext;
-use crate::registry::{Kind, Level, Occasion, Snapshot, Totals};
-use crate::shortage::{self, ReleaseCallback};
+use crate::recovery::{self, ReleaseCallback};
+use cuguard_registry::{Kind, Level, Snapshot, SnapshotReason, Totals};
 
 /// A CUDA context, and custody of all that is made in it.
 ///
@@ -90,19 +90,19 @@ impl Context {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, Level};
     ///
-    /// let context = Context::builder().device(0).own().level(Level::Stacks).build()?;
+    /// let context = Context::builder().device(0).dedicated().level(Level::Stacks).build()?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn builder() -> ContextBuilder {
         ContextBuilder::default()
     }
 
-    pub(crate) fn of(custody: Arc<Custody>) -> Self {
-        let open = OpenContext::new(custody);
+    pub(crate) fn of(state: Arc<ContextState>) -> Self {
+        let open = OpenContext::new(state);
         Self { open }
     }
 
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
         &self.open
     }
 
@@ -121,7 +121,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn device(&self) -> u32 {
-        self.custody().device
+        self.state().device
     }
 
     /// The device's name.
@@ -129,12 +129,12 @@ impl Context {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// let context = cuguard::Context::new(0)?;
-    /// assert_eq!(context.device_name(), context.snapshot().about.device_name);
+    /// assert_eq!(context.device_name(), context.snapshot().info.device_name);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
     pub fn device_name(&self) -> &str {
-        &self.custody().device_name
+        &self.state().device_name
     }
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this context
@@ -145,7 +145,7 @@ impl Context {
     /// use cuguard::driver::{api, sys::CUcontext};
     ///
     /// let context = cuguard::Context::new(0)?;
-    /// let _bound = context.bind()?;
+    /// let _bound = context.make_current()?;
     /// let mut current = CUcontext::NULL;
     /// // SAFETY: the variable can be written to.
     /// assert!(unsafe { api::cuCtxGetCurrent(&mut current) }.is_success());
@@ -154,7 +154,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUcontext {
-        self.custody().context
+        self.state().context
     }
 
     /// The device's memory, as the driver tells it.
@@ -172,7 +172,7 @@ impl Context {
     ///
     /// What the driver says.
     pub fn memory(&self) -> Result<MemoryInfo> {
-        let entered = self.custody().enter_to_wait("Context::memory")?;
+        let entered = self.state().enter_to_wait("Context::memory")?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both variables can be written to.
         let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
@@ -195,13 +195,13 @@ impl Context {
     ///
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.custody().enter_to_wait("Context::synchronize")?;
-        shortage::note_context_wait(self.custody(), || {
+        let entered = self.state().enter_to_wait("Context::synchronize")?;
+        recovery::note_context_wait(self.state(), || {
             // SAFETY: the context is current.
             entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
         })?;
         // The device has passed all that streams left which are gone.
-        shortage::sweep(self.custody());
+        recovery::sweep(self.state());
         Ok(())
     }
 
@@ -211,8 +211,8 @@ impl Context {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// let context = cuguard::Context::new(0)?;
-    /// let bound = context.bind()?;
-    /// let buffer = cust::memory::DeviceBuffer::from_slice(&[1, 2, 3])?; // not in custody
+    /// let bound = context.make_current()?;
+    /// let buffer = cust::memory::DeviceBuffer::from_slice(&[1, 2, 3])?; // not in state
     /// drop(buffer);
     /// drop(bound);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -221,19 +221,19 @@ impl Context {
     /// # Errors
     ///
     /// What the driver says.
-    pub fn bind(&self) -> Result<Current<'_>> {
-        const OPERATION: &str = "Context::bind";
-        let Some(_inside) = self.custody().pass_in() else {
+    pub fn make_current(&self) -> Result<ContextGuard<'_>> {
+        const OPERATION: &str = "Context::make_current";
+        let Some(_inside) = self.state().pass_in() else {
             // It cannot be closed, as it is borrowed.
             return Err(Error::ProcessEnding {
                 operation: OPERATION,
             });
         };
         // SAFETY: the context is alive.
-        let code = unsafe { api::cuCtxPushCurrent_v2(self.custody().context) };
-        self.custody()
+        let code = unsafe { api::cuCtxPushCurrent_v2(self.state().context) };
+        self.state()
             .check(OPERATION, "cuCtxPushCurrent", code, None)?;
-        Ok(Current {
+        Ok(ContextGuard {
             context: self,
             _this_thread: PhantomData,
         })
@@ -250,7 +250,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        self.custody().registry.live().bytes
+        self.state().registry.live().bytes
     }
 
     /// How many things guards of this context hold now: memory, streams, events, modules, pools.
@@ -265,7 +265,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn live_count(&self) -> u64 {
-        self.custody().registry.live().count
+        self.state().registry.live().count
     }
 
     /// What is alive of one kind, and its peak.
@@ -282,7 +282,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn totals(&self, kind: Kind) -> Totals {
-        self.custody().registry.totals(kind)
+        self.state().registry.totals(kind)
     }
 
     /// All that is alive now, with the places that made it, as plain data. In a forked child it has the
@@ -300,7 +300,7 @@ impl Context {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.custody().snapshot(Occasion::Asked)
+        self.state().snapshot(SnapshotReason::Requested)
     }
 
     /// Remembers what is alive now. Where memory runs out later, the error tells which places have
@@ -318,7 +318,7 @@ impl Context {
     ///         Err(error) => break error,
     ///     }
     ///     if kept.len() == 1 {
-    ///         context.checkpoint();
+    ///         context.mark_oom_baseline();
     ///     }
     /// };
     /// let Error::OutOfMemory(why) = error else { panic!("{error}") };
@@ -326,7 +326,7 @@ impl Context {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn checkpoint(&self) {
-        self.custody().registry.mark();
+        self.state().registry.mark();
     }
 
     /// The largest block that could be allocated now, in whole pages of the device or as much as the
@@ -345,7 +345,7 @@ impl Context {
     ///
     /// What the driver says.
     pub fn largest_block(&self) -> Result<u64> {
-        shortage::largest_block(self.custody(), "Context::largest_block")
+        recovery::largest_block(self.state(), "Context::largest_block")
     }
 
     /// Has `callback` called when an allocation in this context finds too little memory, before it
@@ -375,7 +375,7 @@ impl Context {
     ///
     /// let context = Context::builder().memory_limit(1 << 20).build()?;
     /// let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 1 << 20)?)));
-    /// let callback = context.release_on_shortage({
+    /// let callback = context.release_on_oom({
     ///     let cache = cache.clone();
     ///     move |_bytes| {
     ///         if let Ok(mut cache) = cache.try_lock() {
@@ -387,11 +387,11 @@ impl Context {
     /// assert!(cache.lock().unwrap().is_none());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn release_on_shortage(
+    pub fn release_on_oom(
         &self,
         callback: impl Fn(u64) + Send + Sync + 'static,
     ) -> ReleaseCallback {
-        ReleaseCallback::register(self.custody(), Arc::new(callback))
+        ReleaseCallback::register(self.state(), Arc::new(callback))
     }
 
     /// Changes what is recorded of what is made from now on.
@@ -404,11 +404,11 @@ impl Context {
     /// context.set_level(Level::Stacks); // for the part of the program that is under suspicion
     /// let suspect = DeviceBuffer::<u8>::zeroed(&context, 100)?;
     /// context.set_level(Level::Counts);
-    /// assert_eq!(context.snapshot().leaks.len(), 1);
+    /// assert_eq!(context.snapshot().live.len(), 1);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn set_level(&self, level: Level) {
-        self.custody().registry.set_level(level);
+        self.state().registry.set_level(level);
     }
 
     /// Tears the context down now: waits for the device, frees what is still alive, releases the
@@ -416,8 +416,8 @@ impl Context {
     /// use them is an [`Error::ContextClosed`], to drop them does nothing.
     ///
     /// Freed is every resource that has a record. There are none at [`Level::Counts`], for what no
-    /// [sample](crate::ReportSettings::sample) met, and nothing is freed without
-    /// [`reclaim`](ContextBuilder::reclaim): such memory is lost until the driver's context is
+    /// [sample](crate::report::ReportSettings::sample) met, and nothing is freed without
+    /// [`free_leaks`](ContextBuilder::free_leaks): such memory is lost until the driver's context is
     /// destroyed, which others may hold, as the primary context; stream-ordered memory until the
     /// process exits.
     ///
@@ -441,36 +441,36 @@ impl Context {
     /// done all the same, and all errors of frees, also in earlier drops, are in the report.
     #[track_caller]
     pub fn close(self) -> Result<()> {
-        let custody = self.custody();
-        custody.note_closed(Location::caller());
-        custody.tear_down("Context::close", Occasion::Close)
+        let state = self.state();
+        state.note_closed(Location::caller());
+        state.tear_down("Context::close", SnapshotReason::Close)
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let custody = self.custody();
-        if custody.is_closed() || exit::is_exiting() {
+        let state = self.state();
+        if state.is_closed() || exit::is_exiting() {
             return;
         }
         // They may own guards, which would keep the context open for ever.
-        custody.drop_callbacks();
+        state.drop_callbacks();
         if Arc::strong_count(&self.open) > 1 {
-            custody.note_dropped();
+            state.note_dropped();
         }
     }
 }
 
-/// The context is current on this thread until this goes; see [`Context::bind`]. Where several are
+/// The context is current on this thread until this goes; see [`Context::make_current`]. Where several are
 /// kept at once, they may go in any order; one that is forgotten leaves its context on the thread's
 /// stack of contexts.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Current};
+/// use cuguard::{Context, ContextGuard};
 ///
 /// let context = Context::new(0)?;
-/// let current: Current<'_> = context.bind()?;
+/// let current: ContextGuard<'_> = context.make_current()?;
 /// assert!(cust::memory::DeviceBox::new(&1).is_ok());
 /// drop(current);
 /// assert!(cust::memory::DeviceBox::new(&1).is_err()); // no context is current
@@ -478,20 +478,20 @@ impl Drop for Context {
 /// ```
 #[derive(Debug)]
 #[must_use = "the context is current only as long as this is kept"]
-pub struct Current<'a> {
+pub struct ContextGuard<'a> {
     context: &'a Context,
     /// The stack of current contexts is a thread's own.
     _this_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Current<'_> {
+impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
-        let Some(_inside) = self.context.custody().pass_in() else {
+        let Some(_inside) = self.context.state().pass_in() else {
             return;
         };
         // The driver keeps a stack of contexts for each thread. Others that were put on it since
         // stay there.
-        let ours = self.context.custody().context;
+        let ours = self.context.state().context;
         let mut others = Vec::new();
         loop {
             let mut popped = CUcontext::NULL;

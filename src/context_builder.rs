@@ -7,13 +7,13 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
 
 use crate::context::Context;
-use crate::custody::{Custody, Parts, Source};
+use crate::context_state::{ContextState, Parts, Source};
 use crate::deferred;
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
-use crate::registry::{Level, Registry};
-use crate::report::ReportSettings;
-use crate::shortage::{self, Shortage};
+use crate::recovery::{self, OomPolicy};
+use cuguard_registry::{Level, Registry};
+use cuguard_report::ReportSettings;
 
 /// How a [`Context`] is to be; see [`Context::builder`].
 ///
@@ -37,9 +37,9 @@ pub struct ContextBuilder {
     source: Source,
     level: Option<Level>,
     report: Option<ReportSettings>,
-    reclaim: Option<bool>,
+    free_leaks: Option<bool>,
     memory_limit: Option<u64>,
-    shortage: Shortage,
+    shortage: OomPolicy,
 }
 
 impl Default for ContextBuilder {
@@ -49,9 +49,9 @@ impl Default for ContextBuilder {
             source: Source::Primary,
             level: None,
             report: None,
-            reclaim: None,
+            free_leaks: None,
             memory_limit: None,
-            shortage: Shortage::new(),
+            shortage: OomPolicy::new(),
         }
     }
 }
@@ -76,11 +76,11 @@ impl ContextBuilder {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::Context;
     ///
-    /// let (shared, own) = (Context::new(0)?, Context::builder().own().build()?);
+    /// let (shared, own) = (Context::new(0)?, Context::builder().dedicated().build()?);
     /// assert_ne!(shared.as_raw(), own.as_raw());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn own(mut self) -> Self {
+    pub fn dedicated(mut self) -> Self {
         self.source = Source::Own;
         self
     }
@@ -95,7 +95,7 @@ impl ContextBuilder {
     /// let context = Context::builder().level(Level::Counts).build()?;
     /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 100)?;
     /// let snapshot = context.snapshot();
-    /// assert!(snapshot.leaks.is_empty() && snapshot.unrecorded.len() == 1);
+    /// assert!(snapshot.live.is_empty() && snapshot.unrecorded.len() == 1);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn level(mut self, level: Level) -> Self {
@@ -108,7 +108,8 @@ impl ContextBuilder {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, ReportSettings};
+    /// use cuguard::Context;
+    /// use cuguard::report::ReportSettings;
     ///
     /// // On standard error, unless the environment says otherwise.
     /// let context = Context::builder().report(ReportSettings::text().max(10)).build()?;
@@ -119,7 +120,7 @@ impl ContextBuilder {
         self
     }
 
-    /// Whether teardown frees what was forgotten. By default it does; `LEAK_REPORT=reclaim=…` wins over
+    /// Whether teardown frees what was forgotten. By default it does; `LEAK_REPORT=free_leaks=…` wins over
     /// this. Without, other tools that look for leaks see them too.
     ///
     /// ```
@@ -127,15 +128,15 @@ impl ContextBuilder {
     /// use cuguard::{Context, DeviceBuffer};
     ///
     /// let others = Context::new(0)?; // keeps the device's primary context alive
-    /// let context = Context::builder().reclaim(false).build()?;
+    /// let context = Context::builder().free_leaks(false).build()?;
     /// std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 8 << 20)?);
     /// let before = others.memory()?.free;
     /// context.close()?;
     /// assert_eq!(others.memory()?.free, before);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn reclaim(mut self, reclaim: bool) -> Self {
-        self.reclaim = Some(reclaim);
+    pub fn free_leaks(mut self, free_leaks: bool) -> Self {
+        self.free_leaks = Some(free_leaks);
         self
     }
 
@@ -161,19 +162,20 @@ impl ContextBuilder {
     }
 
     /// What is tried before an allocation fails, and what its error finds out. By default all that
-    /// [`Shortage::new`] says.
+    /// [`OomPolicy::new`] says.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer, Shortage};
+    /// use cuguard::{Context, DeviceBuffer};
+    /// use cuguard::oom::OomPolicy;
     ///
-    /// let settings = Shortage::new().callbacks(false);
-    /// let context = Context::builder().memory_limit(1000).shortage(settings).build()?;
-    /// let _callback = context.release_on_shortage(|_bytes| unreachable!("not called"));
+    /// let settings = OomPolicy::new().callbacks(false);
+    /// let context = Context::builder().memory_limit(1000).oom_policy(settings).build()?;
+    /// let _callback = context.release_on_oom(|_bytes| unreachable!("not called"));
     /// assert!(DeviceBuffer::<u8>::zeroed(&context, 2000).is_err());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn shortage(mut self, settings: Shortage) -> Self {
+    pub fn oom_policy(mut self, settings: OomPolicy) -> Self {
         self.shortage = settings;
         self
     }
@@ -242,10 +244,10 @@ impl ContextBuilder {
         let level = environment.named_level().or(self.level);
         let level = level.or(report.wanted_level()).unwrap_or_default();
         let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
-        let reclaim = environment.wanted_reclaim().or(self.reclaim);
-        let reclaim = reclaim.or(report.wanted_reclaim()).unwrap_or(true);
+        let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
+        let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
         let made = |function, code: CUresult| match code {
-            CUresult::OUT_OF_MEMORY => Err(shortage::context_refused(
+            CUresult::OUT_OF_MEMORY => Err(recovery::context_refused(
                 OPERATION,
                 self.device,
                 &name,
@@ -270,7 +272,7 @@ impl ContextBuilder {
             }
         }
         static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let custody = Custody::new(Parts {
+        let state = ContextState::new(Parts {
             context,
             device: self.device,
             device_name: name.into_owned(),
@@ -278,10 +280,10 @@ impl ContextBuilder {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             registry,
             report,
-            reclaim,
+            free_leaks,
             memory_limit: self.memory_limit,
             shortage: self.shortage,
         });
-        Ok(Context::of(custody))
+        Ok(Context::of(state))
     }
 }

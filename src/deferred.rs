@@ -12,25 +12,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUcontext, CUresult};
 
-use crate::claim::Claim;
-use crate::custody::Custody;
+use crate::context_state::ContextState;
 use crate::error::Error;
 use crate::memory::{self, HostMemory};
-use crate::{exit, open_context, process};
+use crate::owned_resource::OwnedResource;
+use crate::{exit, open_context};
+use cuguard_sync::process;
 
 /// What is to be done at the next opportunity.
 pub(crate) enum Deferred {
     /// To free a resource, and then the host memory that it registered with the driver.
-    Free(Claim, Option<HostMemory>),
+    Free(OwnedResource, Option<HostMemory>),
     /// To tear down a context that nothing keeps open.
-    Teardown(Arc<Custody>),
+    Teardown(Arc<ContextState>),
 }
 
 #[derive(Default)]
 struct Queue {
-    frees: VecDeque<(Claim, Option<HostMemory>)>,
+    frees: VecDeque<(OwnedResource, Option<HostMemory>)>,
     /// After the frees, as they may take long.
-    teardowns: VecDeque<Arc<Custody>>,
+    teardowns: VecDeque<Arc<ContextState>>,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
@@ -49,8 +50,8 @@ impl Queue {
 
     fn push(&mut self, item: Deferred) {
         match item {
-            Deferred::Free(claim, memory) => self.frees.push_back((claim, memory)),
-            Deferred::Teardown(custody) => self.teardowns.push_back(custody),
+            Deferred::Free(owned, memory) => self.frees.push_back((owned, memory)),
+            Deferred::Teardown(state) => self.teardowns.push_back(state),
         }
         process::set(process::DEFERRED);
     }
@@ -58,7 +59,7 @@ impl Queue {
     fn pop(&mut self) -> Option<Deferred> {
         let free = self.frees.pop_front();
         let item = match free {
-            Some((claim, memory)) => Some(Deferred::Free(claim, memory)),
+            Some((owned, memory)) => Some(Deferred::Free(owned, memory)),
             None => self.teardowns.pop_front().map(Deferred::Teardown),
         };
         if self.len() == 0 {
@@ -94,11 +95,11 @@ pub(crate) fn push(item: Deferred) {
 /// Gives up what was put off, as the process is exiting: it is not freed, and no leak.
 pub(crate) fn abandon() {
     let queue = std::mem::take(&mut *lock());
-    for (claim, memory) in queue.frees {
+    for (owned, memory) in queue.frees {
         // The device may still use it.
         std::mem::forget(memory);
         // Marks itself, and what it kept alive.
-        drop(claim);
+        drop(owned);
     }
 }
 
@@ -153,8 +154,8 @@ fn run_now() -> bool {
     for _ in 0..count {
         let item = lock().pop();
         match item {
-            Some(Deferred::Free(claim, memory)) => memory::free_deferred(claim, memory),
-            Some(Deferred::Teardown(custody)) => open_context::tear_down(&custody),
+            Some(Deferred::Free(owned, memory)) => memory::free_deferred(owned, memory),
+            Some(Deferred::Teardown(state)) => open_context::tear_down(&state),
             None => break,
         }
     }

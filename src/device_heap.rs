@@ -4,7 +4,7 @@ use cuguard_driver::api;
 use cuguard_driver::sys::limit;
 
 use crate::context::Context;
-use crate::custody::{Entered, log_error};
+use crate::context_state::{Entered, log_error};
 use crate::error::{Error, Result};
 
 /// The limit of a context's device heap, put back when this goes.
@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 ///   the context lives, and the driver answers `CUDA_ERROR_INVALID_VALUE`. That can also happen to
 ///   what this guard puts back: where the context goes afterwards, or the limit shall stay,
 ///   [`keep`](Self::keep) it. A different limit later takes a context of its own
-///   ([`ContextBuilder::own`](crate::ContextBuilder::own)).
+///   ([`ContextBuilder::dedicated`](crate::ContextBuilder::dedicated)).
 /// - The driver rounds up what it is asked for, and has a least size (an H200 has 4 MiB, and steps
 ///   of 64 KiB); [`bytes`](Self::bytes) tells what it made of it. Not all of the heap can be had by
 ///   kernels: each block takes some for itself.
@@ -65,7 +65,7 @@ use crate::error::{Error, Result};
 pub struct DeviceHeap<'a> {
     context: &'a Context,
     bytes: u64,
-    former: u64,
+    previous: u64,
     /// Whether the former limit is still to be put back.
     held: bool,
 }
@@ -92,7 +92,7 @@ impl<'a> DeviceHeap<'a> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceHeap};
     ///
-    /// let context = Context::builder().own().build()?;
+    /// let context = Context::builder().dedicated().build()?;
     /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
     /// assert_eq!(DeviceHeap::current(&context)?, 32 << 20);
     /// drop(heap);
@@ -105,18 +105,18 @@ impl<'a> DeviceHeap<'a> {
     /// What the driver says, and then the limit is as before: `CUDA_ERROR_INVALID_VALUE` where a
     /// kernel that uses the heap has been launched in this context.
     pub fn limit(context: &'a Context, bytes: u64) -> Result<Self> {
-        let entered = context.custody().enter("DeviceHeap::limit")?;
-        let former = get(&entered)?;
+        let entered = context.state().enter("DeviceHeap::limit")?;
+        let previous = get(&entered)?;
         set(&entered, bytes)?;
         match get(&entered) {
             Ok(bytes) => Ok(Self {
                 context,
                 bytes,
-                former,
+                previous,
                 held: true,
             }),
             Err(error) => {
-                if let Err(later) = set(&entered, former) {
+                if let Err(later) = set(&entered, previous) {
                     log_error(&later);
                 }
                 Err(error)
@@ -137,7 +137,7 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// What the driver says.
     pub fn current(context: &Context) -> Result<u64> {
-        get(&context.custody().enter("DeviceHeap::current")?)
+        get(&context.state().enter("DeviceHeap::current")?)
     }
 
     /// The limit that was set, as the driver rounded it.
@@ -146,7 +146,7 @@ impl<'a> DeviceHeap<'a> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceHeap};
     ///
-    /// let context = Context::builder().own().build()?;
+    /// let context = Context::builder().dedicated().build()?;
     /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
     /// assert_eq!(heap.bytes(), DeviceHeap::current(&context)?);
     /// # Ok::<(), cuguard::Error>(())
@@ -162,15 +162,15 @@ impl<'a> DeviceHeap<'a> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceHeap};
     ///
-    /// let context = Context::builder().own().build()?;
+    /// let context = Context::builder().dedicated().build()?;
     /// let before = DeviceHeap::current(&context)?;
     /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
-    /// assert_eq!(heap.former(), before);
+    /// assert_eq!(heap.previous(), before);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    pub fn former(&self) -> u64 {
-        self.former
+    pub fn previous(&self) -> u64 {
+        self.previous
     }
 
     /// Leaves the limit as it is, for as long as the context lives.
@@ -179,7 +179,7 @@ impl<'a> DeviceHeap<'a> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceHeap};
     ///
-    /// let context = Context::builder().own().build()?;
+    /// let context = Context::builder().dedicated().build()?;
     /// DeviceHeap::limit(&context, 64 << 20)?.keep();
     /// assert_eq!(DeviceHeap::current(&context)?, 64 << 20);
     /// # Ok::<(), cuguard::Error>(())
@@ -195,7 +195,7 @@ impl<'a> DeviceHeap<'a> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceHeap, Error};
     ///
-    /// let context = Context::builder().own().build()?;
+    /// let context = Context::builder().dedicated().build()?;
     /// let outer = DeviceHeap::limit(&context, 32 << 20)?;
     /// let inner = DeviceHeap::limit(&context, 64 << 20)?;
     /// // The inner one goes first:
@@ -218,7 +218,7 @@ impl<'a> DeviceHeap<'a> {
         if !std::mem::take(&mut self.held) {
             return Ok(());
         }
-        let entered = self.context.custody().enter(operation)?;
+        let entered = self.context.state().enter(operation)?;
         let actual = get(&entered)?;
         if actual != self.bytes {
             return Err(Error::LimitChanged {
@@ -227,7 +227,7 @@ impl<'a> DeviceHeap<'a> {
                 actual,
             });
         }
-        set(&entered, self.former)
+        set(&entered, self.previous)
     }
 }
 

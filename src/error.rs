@@ -5,8 +5,8 @@ use std::fmt;
 use cuguard_driver::LoadError;
 use cuguard_driver::sys::CUresult;
 
-use crate::oom::OutOfMemory;
-use crate::size::ByteSize;
+use cuguard_report::ByteSize;
+use cuguard_report::oom::OutOfMemory;
 
 /// What every function of this crate answers.
 ///
@@ -284,8 +284,6 @@ impl Error {
         }
     }
 }
-
-impl std::error::Error for OutOfMemory {}
 
 /// A call that the driver refused.
 ///

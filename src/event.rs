@@ -6,16 +6,16 @@ use std::time::Duration;
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUevent, CUresult, flags};
 
-use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, key};
+use crate::context_state::{ContextState, key};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::registry::{Entry, Kind};
+use crate::owned_resource::OwnedResource;
+use crate::recovery::{Failed, FreePoint, FreeProgress, Request};
 use crate::same_context;
-use crate::shortage::{Failed, Moment, Notes, Request};
 use crate::stream::{Stream, StreamCore};
+use cuguard_registry::{Entry, Kind};
 
 /// A mark in the work of a stream: it happens when the stream gets there.
 ///
@@ -41,10 +41,10 @@ use crate::stream::{Stream, StreamCore};
 #[derive(Debug)]
 #[must_use = "what is not kept is freed at once"]
 pub struct Event {
-    claim: Claim,
+    owned: OwnedResource,
     timed: bool,
     /// Where it was recorded last: who waits for it has then waited for frees before it.
-    moment: Mutex<Option<(Arc<Notes>, Moment)>>,
+    moment: Mutex<Option<(Arc<FreeProgress>, FreePoint)>>,
 }
 
 impl Event {
@@ -84,15 +84,15 @@ impl Event {
 
     #[track_caller]
     fn with(operation: &'static str, context: &Context, timed: bool) -> Result<Self> {
-        let custody = context.custody();
+        let state = context.state();
         let flags = if timed {
             0
         } else {
             flags::EVENT_DISABLE_TIMING
         };
         let request = Request::of_unknown_size(operation, Some(Kind::Event));
-        let claim = request.satisfy(custody, || {
-            let entered = custody.enter(operation)?;
+        let owned = request.satisfy(state, || {
+            let entered = state.enter(operation)?;
             let mut event = CUevent::NULL;
             // SAFETY: the variable can be written to, and the context is current.
             let code = unsafe { api::cuEventCreate(&mut event, flags) };
@@ -100,17 +100,17 @@ impl Event {
             let key = key(Kind::Event, event.0 as u64);
             let entry = Entry::of_handle("");
             let owner = context.open().into();
-            Ok(Claim::new_at(request.site, owner, key, entry))
+            Ok(OwnedResource::new_at(request.site, owner, key, entry))
         })?;
         Ok(Self {
-            claim,
+            owned,
             timed,
             moment: Mutex::default(),
         })
     }
 
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.claim.custody()
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
     }
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
@@ -120,7 +120,7 @@ impl Event {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let event = cuguard::Event::new(&context)?;
-    /// let _bound = context.bind()?;
+    /// let _bound = context.make_current()?;
     /// // SAFETY: the event is alive.
     /// let code = unsafe { cuguard::driver::api::cuEventQuery(event.as_raw()) };
     /// assert!(code.is_success()); // nothing was recorded, so nothing is waited for
@@ -128,7 +128,7 @@ impl Event {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUevent {
-        CUevent(self.claim.address() as usize)
+        CUevent(self.owned.address() as usize)
     }
 
     /// Gives the event a name that reports show.
@@ -141,7 +141,7 @@ impl Event {
     /// ```
     #[must_use = "the event is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.claim.name(label);
+        self.owned.name(label);
         self
     }
 
@@ -165,9 +165,9 @@ impl Event {
     }
 
     pub(crate) fn record_on(&self, operation: &'static str, stream: &StreamCore) -> Result<()> {
-        let stream_of = ("the stream", stream.custody());
-        same_context::check(operation, ("the event", self.custody()), stream_of)?;
-        let entered = self.custody().enter(operation)?;
+        let stream_of = ("the stream", stream.state());
+        same_context::check(operation, ("the event", self.state()), stream_of)?;
+        let entered = self.state().enter(operation)?;
         // Locked, so that what is kept is the driver's last; and taken before, so that the event is
         // after all that is in the moment.
         let mut last = self.lock_moment();
@@ -180,7 +180,7 @@ impl Event {
         Ok(())
     }
 
-    fn lock_moment(&self) -> MutexGuard<'_, Option<(Arc<Notes>, Moment)>> {
+    fn lock_moment(&self) -> MutexGuard<'_, Option<(Arc<FreeProgress>, FreePoint)>> {
         self.moment.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,7 +200,7 @@ impl Event {
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.custody().enter_to_wait("Event::synchronize")?;
+        let entered = self.state().enter_to_wait("Event::synchronize")?;
         let before = self.lock_moment().clone();
         // SAFETY: the event is alive.
         entered.check("cuEventSynchronize", unsafe {
@@ -225,15 +225,15 @@ impl Event {
     /// let event = cuguard::Event::new(&context)?;
     /// event.record(&stream)?;
     /// stream.synchronize()?;
-    /// assert!(event.has_happened()?);
+    /// assert!(event.is_complete()?);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
-    pub fn has_happened(&self) -> Result<bool> {
-        let entered = self.custody().enter("Event::has_happened")?;
+    pub fn is_complete(&self) -> Result<bool> {
+        let entered = self.state().enter("Event::is_complete")?;
         // SAFETY: the event is alive.
         match unsafe { api::cuEventQuery(self.as_raw()) } {
             CUresult::NOT_READY => Ok(false),
@@ -262,9 +262,9 @@ impl Event {
     /// where one of the two was made without timing, was never recorded, or has not happened yet.
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         const OPERATION: &str = "Event::elapsed_since";
-        let earlier_of = ("the earlier event", earlier.custody());
-        same_context::check(OPERATION, ("the later event", self.custody()), earlier_of)?;
-        let entered = self.custody().enter(OPERATION)?;
+        let earlier_of = ("the earlier event", earlier.state());
+        same_context::check(OPERATION, ("the later event", self.state()), earlier_of)?;
+        let entered = self.state().enter(OPERATION)?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive, and the variable can be written to.
         let code =
@@ -281,7 +281,7 @@ impl Event {
             }
             _ => OPERATION,
         };
-        self.custody()
+        self.state()
             .check(operation, "cuEventElapsedTime", code, None)?;
         let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
@@ -303,6 +303,6 @@ impl Event {
     /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
     /// says.
     pub fn close(self) -> Result<()> {
-        self.claim.close("Event::close")
+        self.owned.close("Event::close")
     }
 }

@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::custody::Custody;
+use crate::context_state::ContextState;
 use crate::deferred;
 use crate::error::{Error, Result};
-use crate::fence;
-use crate::gate::{Gate, Inside};
-use crate::process;
-pub(crate) use crate::process::{is_exiting, is_forked};
-use crate::registry::{About, Late, Occasion, Snapshot, note_exit};
-use crate::report::{self, ReportSettings};
+use crate::gate::{Gate, GateGuard};
+use cuguard_registry::{ContextInfo, Late, Snapshot, SnapshotReason, note_exit};
+use cuguard_report::{self as report, ReportSettings};
+use cuguard_sync::fence;
+use cuguard_sync::process;
+pub(crate) use cuguard_sync::process::{is_exiting, is_forked};
 
-static OPEN: Mutex<Vec<Weak<Custody>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Weak<ContextState>>> = Mutex::new(Vec::new());
 
 /// Those who are just making a context, which has no gate of its own yet.
 static MAKING: LazyLock<Gate> = LazyLock::new(Gate::default);
 
 /// To be kept while a context is made: the end of the process waits for it.
-pub(crate) fn making(operation: &'static str) -> Result<Inside<'static>> {
+pub(crate) fn making(operation: &'static str) -> Result<GateGuard<'static>> {
     let ending = Err(Error::ProcessEnding { operation });
     watch_forks();
     // A fork may have come while somebody made the gate.
@@ -39,18 +39,18 @@ pub(crate) fn making(operation: &'static str) -> Result<Inside<'static>> {
 /// may still run its code, and the report is for the end of the process.
 fn stay_loaded() {
     // SAFETY: plain data, for which zero is a value.
-    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: the address of a function, and a variable that can be written to.
-    let found = unsafe { libc::dladdr(at_exit as *const libc::c_void, &mut about) };
-    if found != 0 && !about.dli_fname.is_null() {
+    let found = unsafe { libc::dladdr(at_exit as *const libc::c_void, &mut info) };
+    if found != 0 && !info.dli_fname.is_null() {
         let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
         // SAFETY: the name of a library that is loaded; of the program itself it finds nothing.
-        let _ = unsafe { libc::dlopen(about.dli_fname, flags) };
+        let _ = unsafe { libc::dlopen(info.dli_fname, flags) };
     }
 }
 
 /// Remembers a context until it is closed.
-pub(crate) fn remember(custody: &Arc<Custody>) {
+pub(crate) fn remember(state: &Arc<ContextState>) {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
         OWNER.store(std::process::id(), Ordering::Release);
@@ -64,20 +64,20 @@ pub(crate) fn remember(custody: &Arc<Custody>) {
         }
     });
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|custody| custody.strong_count() > 0);
-    open.push(Arc::downgrade(custody));
+    open.retain(|state| state.strong_count() > 0);
+    open.push(Arc::downgrade(state));
 }
 
 /// Forgets a context that is being closed.
-pub(crate) fn forget(custody: &Custody) {
+pub(crate) fn forget(state: &ContextState) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|known| !std::ptr::eq(known.as_ptr(), custody));
+    open.retain(|known| !std::ptr::eq(known.as_ptr(), state));
 }
 
 /// What is to be told at the end of a context that was told of before. It is a few numbers and how
 /// to tell them: nothing keeps the context's own state alive.
 struct LateContext {
-    about: About,
+    info: ContextInfo,
     report: ReportSettings,
     late: Arc<Late>,
 }
@@ -85,15 +85,15 @@ struct LateContext {
 static LATE: Mutex<Vec<LateContext>> = Mutex::new(Vec::new());
 
 /// Remembers that guards of a context go after it, if anybody wants to know.
-pub(crate) fn remember_late(custody: &Custody) {
-    let late = custody.registry.late();
-    if !custody.report.is_on() || !late.is_new() {
+pub(crate) fn remember_late(state: &ContextState) {
+    let late = state.registry.late();
+    if !state.report.is_on() || !late.is_new() {
         return;
     }
     let mut list = LATE.lock().unwrap_or_else(PoisonError::into_inner);
     list.push(LateContext {
-        about: custody.about(Occasion::LateDrops),
-        report: custody.report.clone(),
+        info: state.info(SnapshotReason::LateDrops),
+        report: state.report.clone(),
         late: late.clone(),
     });
 }
@@ -101,15 +101,10 @@ pub(crate) fn remember_late(custody: &Custody) {
 /// Tells of guards that went after their contexts.
 fn tell_late() {
     let list = std::mem::take(&mut *LATE.lock().unwrap_or_else(PoisonError::into_inner));
-    for LateContext {
-        about,
-        report,
-        late,
-    } in list
-    {
+    for LateContext { info, report, late } in list {
         let drops = late.take();
         if !drops.is_empty() {
-            report::emit(&Snapshot::of_late_drops(about, drops), &report, true);
+            report::emit(&Snapshot::of_late_drops(info, drops), &report, true);
         }
     }
 }
@@ -125,7 +120,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const PATIENCE_TO_TELL: Duration = Duration::from_secs(5);
 
 /// Contexts that are not yet told of.
-pub(crate) fn open() -> Vec<Arc<Custody>> {
+pub(crate) fn open() -> Vec<Arc<ContextState>> {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.iter().filter_map(Weak::upgrade).collect()
 }
@@ -135,8 +130,8 @@ fn end() {
     let until = Instant::now() + PATIENCE;
     // Kept until they are told of, also if their guards and their context go meanwhile.
     let mut known = open();
-    for custody in &known {
-        let _ = custody.let_teardown_end(until);
+    for state in &known {
+        let _ = state.let_teardown_end(until);
     }
     process::set(process::EXITING);
     note_exit();
@@ -144,19 +139,17 @@ fn end() {
     fence::heavy();
     let until = Instant::now() + PATIENCE;
     MAKING.drain(until);
-    known.retain(|custody| !custody.is_told());
-    for custody in open() {
-        if !known.iter().any(|one| Arc::ptr_eq(one, &custody)) {
-            known.push(custody);
+    known.retain(|state| !state.is_told());
+    for state in open() {
+        if !known.iter().any(|one| Arc::ptr_eq(one, &state)) {
+            known.push(state);
         }
     }
-    known.iter().for_each(|custody| custody.gate.drain(until));
+    known.iter().for_each(|state| state.gate.drain(until));
     deferred::abandon();
-    known.iter().for_each(|custody| custody.tell());
+    known.iter().for_each(|state| state.tell());
     let until = Instant::now() + PATIENCE_TO_TELL;
-    known
-        .iter()
-        .for_each(|custody| custody.let_telling_end(until));
+    known.iter().for_each(|state| state.let_telling_end(until));
     tell_late();
     report::finish();
 }

@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::fence;
-use crate::lanes::{Lanes, Mine};
+use cuguard_sync::fence;
+use cuguard_sync::{PerThread, Slot};
 
 #[derive(Debug)]
 pub(crate) struct Gate {
     closed: AtomicBool,
     /// How many operations of each lane are inside.
-    inside: Lanes<AtomicU64>,
+    inside: PerThread<AtomicU64>,
     /// What teardown had to do is done.
     done: Mutex<bool>,
     changed: Condvar,
@@ -31,8 +31,8 @@ pub(crate) struct Gate {
 
 /// Inside the gate until this goes.
 #[derive(Debug)]
-pub(crate) struct Inside<'a> {
-    lane: Mine<'a, AtomicU64>,
+pub(crate) struct GateGuard<'a> {
+    lane: Slot<'a, AtomicU64>,
 }
 
 impl Default for Gate {
@@ -40,7 +40,7 @@ impl Default for Gate {
         fence::prepare();
         Self {
             closed: AtomicBool::new(false),
-            inside: Lanes::default(),
+            inside: PerThread::default(),
             done: Mutex::new(false),
             changed: Condvar::new(),
         }
@@ -50,22 +50,22 @@ impl Default for Gate {
 impl Gate {
     /// Passes in; `None` where the gate is closed.
     #[inline]
-    pub(crate) fn pass(&self) -> Option<Inside<'_>> {
-        let lane = self.inside.mine();
-        lane.enter();
+    pub(crate) fn pass(&self) -> Option<GateGuard<'_>> {
+        let lane = self.inside.slot();
+        lane.increment();
         fence::light();
         // Goes out again where the gate is closed.
-        let inside = Inside { lane };
+        let inside = GateGuard { lane };
         (!self.closed.load(Ordering::Acquire)).then_some(inside)
     }
 
     /// Counts the caller as inside, whatever the gate is. For teardown itself, which the end of the
     /// process must wait for like for any operation.
-    pub(crate) fn count_in(&self) -> Inside<'_> {
-        let lane = self.inside.mine();
-        lane.enter();
+    pub(crate) fn count_in(&self) -> GateGuard<'_> {
+        let lane = self.inside.slot();
+        lane.increment();
         fence::light();
-        Inside { lane }
+        GateGuard { lane }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -139,11 +139,11 @@ impl Gate {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for GateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // What was done inside happens before teardown goes on.
-        self.lane.leave();
+        self.lane.decrement();
     }
 }
 

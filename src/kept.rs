@@ -13,7 +13,7 @@ use crate::stream::{Stream, StreamCore};
 impl Drop for Stream {
     fn drop(&mut self) {
         if Arc::strong_count(self.core()) > 1 {
-            self.core().claim.keep();
+            self.core().owned.keep();
         }
     }
 }
@@ -30,7 +30,7 @@ impl Stream {
 impl Drop for MemoryPool {
     fn drop(&mut self) {
         if Arc::strong_count(self.core()) > 1 {
-            self.claim().keep();
+            self.owned().keep();
         }
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     fn kept(context: &Context) -> [usize; 2] {
         let snapshot = context.snapshot();
         [Kind::Stream, Kind::MemoryPool].map(|kind| {
-            let groups = snapshot.leaks.iter();
+            let groups = snapshot.live.iter();
             groups
                 .filter(|group| group.kind == kind && group.kept)
                 .count()

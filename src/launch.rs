@@ -13,15 +13,16 @@ use cust::memory::DeviceCopy;
 use crate::bound::{DeviceMut, DeviceRef};
 use crate::error::{Error, Result};
 use crate::module::Function;
+use crate::recovery::Request;
 use crate::same_context;
 use crate::scope::Scope;
-use crate::shortage::Request;
 
 /// What a kernel can be given: a value that can be copied to the device, or memory that the scope
 /// has bound, which the kernel gets as a pointer.
 ///
 /// ```no_run
-/// use cuguard::{Context, DeviceBuffer, KernelArgument, Module, Stream};
+/// use cuguard::{Context, DeviceBuffer, Module, Stream};
+/// use cuguard::borrows::KernelArgument;
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
@@ -75,7 +76,7 @@ const _: () = assert!(
 );
 
 /// The kernel as `cust` has it, for its attributes and for `cust::launch!`, which also takes
-/// this crate's [`Stream`](crate::Stream). The context must be [bound](crate::Context::bind). Such a
+/// this crate's [`Stream`](crate::Stream). The context must be [bound](crate::Context::make_current). Such a
 /// launch borrows nothing: all that the kernel uses must live until it has run.
 ///
 /// ```no_run
@@ -86,7 +87,7 @@ const _: () = assert!(
 /// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
 /// let fill = module.function("fill_pattern")?;
 /// let words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
-/// let _bound = context.bind()?;
+/// let _bound = context.make_current()?;
 /// // SAFETY: fill_pattern(words, count, seed) writes `count` words, and they live until then.
 /// unsafe { cust::launch!(fill<<<4, 256, 0, stream>>>(words.as_device_ptr(), 1000_u64, 7_u32))? };
 /// stream.synchronize()?;
@@ -104,7 +105,7 @@ impl<'module> Deref for Function<'module> {
     /// driver may be gone.
     #[track_caller]
     fn deref(&self) -> &cust::function::Function<'module> {
-        let entered = self.custody().enter("Function::deref");
+        let entered = self.state().enter("Function::deref");
         if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
             panic!("{error}");
         }
@@ -150,7 +151,7 @@ impl<'scope> Scope<'scope, '_> {
     /// - It does not count on values in memory that nobody wrote.
     ///
     /// Where there is too little memory for the launch,
-    /// [callbacks](crate::Context::release_on_shortage) are called before it is tried again: what they
+    /// [callbacks](crate::Context::release_on_oom) are called before it is tried again: what they
     /// let go of is none of this.
     ///
     /// # Errors
@@ -169,10 +170,10 @@ impl<'scope> Scope<'scope, '_> {
         arguments: &[&dyn KernelArgument<'scope>],
     ) -> Result<()> {
         const OPERATION: &str = "Scope::launch";
-        let module_of = ("the function's module", function.custody());
+        let module_of = ("the function's module", function.state());
         same_context::check(
             OPERATION,
-            ("the scope's stream", self.core().custody()),
+            ("the scope's stream", self.core().state()),
             module_of,
         )?;
         let (grid, block) = (grid.into(), block.into());
@@ -207,7 +208,7 @@ impl<'scope> Scope<'scope, '_> {
         // what is bound stays borrowed, whatever callbacks let go of; the wait has its end; the
         // scope waits also where a callback panics, or closes the context.
         let request = Request::of_unknown_size(OPERATION, None);
-        request.satisfy(self.core().custody(), || {
+        request.satisfy(self.core().state(), || {
             self.ask(OPERATION, "cuLaunchKernel", launch)
         })
     }
@@ -223,7 +224,9 @@ mod tests {
     use cuguard_driver::{Choice, DriverKind, load, select};
     use cuguard_sim::{Fault, clear_faults, inject};
 
-    use crate::{Context, DeviceBuffer, Error, Module, OutOfMemory, Result, Rung, Stream};
+    use crate::{Context, DeviceBuffer, Error, Module, Result, Stream};
+
+    use crate::oom::{OutOfMemory, RecoveryStep};
 
     /// One test at a time, as faults are everybody's; none where the GPU is a real one.
     fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -268,7 +271,14 @@ mod tests {
         let site = why.asked.site.expect("a line");
         assert!(site.file.ends_with("launch.rs"), "{site}");
         let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.rung).collect();
-        assert_eq!(rungs, [Rung::Callbacks, Rung::Wait, Rung::Trim]);
+        assert_eq!(
+            rungs,
+            [
+                RecoveryStep::Callbacks,
+                RecoveryStep::Wait,
+                RecoveryStep::Trim
+            ]
+        );
         let text = why.to_text();
         assert!(text.contains("  - let the kernel need less"), "{text}");
         assert!(!text.contains("pieces"), "{text}");
@@ -284,7 +294,7 @@ mod tests {
         let context = Context::new(0)?;
         let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
         let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 100)?)));
-        let callback = context.release_on_shortage({
+        let callback = context.release_on_oom({
             let cache = cache.clone();
             move |bytes| {
                 assert_eq!(bytes, u64::MAX, "nobody knows how much");
@@ -307,13 +317,13 @@ mod tests {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
         let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
-        let callback = context.release_on_shortage(|_| panic!("in a callback"));
+        let callback = context.release_on_oom(|_| panic!("in a callback"));
         inject(refuse()).expect("there is such a function");
         let caught = catch_unwind(AssertUnwindSafe(|| launch(&stream, &module)));
         assert!(caught.is_err() && stream.is_idle()?);
         drop(callback);
         let slot = Arc::new(Mutex::new(None::<Context>));
-        let callback = context.release_on_shortage({
+        let callback = context.release_on_oom({
             let slot = slot.clone();
             move |_| {
                 if let Some(context) = slot.lock().unwrap().take() {
@@ -341,7 +351,7 @@ mod tests {
         );
         let calls = || cuguard_sim::counters().calls["cuLaunchKernel"];
         let launch = || -> Result<()> {
-            let _bound = context.bind()?;
+            let _bound = context.make_current()?;
             // SAFETY: the simulated GPU runs no kernels.
             let launched = unsafe {
                 cust::launch!(function<<<1, 32, 0, stream>>>(buffer.as_device_ptr(), 3_u64))

@@ -175,7 +175,8 @@
 //! ```
 //! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 //! use cuguard::prelude::*;
-//! use cuguard::{Cause, Error};
+//! use cuguard::Error;
+//! use cuguard::oom::Cause;
 //!
 //! let context = Context::new(0)?;
 //! match DeviceBuffer::<f32>::zeroed(&context, 1 << 40) {
@@ -190,7 +191,7 @@
 //!
 //! Before an allocation fails it climbs a ladder, and is tried again after each rung: callbacks of
 //! the program give back what they can, frees that wait for their streams are waited for, for some
-//! seconds at most, pools are trimmed. [`Shortage`] turns rungs off, and the report says what each
+//! seconds at most, pools are trimmed. [`OomPolicy`] turns rungs off, and the report says what each
 //! of them brought.
 //!
 //! A stream, an event, a module, a memory pool and a launch take memory too (a launch for the local
@@ -198,18 +199,18 @@
 //! fail with the same error. How much they wanted the driver does not tell, so `asked.bytes` is `None`,
 //! and callbacks are told `u64::MAX`.
 //!
-//! - [`Context::release_on_shortage`] registers a callback. It runs on the thread that allocates, in
+//! - [`Context::release_on_oom`] registers a callback. It runs on the thread that allocates, in
 //!   the middle of the allocation. So it must not wait for a lock that the allocating code may hold:
 //!   a cache that allocates under its own lock would wait for itself. `try_lock`, and let go of
 //!   nothing where that fails. Closing the context waits for one that another thread is in, for a
 //!   second at most.
 //! - [`memory_limit`](ContextBuilder::memory_limit) keeps a context below a budget, with the same
 //!   error, as if the device were that small.
-//! - [`Context::checkpoint`] remembers what is alive; the report then says what each place has grown
+//! - [`Context::mark_oom_baseline`] remembers what is alive; the report then says what each place has grown
 //!   by since. Make one, after the first steps, when all that is meant to stay is there. One in each
 //!   step would only show the growth of the last.
 //! - [`Context::largest_block`] tries what could be had in one block now; with
-//!   [`Shortage::probe_largest`] the report does so too.
+//!   [`OomPolicy::probe_largest`] the report does so too.
 //! - [`Chunked`] works in pieces that fit, and `cuguard doctor` looks at the machine from outside.
 //!
 //! ```
@@ -219,7 +220,7 @@
 //!
 //! let context = Context::builder().memory_limit(64 << 20).build()?;
 //! let cache = Arc::new(Mutex::new(Vec::new()));
-//! let _callback = context.release_on_shortage({
+//! let _callback = context.release_on_oom({
 //!     let cache = Arc::clone(&cache);
 //!     move |_bytes| {
 //!         if let Ok(mut cache) = cache.try_lock() {
@@ -239,13 +240,13 @@
 //!
 //! | out of memory … | what the report shows | what to do | example |
 //! |---|---|---|---|
-//! | "… but half the card is free" | `lie unused in … pages that small blocks keep`: memory comes in pages of 2 MiB, and one small block keeps a whole one. The lines that made these blocks follow. Where the driver itself calls the memory free: `… are free, and yet it was refused` | put small blocks that live long into one large buffer or a [`MemoryPool`]; look for limits outside the program, as of MPS, and at [`Shortage::probe_largest`] | `oom_fragmented` |
+//! | "… but half the card is free" | `lie unused in … pages that small blocks keep`: memory comes in pages of 2 MiB, and one small block keeps a whole one. The lines that made these blocks follow. Where the driver itself calls the memory free: `… are free, and yet it was refused` | put small blocks that live long into one large buffer or a [`MemoryPool`]; look for limits outside the program, as of MPS, and at [`OomPolicy::probe_largest`] | `oom_fragmented` |
 //! | "… with no process running" | `another process holds … (pid …)` names one that was overlooked; in a container it may be this one, by its number outside, and the report says so. `this process holds … that none of its guards took` are other libraries, code that calls the driver itself, or the local memory of kernels, which the driver takes for the whole device at a launch and keeps until the context goes. `taken by contexts themselves, or by somebody not known here` is one that cannot be seen: in another container, or just ending | end it, or wait for it; `cuguard doctor` lists who is on the card and what no process explains. See what libraries keep (workspaces of cuBLAS); hand memory to guards with `from_raw` | `oom_other_process` |
 //! | "… with batch size 1, after clearing the cache" | `memory pools have … that they do not use`, and `trim pools` brought little: blocks that are in use keep the pool's pieces | free these blocks, or take what lives long from a [`MemoryPool`] of its own | `oom_hoarded_pool` |
-//! | "… after some hours" | `the context's own data takes …, and grows`, with the line that grows and by how much since the [checkpoint](Context::checkpoint) | see why that line's memory is kept | `oom_leak` |
+//! | "… after some hours" | `the context's own data takes …, and grows`, with the line that grows and by how much since the [checkpoint](Context::mark_oom_baseline) | see why that line's memory is kept | `oom_leak` |
 //! | "… although it worked yesterday" | `other processes`, `other contexts` and `the rest` under `where the memory is`: what today is there beside the program | end what is not needed, or set a [`memory_limit`](ContextBuilder::memory_limit) for each of those that share the card | `oom_other_process` |
 //! | "… my model should fit" | `larger than the device`; or `lost because blocks take whole pages`: what was asked for and what that takes stand side by side | work in pieces with [`Chunked`]; make large blocks a multiple of 2 MiB | `oom_too_large`, `chunked` |
-//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them, and bring nothing back before somebody has waited for the stream; to ask whether it is idle does not do | leave [`Shortage::wait`] on, and [long enough](Shortage::wait_at_most); or synchronise the stream | |
+//! | "… and I have just freed it" | `wait to be freed on … streams`: stream-ordered frees come after the work before them, and bring nothing back before somebody has waited for the stream; to ask whether it is idle does not do | leave [`OomPolicy::wait`] on, and [long enough](OomPolicy::wait_at_most); or synchronise the stream | |
 //!
 //! An error that names two causes has `why:` for the larger and `and:` for the rest; the advice
 //! follows for each, and leaves out what is in force already.
@@ -276,7 +277,7 @@
 //!   neither named nor freed, and its guards, which turn inert, do not free it either. It is lost until
 //!   the driver's context is destroyed (the primary context, by its last holder) or, for stream-ordered
 //!   memory, until the process exits. With [`sample=N`](ReportSettings::sample) the same holds for what
-//!   no sample met. With `reclaim=no` a close frees nothing, so that other tools see the leaks. A
+//!   no sample met. With `free_leaks=no` a close frees nothing, so that other tools see the leaks. A
 //!   context that is dropped loses nothing at any level: its guards free what they own.
 //! - Memory that was given away with `into_raw`: it is listed as escaped and left alone. When memory
 //!   runs out, what may be left of it is named.
@@ -302,7 +303,7 @@
 //! What `cust` does with a stream-ordered buffer on the default stream of the buffer's context
 //! (`set_8`, copies) is done before the buffer is freed, and before its own copies. Work on other
 //! streams is not in order with it: that of a scope comes after a [`Context::synchronize`]. What `cust`
-//! does on another stream is `unsafe` there. Call [`used_on`](DeviceBuffer::used_on) each time after
+//! does on another stream is `unsafe` there. Call [`record_stream`](DeviceBuffer::record_stream) each time after
 //! such work is enqueued: the buffer's own stream then waits for what the other stream has by that
 //! moment, and so does the free. Work that is enqueued later is not covered.
 //!
@@ -320,7 +321,7 @@
 //! |---|---|
 //! | `cust::quick_init()?` | [`Context::new(0)?`](Context::new) |
 //! | `Context::new(Device::get_device(1)?)?` | [`Context::new(1)?`](Context::new) |
-//! | a context that must be current on each thread | nothing: any thread, any time; [`Context::bind`] for `cust` itself |
+//! | a context that must be current on each thread | nothing: any thread, any time; [`Context::make_current`] for `cust` itself |
 //! | `DeviceBuffer::from_slice(&v)?` | [`DeviceBuffer::from_slice(&context, &v)?`](DeviceBuffer::from_slice) |
 //! | `DeviceBuffer::zeroed(n)?` | [`DeviceBuffer::zeroed(&context, n)?`](DeviceBuffer::zeroed) |
 //! | `DeviceBuffer::zeroed_async(n, &stream)?` (unsafe) | [`DeviceBuffer::zeroed_on(&stream, n)?`](DeviceBuffer::zeroed_on) |
@@ -350,62 +351,84 @@ pub use cuguard_sim as sim;
 
 mod bound;
 mod chunked;
-mod claim;
-mod clock;
 mod context;
 mod context_builder;
-mod custody;
+mod context_state;
 mod deferred;
 mod device_heap;
 mod error;
 mod event;
 mod exit;
-mod fence;
 mod fill;
+mod free;
 mod gate;
 mod kept;
-mod lanes;
 mod launch;
 mod memory;
 mod module;
-mod oom;
 mod open_context;
-mod pieces;
-mod process;
-mod raw;
-mod registry;
-mod report;
+mod owned_resource;
+mod queue;
+mod recovery;
 mod same_context;
 mod scope;
 mod scope_end;
 #[cfg(doctest)]
 mod scope_refusals;
-mod shortage;
-mod size;
 mod stream;
 mod teardown;
 #[cfg(doctest)]
 mod thread_refusals;
 mod unregistered;
 
-pub use chunked::{Chunked, Piece};
-pub use context::{Context, Current, MemoryInfo};
+pub use chunked::Chunked;
+pub use context::{Context, ContextGuard, MemoryInfo};
 pub use context_builder::ContextBuilder;
+pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use device_heap::DeviceHeap;
 pub use error::{DriverError, Error, Result};
-pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, Registered};
-pub use oom::{
-    Asked, Attempt, Cause, Held, Holder, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
-    ProcessUse, Processes, Rung, Settings,
-};
-pub use pieces::ChunkedSummary;
-pub use registry::{
-    About, Amount, Change, Diff, FailedFreeGroup, Group, Kind, LabelScope, LateDrops, Level,
-    MAX_DEPTH, Occasion, Origin, Refusal, Site, Snapshot, Totals, Trend, UnknownLevel,
-    in_label as label,
-};
-pub use report::{Checkpoint, Colour, PatternError, Problem, ReportSettings};
-pub use size::ByteSize;
+pub use event::Event;
+pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
+pub use module::{Function, Global, Module};
+pub use scope::Scope;
+pub use stream::{Stream, StreamBuilder};
+
+/// Streaming of data that is larger than device memory; see [`Chunked`].
+pub mod pieces {
+    pub use crate::chunked::Piece;
+    pub use crate::queue::ChunkedSummary;
+}
+
+/// What a [`Scope`] works on: borrows of device and host memory, and kernel arguments.
+pub mod borrows {
+    pub use crate::bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
+    pub use crate::launch::KernelArgument;
+}
+
+/// Out of memory: what is tried before an allocation fails ([`OomPolicy`]), and why it failed
+/// ([`OutOfMemory`]).
+///
+/// [`OomPolicy`]: oom::OomPolicy
+/// [`OutOfMemory`]: oom::OutOfMemory
+pub mod oom {
+    pub use crate::recovery::{OomPolicy, ReleaseCallback};
+    pub use cuguard_report::oom::*;
+}
+
+/// Reports: their settings, and snapshots as text and JSON.
+pub mod report {
+    pub use cuguard_report::{
+        ByteSize, Checkpoint, Colour, PatternError, Problem, Report, ReportSettings, display_diff,
+    };
+}
+
+/// Snapshots: what is live, grouped by call site, as plain data.
+pub mod snapshot {
+    pub use cuguard_registry::{
+        Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
+        LateDrops, MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+    };
+}
 
 /// What most programs need.
 ///
@@ -415,7 +438,7 @@ pub use size::ByteSize;
 pub mod prelude {
     pub use crate::{
         Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-        Registered, Stream,
+        RegisteredVec, Stream, report::Report,
     };
 }
 
@@ -442,26 +465,20 @@ macro_rules! assert_no_leaks {
         let snapshot = $context.snapshot();
         assert!(
             snapshot.is_clean(),
-            "assert_no_leaks!: the context is not empty\n{snapshot}"
+            "assert_no_leaks!: the context is not empty\n{}",
+            $crate::report::Report::display(&snapshot)
         );
     }};
     ($context:expr, $body:expr $(,)?) => {{
         let context: &$crate::Context = &$context;
-        let checkpoint = $crate::Checkpoint::new(context.snapshot());
+        let checkpoint = $crate::report::Checkpoint::new(context.snapshot());
         let result = $body;
         let leaked = checkpoint.left_behind(&context.snapshot());
         assert!(
             leaked.is_clean(),
-            "assert_no_leaks!: the code leaked\n{leaked}"
+            "assert_no_leaks!: the code leaked\n{}",
+            $crate::report::Report::display(&leaked)
         );
         result
     }};
 }
-
-pub use bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
-pub use event::Event;
-pub use launch::KernelArgument;
-pub use module::{Function, Global, Module};
-pub use scope::Scope;
-pub use shortage::{ReleaseCallback, Shortage};
-pub use stream::{Stream, StreamBuilder};

@@ -10,12 +10,12 @@ use bytemuck::Pod;
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
 use cuguard_driver::{DriverKind, api, loaded};
 
-use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, Entered, key};
+use crate::context_state::{ContextState, Entered, key};
 use crate::error::{Error, Result};
-use crate::registry::{Entry, Kind};
-use crate::shortage::{Failed, Request};
+use crate::owned_resource::OwnedResource;
+use crate::recovery::{Failed, Request};
+use cuguard_registry::{Entry, Kind};
 
 unsafe extern "C" {
     /// Loads a module, with options. Defined by `cuguard_driver`, as all of the driver's functions.
@@ -55,7 +55,7 @@ const ERROR_LOG: [u32; 2] = [5, 6];
 #[derive(Debug)]
 #[must_use = "what is not kept is freed at once"]
 pub struct Module {
-    claim: Claim,
+    owned: OwnedResource,
 }
 
 /// The text as the driver takes it.
@@ -134,10 +134,10 @@ impl Module {
         context: &Context,
         image: *const c_void,
     ) -> Result<Self> {
-        let custody = context.custody();
+        let state = context.state();
         let request = Request::of_unknown_size(operation, Some(Kind::Module));
-        let claim = request.satisfy(custody, || {
-            let entered = custody.enter(operation)?;
+        let owned = request.satisfy(state, || {
+            let entered = state.enter(operation)?;
             let mut module = CUmodule::NULL;
             let mut log = vec![0_u8; 16 << 10];
             let mut options = ERROR_LOG;
@@ -161,13 +161,13 @@ impl Module {
             let key = key(Kind::Module, module.0 as u64);
             let entry = Entry::of_handle("");
             let owner = context.open().into();
-            Ok(Claim::new_at(request.site, owner, key, entry))
+            Ok(OwnedResource::new_at(request.site, owner, key, entry))
         })?;
-        Ok(Self { claim })
+        Ok(Self { owned })
     }
 
-    fn custody(&self) -> &Arc<Custody> {
-        self.claim.custody()
+    fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
     }
 
     /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
@@ -180,7 +180,7 @@ impl Module {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUmodule {
-        CUmodule(self.claim.address() as usize)
+        CUmodule(self.owned.address() as usize)
     }
 
     /// Gives the module a name that reports show.
@@ -192,7 +192,7 @@ impl Module {
     /// ```
     #[must_use = "the module is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.claim.name(label);
+        self.owned.name(label);
         self
     }
 
@@ -205,7 +205,7 @@ impl Module {
         call: impl FnOnce(CUmodule, *const c_char) -> CUresult,
     ) -> Result<()> {
         let text = to_c(operation, name)?;
-        let entered = self.custody().enter(operation)?;
+        let entered = self.state().enter(operation)?;
         match call(self.as_raw(), text.as_ptr()) {
             CUresult::NOT_FOUND => Err(Error::NoSuchSymbol {
                 operation,
@@ -299,7 +299,7 @@ impl Module {
     /// [`Error::ContextClosed`] where the context went first (and unloaded it), or what the driver
     /// says.
     pub fn close(self) -> Result<()> {
-        self.claim.close("Module::close")
+        self.owned.close("Module::close")
     }
 }
 
@@ -339,8 +339,8 @@ pub struct Function<'module> {
 }
 
 impl Function<'_> {
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.module.custody()
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.module.state()
     }
 
     pub(crate) fn handle(&self) -> &CUfunction {
@@ -366,7 +366,7 @@ impl Module {
     /// A module that no driver knows, and owns nothing: the simulated GPU has no others.
     pub(crate) fn pretended(context: &Context) -> Self {
         Self {
-            claim: Claim::nothing(context.open().into(), Kind::Module),
+            owned: OwnedResource::nothing(context.open().into(), Kind::Module),
         }
     }
 
@@ -446,7 +446,7 @@ impl<T: Pod> Global<'_, T> {
     pub fn copy_from_slice(&self, values: &[T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_from_slice";
         self.check_len(OPERATION, values.len())?;
-        let entered = self.module.custody().enter(OPERATION)?;
+        let entered = self.module.state().enter(OPERATION)?;
         let bytes = mem::size_of_val(values);
         // SAFETY: both sides have this many bytes; the source is read when this returns.
         let code = unsafe { api::cuMemcpyHtoD_v2(self.address, values.as_ptr().cast(), bytes) };
@@ -472,7 +472,7 @@ impl<T: Pod> Global<'_, T> {
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_to_slice";
         self.check_len(OPERATION, values.len())?;
-        let entered = self.module.custody().enter(OPERATION)?;
+        let entered = self.module.state().enter(OPERATION)?;
         let bytes = mem::size_of_val(values);
         // SAFETY: both sides have this many bytes, and any bytes make a valid `T`; the call returns
         // when it is done.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     Context ─┐
-//!     guard ───┼─► OpenContext ─► Custody ─► the driver's context
+//!     guard ───┼─► OpenContext ─► ContextState ─► the driver's context
 //!     guard ───┘   (counted)      (state)
 //! ```
 //!
@@ -15,49 +15,49 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::custody::{Custody, log_error};
+use crate::context_state::{ContextState, log_error};
 use crate::deferred::{self, Deferred};
-use crate::registry::Occasion;
+use cuguard_registry::SnapshotReason;
 
 /// Keeps a context open; the last one to be dropped tears it down.
 pub(crate) struct OpenContext {
-    custody: Arc<Custody>,
+    state: Arc<ContextState>,
 }
 
 impl OpenContext {
-    pub(crate) fn new(custody: Arc<Custody>) -> Arc<Self> {
-        Arc::new(Self { custody })
+    pub(crate) fn new(state: Arc<ContextState>) -> Arc<Self> {
+        Arc::new(Self { state })
     }
 }
 
 impl Deref for OpenContext {
-    type Target = Arc<Custody>;
+    type Target = Arc<ContextState>;
 
     #[inline]
-    fn deref(&self) -> &Arc<Custody> {
-        &self.custody
+    fn deref(&self) -> &Arc<ContextState> {
+        &self.state
     }
 }
 
 impl fmt::Debug for OpenContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.custody.fmt(f)
+        self.state.fmt(f)
     }
 }
 
 impl Drop for OpenContext {
     fn drop(&mut self) {
-        tear_down(&self.custody);
+        tear_down(&self.state);
     }
 }
 
 /// Tears down a context that nothing keeps open any more; at the next opportunity, where the driver
 /// permits no call now. Nobody can be given an error here, so it is logged.
-pub(crate) fn tear_down(custody: &Arc<Custody>) {
-    match custody.tear_down("Context::drop", Occasion::Drop) {
-        Err(error) if deferred::is_not_permitted(&error) && !custody.is_closed() => {
-            custody.note_dropped();
-            deferred::push(Deferred::Teardown(custody.clone()));
+pub(crate) fn tear_down(state: &Arc<ContextState>) {
+    match state.tear_down("Context::drop", SnapshotReason::Drop) {
+        Err(error) if deferred::is_not_permitted(&error) && !state.is_closed() => {
+            state.note_dropped();
+            deferred::push(Deferred::Teardown(state.clone()));
         }
         Err(error) if !crate::exit::is_exiting() => log_error(&error),
         _ => {}

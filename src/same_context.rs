@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::custody::Custody;
+use crate::context_state::ContextState;
 use crate::error::{Error, Result};
 
 /// Fails where the two are not of one context. Each is named as the error shows it, such as
 /// "the stream".
 pub(crate) fn check(
     operation: &'static str,
-    (one, of): (&'static str, &Arc<Custody>),
-    (other, of_other): (&'static str, &Arc<Custody>),
+    (one, of): (&'static str, &Arc<ContextState>),
+    (other, of_other): (&'static str, &Arc<ContextState>),
 ) -> Result<()> {
     if Arc::ptr_eq(of, of_other) {
         return Ok(());

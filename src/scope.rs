@@ -10,13 +10,13 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 use cust::memory::DeviceCopy;
 
-use crate::bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef, Place};
-use crate::custody::log_error;
+use crate::bound::{Bindable, CallSite, DeviceMut, DeviceRef, HostMut, HostRef};
+use crate::context_state::log_error;
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::recovery::Failed;
 use crate::same_context;
 use crate::scope_end::End;
-use crate::shortage::Failed;
 use crate::stream::{Stream, StreamCore};
 
 /// The inside of a [`Stream::scope`]: work is given to the stream through it.
@@ -165,15 +165,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Memory of the stream's own context, whatever stream it was allocated on.
-    fn admit(&self, operation: &'static str, place: &Place<'_>) -> Result<()> {
+    fn admit(&self, operation: &'static str, place: &CallSite<'_>) -> Result<()> {
         let core = self.core();
-        let memory_of = ("the memory", place.custody);
-        same_context::check(operation, ("the scope's stream", core.custody()), memory_of)?;
+        let memory_of = ("the memory", place.state);
+        same_context::check(operation, ("the scope's stream", core.state()), memory_of)?;
         match place.home {
             // It must have been allocated, and cleared, before it is used here. It cannot be freed
             // too early: it is borrowed until this stream has been waited for.
             Some(home) => core.order_after(operation, home),
-            None => core.custody().enter(operation).map(drop),
+            None => core.state().enter(operation).map(drop),
         }
     }
 
@@ -285,7 +285,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> Result<()> {
         let core = self.core();
-        let entered = core.custody().enter(operation)?;
+        let entered = core.state().enter(operation)?;
         if bytes == Some(0) {
             return Ok(());
         }
@@ -307,7 +307,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> Result<(), Failed> {
         let core = self.core();
-        let entered = core.custody().enter(operation)?;
+        let entered = core.state().enter(operation)?;
         // As in `submit`.
         self.end.expect_work();
         Failed::check(&entered, function, call(core.handle()))
@@ -421,7 +421,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///     s.zero(&mut s.bind_mut(&mut buffer)?)?;
     ///     s.record(&cleared)
     /// })?;
-    /// assert!(cleared.has_happened()?);
+    /// assert!(cleared.is_complete()?);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///

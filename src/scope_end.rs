@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use crate::custody::{Entered, log_error};
+use crate::context_state::{Entered, log_error};
 use crate::error::Result;
 use crate::exit;
 use crate::stream::StreamCore;
@@ -125,11 +125,11 @@ impl<'a> End<'a> {
         if !self.in_flight.load(Ordering::Acquire) {
             return Ok(());
         }
-        let custody = self.core.custody();
+        let state = self.core.state();
         let mut answer = Ok(());
         let mut refusals = Refusals::default();
         loop {
-            match custody.enter_anyway(OPERATION) {
+            match state.enter_uncurrent(OPERATION) {
                 Ok((entered, Ok(()))) => {
                     let stream = self.core.handle();
                     answer = answer.and(self.core.note_wait(|| settle(&entered, stream)));
@@ -152,8 +152,8 @@ impl<'a> End<'a> {
                 }
                 Err(_) if exit::is_exiting() => stop_here(OPERATION),
                 Err(_) => {
-                    custody.wait_for_teardown();
-                    if !custody.settled.load(Ordering::Acquire) {
+                    state.wait_for_teardown();
+                    if !state.settled.load(Ordering::Acquire) {
                         give_up(
                             OPERATION,
                             "the context was closed within the scope, and the driver refused to \

@@ -11,33 +11,33 @@ use std::sync::Arc;
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
 
-use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, Entered, key};
+use crate::context_state::{ContextState, Entered, key};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::raw;
-use crate::registry::{Entry, FailedFree, Kind};
+use crate::free;
+use crate::owned_resource::OwnedResource;
+use crate::recovery::{Failed, FreePoint, FreeProgress, Listed, Request};
 use crate::same_context;
-use crate::shortage::{Failed, Listed, Moment, Notes, Request};
+use cuguard_registry::{Entry, FailedFree, Kind};
 
 /// The driver's stream, destroyed when the last that shares it goes.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     /// Goes before the claim.
     listed: Listed,
-    pub(crate) claim: Claim,
+    pub(crate) owned: OwnedResource,
 }
 
 impl StreamCore {
     pub(crate) fn handle(&self) -> CUstream {
-        CUstream(self.claim.address() as usize)
+        CUstream(self.owned.address() as usize)
     }
 
     /// Not by way of the claim, which would have to look what it keeps alive: this is on the way of
     /// every stream-ordered allocation.
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.listed.custody()
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.listed.state()
     }
 
     /// Remembers that memory was freed on it.
@@ -47,7 +47,7 @@ impl StreamCore {
     }
 
     /// What was freed on it so far, for who waits by an event.
-    pub(crate) fn moment(&self) -> (Arc<Notes>, Moment) {
+    pub(crate) fn moment(&self) -> (Arc<FreeProgress>, FreePoint) {
         self.listed.moment()
     }
 
@@ -60,7 +60,7 @@ impl StreamCore {
     /// context, was given so far. Nothing waits here. It enters the gate, so the caller must not be
     /// inside.
     pub(crate) fn order_after(&self, operation: &'static str, other: &StreamCore) -> Result<()> {
-        let entered = self.custody().enter(operation)?;
+        let entered = self.state().enter(operation)?;
         if self.handle() == other.handle() {
             return Ok(());
         }
@@ -86,22 +86,22 @@ impl StreamCore {
         };
         let key = key(Kind::Event, event.0 as u64);
         // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
-        let code = unsafe { raw::free(key, CUstream::NULL) };
-        let function = raw::function(Kind::Event);
+        let code = unsafe { free::free(key, CUstream::NULL) };
+        let function = free::function(Kind::Event);
         if !code.is_success() {
             // It never was in the registry, but what is lost is told (law 3).
             let name = code.name().unwrap_or_default();
             let failed = FailedFree::new(key, 0, None, function, code.0, name);
-            self.custody().registry.file_failed_free(failed);
+            self.state().registry.file_failed_free(failed);
         }
         ordered.and(entered.check(function, code))
     }
 
     /// What this stream is given from now on waits for the event.
     pub(crate) fn wait_for(&self, operation: &'static str, event: &Event) -> Result<()> {
-        let event_of = ("the event", event.custody());
-        same_context::check(operation, ("the stream", self.custody()), event_of)?;
-        let entered = self.custody().enter(operation)?;
+        let event_of = ("the event", event.state());
+        same_context::check(operation, ("the stream", self.state()), event_of)?;
+        let entered = self.state().enter(operation)?;
         // SAFETY: both are alive and of the current context.
         entered.check("cuStreamWaitEvent", unsafe {
             api::cuStreamWaitEvent(self.handle(), event.as_raw(), 0)
@@ -125,7 +125,7 @@ impl StreamCore {
 ///
 /// It derefs to [`cust`'s `Stream`][cust], so that `cust`'s launch macro goes on
 /// working. `cust` knows nothing of contexts: one must be current, for instance by
-/// [`Context::bind`], and a reference to `cust`'s stream must not be used once the context is
+/// [`Context::make_current`], and a reference to `cust`'s stream must not be used once the context is
 /// closed. To deref only then panics.
 ///
 /// [cust]: https://docs.rs/cust/0.3/cust/stream/struct.Stream.html
@@ -221,7 +221,7 @@ impl Stream {
     ///
     /// [`Error::ContextClosed`], or what the driver says.
     pub fn priorities(context: &Context) -> Result<RangeInclusive<i32>> {
-        let entered = context.custody().enter("Stream::priorities")?;
+        let entered = context.state().enter("Stream::priorities")?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both variables can be written to.
         let code = unsafe { api::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) };
@@ -243,7 +243,7 @@ impl Stream {
     /// ```
     #[must_use = "the stream is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.core.claim.name(label);
+        self.core.owned.name(label);
         self
     }
 
@@ -275,7 +275,7 @@ impl Stream {
     ///
     /// [`Error::ContextClosed`], or what the driver says.
     pub fn priority(&self) -> Result<i32> {
-        let entered = self.core.custody().enter("Stream::priority")?;
+        let entered = self.core.state().enter("Stream::priority")?;
         let mut priority = 0;
         // SAFETY: the stream is alive, and the variable can be written to.
         let code = unsafe { api::cuStreamGetPriority(self.as_raw(), &mut priority) };
@@ -297,7 +297,7 @@ impl Stream {
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.core.custody().enter_to_wait("Stream::synchronize")?;
+        let entered = self.core.state().enter_to_wait("Stream::synchronize")?;
         self.core.note_wait(|| {
             // SAFETY: the stream is alive.
             let code = unsafe { api::cuStreamSynchronize(self.as_raw()) };
@@ -321,7 +321,7 @@ impl Stream {
     ///
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn is_idle(&self) -> Result<bool> {
-        let entered = self.core.custody().enter("Stream::is_idle")?;
+        let entered = self.core.state().enter("Stream::is_idle")?;
         // SAFETY: the stream is alive.
         match unsafe { api::cuStreamQuery(self.as_raw()) } {
             CUresult::NOT_READY => Ok(false),
@@ -370,8 +370,8 @@ impl Stream {
     pub fn order_after(&self, other: &Stream) -> Result<()> {
         const OPERATION: &str = "Stream::order_after";
         let (after, before) = (&self.core, &other.core);
-        let this = ("the stream that waits", after.custody());
-        let that = ("the stream that it waits for", before.custody());
+        let this = ("the stream that waits", after.state());
+        let that = ("the stream that it waits for", before.state());
         same_context::check(OPERATION, this, that)?;
         after.order_after(OPERATION, before)
     }
@@ -397,9 +397,9 @@ impl Stream {
     /// says.
     pub fn close(self) -> Result<()> {
         let last = self.into_last();
-        last.map_or(Ok(()), |StreamCore { listed, claim }| {
+        last.map_or(Ok(()), |StreamCore { listed, owned }| {
             drop(listed);
-            claim.close("Stream::close")
+            owned.close("Stream::close")
         })
     }
 }
@@ -413,7 +413,7 @@ impl Deref for Stream {
     /// process is ending: the driver may be gone.
     #[track_caller]
     fn deref(&self) -> &cust::stream::Stream {
-        let entered = self.core.custody().enter("Stream::deref");
+        let entered = self.core.state().enter("Stream::deref");
         if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
             panic!("{error}");
         }
@@ -474,10 +474,10 @@ impl StreamBuilder<'_> {
     /// As [`Stream::new`].
     #[track_caller]
     pub fn build(self) -> Result<Stream> {
-        let custody = self.context.custody();
+        let state = self.context.state();
         let request = Request::of_unknown_size("Stream::new", Some(Kind::Stream));
-        let core = request.satisfy(custody, || {
-            let entered = custody.enter(request.operation)?;
+        let core = request.satisfy(state, || {
+            let entered = state.enter(request.operation)?;
             let mut handle = CUstream::NULL;
             // SAFETY: the variable can be written to, and the context is current.
             let code =
@@ -486,9 +486,9 @@ impl StreamBuilder<'_> {
             let key = key(Kind::Stream, handle.0 as u64);
             let entry = Entry::of_handle("");
             let owner = self.context.open().into();
-            let claim = Claim::new_at(request.site, owner, key, entry);
-            let listed = Listed::new(custody, |custody| &custody.streams, key);
-            Ok(StreamCore { listed, claim })
+            let owned = OwnedResource::new_at(request.site, owner, key, entry);
+            let listed = Listed::new(state, |state| &state.streams, key);
+            Ok(StreamCore { listed, owned })
         })?;
         Ok(Stream {
             cust: as_cust(core.handle()),

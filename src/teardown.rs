@@ -13,19 +13,19 @@ use std::time::Instant;
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use crate::custody::{Custody, Source, this_thread};
+use crate::context_state::{ContextState, Source, this_thread};
 use crate::deferred;
 use crate::error::{Error, Result};
 use crate::exit;
-use crate::raw;
-use crate::registry::{FailedFree, Kind, Occasion, Refusal, Snapshot};
-use crate::report;
+use crate::free;
+use crate::recovery;
 use crate::scope_end::{Refusals, is_dead};
-use crate::shortage;
+use cuguard_registry::{FailedCall, FailedFree, Kind, Snapshot, SnapshotReason};
+use cuguard_report as report;
 
 /// How far the telling of what leaked has come.
 #[derive(Debug, Default)]
-pub(crate) enum Story {
+pub(crate) enum ReportState {
     #[default]
     Unknown,
     /// What there was when teardown looked.
@@ -36,20 +36,20 @@ pub(crate) enum Story {
 }
 
 /// Says that it is told, however the telling ends.
-struct Told<'a>(&'a Custody);
+struct Told<'a>(&'a ContextState);
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        *self.0.lock_story() = Story::Told;
+        *self.0.lock_story() = ReportState::Told;
         self.0.told.notify_all();
         exit::forget(self.0);
     }
 }
 
-impl Custody {
+impl ContextState {
     /// Ends the context. Once; later calls find it done. The first thing that went wrong is
     /// answered, the rest is done all the same.
-    pub(crate) fn tear_down(&self, operation: &'static str, occasion: Occasion) -> Result<()> {
+    pub(crate) fn tear_down(&self, operation: &'static str, reason: SnapshotReason) -> Result<()> {
         if self.gate.is_closed() {
             return Ok(());
         }
@@ -90,9 +90,9 @@ impl Custody {
             keep(self.wait_for_device(operation));
         }
         // Where the exit handler tells already, it looks at the registry at this moment.
-        let ours = self.note(occasion);
+        let ours = self.note(reason);
         if ours && !exit::is_exiting() {
-            keep(self.reclaim(operation, &pushed));
+            keep(self.free_leaks(operation, &pushed));
         }
         self.take_marks(&pushed);
         if pushed.is_ok() && !exit::is_exiting() {
@@ -173,12 +173,12 @@ impl Custody {
 
     /// Frees what is alive, on a device that has nothing left to do: all of it, or where that is not
     /// wanted only what guards have dropped that could not free it.
-    fn reclaim(&self, operation: &'static str, pushed: &Result<()>) -> Result<()> {
+    fn free_leaks(&self, operation: &'static str, pushed: &Result<()>) -> Result<()> {
         let mut first = Ok(());
         let mut stream_ordered = false;
         // Memory that was released may be freed later, so its pool stays, until the process exits.
-        std::mem::forget(std::mem::take(&mut *self.stray_pools()));
-        let records = match self.reclaim {
+        std::mem::forget(std::mem::take(&mut *self.escaped_pools()));
+        let records = match self.free_leaks {
             true => self.registry.drain(),
             false => self.registry.drain_deferred(),
         };
@@ -196,8 +196,8 @@ impl Custody {
                 // SAFETY: the record says that a guard owns this, and the closed gate keeps that
                 // guard from ever freeing it. The context is current. The device is idle, so the
                 // default stream is as good as any.
-                Ok(()) => (raw::function(key.kind), unsafe {
-                    raw::free(key, CUstream::NULL)
+                Ok(()) => (free::function(key.kind), unsafe {
+                    free::free(key, CUstream::NULL)
                 }),
                 Err(error) => (
                     "cuCtxPushCurrent",
@@ -236,10 +236,10 @@ impl Custody {
                 _ if exit::is_exiting() => {}
                 // SAFETY: the list has let go of it, those who wait look there, and the closed gate
                 // keeps them from looking at the event. The context is current.
-                Ok(()) => unsafe { shortage::give_up(self, key) },
+                Ok(()) => unsafe { recovery::give_up(self, key) },
                 Err(error) => {
                     let code = error.code().unwrap_or(CUresult::UNKNOWN);
-                    shortage::file(self, key, "cuCtxPushCurrent", code);
+                    recovery::file(self, key, "cuCtxPushCurrent", code);
                 }
             }
         }
@@ -269,59 +269,59 @@ impl Custody {
         if !code.is_success() {
             let name = code.name().unwrap_or_default();
             self.registry
-                .note_not_released(Refusal::new(operation, function, code.0, name));
+                .note_not_released(FailedCall::new(operation, function, code.0, name));
         }
         self.check(operation, function, code, None)
     }
 
-    pub(crate) fn lock_story(&self) -> MutexGuard<'_, Story> {
+    pub(crate) fn lock_story(&self) -> MutexGuard<'_, ReportState> {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pools that stay for memory which was released to the program are no leak.
     fn escape_stray_pools(&self) {
-        for pool in self.stray_pools().values() {
+        for pool in self.escaped_pools().values() {
             self.registry.escape(pool.key(), 0);
         }
     }
 
     /// Takes down what there is. False where somebody else tells already.
-    fn note(&self, occasion: Occasion) -> bool {
+    fn note(&self, reason: SnapshotReason) -> bool {
         self.escape_stray_pools();
         // Locked, so that a guard that is dropped meanwhile is in it, or knows that it is late.
         let mut story = self.lock_story();
-        let ours = matches!(*story, Story::Unknown);
+        let ours = matches!(*story, ReportState::Unknown);
         if ours {
-            *story = Story::Known(Box::new(self.snapshot(occasion)));
+            *story = ReportState::Known(Box::new(self.snapshot(reason)));
         }
         ours
     }
 
     /// Whether all is told.
     pub(crate) fn is_told(&self) -> bool {
-        matches!(*self.lock_story(), Story::Told)
+        matches!(*self.lock_story(), ReportState::Told)
     }
 
     /// Reports what there was, once. Calls no driver.
     pub(crate) fn tell(&self) {
         let story = {
             let mut story = self.lock_story();
-            if matches!(*story, Story::Telling(_) | Story::Told) {
+            if matches!(*story, ReportState::Telling(_) | ReportState::Told) {
                 return;
             }
-            std::mem::replace(&mut *story, Story::Telling(this_thread()))
+            std::mem::replace(&mut *story, ReportState::Telling(this_thread()))
         };
         let _told = Told(self);
         self.escape_stray_pools();
         let mut snapshot = match story {
-            Story::Known(mut snapshot) => {
+            ReportState::Known(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();
                 snapshot.broken = self.registry.broken();
                 snapshot.not_released = self.registry.not_released();
                 *snapshot
             }
-            _ if self.is_dropped() => self.snapshot(Occasion::KeptOpen),
-            _ => self.snapshot(Occasion::NeverClosed),
+            _ if self.is_dropped() => self.snapshot(SnapshotReason::KeptOpen),
+            _ => self.snapshot(SnapshotReason::NeverClosed),
         };
         // Those that come after this are told at the end of the process.
         snapshot.late_drops = self.registry.late().take();
@@ -345,7 +345,7 @@ impl Custody {
     /// lock that the thread holds which called `exit`.)
     pub(crate) fn let_telling_end(&self, until: Instant) {
         let mut story = self.lock_story();
-        while matches!(*story, Story::Telling(thread) if thread != this_thread()) {
+        while matches!(*story, ReportState::Telling(thread) if thread != this_thread()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;

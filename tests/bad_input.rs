@@ -8,9 +8,10 @@
 mod support;
 
 use cuguard::driver::sys::CUresult;
+use cuguard::report::ReportSettings;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, Module,
-    PinnedBuffer, ReportSettings, Result, Stream,
+    PinnedBuffer, Result, Stream,
 };
 use support::*;
 
@@ -159,7 +160,7 @@ fn devices_that_do_not_exist_are_named() {
         let primary = Context::new(ordinal).unwrap_err();
         let own = Context::builder()
             .device(ordinal)
-            .own()
+            .dedicated()
             .build()
             .unwrap_err();
         assert_eq!(primary, own);
@@ -264,7 +265,7 @@ fn things_of_two_contexts_do_not_mix() -> Result<()> {
         let Err(error) = result else {
             panic!("{words:?}: mixed")
         };
-        let of = |at: &Places| at.context.snapshot().about.context;
+        let of = |at: &Places| at.context.snapshot().info.context;
         let [operation, first, second] = words;
         assert_eq!(
             error.to_string(),
@@ -295,8 +296,11 @@ fn things_of_two_contexts_do_not_mix() -> Result<()> {
             DeviceBuffer::<u8>::zeroed(&one.context, 10)?,
             DeviceBuffer::<u8>::zeroed_on(near, 10)?,
         ] {
-            let used = buffer.used_on(far);
-            wrong(used, ["DeviceBuffer::used_on", "the buffer", "the stream"]);
+            let used = buffer.record_stream(far);
+            wrong(
+                used,
+                ["DeviceBuffer::record_stream", "the buffer", "the stream"],
+            );
         }
         let other = DeviceBuffer::<u8>::zeroed(&two.context, 10)?;
         let bound = near.scope(|s| s.bind(&other).map(drop));
@@ -325,8 +329,12 @@ fn errors_name_what_was_called() -> Result<()> {
     let (at, others) = (Places::new()?, Places::new()?);
     let buffer = DeviceBuffer::<u8>::zeroed_on(&at.stream, 10)?;
     let mut boxed = DeviceBox::new(&at.context, &1_u32)?;
-    let error = buffer.used_on(&others.stream).unwrap_err();
-    assert!(error.to_string().starts_with("DeviceBuffer::used_on: "));
+    let error = buffer.record_stream(&others.stream).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("DeviceBuffer::record_stream: ")
+    );
     let error = at.stream.order_after(&others.stream).unwrap_err();
     assert!(error.to_string().starts_with("Stream::order_after: "));
 
@@ -335,10 +343,10 @@ fn errors_name_what_was_called() -> Result<()> {
     } = at;
     context.close()?;
     let closed = "its context was closed";
-    let error = buffer.used_on(&stream).unwrap_err();
+    let error = buffer.record_stream(&stream).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("DeviceBuffer::used_on: {closed}")
+        format!("DeviceBuffer::record_stream: {closed}")
     );
     let error = stream.scope(|s| s.bind(&buffer).map(drop)).unwrap_err();
     assert_eq!(error.to_string(), format!("Scope::bind: {closed}"));

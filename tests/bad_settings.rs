@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cuguard::{DeviceBuffer, Level, ReportSettings, Result};
+use cuguard::{DeviceBuffer, Level, Result};
+
+use cuguard::report::ReportSettings;
 use support::*;
 
 #[test]

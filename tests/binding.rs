@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use cuguard::{
-    Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, Registered, Result, Stream,
+    Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, RegisteredVec, Result, Stream,
 };
 use gate::Gate;
 use support::*;
@@ -41,7 +41,7 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let snapshot = context.snapshot();
     assert!(snapshot.escaped.is_empty(), "{snapshot}");
     let back: Vec<_> = snapshot
-        .leaks
+        .live
         .iter()
         .filter(|group| group.kind == Kind::StreamOrdered)
         .collect();
@@ -77,7 +77,7 @@ fn from_raw_on_adopts_what_other_code_allocated() -> Result<()> {
     let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
     let mut address = 0;
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     // SAFETY: the variable can be written to, and the stream is alive.
     let code = unsafe { api::cuMemAllocAsync(&mut address, LEN, stream.as_raw()) };
     assert!(code.is_success(), "{code}");
@@ -107,7 +107,7 @@ fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
     let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
     let numbers: Vec<u32> = (0..LEN as u32).collect();
-    let registered = Registered::new(&context, numbers.clone())?;
+    let registered = RegisteredVec::new(&context, numbers.clone())?;
     let mut managed = ManagedBuffer::<u32>::zeroed(&context, LEN)?;
     let mut device = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
     let mut output = PinnedBuffer::<u32>::zeroed(&context, LEN)?;
@@ -152,7 +152,7 @@ fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
 #[test]
 fn managed_memory_of_another_context_is_refused() -> Result<()> {
     let turn = turn();
-    let (context, own) = (context()?, Context::builder().own().build()?);
+    let (context, own) = (context()?, Context::builder().dedicated().build()?);
     // Two owners of one primary context are two contexts, each with its own end.
     let twin = support::context()?;
     let stream = Stream::new(&context)?;

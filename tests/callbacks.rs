@@ -12,7 +12,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cuguard::{Context, DeviceBuffer, Error, ReleaseCallback, ReportSettings, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
+
+use cuguard::oom::ReleaseCallback;
+
+use cuguard::report::ReportSettings;
 use room::*;
 use support::*;
 
@@ -54,7 +58,7 @@ impl Blocking {
         let buffer = DeviceBuffer::<u8>::zeroed(context, MIB)?.named("held by the callback");
         let ((say, called), (go, wait)) = (channel(), channel());
         let (say, wait) = (Mutex::new(say), Mutex::new(wait));
-        let callback = context.release_on_shortage(move |_| {
+        let callback = context.release_on_oom(move |_| {
             assert_eq!(buffer.len(), MIB);
             say.lock().unwrap().send(()).unwrap();
             // Whoever lets it go may be gone.
@@ -130,7 +134,7 @@ fn nobody_waits_for_itself_or_for_a_call_that_panicked() -> Result<()> {
     let turn = turn();
     let context = Context::builder().report(ReportSettings::off()).build()?;
     let stream = Stream::new(&context)?;
-    let panics = context.release_on_shortage(|_| panic!("in a callback"));
+    let panics = context.release_on_oom(|_| panic!("in a callback"));
     let caught = std::thread::scope(|scope| {
         let call = || catch_unwind(AssertUnwindSafe(|| take_on(&stream, 1 << 50).map(drop)));
         scope.spawn(call).join().expect("the panic was caught")
@@ -138,7 +142,7 @@ fn nobody_waits_for_itself_or_for_a_call_that_panicked() -> Result<()> {
     assert!(caught.is_err());
     drop(panics);
     let slot = Arc::new(Mutex::new(None));
-    let closes = context.release_on_shortage({
+    let closes = context.release_on_oom({
         let slot: Arc<Mutex<Option<(Context, Stream)>>> = slot.clone();
         move |_| {
             let (context, stream) = slot.lock().unwrap().take().expect("called once");
@@ -166,19 +170,19 @@ fn only_the_callback_that_is_called_is_held() -> Result<()> {
     let context = Arc::new(context);
     let second = Arc::new(Mutex::new(None));
     let more = Arc::new(Mutex::new(Vec::new()));
-    let first = context.release_on_shortage({
+    let first = context.release_on_oom({
         let (second, more, context) = (second.clone(), more.clone(), Arc::downgrade(&context));
         move |_| {
             let context = context.upgrade().expect("alive");
             let before = context.live_count();
             drop(second.lock().unwrap().take());
             assert_eq!(context.live_count(), before - 1, "its buffer goes at once");
-            let another = context.release_on_shortage(|_| panic!("it came too late"));
+            let another = context.release_on_oom(|_| panic!("it came too late"));
             more.lock().unwrap().push(another);
         }
     });
     let buffer = DeviceBuffer::<u8>::zeroed(&context, MIB)?;
-    *second.lock().unwrap() = Some(context.release_on_shortage(move |_| {
+    *second.lock().unwrap() = Some(context.release_on_oom(move |_| {
         panic!("it is gone, with its {} bytes", buffer.len());
     }));
     let why = why(take(&context, 1 << 50));
@@ -202,7 +206,7 @@ fn a_callback_that_allocates_is_not_called_by_itself() -> Result<()> {
         let context = Arc::new(Context::builder().memory_limit(MIB as u64).build()?);
         let (calls, weak) = (Arc::new(AtomicUsize::new(0)), Arc::downgrade(&context));
         let counted = Arc::clone(&calls);
-        let _callback = context.release_on_shortage(move |_| {
+        let _callback = context.release_on_oom(move |_| {
             if counted.fetch_add(1, Ordering::SeqCst) >= ENOUGH {
                 return;
             }

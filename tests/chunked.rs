@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard::driver::sys::CUresult;
+use cuguard::pieces::Piece;
 use cuguard::sim::{self, Config, Fault, OtherProcess};
-use cuguard::{Chunked, Context, DeviceBuffer, Error, Module, Piece, PinnedBuffer, Result, Scope};
+use cuguard::{Chunked, Context, DeviceBuffer, Error, Module, PinnedBuffer, Result, Scope};
 use support::*;
 
 const MIB: usize = 1 << 20;

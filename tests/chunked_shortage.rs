@@ -5,7 +5,9 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cuguard::{Chunked, Context, DeviceBuffer, Error, ReleaseCallback, Result};
+use cuguard::{Chunked, Context, DeviceBuffer, Error, Result};
+
+use cuguard::oom::ReleaseCallback;
 use support::*;
 
 const MIB: usize = 1 << 20;
@@ -22,7 +24,7 @@ impl Cache {
         let buffer = DeviceBuffer::zeroed(context, bytes)?.named("cache");
         let held = Arc::new(Mutex::new(Some(buffer)));
         let calls = Arc::new(AtomicUsize::new(0));
-        let callback = context.release_on_shortage({
+        let callback = context.release_on_oom({
             let (held, calls) = (held.clone(), calls.clone());
             move |_| {
                 calls.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    Registered, Result, Stream,
+    RegisteredVec, Result, Stream,
 };
 use support::*;
 
@@ -53,7 +53,7 @@ fn on_each_sort_of_thread(other: &Context, body: impl Fn(&str) + Sync) {
         let none = scope.spawn(|| check("no context", CUcontext::NULL));
         none.join().unwrap();
         let another = scope.spawn(|| {
-            let _bound = other.bind().unwrap();
+            let _bound = other.make_current().unwrap();
             check("another context", other.as_raw());
         });
         another.join().unwrap();
@@ -70,7 +70,7 @@ fn everywhere<T: Send>(
     mut used: impl FnMut(&mut T, &Context) -> Result<()> + Clone + Send + Sync,
 ) -> Result<()> {
     let turn = turn();
-    let (context, other) = (context()?, Context::builder().own().build()?);
+    let (context, other) = (context()?, Context::builder().dedicated().build()?);
     // So that what it costs to make one is paid.
     drop(make(&context)?);
     let before = in_hand(&context)?;
@@ -142,7 +142,7 @@ fn pinned_memory_leaves_what_is_current() -> Result<()> {
 fn registered_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
         Kind::Registered,
-        |context| Registered::new(context, vec![7_u8; 4096]),
+        |context| RegisteredVec::new(context, vec![7_u8; 4096]),
         |buffer, _| {
             buffer[0] = 1;
             Ok(())
@@ -180,7 +180,7 @@ fn events_leave_what_is_current() -> Result<()> {
         let stream = Stream::new(context)?;
         event.record(&stream)?;
         event.synchronize()?;
-        assert!(event.has_happened()?);
+        assert!(event.is_complete()?);
         Ok(())
     })
 }
@@ -199,7 +199,7 @@ fn memory_pools_leave_what_is_current() -> Result<()> {
 #[test]
 fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
     let turn = turn();
-    let (context, other) = (context()?, Context::builder().own().build()?);
+    let (context, other) = (context()?, Context::builder().dedicated().build()?);
     let stream = Stream::new(&context)?;
     let before = in_hand(&context)?;
     let make = || DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB);
@@ -233,21 +233,21 @@ fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
 #[test]
 fn contexts_leave_what_is_current() -> Result<()> {
     let turn = turn();
-    let (context, other) = (context()?, Context::builder().own().build()?);
+    let (context, other) = (context()?, Context::builder().dedicated().build()?);
     on_each_sort_of_thread(&other, |sort| {
         let here = current();
         let same = |step: &str| assert_eq!(current(), here, "{sort}: {step}");
         context.synchronize().unwrap();
         context.memory().unwrap();
         same("use");
-        for builder in [Context::builder(), Context::builder().own()] {
+        for builder in [Context::builder(), Context::builder().dedicated()] {
             let fresh = builder.build().unwrap();
             same("make");
             std::mem::forget(DeviceBuffer::<u8>::zeroed(&fresh, 100).unwrap());
             fresh.close().unwrap();
             same("close");
         }
-        let bound = context.bind().unwrap();
+        let bound = context.make_current().unwrap();
         assert_eq!(current(), context.as_raw());
         drop(bound);
         same("bind");
@@ -270,7 +270,7 @@ fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result
         DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB)?,
         DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 32 * MIB)?,
         PinnedBuffer::<u8>::zeroed(&context, 4096)?,
-        Registered::new(&context, vec![0_u8; 4096])?,
+        RegisteredVec::new(&context, vec![0_u8; 4096])?,
         ManagedBuffer::<u8>::zeroed(&context, 32 * MIB)?,
         (Event::new(&context)?, pool, stream),
     );

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use cuguard::driver::api;
+use cuguard::report::ReportSettings;
 use cuguard::{
-    Context, ContextBuilder, DeviceBuffer, Event, Level, MemoryPool, ReportSettings, Result,
-    Stream, sim,
+    Context, ContextBuilder, DeviceBuffer, Event, Level, MemoryPool, Result, Stream, sim,
 };
 use support::*;
 
@@ -53,7 +53,7 @@ fn slow_teardown(
     stream: &Stream,
     more: impl Send + 'static,
 ) -> Result<Sender<()>> {
-    let slow = Context::builder().own().build()?;
+    let slow = Context::builder().dedicated().build()?;
     let slow_stream = Stream::new(&slow)?;
     let ((go, wait), (say, dropped)) = (channel(), channel());
     host(&slow_stream, &slow, move || {
@@ -133,7 +133,7 @@ fn dropped_while_a_close_waits_is_no_leak() -> Result<()> {
     for builder in [
         Context::builder(),
         Context::builder().level(Level::Counts),
-        Context::builder().reclaim(false),
+        Context::builder().free_leaks(false),
     ] {
         let before = in_hand(&others)?;
         let (context, file) = reported("waits", builder)?;
@@ -168,7 +168,7 @@ fn a_close_beside_a_slow_teardown_loses_nothing() -> Result<()> {
     for builder in [
         Context::builder(),
         Context::builder().level(Level::Counts),
-        Context::builder().reclaim(false),
+        Context::builder().free_leaks(false),
     ] {
         let stream = Stream::new(&others)?;
         let before = in_hand(&others)?;
@@ -231,7 +231,7 @@ fn a_new_context_comes_after_one_that_waits_to_be_torn_down() -> Result<()> {
     let turn = turn();
     let others = context()?;
     let stream = Stream::new(&others)?;
-    let context = Context::builder().own().build()?;
+    let context = Context::builder().dedicated().build()?;
     let before = sim::counters().contexts;
     let (say, dropped) = channel();
     host(&stream, &others, move || {
@@ -240,7 +240,7 @@ fn a_new_context_comes_after_one_that_waits_to_be_torn_down() -> Result<()> {
     });
     dropped.recv().unwrap();
     thread::sleep(A_WHILE);
-    let new = Context::builder().own().build()?;
+    let new = Context::builder().dedicated().build()?;
     assert_eq!(sim::counters().contexts, before);
     drop((new, stream));
     others.close()?;
@@ -255,7 +255,7 @@ fn an_exit_beside_a_slow_teardown_reports_no_leak() {
     if part().is_some() {
         let others: &'static Context = Box::leak(Box::new(context().unwrap()));
         let stream: &'static Stream = Box::leak(Box::new(Stream::new(others).unwrap()));
-        let context = Context::builder().own().build().unwrap();
+        let context = Context::builder().dedicated().build().unwrap();
         let work = Stream::new(&context).unwrap();
         let buffer = DeviceBuffer::<u8>::zeroed_on(&work, MIB).unwrap();
         let go = slow_teardown(others, stream, (buffer, work, context)).unwrap();
@@ -290,7 +290,7 @@ fn a_pool_that_stays_for_released_memory_is_no_leak() -> Result<()> {
         assert!(report.contains(r#""leaked":false"#), "{report}");
         let escaped = report.split(r#""escaped":"#).nth(1).unwrap();
         assert!(escaped.contains(r#""kind":"memory_pool""#), "{report}");
-        let _bound = others.bind()?;
+        let _bound = others.make_current()?;
         // SAFETY: released above, and nobody else has it.
         assert!(unsafe { api::cuMemFree_v2(address) }.is_success());
     }

@@ -15,12 +15,12 @@ const HEAP: &str = include_str!("../kernels/heap.ptx");
 
 /// A context of its own: the limits of the primary one may be other code's.
 fn own() -> Result<Context> {
-    Context::builder().own().build()
+    Context::builder().dedicated().build()
 }
 
 /// Other code changes the limit.
 fn set_behind_its_back(context: &Context, bytes: u64) {
-    let _bound = context.bind().unwrap();
+    let _bound = context.make_current().unwrap();
     // SAFETY: a context is current.
     let code = unsafe { api::cuCtxSetLimit(limit::MALLOC_HEAP_SIZE, bytes as usize) };
     assert!(code.is_success(), "{code}");
@@ -33,7 +33,7 @@ fn it_is_put_back_by_close_and_by_drop() -> Result<()> {
     let default = DeviceHeap::current(&context)?;
     assert_eq!(default, 8 * MIB);
     let heap = DeviceHeap::limit(&context, 64 * MIB)?;
-    assert_eq!((heap.bytes(), heap.former()), (64 * MIB, default));
+    assert_eq!((heap.bytes(), heap.previous()), (64 * MIB, default));
     assert_eq!(DeviceHeap::current(&context)?, 64 * MIB);
     heap.close()?;
     assert_eq!(DeviceHeap::current(&context)?, default);
@@ -83,7 +83,7 @@ fn guards_go_from_the_inside_out() -> Result<()> {
     let context = own()?;
     let outer = DeviceHeap::limit(&context, 16 * MIB)?;
     let inner = DeviceHeap::limit(&context, 32 * MIB)?;
-    assert_eq!(inner.former(), 16 * MIB);
+    assert_eq!(inner.previous(), 16 * MIB);
     inner.close()?;
     assert_eq!(DeviceHeap::current(&context)?, 16 * MIB);
     outer.close()?;

@@ -20,14 +20,14 @@ fn an_event_happens_when_its_stream_gets_there() -> Result<()> {
     let stream = Stream::new(&context)?;
     for event in [Event::new(&context)?, Event::without_timing(&context)?] {
         // One that was never recorded has happened.
-        assert!(event.has_happened()?);
+        assert!(event.is_complete()?);
         event.synchronize()?;
         let gate = Gate::on(&context, &stream);
         event.record(&stream)?;
-        assert!(!event.has_happened()?);
+        assert!(!event.is_complete()?);
         let opener = gate.open_later();
         event.synchronize()?;
-        assert!(gate.is_open() && event.has_happened()?);
+        assert!(gate.is_open() && event.is_complete()?);
         opener.join().unwrap();
     }
     Ok(())
@@ -41,10 +41,10 @@ fn the_last_record_counts() -> Result<()> {
     let event = Event::new(&context)?;
     event.record(&idle)?;
     idle.synchronize()?;
-    assert!(event.has_happened()?);
+    assert!(event.is_complete()?);
     let gate = Gate::on(&context, &busy);
     event.record(&busy)?;
-    assert!(!event.has_happened()?);
+    assert!(!event.is_complete()?);
     gate.open();
     event.synchronize()
 }
@@ -113,14 +113,14 @@ fn why_there_is_no_time_is_told() -> Result<()> {
 fn an_event_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let other = Context::builder().own().build()?;
+    let other = Context::builder().dedicated().build()?;
     let before = in_hand(&context)?;
     std::thread::scope(|scope| {
         let (first, second) = (Event::new(&context).unwrap(), Event::new(&context).unwrap());
         scope.spawn(move || drop(first));
         let other = &other;
         scope.spawn(move || {
-            let _bound = other.bind().unwrap();
+            let _bound = other.make_current().unwrap();
             drop(second);
         });
     });
@@ -128,7 +128,7 @@ fn an_event_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     assert_eq!(context.live_count(), 0);
     before.all_freed();
     mem::forget(Event::new(&context)?.named("lost"));
-    let leak = &context.snapshot().leaks[0];
+    let leak = &context.snapshot().live[0];
     assert_eq!(
         (leak.kind, leak.label.as_deref()),
         (Kind::Event, Some("lost"))
@@ -148,7 +148,7 @@ fn an_event_that_outlives_its_context_is_inert() -> Result<()> {
     context.close()?;
     let closed = |result: Result<()>| matches!(result, Err(Error::ContextClosed { .. }));
     assert!(closed(event.synchronize()));
-    assert!(closed(event.has_happened().map(drop)));
+    assert!(closed(event.is_complete().map(drop)));
     assert!(closed(event.elapsed_since(&other).map(drop)));
     assert!(closed(event.close()));
     drop(other);
@@ -158,7 +158,7 @@ fn an_event_that_outlives_its_context_is_inert() -> Result<()> {
 #[test]
 fn events_of_two_contexts_do_not_mix() -> Result<()> {
     let _turn = turn();
-    let (one, two) = (context()?, Context::builder().own().build()?);
+    let (one, two) = (context()?, Context::builder().dedicated().build()?);
     let (here, there) = (Event::new(&one)?, Event::new(&two)?);
     let result = here.elapsed_since(&there);
     assert!(

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use cuguard::driver::sys::CUresult;
+use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{
     Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedBuffer, MemoryPool,
-    PinnedBuffer, Registered, ReportSettings, Result, Stream,
+    PinnedBuffer, RegisteredVec, Result, Stream,
 };
 use support::*;
 
@@ -47,7 +48,7 @@ fn memory(settings: &ReportSettings) -> Result<()> {
     let mut managed = ManagedBuffer::<u16>::zeroed(&context, 100)?;
     managed.as_mut_slice(&context)?[0] = 1;
     let pinned = PinnedBuffer::<u8>::zeroed(&context, 5000)?;
-    let registered = Registered::new(&context, vec![0_u8; 5000])?;
+    let registered = RegisteredVec::new(&context, vec![0_u8; 5000])?;
     context.memory()?;
     boxed.close()?;
     pinned.close()?;
@@ -75,7 +76,7 @@ fn streams(settings: &ReportSettings) -> Result<()> {
     })?;
     assert_eq!(*target, [3; 1000]);
     other.wait_for(&event)?;
-    b.used_on(&one)?;
+    b.record_stream(&one)?;
     b.close()?;
     event.close()?;
     drop((one, other, a));
@@ -100,8 +101,11 @@ fn pools(settings: &ReportSettings) -> Result<()> {
 }
 
 fn own_context(settings: &ReportSettings) -> Result<()> {
-    let context = Context::builder().own().report(settings.clone()).build()?;
-    let current = context.bind()?;
+    let context = Context::builder()
+        .dedicated()
+        .report(settings.clone())
+        .build()?;
+    let current = context.make_current()?;
     let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
     drop(current);
     // On another thread, where no context is current.
@@ -194,7 +198,7 @@ fn out_of_memory(settings: &ReportSettings) -> Result<()> {
     pool.set_release_threshold(u64::MAX)?;
     let kept = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
     drop(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1 << 20)?);
-    let callback = context.release_on_shortage(|_| {});
+    let callback = context.release_on_oom(|_| {});
     // More than any device has, however it is asked for.
     let refused = [
         DeviceBuffer::<u8>::zeroed(&context, 1 << 50),

@@ -26,14 +26,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CODE: i32 = 7;
 
 /// Things on a stream that is held up for ever.
-struct Held {
+struct KindUsage {
     context: Context,
     stream: Stream,
     event: Event,
     buffer: DeviceBuffer<u32>,
 }
 
-impl Held {
+impl KindUsage {
     fn new() -> Result<Self> {
         let context = context()?;
         let stream = Stream::new(&context)?;
@@ -52,10 +52,10 @@ impl Held {
 }
 
 /// Ends the process while another thread is inside `blocked`, which says when it is about to begin.
-fn exit_while(blocked: impl FnOnce(Held, Sender<()>) + Send + 'static) -> ! {
+fn exit_while(blocked: impl FnOnce(KindUsage, Sender<()>) + Send + 'static) -> ! {
     let (begin, begun) = channel();
     thread::spawn(move || {
-        let held = Held::new().unwrap();
+        let held = KindUsage::new().unwrap();
         blocked(held, begin);
         // Nobody opens the gate.
         eprintln!("the operation came back");

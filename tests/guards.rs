@@ -10,8 +10,10 @@ use std::sync::Mutex;
 
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    Registered, ReportSettings, Result, Stream,
+    RegisteredVec, Result, Stream,
 };
+
+use cuguard::report::ReportSettings;
 use support::*;
 
 const MIB: usize = 1 << 20;
@@ -137,7 +139,7 @@ fn an_error_half_way_frees_what_was_taken() -> Result<()> {
 fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let other = Context::builder().own().build()?;
+    let other = Context::builder().dedicated().build()?;
     let before = in_hand(&context)?;
     std::thread::scope(|scope| {
         let make = || DeviceBuffer::<u8>::zeroed(&context, 32 * MIB);
@@ -146,7 +148,7 @@ fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()
         scope.spawn(move || drop(first));
         let other = &other;
         scope.spawn(move || {
-            let _bound = other.bind().unwrap();
+            let _bound = other.make_current().unwrap();
             drop(second);
         });
     });
@@ -169,13 +171,13 @@ fn a_guard_may_be_dropped_on_any_thread_whatever_is_current_there() -> Result<()
 fn two_contexts_on_one_device_keep_apart() -> Result<()> {
     let turn = turn();
     let primary = context()?;
-    let own = Context::builder().own().build()?;
+    let own = Context::builder().dedicated().build()?;
     let in_own = DeviceBuffer::from_slice(&own, &[2; 100])?;
     let before = in_hand(&primary)?;
     let in_primary = DeviceBuffer::from_slice(&primary, &vec![1; MIB])?;
     assert_eq!((primary.live_count(), own.live_count()), (1, 1));
     // What is freed in one is freed while the other one is current.
-    let bound = own.bind()?;
+    let bound = own.make_current()?;
     drop(DeviceBuffer::<u8>::zeroed(&primary, 32 * MIB)?);
     drop(bound);
     assert_eq!(in_primary.to_vec()?, vec![1; MIB]);
@@ -341,7 +343,7 @@ fn into_raw_and_from_raw_move_the_custody_and_keep_the_record() -> Result<()> {
     let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, MIB) };
     let snapshot = context.snapshot();
     assert!(snapshot.escaped.is_empty());
-    assert_eq!(snapshot.leaks[0].label.as_deref(), Some("travels"));
+    assert_eq!(snapshot.live[0].label.as_deref(), Some("travels"));
     assert_eq!(buffer.to_vec()?, numbers);
     drop(buffer);
     assert_eq!(context.live_count(), 0);
@@ -384,7 +386,7 @@ fn nothing_takes_no_memory_and_works_everywhere() -> Result<()> {
     let managed = ManagedBuffer::<u8>::zeroed(&context, 0)?;
     assert!(managed.as_slice(&context)?.is_empty());
     assert!(
-        Registered::<u8>::new(&context, Vec::new())?
+        RegisteredVec::<u8>::new(&context, Vec::new())?
             .into_vec()?
             .is_empty()
     );

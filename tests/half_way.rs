@@ -14,7 +14,7 @@ use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer,
-    Registered, Result, Stream,
+    RegisteredVec, Result, Stream,
 };
 use support::*;
 
@@ -203,8 +203,8 @@ fn host_and_managed_memory() -> Result<()> {
     in_context("PinnedBuffer::from_slice", &context, &register, || {
         PinnedBuffer::from_slice(&context, &values)
     });
-    in_context("Registered::new", &context, &register, || {
-        Registered::new(&context, vec![0_u8; ODD])
+    in_context("RegisteredVec::new", &context, &register, || {
+        RegisteredVec::new(&context, vec![0_u8; ODD])
     });
     let managed = ["cuDeviceGetAttribute", "cuMemAllocManaged"];
     in_context("ManagedBuffer::zeroed", &context, &managed, || {
@@ -216,7 +216,7 @@ fn host_and_managed_memory() -> Result<()> {
     // The counter sees them: none of the above would fail otherwise.
     let blocks = BLOCKS.load(Ordering::SeqCst);
     let pinned = PinnedBuffer::<u8>::zeroed(&context, ODD)?;
-    let registered = Registered::new(&context, vec![0_u8; ODD])?;
+    let registered = RegisteredVec::new(&context, vec![0_u8; ODD])?;
     assert_eq!(BLOCKS.load(Ordering::SeqCst), blocks + 2);
     drop((pinned, registered));
     context.close()?;
@@ -254,7 +254,7 @@ fn contexts() -> Result<()> {
     }
     let outcome = refuse_each("Context::new", || Context::new(0), || ());
     assert!(outcome.refused.contains("cuDevicePrimaryCtxRetain"));
-    let outcome = refuse_each("own", || Context::builder().own().build(), || ());
+    let outcome = refuse_each("own", || Context::builder().dedicated().build(), || ());
     assert!(outcome.refused.contains("cuCtxCreate"), "{outcome:?}");
     turn.all_came_back();
     Ok(())

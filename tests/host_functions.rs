@@ -7,9 +7,10 @@ use std::sync::mpsc::channel;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
+use cuguard::report::ReportSettings;
 use cuguard::{
     Context, ContextBuilder, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool,
-    PinnedBuffer, Registered, ReportSettings, Result, Stream, sim,
+    PinnedBuffer, RegisteredVec, Result, Stream, sim,
 };
 use support::*;
 
@@ -50,7 +51,7 @@ fn resources(context: &Context, stream: &Stream) -> Result<impl Send + 'static> 
         DeviceBuffer::<u8>::zeroed_in(&pool, stream, 8 * MIB)?,
         pool,
         PinnedBuffer::<u8>::zeroed(context, MIB)?,
-        Registered::new(context, vec![0_u8; MIB])?,
+        RegisteredVec::new(context, vec![0_u8; MIB])?,
         ManagedBuffer::<u8>::zeroed(context, MIB)?,
         Event::new(context)?,
         // Its stream is not idle when it goes; the other one is.
@@ -65,9 +66,9 @@ fn what_is_dropped_in_a_host_function_is_freed_at_the_next_call() -> Result<()> 
     let turn = turn();
     for builder in [
         Context::builder(),
-        Context::builder().own(),
+        Context::builder().dedicated(),
         Context::builder().level(Level::Counts),
-        Context::builder().reclaim(false),
+        Context::builder().free_leaks(false),
     ] {
         // Keeps the primary context alive, so that nothing goes with it.
         let others = context()?;
@@ -165,7 +166,7 @@ fn a_context_dropped_or_closed_in_a_host_function() -> Result<()> {
     let host = Stream::new(&others)?;
     let before = in_hand(&others)?;
     for close in [false, true] {
-        let context = Context::builder().own().build()?;
+        let context = Context::builder().dedicated().build()?;
         let empty = DeviceBuffer::<u8>::from_slice(&context, &[])?;
         let (say, said) = channel();
         in_host_function(&host, &others, move || {
@@ -209,7 +210,7 @@ fn closing_a_guard_in_a_host_function_fails_and_is_deferred() -> Result<()> {
     let buffer = DeviceBuffer::<u8>::zeroed(&context, 8 * MIB)?;
     let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 8 * MIB)?;
     let pinned = PinnedBuffer::<u8>::zeroed(&context, MIB)?;
-    let registered = Registered::new(&context, vec![1_u8; MIB])?;
+    let registered = RegisteredVec::new(&context, vec![1_u8; MIB])?;
     stream.synchronize()?;
     let (say, said) = channel();
     in_host_function(&stream, &context, move || {

@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use cuguard::{Context, PinnedBuffer, Registered, Result, Stream};
+use cuguard::{Context, PinnedBuffer, RegisteredVec, Result, Stream};
 use gate::Gate;
 use support::*;
 
@@ -59,11 +59,11 @@ fn blocks() -> usize {
 }
 
 /// Two blocks.
-fn buffers(context: &Context) -> Result<(PinnedBuffer<u8>, Registered<u8>)> {
+fn buffers(context: &Context) -> Result<(PinnedBuffer<u8>, RegisteredVec<u8>)> {
     let before = blocks();
     let both = (
         PinnedBuffer::zeroed(context, LARGE)?,
-        Registered::new(context, vec![0; LARGE])?,
+        RegisteredVec::new(context, vec![0; LARGE])?,
     );
     assert_eq!(blocks(), before + 2);
     Ok(both)
@@ -72,7 +72,7 @@ fn buffers(context: &Context) -> Result<(PinnedBuffer<u8>, Registered<u8>)> {
 #[test]
 fn dropped_before_during_and_after_a_close() -> Result<()> {
     let turn = turn();
-    for builder in [Context::builder(), Context::builder().own()] {
+    for builder in [Context::builder(), Context::builder().dedicated()] {
         let context = builder.build()?;
         drop(buffers(&context)?);
         assert_eq!(blocks(), 0);
@@ -102,7 +102,7 @@ fn dropped_before_during_and_after_a_close() -> Result<()> {
 fn taken_out_of_its_registration_during_a_close() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let registered = Registered::new(&context, vec![5_u8; LARGE])?;
+    let registered = RegisteredVec::new(&context, vec![5_u8; LARGE])?;
     let stream = Stream::new(&context)?;
     let gate = Gate::on(&context, &stream);
     let values = thread::scope(|scope| {
@@ -130,7 +130,7 @@ fn dropped_in_a_host_function_that_a_close_waits_for() -> Result<()> {
     let stream = Stream::new(&context)?;
     let buffers = buffers(&context)?;
     let ((say, begun), (go, wait)) = (channel(), channel());
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     let host_function = move || {
         say.send(()).unwrap();
         wait.recv().unwrap();
@@ -157,7 +157,7 @@ fn dropped_in_a_host_function() -> Result<()> {
     let context = context()?;
     let stream = Stream::new(&context)?;
     let buffers = buffers(&context)?;
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     stream
         .add_callback(Box::new(move || drop(buffers)))
         .unwrap();

@@ -392,7 +392,7 @@ fn a_fork_while_another_thread_is_in_the_registry() {
                 let child = unsafe { libc::fork() };
                 if child == 0 {
                     drop((context.snapshot(), event.named("in the child")));
-                    context.checkpoint();
+                    context.mark_oom_baseline();
                     let address = buffer.into_raw();
                     // SAFETY: the address was just released.
                     drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 100) });

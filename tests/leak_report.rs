@@ -441,10 +441,10 @@ fn late_drops_are_told_at_exit() {
     assert_eq!(lines.len(), 3, "{text}");
     lines.iter().for_each(|line| json::check(line).unwrap());
     let of = |words: &str| lines.iter().filter(|line| line.contains(words)).count();
-    assert_eq!(of("\"occasion\":\"late_drops\""), 1, "{text}");
+    assert_eq!(of("\"reason\":\"late_drops\""), 1, "{text}");
     let last = lines[2];
     for words in [
-        "\"occasion\":\"late_drops\"",
+        "\"reason\":\"late_drops\"",
         "\"leaked\":false",
         "\"late_drops\":[{\"kind\":\"device\",\"count\":1,\"bytes\":1000},\
          {\"kind\":\"stream\",\"count\":1,\"bytes\":0}]",

@@ -6,7 +6,9 @@ mod support;
 
 use std::path::PathBuf;
 
-use cuguard::{Context, DeviceBuffer, Level, MemoryPool, ReportSettings, Stream};
+use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Stream};
+
+use cuguard::report::ReportSettings;
 use support::*;
 
 /// The line about a leak where nobody asked for a report.
@@ -137,13 +139,13 @@ fn the_environment_wins_over_the_program() {
             "off" => Context::builder().report(ReportSettings::off()),
             "text" => Context::builder().report(ReportSettings::text()),
             "level" => Context::builder().level(Level::Counts),
-            "reclaim" => Context::builder().reclaim(true),
+            "free_leaks" => Context::builder().free_leaks(true),
             "exit code" => {
                 Context::builder().report(ReportSettings::json().exit_code(9).suppress("expected"))
             }
             other => panic!("{other}"),
         };
-        let observer = Context::builder().own().build().unwrap();
+        let observer = Context::builder().dedicated().build().unwrap();
         let other = Context::new(0).unwrap();
         let context = builder.build().unwrap();
         let free = observer.memory().unwrap().free;
@@ -168,11 +170,11 @@ fn the_environment_wins_over_the_program() {
     assert!(text.contains("leak_settings.rs:"), "{text}");
     if simulated(TEST) {
         let lost = |words| {
-            let output = child(TEST, "reclaim", &[("LEAK_REPORT", words)]);
+            let output = child(TEST, "free_leaks", &[("LEAK_REPORT", words)]);
             succeeded(&output).0
         };
         assert!(lost("1").contains("lost 0 MiB"));
-        assert!(lost("1,reclaim=no").contains("lost 64 MiB"));
+        assert!(lost("1,free_leaks=no").contains("lost 64 MiB"));
     }
     // What it does not name is the program's.
     let output = child(TEST, "exit code", &[("LEAK_REPORT", "text,max=5")]);

@@ -11,9 +11,10 @@ use std::thread;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
+use cuguard::report::ReportSettings;
 use cuguard::{
     Context, ContextBuilder, DeviceBox, DeviceBuffer, Error, Event, Level, ManagedBuffer,
-    MemoryPool, PinnedBuffer, Registered, ReportSettings, Result, Stream, sim,
+    MemoryPool, PinnedBuffer, RegisteredVec, Result, Stream, sim,
 };
 use support::*;
 
@@ -28,7 +29,7 @@ struct App {
     pooled: DeviceBuffer<u8>,
     pool: MemoryPool,
     staging: PinnedBuffer<u8>,
-    registered: Registered<u8>,
+    registered: RegisteredVec<u8>,
     managed: ManagedBuffer<u32>,
     counter: DeviceBox<u64>,
     done: Event,
@@ -45,7 +46,7 @@ impl App {
             scratch: DeviceBuffer::zeroed_on(&stream, 4 * MIB)?,
             pooled: DeviceBuffer::zeroed_in(&pool, &stream, 4 * MIB)?,
             staging: PinnedBuffer::zeroed(&context, MIB)?,
-            registered: Registered::new(&context, vec![7; MIB])?,
+            registered: RegisteredVec::new(&context, vec![7; MIB])?,
             managed: ManagedBuffer::from_slice(&context, &[1, 2, 3])?,
             counter: DeviceBox::new(&context, &42)?,
             done: Event::new(&context)?,
@@ -98,9 +99,12 @@ fn a_struct_with_its_context_first_leaks_nothing() -> Result<()> {
         .into_iter()
         .map(|level| Context::builder().level(level))
         .chain([
-            Context::builder().reclaim(false),
-            Context::builder().own(),
-            Context::builder().own().reclaim(false).level(Level::Counts),
+            Context::builder().free_leaks(false),
+            Context::builder().dedicated(),
+            Context::builder()
+                .dedicated()
+                .free_leaks(false)
+                .level(Level::Counts),
         ])
     {
         let before = in_hand(&others)?;
@@ -111,7 +115,7 @@ fn a_struct_with_its_context_first_leaks_nothing() -> Result<()> {
         others.synchronize()?;
         before.all_freed();
         let report = report.text();
-        assert!(report.contains(r#""occasion":"drop""#), "{report}");
+        assert!(report.contains(r#""reason":"drop""#), "{report}");
         assert!(report.contains(r#""leaked":false"#), "{report}");
         assert!(report.contains(r#""late_drops":[]"#), "{report}");
     }
@@ -180,17 +184,17 @@ fn everything_works_after_the_context_was_dropped() -> Result<()> {
 #[test]
 fn the_last_resource_may_be_dropped_on_any_thread() -> Result<()> {
     let turn = turn();
-    for builder in [Context::builder(), Context::builder().own()] {
+    for builder in [Context::builder(), Context::builder().dedicated()] {
         let context = builder.build()?;
         let buffer = DeviceBuffer::<u8>::zeroed(&context, 4 * MIB)?;
         let event = Event::new(&context)?;
         drop(context);
         drop(event);
-        let other = Context::builder().own().build()?;
+        let other = Context::builder().dedicated().build()?;
         thread::scope(|scope| {
             scope.spawn(|| {
                 // Another context is current there, and is so afterwards.
-                let bound = other.bind().unwrap();
+                let bound = other.make_current().unwrap();
                 drop(buffer);
                 let mut current = CUcontext::NULL;
                 // SAFETY: the variable can be written to.
@@ -255,7 +259,7 @@ fn callbacks_that_own_guards_do_not_keep_their_context_open() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let cache = Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 4 * MIB)?));
-    let callback = context.release_on_shortage(move |_| drop(cache.lock().unwrap().take()));
+    let callback = context.release_on_oom(move |_| drop(cache.lock().unwrap().take()));
     let stream = Stream::new(&context)?;
     drop(context);
     drop(stream);
@@ -270,13 +274,13 @@ fn released_memory_does_not_keep_a_context_open() -> Result<()> {
     let _turn = turn();
     let others = context()?;
     let before = contexts();
-    let context = Context::builder().own().build()?;
+    let context = Context::builder().dedicated().build()?;
     let stream = Stream::new(&context)?;
     let pool = MemoryPool::new(&context)?;
     let address = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, MIB)?.into_raw();
     drop((context, pool, stream));
     assert_eq!(contexts(), before);
-    let bound = others.bind()?;
+    let bound = others.make_current()?;
     // SAFETY: released above; stream-ordered memory belongs to the device, and lives on.
     assert!(unsafe { api::cuMemFree_v2(address) }.is_success());
     drop(bound);
@@ -299,7 +303,7 @@ fn close_is_strict() -> Result<()> {
     assert!(matches!(weights.to_vec(), Err(Error::ContextClosed { .. })));
     drop((weights, stream));
     let text = report.text();
-    assert!(text.contains(r#""occasion":"close""#), "{text}");
+    assert!(text.contains(r#""reason":"close""#), "{text}");
     assert!(text.contains(r#""leaked":true"#), "{text}");
     let closed_at = format!(r#""closed_at":{{"file":"tests/lifetime.rs","line":{line},"#);
     assert!(text.contains(&closed_at), "{text}");
@@ -379,7 +383,7 @@ fn a_forgotten_resource_is_reported_at_exit_with_both_call_sites() {
     let (_, err) = succeeded(&output);
     let line = err.lines().find(|line| line.starts_with('{')).unwrap();
     json::check(line).unwrap();
-    assert!(line.contains(r#""occasion":"kept_open""#), "{line}");
+    assert!(line.contains(r#""reason":"kept_open""#), "{line}");
     assert!(line.contains(r#""leaked":true"#), "{line}");
     assert!(line.contains("drop_the_context"), "{line}");
 }

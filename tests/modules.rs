@@ -274,21 +274,21 @@ fn a_module_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
         return Ok(());
     }
     let context = context()?;
-    let other = Context::builder().own().build()?;
+    let other = Context::builder().dedicated().build()?;
     std::thread::scope(|scope| {
         let load = || Module::from_ptx(&context, TABLE).unwrap();
         let (first, second) = (load(), load());
         scope.spawn(move || drop(first));
         let other = &other;
         scope.spawn(move || {
-            let _bound = other.bind().unwrap();
+            let _bound = other.make_current().unwrap();
             drop(second);
         });
     });
     Module::from_ptx(&context, TABLE)?.close()?;
     assert_eq!(context.totals(Kind::Module).count, 0);
     std::mem::forget(Module::from_ptx(&context, TABLE)?.named("lost"));
-    let leak = &context.snapshot().leaks[0];
+    let leak = &context.snapshot().live[0];
     assert_eq!(
         (leak.kind, leak.label.as_deref()),
         (Kind::Module, Some("lost"))
@@ -308,7 +308,7 @@ fn the_launch_macro_of_cust_runs_a_kernel() -> Result<()> {
     let module = Module::from_ptx(&context, PATTERN)?;
     let fill = module.function("fill_pattern")?;
     let words = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     // SAFETY: fill_pattern(words, count, seed) writes `count` words, which live until it has run.
     unsafe {
         cust::launch!(fill<<<4, 256, 0, stream>>>(words.as_device_ptr(), LEN as u64, 7_u32))?;
@@ -326,7 +326,7 @@ fn a_kernel_of_another_context_is_refused() -> Result<()> {
     if !real("a_kernel_of_another_context_is_refused") {
         return Ok(());
     }
-    let (one, two) = (context()?, Context::builder().own().build()?);
+    let (one, two) = (context()?, Context::builder().dedicated().build()?);
     let stream = Stream::new(&one)?;
     let module = Module::from_ptx(&two, TABLE)?;
     let function = module.function("nothing")?;

@@ -5,11 +5,9 @@
 mod room;
 mod support;
 
+use cuguard::oom::{Cause, OomPolicy, OutOfMemory, Processes};
 use cuguard::sim::{self, OtherProcess};
-use cuguard::{
-    Cause, Context, DeviceBuffer, Error, Kind, Level, MemoryPool, OutOfMemory, Processes, Result,
-    Shortage, Stream,
-};
+use cuguard::{Context, DeviceBuffer, Error, Kind, Level, MemoryPool, Result, Stream};
 use room::*;
 use support::*;
 
@@ -70,7 +68,7 @@ fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
             Err(error) => return Err(error),
         }
         if kept.len() == 2 {
-            context.checkpoint();
+            context.mark_oom_baseline();
         }
     };
     let held = (GIB + kept.len() * 128 * MIB) as u64;
@@ -98,7 +96,7 @@ fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
         "{text}"
     );
     // A checkpoint was made, so nobody is told to make one.
-    assert!(!text.contains("Context::checkpoint()"), "{text}");
+    assert!(!text.contains("Context::mark_oom_baseline()"), "{text}");
     drop((weights, kept, context));
     turn.all_came_back();
     Ok(())
@@ -234,8 +232,8 @@ fn another_process_is_named() -> Result<()> {
     let text = why.to_text();
     assert!(text.contains("pid 4711, python train.py"), "{text}");
     // Where nobody is asked, nothing is guessed.
-    let quiet = Shortage::new().ask_processes(false);
-    let second = Context::builder().shortage(quiet).build()?;
+    let quiet = OomPolicy::new().ask_processes(false);
+    let second = Context::builder().oom_policy(quiet).build()?;
     let why = self::why(take(&second, 2 * GIB));
     assert!(matches!(why.processes, Processes::Unknown(_)));
     assert_eq!(names(&why), ["unexplained"], "{why:#}");
@@ -254,7 +252,7 @@ fn a_context_that_does_not_fit() {
     }
     let holder = OtherProcess::new(4712, "other", free_bytes() - 4 * PAGE);
     sim::set_other_processes(0, [holder]).expect("there is as much");
-    let why = why(Context::builder().own().build());
+    let why = why(Context::builder().dedicated().build());
     sim::set_other_processes(0, []).expect("none");
     assert_eq!(names(&why), ["other_processes"], "{why:#}");
     assert_eq!((why.asked.bytes, why.total), (None, Some(4 * GIB as u64)));
@@ -328,7 +326,7 @@ fn another_context_of_this_process_is_named() -> Result<()> {
     if !simulated("another_context_of_this_process_is_named") {
         return Ok(());
     }
-    let (one, two) = (context()?, Context::builder().own().build()?);
+    let (one, two) = (context()?, Context::builder().dedicated().build()?);
     let buffer = take(&one, 3 * GIB)?;
     let why = why(take(&two, 2 * GIB));
     let bytes = 3 * GIB as u64;
@@ -398,7 +396,7 @@ fn memory_that_no_guard_took() -> Result<()> {
     let free = context.memory()?.free;
     let mut address = 0;
     {
-        let _bound = context.bind()?;
+        let _bound = context.make_current()?;
         // SAFETY: the variable can be written to, and the context is current.
         let code = unsafe { api::cuMemAlloc_v2(&mut address, 3 * GIB) };
         assert!(code.is_success(), "{code}");

@@ -139,7 +139,7 @@ fn hoarded_pool() {
     );
     assert!(!text.contains("\nand: "), "{text}");
     // It was done, and was not enough.
-    assert!(!text.contains("Shortage::trim(true)"), "{text}");
+    assert!(!text.contains("OomPolicy::trim(true)"), "{text}");
 }
 
 #[test]

@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cuguard::{
-    Cause, Context, DeviceBuffer, Level, MemoryPool, Module, Processes, Result, Shortage, Stream,
-};
+use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Module, Result, Stream};
+
+use cuguard::oom::{Cause, OomPolicy, Processes};
 use room::*;
 use support::*;
 
@@ -125,8 +125,8 @@ fn a_free_is_pending() -> Result<()> {
     if !real("a_free_is_pending") {
         return Ok(());
     }
-    let settings = Shortage::new().wait(false);
-    let context = Context::builder().shortage(settings).build()?;
+    let settings = OomPolicy::new().wait(false);
+    let context = Context::builder().oom_policy(settings).build()?;
     let stream = Stream::new(&context)?;
     let free = context.memory()?.free as usize;
     let buffer = take_on(&stream, free / 4 * 3)?;
@@ -160,14 +160,14 @@ fn a_pending_free_is_waited_for() -> Result<()> {
     if !real("a_pending_free_is_waited_for") {
         return Ok(());
     }
-    let settings = Shortage::new().wait_at_most(Duration::from_secs(30));
-    let context = Context::builder().shortage(settings).build()?;
+    let settings = OomPolicy::new().wait_at_most(Duration::from_secs(30));
+    let context = Context::builder().oom_policy(settings).build()?;
     for (case, elsewhere, gone) in [
         ("the stream is there", false, false),
         ("another context's stream", true, false),
         ("the stream is gone", false, true),
     ] {
-        let other = Context::builder().own().build()?;
+        let other = Context::builder().dedicated().build()?;
         let at = if elsewhere { &other } else { &context };
         let stream = Stream::new(at)?;
         let free = context.memory()?.free as usize;
@@ -240,7 +240,7 @@ fn a_launch_wants_memory() -> Result<()> {
     );
     // A cache gives way: the same launch is done.
     let cache = rest.clone();
-    let callback = context.release_on_shortage(move |_bytes| {
+    let callback = context.release_on_oom(move |_bytes| {
         cache.lock().expect("no panic").take();
     });
     launch()?;
@@ -275,7 +275,7 @@ fn a_context_finds_no_room() -> Result<()> {
     }
     let context = Context::new(0)?;
     let rest = leave(&context, 64 * MIB)?;
-    let why = why(Context::builder().own().build());
+    let why = why(Context::builder().dedicated().build());
     println!("{why:#}");
     assert_eq!(why.asked.operation, "Context::new");
     assert_eq!(why.asked.function, Some("cuCtxCreate"));

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer, Registered,
+    Context, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
 use support::*;
@@ -23,7 +23,7 @@ fn a_guard_that_outlives_the_close_of_its_context_is_inert() -> Result<()> {
     let stream = Stream::new(&context)?;
     let event = Event::new(&context)?;
     let mut pinned = PinnedBuffer::from_slice(&context, &[1, 2, 3])?;
-    let registered = Registered::new(&context, vec![1, 2, 3])?;
+    let registered = RegisteredVec::new(&context, vec![1, 2, 3])?;
     let managed = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
     let pool = MemoryPool::new(&context)?;
     context.close()?;
@@ -84,7 +84,7 @@ fn host_memory_that_the_driver_still_holds_is_not_given_back() -> Result<()> {
     let others = context()?;
     let closed = [
         Context::builder().level(Level::Counts),
-        Context::builder().reclaim(false),
+        Context::builder().free_leaks(false),
     ];
     for builder in closed {
         let context = builder.build()?;

@@ -11,17 +11,16 @@ use std::time::Duration;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUmemLocation, CUmemPoolProps, CUmemoryPool, virtual_memory};
+use cuguard::oom::{Cause, OomPolicy, OutOfMemory, RecoveryStep};
 use cuguard::sim;
-use cuguard::{
-    Cause, Context, DeviceBuffer, Event, MemoryPool, OutOfMemory, Result, Rung, Shortage, Stream,
-};
+use cuguard::{Context, DeviceBuffer, Event, MemoryPool, Result, Stream};
 use gate::Gate;
 use room::*;
 use support::*;
 
 /// Whether a rung was tried.
 #[track_caller]
-fn tried(why: &OutOfMemory, rung: Rung) -> bool {
+fn tried(why: &OutOfMemory, rung: RecoveryStep) -> bool {
     let attempt = why.attempts.iter().find(|attempt| attempt.rung == rung);
     attempt.expect("it is recorded").tried
 }
@@ -52,8 +51,8 @@ fn frees_that_are_done_and_nobody_waited_for() -> Result<()> {
     let turn = turn();
     for wait in [false, true] {
         // To look for the largest block changes nothing in the report.
-        let settings = Shortage::new().wait(wait).probe_largest(true);
-        let context = Context::builder().shortage(settings).build()?;
+        let settings = OomPolicy::new().wait(wait).probe_largest(true);
+        let context = Context::builder().oom_policy(settings).build()?;
         let (free, stream) = (context.memory()?.free as usize, Stream::new(&context)?);
         let buffer = take_on(&stream, free / 4 * 3)?;
         stream.synchronize()?;
@@ -70,7 +69,7 @@ fn frees_that_are_done_and_nobody_waited_for() -> Result<()> {
                 matches!(why.causes()[..], [Cause::PendingFrees { streams: 1, .. }]),
                 "{why:#}"
             );
-            assert!(why.to_text().contains("Shortage::wait(true)"), "{why:#}");
+            assert!(why.to_text().contains("OomPolicy::wait(true)"), "{why:#}");
             stream.synchronize()?;
             drop(take(&context, free / 2)?);
         }
@@ -109,8 +108,8 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
         }),
     ];
     for (name, wait) in ways {
-        let settings = Shortage::new().wait_at_most(Duration::from_secs(15));
-        let context = Context::builder().shortage(settings).build()?;
+        let settings = OomPolicy::new().wait_at_most(Duration::from_secs(15));
+        let context = Context::builder().oom_policy(settings).build()?;
         let (pool, stream, mut blocks) = hoard(&context)?;
         drop(blocks.pop());
         wait(&context, &stream)?;
@@ -121,8 +120,8 @@ fn a_stream_is_busy_with_other_things() -> Result<()> {
             matches!(why.causes()[0], Cause::HoardedByPools { .. }),
             "{name}: {why:#}"
         );
-        assert!(!tried(&why, Rung::Wait), "{name}: {why:#}");
-        assert!(tried(&why, Rung::Trim), "{name}: {why:#}");
+        assert!(!tried(&why, RecoveryStep::Wait), "{name}: {why:#}");
+        assert!(tried(&why, RecoveryStep::Trim), "{name}: {why:#}");
         gate.open();
         drop((blocks, stream, pool, context));
     }
@@ -150,7 +149,7 @@ fn a_stream_is_gone_that_had_done_its_frees() -> Result<()> {
         }
         drop(passing);
         let why = why(take(&context, 2 * GIB));
-        assert!(!tried(&why, Rung::Wait), "{why:#}");
+        assert!(!tried(&why, RecoveryStep::Wait), "{why:#}");
         drop((blocks, stream, pool, context));
     }
     turn.all_came_back();
@@ -213,8 +212,8 @@ fn a_little_waits_beside_a_hoard() -> Result<()> {
     if !simulated("a_little_waits_beside_a_hoard") {
         return Ok(());
     }
-    let settings = Shortage::new().wait(false);
-    let context = Context::builder().shortage(settings).build()?;
+    let settings = OomPolicy::new().wait(false);
+    let context = Context::builder().oom_policy(settings).build()?;
     let (pool, stream, blocks) = hoard(&context)?;
     let other = Stream::new(&context)?;
     let small = take_on(&other, 300 * MIB)?;
@@ -252,8 +251,8 @@ fn a_stream_is_gone_that_has_much_to_do() -> Result<()> {
         return Ok(());
     }
     for patience in [Duration::from_millis(100), Duration::from_secs(15)] {
-        let settings = Shortage::new().wait_at_most(patience);
-        let context = Context::builder().shortage(settings).build()?;
+        let settings = OomPolicy::new().wait_at_most(patience);
+        let context = Context::builder().oom_policy(settings).build()?;
         let before = sim::alive();
         let stream = Stream::new(&context)?;
         let buffer = take_on(&stream, 3 * GIB)?;
@@ -349,7 +348,7 @@ fn a_pool_of_another_context_hoards() -> Result<()> {
         pool.name.contains("hoard") && pool.name.contains("context") && pool.unused() == unused
     });
     assert_eq!(named.count(), 1, "{why:#}");
-    assert!(tried(&why, Rung::Trim), "{why:#}");
+    assert!(tried(&why, RecoveryStep::Trim), "{why:#}");
     let unexplained = causes.iter().find(|cause| cause.name() == "unexplained");
     assert_eq!(unexplained, None, "{why:#}");
     drop((blocks, stream, pool, one, other));
@@ -364,8 +363,8 @@ fn enough_has_come_back() -> Result<()> {
     if !simulated("enough_has_come_back") {
         return Ok(());
     }
-    let settings = Shortage::new().wait_at_most(Duration::from_secs(60));
-    let context = Context::builder().shortage(settings).build()?;
+    let settings = OomPolicy::new().wait_at_most(Duration::from_secs(60));
+    let context = Context::builder().oom_policy(settings).build()?;
     let (quick, slow) = (Stream::new(&context)?, Stream::new(&context)?);
     let (much, little) = (take_on(&quick, 3 * GIB)?, take_on(&slow, 32 * MIB)?);
     context.synchronize()?;
@@ -454,14 +453,17 @@ fn what_came_back_is_told() -> Result<()> {
     let data = leave(&context, free / 8)?;
     let size = cache.as_ref().map_or(0, |cache| cache.len());
     let cached = std::sync::Mutex::new(cache.take());
-    let callback = context.release_on_shortage(move |_| drop(cached.lock().unwrap().take()));
+    let callback = context.release_on_oom(move |_| drop(cached.lock().unwrap().take()));
     let why = why(take(&context, free / 2));
     let attempt = why.attempts[0];
-    assert_eq!((attempt.rung, attempt.tried), (Rung::Callbacks, true));
+    assert_eq!(
+        (attempt.rung, attempt.tried),
+        (RecoveryStep::Callbacks, true)
+    );
     assert!(attempt.freed.abs_diff(size as u64) < PAGE, "{why:#}");
     // Nothing is pooled, and nothing waits.
     assert!(
-        !tried(&why, Rung::Wait) && !tried(&why, Rung::Trim),
+        !tried(&why, RecoveryStep::Wait) && !tried(&why, RecoveryStep::Trim),
         "{why:#}"
     );
     drop((callback, data, context));

@@ -8,7 +8,7 @@ mod support;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBuffer, Event, ManagedBuffer, PinnedBuffer, Registered, Result, Stream,
+    Context, DeviceBuffer, Event, ManagedBuffer, PinnedBuffer, RegisteredVec, Result, Stream,
 };
 use gate::Gate;
 use support::*;
@@ -20,7 +20,7 @@ fn forget_all(context: &Context) -> Result<()> {
     std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 2000)?);
     std::mem::forget(PinnedBuffer::<u8>::zeroed(context, 3000)?);
     std::mem::forget(ManagedBuffer::<u8>::zeroed(context, 4000)?);
-    std::mem::forget(Registered::new(context, vec![0_u8; 5000])?);
+    std::mem::forget(RegisteredVec::new(context, vec![0_u8; 5000])?);
     std::mem::forget(Event::new(context)?);
     std::mem::forget(stream);
     Ok(())
@@ -70,7 +70,7 @@ fn a_context_that_cannot_be_made_current_is_told() -> Result<()> {
     if !simulated("a_context_that_cannot_be_made_current_is_told") {
         return Ok(());
     }
-    let context = Context::builder().own().build()?;
+    let context = Context::builder().dedicated().build()?;
     forget_all(&context)?;
     sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
     let error = context.close().unwrap_err();
@@ -158,9 +158,9 @@ fn a_scope_that_cannot_know_ends_the_process() {
 fn bound_contexts_go_in_any_order() -> Result<()> {
     let turn = turn();
     {
-        let (one, two) = (Context::new(0)?, Context::builder().own().build()?);
-        let first = one.bind()?;
-        let second = two.bind()?;
+        let (one, two) = (Context::new(0)?, Context::builder().dedicated().build()?);
+        let first = one.make_current()?;
+        let second = two.make_current()?;
         drop(first);
         let mut current = cuguard::driver::sys::CUcontext::NULL;
         // SAFETY: the variable can be written to.
@@ -270,7 +270,7 @@ fn a_context_that_is_not_taken_back_is_told() {
         return;
     }
     if part().is_some() {
-        let context = Context::builder().own().build().unwrap();
+        let context = Context::builder().dedicated().build().unwrap();
         sim::inject(Fault::nth_call_of("cuCtxDestroy_v2", 1)).unwrap();
         drop(context);
         sim::clear_faults();
@@ -430,10 +430,10 @@ fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
 #[test]
 fn a_checkpoint_under_sampling() -> Result<()> {
     let _turn = turn();
-    let settings = cuguard::ReportSettings::off().sample(1000);
+    let settings = cuguard::report::ReportSettings::off().sample(1000);
     let context = Context::builder().report(settings).build()?;
     let mut kept = Vec::new();
-    while context.snapshot().leaks.is_empty() {
+    while context.snapshot().live.is_empty() {
         kept.push(DeviceBuffer::<u8>::zeroed(&context, 10)?);
     }
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -99,7 +99,7 @@ fn json_frames(text: &str) -> Vec<&str> {
     frames
         .map(|frame| {
             // Names of functions have braces too; this member is the last.
-            let last = frame.find("\"yours\":").expect("a frame");
+            let last = frame.find("\"in_app\":").expect("a frame");
             &frame[..last + frame[last..].find('}').expect("an end")]
         })
         .collect()
@@ -113,10 +113,10 @@ fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
     let text = report(&program, "json");
     let found = json_frames(&text);
     assert!(found.iter().filter(own).count() == 0, "{found:#?}");
-    let yours = found
+    let in_app = found
         .iter()
-        .filter(|frame| frame.contains("\"yours\":true"));
-    assert!(yours.count() >= 8, "{found:#?}");
+        .filter(|frame| frame.contains("\"in_app\":true"));
+    assert!(in_app.count() >= 8, "{found:#?}");
     for frame in &found {
         for member in ["function", "file", "line", "module", "offset"] {
             assert!(frame.contains(&format!("\"{member}\":")), "{frame}");

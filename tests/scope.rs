@@ -257,12 +257,12 @@ fn events_put_the_work_of_scopes_in_order() -> Result<()> {
             s2.wait(&uploaded)?;
             s2.fill(&mut s2.bind_mut(&mut two)?, 2)?;
             s2.record(&done)?;
-            assert!(!done.has_happened()? && !second.is_idle()?);
+            assert!(!done.is_complete()? && !second.is_idle()?);
             gate.open_later();
             Ok(())
         })?;
         // The second has waited for the first.
-        assert!(gate.is_open() && uploaded.has_happened()? && done.has_happened()?);
+        assert!(gate.is_open() && uploaded.is_complete()? && done.is_complete()?);
         Ok(())
     })?;
     assert_eq!((one.get()?, two.get()?), (1, 2));
@@ -302,7 +302,7 @@ fn a_buffer_of_another_stream_is_used_after_it_was_made() -> Result<()> {
 #[test]
 fn memory_of_another_context_is_refused() -> Result<()> {
     let _turn = turn();
-    let (one, two) = (context()?, Context::builder().own().build()?);
+    let (one, two) = (context()?, Context::builder().dedicated().build()?);
     let stream = Stream::new(&one)?;
     let mut foreign = DeviceBuffer::<u8>::zeroed(&two, 10)?;
     let mut twin = DeviceBuffer::<u8>::zeroed(&context()?, 10)?;

@@ -105,7 +105,7 @@ generic! {
     DeviceBox<T>:                      both, send, sync, none;
     ManagedBuffer<T>:                  both, send, sync, none;
     PinnedBuffer<T>:                   both, send, sync, none;
-    Registered<T>:                     both, send, sync, none;
+    RegisteredVec<T>:                     both, send, sync, none;
 
     // Shared bindings, as `&[T]`.
     &'static [T]:                      both, none, both, none;
@@ -133,14 +133,14 @@ plain!(both:
 );
 
 // What undoes on drop something that was done to the calling thread.
-plain!(none: Current<'static> LabelScope);
+plain!(none: ContextGuard<'static> LabelScope);
 
 // Plain data: settings, reports, errors.
 plain!(both:
-    About Amount Asked Attempt ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
-    Error FailedFreeGroup Group Held Holder Kind LateDrops Level Limit MemoryInfo Occasion Origin
-    OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes Refusal
-    ReportSettings Rung Settings Shortage Site Snapshot Totals Trend UnknownLevel
+    ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
+    Error FailedFreeGroup Group KindUsage SiteUsage Kind LateDrops Level Limit MemoryInfo SnapshotReason Origin
+    OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
+    ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );
 
 // The driver loader.

@@ -5,7 +5,9 @@
 mod room;
 mod support;
 
-use cuguard::{Cause, Result};
+use cuguard::Result;
+
+use cuguard::oom::Cause;
 use room::*;
 use support::*;
 
@@ -25,7 +27,7 @@ fn small_blocks_of_two_contexts_lie_side_by_side() -> Result<()> {
     }
     for context in [&one, &other] {
         // Else it depends on the time that the allocations took whether their data seems to grow.
-        context.checkpoint();
+        context.mark_oom_baseline();
         let why = why(take(context, 2 * GIB));
         let causes = [Cause::OtherContexts { bytes: HALF }];
         assert_eq!(why.causes(), causes, "{why:#}");

@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use cuguard::driver::sys::CUresult;
-use cuguard::{
-    Cause, Context, DeviceBuffer, Error, Kind, ManagedBuffer, Result, Rung, Shortage, Stream,
-};
+use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
+use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, Result, Stream};
 use gate::Gate;
 use room::*;
 use support::*;
@@ -26,8 +25,8 @@ fn frees_that_wait_for_their_stream() -> Result<()> {
         return Ok(());
     }
     for wait in [false, true] {
-        let settings = Shortage::new().wait(wait);
-        let context = Context::builder().shortage(settings).build()?;
+        let settings = OomPolicy::new().wait(wait);
+        let context = Context::builder().oom_policy(settings).build()?;
         let stream = Stream::new(&context)?;
         let buffer = take_on(&stream, 3 * GIB)?;
         stream.synchronize()?;
@@ -48,9 +47,9 @@ fn frees_that_wait_for_their_stream() -> Result<()> {
             let wait = why
                 .attempts
                 .iter()
-                .find(|attempt| attempt.rung == Rung::Wait);
+                .find(|attempt| attempt.rung == RecoveryStep::Wait);
             assert!(wait.is_some_and(|wait| !wait.allowed && !wait.tried));
-            assert!(why.to_text().contains("Shortage::wait(true)"), "{why:#}");
+            assert!(why.to_text().contains("OomPolicy::wait(true)"), "{why:#}");
             gate.open();
         }
         if let Some(opener) = opener {
@@ -75,7 +74,7 @@ fn callbacks_are_called_in_order_until_there_is_enough() -> Result<()> {
     for number in 0..3 {
         let cache = Arc::new(Mutex::new(Some(take(&context, GIB)?)));
         let (calls, held) = (calls.clone(), cache.clone());
-        callbacks.push(context.release_on_shortage(move |bytes| {
+        callbacks.push(context.release_on_oom(move |bytes| {
             calls.lock().unwrap().push((number, bytes));
             drop(held.lock().unwrap().take());
         }));
@@ -105,7 +104,7 @@ fn callbacks_may_do_anything() -> Result<()> {
     }
     let context = Arc::new(context()?);
     let nested = Arc::new(AtomicUsize::new(0));
-    let callback = context.release_on_shortage({
+    let callback = context.release_on_oom({
         let (weak, nested) = (Arc::downgrade(&context), nested.clone());
         move |_| {
             let context = weak.upgrade().expect("alive");
@@ -118,7 +117,7 @@ fn callbacks_may_do_anything() -> Result<()> {
     assert_eq!(nested.load(Ordering::Relaxed), 1);
     drop(callback);
 
-    let callback = context.release_on_shortage(|_| panic!("in a callback"));
+    let callback = context.release_on_oom(|_| panic!("in a callback"));
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         drop(take(&context, 8 * GIB));
     }));
@@ -132,13 +131,13 @@ fn callbacks_may_do_anything() -> Result<()> {
     let last = Mutex::new(Some(context));
     let callback = last.lock().unwrap().as_ref().map(|context| {
         let weak = Arc::downgrade(context);
-        context.release_on_shortage(move |_| assert!(weak.upgrade().is_some()))
+        context.release_on_oom(move |_| assert!(weak.upgrade().is_some()))
     });
     let owner = Mutex::new(last.into_inner().unwrap());
     drop(callback);
     let context = owner.into_inner().unwrap().expect("still there");
     let slot = Arc::new(Mutex::new(None));
-    let callback = context.release_on_shortage({
+    let callback = context.release_on_oom({
         let slot: Arc<Mutex<Option<Arc<Context>>>> = slot.clone();
         move |_| {
             let context = slot.lock().unwrap().take();
@@ -222,8 +221,8 @@ fn the_largest_block_is_found_on_demand() -> Result<()> {
     if !simulated("the_largest_block_is_found_on_demand") {
         return Ok(());
     }
-    let asking = Shortage::new().probe_largest(true);
-    let context = Context::builder().shortage(asking).build()?;
+    let asking = OomPolicy::new().probe_largest(true);
+    let context = Context::builder().oom_policy(asking).build()?;
     let data = leave(&context, 64 * MIB)?;
     let free = context.memory()?.free;
     assert_eq!(context.largest_block()?, free / PAGE * PAGE);
@@ -250,7 +249,7 @@ fn many_threads_run_out_at_once() -> Result<()> {
     let context = context()?;
     let data = leave(&context, 64 * MIB)?;
     let called = Arc::new(AtomicUsize::new(0));
-    let callback = context.release_on_shortage({
+    let callback = context.release_on_oom({
         let called = called.clone();
         move |_| {
             called.fetch_add(1, Ordering::Relaxed);
@@ -288,7 +287,7 @@ fn frees_of_other_contexts_and_of_streams_that_are_gone() -> Result<()> {
     if !simulated("frees_of_other_contexts_and_of_streams_that_are_gone") {
         return Ok(());
     }
-    let (one, other) = (context()?, Context::builder().own().build()?);
+    let (one, other) = (context()?, Context::builder().dedicated().build()?);
     for gone in [false, true] {
         let stream = Stream::new(&other)?;
         let buffer = take_on(&stream, 3 * GIB)?;
@@ -314,8 +313,8 @@ fn a_wait_ends() -> Result<()> {
     if !simulated("a_wait_ends") {
         return Ok(());
     }
-    let shortly = Shortage::new().wait_at_most(std::time::Duration::from_millis(30));
-    let context = Context::builder().shortage(shortly).build()?;
+    let shortly = OomPolicy::new().wait_at_most(std::time::Duration::from_millis(30));
+    let context = Context::builder().oom_policy(shortly).build()?;
     let stream = Stream::new(&context)?;
     let buffer = take_on(&stream, 3 * GIB)?;
     stream.synchronize()?;
@@ -327,7 +326,7 @@ fn a_wait_ends() -> Result<()> {
         streams: 1,
     };
     assert_eq!(why.causes(), [cause], "{why:#}");
-    assert!(why.to_text().contains("Shortage::wait_at_most"), "{why:#}");
+    assert!(why.to_text().contains("OomPolicy::wait_at_most"), "{why:#}");
     gate.open();
     drop((stream, context));
     turn.all_came_back();

@@ -11,11 +11,9 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
 use cuguard::driver::sys::CUresult;
+use cuguard::oom::{Cause, OomPolicy, OutOfMemory, RecoveryStep};
 use cuguard::sim::{self, Fault};
-use cuguard::{
-    Cause, Chunked, Context, Error, Event, Kind, MemoryPool, Module, OutOfMemory, Result, Rung,
-    Shortage, Stream,
-};
+use cuguard::{Chunked, Context, Error, Event, Kind, MemoryPool, Module, Result, Stream};
 use room::*;
 use support::*;
 
@@ -40,7 +38,14 @@ fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u
     assert!(site.file.ends_with("shortage_handles.rs"), "{site}");
     assert_eq!(site.line, line + 1, "{site}");
     let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.rung).collect();
-    assert_eq!(rungs, [Rung::Callbacks, Rung::Wait, Rung::Trim]);
+    assert_eq!(
+        rungs,
+        [
+            RecoveryStep::Callbacks,
+            RecoveryStep::Wait,
+            RecoveryStep::Trim
+        ]
+    );
     let text = why.to_text();
     let head = format!("cuguard: out of memory: {operation} asked for memory in context ");
     assert!(text.starts_with(&head), "{text}");
@@ -87,7 +92,7 @@ fn climbs<T: Debug>(
 
     let cache = Arc::new(Mutex::new(Some(take(&context, MIB)?)));
     let told = Arc::new(Mutex::new(Vec::new()));
-    let callback = context.release_on_shortage({
+    let callback = context.release_on_oom({
         let (cache, told) = (cache.clone(), told.clone());
         move |bytes| {
             told.lock().unwrap().push(bytes);
@@ -102,9 +107,12 @@ fn climbs<T: Debug>(
     assert_eq!(context.live_count(), 0);
     // Without rungs nobody is asked, and the error still says why.
     drop(callback);
-    let settings = Shortage::fail_at_once();
-    let strict = Context::builder().own().shortage(settings).build()?;
-    let asked = strict.release_on_shortage(|_| panic!("it is turned off"));
+    let settings = OomPolicy::fail_at_once();
+    let strict = Context::builder()
+        .dedicated()
+        .oom_policy(settings)
+        .build()?;
+    let asked = strict.release_on_oom(|_| panic!("it is turned off"));
     refusing(exported, false);
     let (result, _) = refused(&strict);
     assert!(
@@ -283,7 +291,7 @@ fn other_refusals_do_not_climb() -> Result<()> {
         return Ok(());
     }
     let context = context()?;
-    let callback = context.release_on_shortage(|_| panic!("it is not about memory"));
+    let callback = context.release_on_oom(|_| panic!("it is not info memory"));
     let refuse = |function: &str| {
         let fault = Fault::nth_call_of(function, 1).answering(CUresult::NOT_PERMITTED);
         sim::inject(fault).expect("there is such a function");
@@ -312,7 +320,7 @@ fn a_stream_of_chunked_work_makes_its_pieces_smaller() -> Result<()> {
         return Ok(());
     }
     let context = context()?;
-    let callback = context.release_on_shortage(|_| panic!("pieces can be smaller"));
+    let callback = context.release_on_oom(|_| panic!("pieces can be smaller"));
     refusing("cuStreamCreateWithPriority", false);
     let mut values = vec![1_u8; 10_000];
     let chunked = Chunked::new(&context).piece_bytes(4000).min_piece_bytes(40);

@@ -18,7 +18,7 @@ const MIB: usize = 1 << 20;
 
 /// What the driver itself says of a stream.
 fn flags_and_priority(context: &Context, stream: &Stream) -> (u32, i32) {
-    let _bound = context.bind().unwrap();
+    let _bound = context.make_current().unwrap();
     let (mut flags, mut priority) = (99, 99);
     // SAFETY: the stream is alive, and the variables can be written to.
     unsafe {
@@ -155,7 +155,7 @@ fn ordering_leaves_no_event_behind_not_even_when_it_fails() -> Result<()> {
 fn a_stream_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let other = Context::builder().own().build()?;
+    let other = Context::builder().dedicated().build()?;
     let before = in_hand(&context)?;
     let streams = || Stream::new(&context).unwrap();
     std::thread::scope(|scope| {
@@ -163,7 +163,7 @@ fn a_stream_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
         scope.spawn(move || drop(first));
         let other = &other;
         scope.spawn(move || {
-            let _bound = other.bind().unwrap();
+            let _bound = other.make_current().unwrap();
             drop(second);
         });
     });
@@ -211,7 +211,7 @@ fn a_stream_is_destroyed_with_work_left_which_is_done_all_the_same() -> Result<(
     event.record(&stream)?;
     drop(stream);
     assert_eq!(context.totals(Kind::Stream).count, 0);
-    assert!(!event.has_happened()?);
+    assert!(!event.is_complete()?);
     gate.open();
     event.synchronize()?;
     Ok(())
@@ -226,7 +226,7 @@ fn a_stream_that_is_used_on_others_frees_its_buffer_after_them() -> Result<()> {
     let buffer = DeviceBuffer::<u32>::zeroed_on(&home, MIB)?;
     home.synchronize()?;
     let gate = Gate::on(&context, &other);
-    buffer.used_on(&other)?;
+    buffer.record_stream(&other)?;
     drop(buffer);
     // Freed by the order of streams, not by waiting here.
     assert!(!gate.is_open() && !home.is_idle()?);
@@ -268,7 +268,7 @@ fn a_forgotten_stream_is_known_with_its_name_and_reclaimed() -> Result<()> {
     let context = context()?;
     mem::forget(Stream::new(&context)?.named("lost"));
     let snapshot = context.snapshot();
-    let [group] = &snapshot.leaks[..] else {
+    let [group] = &snapshot.live[..] else {
         panic!("{snapshot:?}");
     };
     assert_eq!(
@@ -319,7 +319,7 @@ fn what_the_driver_refuses_is_told() -> Result<()> {
 #[test]
 fn streams_of_two_contexts_do_not_mix() -> Result<()> {
     let _turn = turn();
-    let (one, two) = (context()?, Context::builder().own().build()?);
+    let (one, two) = (context()?, Context::builder().dedicated().build()?);
     let (here, there) = (Stream::new(&one)?, Stream::new(&two)?);
     let event = Event::new(&two)?;
     let wrong = |result: Result<()>| matches!(result, Err(Error::WrongContext { .. }));
@@ -331,12 +331,12 @@ fn streams_of_two_contexts_do_not_mix() -> Result<()> {
     assert!(wrong(here.order_after(&Stream::new(&twin)?)));
     // Also where there is nothing to put in order.
     let plain = DeviceBuffer::<u8>::zeroed(&one, 10)?;
-    assert!(wrong(plain.used_on(&there)));
-    plain.used_on(&here)?;
+    assert!(wrong(plain.record_stream(&there)));
+    plain.record_stream(&here)?;
     let ordered = DeviceBuffer::<u8>::zeroed_on(&here, 10)?;
-    assert!(wrong(ordered.used_on(&there)));
+    assert!(wrong(ordered.record_stream(&there)));
     one.close()?;
-    let result = plain.used_on(&here);
+    let result = plain.record_stream(&here);
     assert!(
         matches!(result, Err(Error::ContextClosed { .. })),
         "{result:?}"
@@ -351,7 +351,7 @@ fn custs_own_functions_go_on_working() -> Result<(), Box<dyn std::error::Error>>
     let _turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     assert_eq!(stream.get_flags()?, StreamFlags::NON_BLOCKING);
     let source = PinnedBuffer::from_slice(&context, &[1_u32, 2, 3])?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&context, 3)?;
@@ -377,7 +377,7 @@ fn a_stream_ordered_buffer_that_cust_fills_is_freed_after_that() -> Result<()> {
     for close in [false, true] {
         let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 4 * MIB)?;
         home.synchronize()?;
-        let bound = context.bind()?;
+        let bound = context.make_current()?;
         buffer.set_8(7)?;
         drop(bound);
         // Stands for the fill, which may have yet to come when the buffer goes. (The simulated GPU
@@ -395,7 +395,7 @@ fn a_stream_ordered_buffer_that_cust_fills_is_freed_after_that() -> Result<()> {
     }
     // What was filled is seen.
     let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     buffer.set_8(7)?;
     drop(bound);
     let gate = Gate::on_default_stream(&context);

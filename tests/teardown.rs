@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
+use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters};
 use cuguard::{
     Context, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-    Registered, ReportSettings, Result, Stream,
+    RegisteredVec, Result, Stream,
 };
 use gate::Gate;
 use support::*;
@@ -85,7 +86,7 @@ fn is_reclaimed<T>(
     assert_eq!(reported.context.totals(kind).count, 1, "{test}");
 
     let snapshot = reported.context.snapshot();
-    let group = snapshot.leaks.iter().find(|group| group.kind == kind);
+    let group = snapshot.live.iter().find(|group| group.kind == kind);
     let group = group.unwrap_or_else(|| panic!("{test}\n{snapshot}"));
     assert_eq!(group.label.as_deref(), Some("lost"), "{test}");
     let site = group.origin.site.unwrap();
@@ -121,9 +122,9 @@ fn forgotten_managed_memory() -> Result<()> {
 
 #[test]
 fn forgotten_registered_memory() -> Result<()> {
-    let make = |c: &Context| Ok(Registered::new(c, vec![7_u8; MIB])?.named("lost"));
+    let make = |c: &Context| Ok(RegisteredVec::new(c, vec![7_u8; MIB])?.named("lost"));
     // The vector is the program's own, and stays.
-    let inert = |lost: &mut Registered<u8>| {
+    let inert = |lost: &mut RegisteredVec<u8>| {
         lost[0] = 8;
         lost[0] == 8 && lost[MIB - 1] == 7
     };
@@ -173,7 +174,7 @@ fn forgotten_memory_of_a_forgotten_pool() -> Result<()> {
 #[test]
 fn a_forgotten_event() -> Result<()> {
     let make = |c: &Context| Ok(Event::new(c)?.named("lost"));
-    let inert = |lost: &mut Event| closed(lost.has_happened()) && closed(lost.synchronize());
+    let inert = |lost: &mut Event| closed(lost.is_complete()) && closed(lost.synchronize());
     is_reclaimed("event", Kind::Event, make, inert)
 }
 
@@ -215,19 +216,19 @@ fn under_way(
 }
 
 /// What an operation may wait for: all of it is behind the gate.
-struct Held {
+struct KindUsage {
     stream: Stream,
     event: Event,
     buffer: DeviceBuffer<u32>,
 }
 
 /// The context is closed on one thread while another waits in an operation.
-fn closed_while(operation: impl FnOnce(&Held) -> Result<()> + Send + 'static) -> Result<()> {
+fn closed_while(operation: impl FnOnce(&KindUsage) -> Result<()> + Send + 'static) -> Result<()> {
     let turn = turn();
     let context = context()?;
     let other = Stream::new(&context)?;
     let stream = Stream::new(&context)?;
-    let held = Arc::new(Held {
+    let held = Arc::new(KindUsage {
         event: Event::new(&context)?,
         buffer: DeviceBuffer::zeroed_on(&stream, 100)?,
         stream,
@@ -293,7 +294,11 @@ fn what_is_forgotten_on_one_of_several_devices_is_freed_there() {
     if part().is_some() {
         let free = |context: &Context| context.memory().unwrap().free;
         let make = |device| {
-            let observer = Context::builder().device(device).own().build().unwrap();
+            let observer = Context::builder()
+                .device(device)
+                .dedicated()
+                .build()
+                .unwrap();
             let before = free(&observer);
             (observer, before, Context::new(device).unwrap())
         };
@@ -310,7 +315,7 @@ fn what_is_forgotten_on_one_of_several_devices_is_freed_there() {
         // On a thread that works on the other device.
         thread::scope(|scope| {
             scope.spawn(|| {
-                let bound = on_first.bind().unwrap();
+                let bound = on_first.make_current().unwrap();
                 on_second.close().unwrap();
                 let mut current = CUcontext::NULL;
                 // SAFETY: the variable can be written to.
@@ -343,11 +348,11 @@ fn pinned_memory_dropped_in_a_callback_does_not_hold_teardown_up() {
         let context = context().unwrap();
         let stream = Stream::new(&context).unwrap();
         let pinned = PinnedBuffer::<u8>::zeroed(&context, MIB).unwrap();
-        let registered = Registered::new(&context, vec![0_u8; MIB]).unwrap();
+        let registered = RegisteredVec::new(&context, vec![0_u8; MIB]).unwrap();
         let (begin, begun) = channel();
         let (go_on, wait) = channel::<()>();
         let (tell, told) = channel();
-        let bound = context.bind().unwrap();
+        let bound = context.make_current().unwrap();
         let callback = move || {
             begin.send(()).unwrap();
             wait.recv().unwrap();

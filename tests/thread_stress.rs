@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cuguard::sim::{self, Counters};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, PinnedBuffer, Registered,
+    Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
 use support::*;
@@ -24,7 +24,7 @@ enum Thing {
     Single(DeviceBox<u64>),
     Pinned(PinnedBuffer<u32>),
     Managed(ManagedBuffer<u32>),
-    Registered(Registered<u8>),
+    Registered(RegisteredVec<u8>),
     Event(Event),
     Stream(Stream),
 }
@@ -49,7 +49,7 @@ fn make(context: &Context, stream: &Stream, numbers: &mut Numbers) -> Result<Thi
         2 => Thing::Single(DeviceBox::new(context, &7)?),
         3 => Thing::Pinned(PinnedBuffer::zeroed(context, len)?),
         4 => Thing::Managed(ManagedBuffer::zeroed(context, len)?),
-        5 => Thing::Registered(Registered::new(context, vec![1; len])?),
+        5 => Thing::Registered(RegisteredVec::new(context, vec![1; len])?),
         6 => Thing::Event(Event::new(context)?),
         _ => Thing::Stream(Stream::new(context)?),
     })
@@ -124,7 +124,7 @@ fn threads_share_a_context_and_what_is_made_in_it() -> Result<()> {
     assert!(heap.len() > 100 && forgotten > 20);
     let named = |context: &Context| -> u64 {
         let snapshot = context.snapshot();
-        let lost = snapshot.leaks.iter();
+        let lost = snapshot.live.iter();
         let lost = lost.filter(|group| group.label.as_deref() == Some("lost"));
         lost.map(|group| group.amount.count).sum()
     };
@@ -333,7 +333,7 @@ fn contexts_of_many_threads_keep_apart() -> Result<()> {
             let context = if n.is_multiple_of(2) {
                 builder.build()?
             } else {
-                builder.own().build()?
+                builder.dedicated().build()?
             };
             let count = 1 + (n + round) % 5;
             for _ in 0..count {
@@ -433,7 +433,7 @@ fn the_process_ends_while_contexts_are_made() {
         unsafe { libc::atexit(count_late_calls) };
         drop(context().unwrap());
         for _ in 0..4 {
-            thread::spawn(|| while Context::builder().own().build().is_ok() {});
+            thread::spawn(|| while Context::builder().dedicated().build().is_ok() {});
         }
         thread::sleep(Duration::from_micros(microseconds.parse().unwrap()));
         std::process::exit(9);

@@ -19,7 +19,9 @@ mod timing;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cuguard::{Context, Level, ReportSettings, Stream};
+use cuguard::{Context, Level, Stream};
+
+use cuguard::report::ReportSettings;
 
 /// Counts what the Rust side of the program has allocated.
 #[global_allocator]

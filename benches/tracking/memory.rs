@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Level, ReportSettings, Stream};
+use cuguard::{Context, DeviceBuffer, Level, Stream};
+
+use cuguard::report::ReportSettings;
 
 use crate::{Outcome, Way};
 
@@ -106,10 +108,13 @@ pub fn records(short: bool) -> Outcome {
             Way::Sampled,
         ] {
             let context = match way {
-                Way::Cust => Context::builder().own().level(Level::Counts).build()?,
+                Way::Cust => Context::builder()
+                    .dedicated()
+                    .level(Level::Counts)
+                    .build()?,
                 _ => way.context()?,
             };
-            let bound = context.bind()?;
+            let bound = context.make_current()?;
             BYPASSED.lock().unwrap().reserve(*count);
             let before = LIVE.load(Relaxed);
             fill(way, &context, *count)?;
@@ -167,7 +172,7 @@ pub fn report(short: bool) -> Outcome {
         });
         measured("text", &mut || context.snapshot().to_text(&settings).len());
         measured("json", &mut || context.snapshot().to_json().len());
-        measured("snapshot", &mut || context.snapshot().leaks.len());
+        measured("snapshot", &mut || context.snapshot().live.len());
         context.close()?;
     }
     Ok(())

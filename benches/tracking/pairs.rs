@@ -53,7 +53,7 @@ pub fn repeated<'a>(
 pub fn pair(short: bool) -> Outcome {
     let (contexts, streams) = contexts_and_streams()?;
     // As in a program that works in one context: it is current already.
-    let _bound = contexts[0].bind()?;
+    let _bound = contexts[0].make_current()?;
     for mode in ["sync", "stream"] {
         for bytes in SIZES {
             let (rounds, count) = match (short, mode) {
@@ -119,7 +119,7 @@ pub fn churn(short: bool) -> Outcome {
     const LIVE: usize = 1000;
     let (rounds, count) = if short { (3, 20) } else { (51, 1000) };
     let (contexts, streams) = contexts_and_streams()?;
-    let _bound = contexts[0].bind()?;
+    let _bound = contexts[0].make_current()?;
     let mut crowds: Vec<Box<dyn Crowd>> = Vec::new();
     for (way, stream) in Way::ALL.iter().zip(&streams) {
         if *way == Way::Cust {

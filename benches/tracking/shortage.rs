@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Error, Level, Shortage};
+use cuguard::{Context, DeviceBuffer, Error, Level};
+
+use cuguard::oom::OomPolicy;
 use cust::memory::DeviceBuffer as CustBuffer;
 
 use crate::Outcome;
@@ -26,7 +28,7 @@ fn refused(context: &Context, bytes: usize) -> Result<(f64, f64), Box<dyn std::e
 
 /// Milliseconds for the same by `cust`, which only has a code to answer.
 fn refused_plainly(context: &Context, bytes: usize) -> Result<f64, Box<dyn std::error::Error>> {
-    let _bound = context.bind()?;
+    let _bound = context.make_current()?;
     let start = Instant::now();
     // SAFETY: nobody reads it, as it is not granted.
     let answer = unsafe { CustBuffer::<u8>::uninitialized(bytes) };
@@ -35,18 +37,18 @@ fn refused_plainly(context: &Context, bytes: usize) -> Result<f64, Box<dyn std::
     Ok(failed)
 }
 
-pub fn shortage(short: bool) -> Outcome {
+pub fn oom_policy(short: bool) -> Outcome {
     let counts: &[usize] = if short {
         &[100]
     } else {
         &[1_000, 10_000, 100_000]
     };
     for (name, ask) in [("alone", false), ("nvml", true)] {
-        let settings = Shortage::new().ask_processes(ask);
+        let settings = OomPolicy::new().ask_processes(ask);
         for level in [Level::Sites, Level::Stacks] {
             let context = Context::builder()
                 .level(level)
-                .shortage(settings.clone())
+                .oom_policy(settings.clone())
                 .build()?;
             let mut live = Vec::new();
             for count in counts {

@@ -36,7 +36,7 @@ pub fn depth(short: bool) -> Outcome {
     let (rounds, count) = if short { (3, 20) } else { (201, 500) };
     for frames in [8, 16, 24, 32, 48, 64] {
         let (contexts, streams) = contexts_and_streams()?;
-        let _bound = contexts[0].bind()?;
+        let _bound = contexts[0].make_current()?;
         const BYTES: usize = 1 << 20;
         let mut ways: Vec<_> = Way::ALL
             .iter()

@@ -104,7 +104,7 @@ fn round(
     let steps = (job.busy * steps / 2.0) as u64;
     let one = |stream: &Stream| -> Result<Time, String> {
         // `cust` needs it; cuguard finds its context by itself.
-        let _bound = context.bind().map_err(|error| error.to_string())?;
+        let _bound = context.make_current().map_err(|error| error.to_string())?;
         let cust_stream: &cust::stream::Stream = stream;
         let mut pair = if steps == 0 {
             repeated(job.way, context, Some(stream), BYTES)

@@ -88,7 +88,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let counter = cuguard::DeviceBox::new(&context, &7)?.named("counter");
-    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("counter"));
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("counter"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "the box is handed back"]
@@ -175,7 +175,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// As [`DeviceBuffer::close`].
     pub fn close(self) -> Result<()> {
-        self.buffer.claim.close("DeviceBox::close")
+        self.buffer.owned.close("DeviceBox::close")
     }
 }
 

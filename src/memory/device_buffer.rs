@@ -9,16 +9,16 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
-use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, Entered, key};
+use crate::context_state::{ContextState, Entered, key};
 use crate::error::{Error, Result};
 use crate::memory::host_memory;
 use crate::open_context::OpenContext;
-use crate::registry::{Entry, Kind};
+use crate::owned_resource::OwnedResource;
+use crate::recovery::{Failed, Request};
 use crate::scope_end;
-use crate::shortage::{Failed, Request};
 use crate::stream::StreamCore;
+use cuguard_registry::{Entry, Kind};
 
 /// The bytes of so many `T`.
 pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize> {
@@ -62,7 +62,7 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     pub(super) slice: DeviceSlice<T>,
     len: usize,
     /// A claim on nothing where no memory is needed.
-    pub(super) claim: Claim,
+    pub(super) owned: OwnedResource,
 }
 
 /// Takes device memory. One function for all types of elements.
@@ -72,10 +72,10 @@ fn take(
     context: &Arc<OpenContext>,
     bytes: usize,
     type_name: &'static str,
-) -> Result<Claim> {
+) -> Result<OwnedResource> {
     if bytes == 0 {
         context.enter(operation)?;
-        return Ok(Claim::nothing(context.into(), Kind::Device));
+        return Ok(OwnedResource::nothing(context.into(), Kind::Device));
     }
     let request = Request {
         operation,
@@ -84,7 +84,7 @@ fn take(
         site: Location::caller(),
     };
     match ask(&request, context, type_name) {
-        Ok(claim) => Ok(claim),
+        Ok(owned) => Ok(owned),
         Err(failed) => failed.climb(context, &request, &|| ask(&request, context, type_name)),
     }
 }
@@ -95,11 +95,11 @@ fn ask(
     request: &Request,
     context: &Arc<OpenContext>,
     type_name: &'static str,
-) -> Result<Claim, Failed> {
-    let custody: &Custody = context;
-    let _entered = custody.enter_to_wait(request.operation)?;
-    if custody.budget.is_limited() {
-        custody.budget.take(Kind::Device, request.bytes as u64)?;
+) -> Result<OwnedResource, Failed> {
+    let state: &ContextState = context;
+    let _entered = state.enter_to_wait(request.operation)?;
+    if state.budget.is_limited() {
+        state.budget.take(Kind::Device, request.bytes as u64)?;
     }
     let mut address = 0;
     // SAFETY: the variable can be written to, and the context is current.
@@ -108,7 +108,7 @@ fn ask(
         let what = (Kind::Device, request.bytes);
         let operation = request.operation;
         return Err(Failed::by_driver(
-            custody,
+            state,
             operation,
             "cuMemAlloc",
             code,
@@ -121,7 +121,12 @@ fn ask(
         stream: 0,
     };
     let key = key(Kind::Device, address);
-    Ok(Claim::new_at(request.site, context.into(), key, entry))
+    Ok(OwnedResource::new_at(
+        request.site,
+        context.into(),
+        key,
+        entry,
+    ))
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -129,15 +134,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let claim = take(operation, context.open(), bytes, std::any::type_name::<T>())?;
-        Ok(Self::assemble(len, claim))
+        let owned = take(operation, context.open(), bytes, std::any::type_name::<T>())?;
+        Ok(Self::assemble(len, owned))
     }
 
-    pub(super) fn assemble(len: usize, claim: Claim) -> Self {
-        let start = DevicePointer::from_raw(claim.address());
+    pub(super) fn assemble(len: usize, owned: OwnedResource) -> Self {
+        let start = DevicePointer::from_raw(owned.address());
         // SAFETY: the slice is as long as the memory that was allocated for it.
         let slice = unsafe { DeviceSlice::from_raw_parts(start, len) };
-        Self { slice, len, claim }
+        Self { slice, len, owned }
     }
 
     /// A copy of `values` on the device.
@@ -227,7 +232,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.claim.name(label);
+        self.owned.name(label);
         self
     }
 
@@ -275,15 +280,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     pub(crate) fn address(&self) -> CUdeviceptr {
-        self.claim.address()
+        self.owned.address()
     }
 
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.claim.custody()
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
     }
 
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
-        self.claim.home()
+        self.owned.home()
     }
 
     fn check_len(&self, operation: &'static str, actual: usize) -> Result<()> {
@@ -309,7 +314,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
         self.check_len(operation, values.len())?;
-        let entered = self.custody().enter_to_wait(operation)?;
+        let entered = self.state().enter_to_wait(operation)?;
         let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
         if bytes == 0 {
             return Ok(());
@@ -322,7 +327,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 self.settle(&entered)
             }
             Some(home) => {
-                self.claim.order_after_loan(&entered)?;
+                self.owned.order_after_default_stream(&entered)?;
                 // In the order of the home stream, where the memory is valid. SAFETY: both sides
                 // have this many bytes, and stay until `settle` has waited.
                 let code = unsafe {
@@ -339,7 +344,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         if bytes == 0 {
             return Ok(());
         }
-        let entered = self.custody().enter(operation)?;
+        let entered = self.state().enter(operation)?;
         // SAFETY: the memory has this many bytes; on a stream, it is valid in its order.
         let (function, code) = unsafe {
             match self.home() {
@@ -401,7 +406,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// `to` has room for all values.
     unsafe fn read(&self, operation: &'static str, to: *mut T) -> Result<()> {
-        let entered = self.custody().enter_to_wait(operation)?;
+        let entered = self.state().enter_to_wait(operation)?;
         let bytes = self.size_in_bytes();
         if bytes == 0 {
             return Ok(());
@@ -413,7 +418,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 entered.check_bytes("cuMemcpyDtoH", code, bytes)
             }
             Some(home) => {
-                self.claim.order_after_loan(&entered)?;
+                self.owned.order_after_default_stream(&entered)?;
                 // SAFETY: both sides have this many bytes, and stay until `settle` has waited.
                 let code = unsafe {
                     api::cuMemcpyDtoHAsync_v2(to.cast(), self.address(), bytes, home.handle())
@@ -481,6 +486,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
     /// says.
     pub fn close(self) -> Result<()> {
-        self.claim.close("DeviceBuffer::close")
+        self.owned.close("DeviceBuffer::close")
     }
 }

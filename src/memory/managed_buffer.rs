@@ -9,15 +9,15 @@ use cuguard_driver::api;
 use cuguard_driver::sys::{CUresult, device_attribute, flags};
 use cust::memory::{DeviceCopy, DevicePointer};
 
-use crate::claim::Claim;
 use crate::context::Context;
-use crate::custody::{Custody, key};
+use crate::context_state::{ContextState, key};
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::host_memory;
-use crate::registry::{Entry, Kind};
+use crate::owned_resource::OwnedResource;
+use crate::recovery::{Failed, Request};
 use crate::same_context;
-use crate::shortage::{Failed, Request};
+use cuguard_registry::{Entry, Kind};
 
 /// Values of type `T` in managed memory, which moves between host and device by itself.
 ///
@@ -51,7 +51,7 @@ use crate::shortage::{Failed, Request};
 pub struct ManagedBuffer<T: DeviceCopy> {
     len: usize,
     /// A claim on nothing where no memory is needed.
-    claim: Claim,
+    owned: OwnedResource,
     values: std::marker::PhantomData<T>,
 }
 
@@ -59,7 +59,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     #[track_caller]
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let custody = context.custody();
+        let state = context.state();
         // The driver promises any amount. The host writes all of it, which takes as much host memory:
         // pages that the host has written do not move to the device by themselves.
         host_memory::check(operation, bytes)?;
@@ -69,16 +69,16 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             bytes,
             site: Location::caller(),
         };
-        let ask = || -> Result<Claim, Failed> {
-            let entered = custody.enter_to_wait(operation)?;
+        let ask = || -> Result<OwnedResource, Failed> {
+            let entered = state.enter_to_wait(operation)?;
             if bytes == 0 {
-                return Ok(Claim::nothing(context.open().into(), Kind::Managed));
+                return Ok(OwnedResource::nothing(context.open().into(), Kind::Managed));
             }
             let mut concurrent = 0;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
             // SAFETY: the variable can be written to; the device exists.
             let code = unsafe {
-                api::cuDeviceGetAttribute(&mut concurrent, attribute, custody.device as i32)
+                api::cuDeviceGetAttribute(&mut concurrent, attribute, state.device as i32)
             };
             entered.check("cuDeviceGetAttribute", code)?;
             if concurrent == 0 {
@@ -86,14 +86,14 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 let code = CUresult::NOT_SUPPORTED;
                 entered.check_bytes("concurrent managed access", code, bytes)?;
             }
-            custody.budget.take(Kind::Managed, bytes as u64)?;
+            state.budget.take(Kind::Managed, bytes as u64)?;
             let mut address = 0;
             // SAFETY: the variable can be written to, and the context is current.
             let code =
                 unsafe { api::cuMemAllocManaged(&mut address, bytes, flags::MEM_ATTACH_GLOBAL) };
             if !code.is_success() {
                 let (function, what) = ("cuMemAllocManaged", (Kind::Managed, bytes));
-                return Err(Failed::by_driver(custody, operation, function, code, what));
+                return Err(Failed::by_driver(state, operation, function, code, what));
             }
             let entry = Entry {
                 bytes: bytes as u64,
@@ -102,14 +102,14 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             };
             let key = key(Kind::Managed, address);
             let owner = context.open().into();
-            Ok(Claim::new_at(request.site, owner, key, entry))
+            Ok(OwnedResource::new_at(request.site, owner, key, entry))
         };
-        let claim = match ask() {
-            Ok(claim) => claim,
-            Err(failed) => failed.climb(custody, &request, &ask)?,
+        let owned = match ask() {
+            Ok(owned) => owned,
+            Err(failed) => failed.climb(state, &request, &ask)?,
         };
         // The host sees values of `T` there. (0 is no memory.) What was taken goes with the claim.
-        let (address, align) = (claim.address(), mem::align_of::<T>());
+        let (address, align) = (owned.address(), mem::align_of::<T>());
         if !address.is_multiple_of(align as u64) {
             return Err(Error::Misaligned {
                 operation,
@@ -120,7 +120,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         }
         Ok(Self {
             len,
-            claim,
+            owned,
             values: std::marker::PhantomData,
         })
     }
@@ -179,7 +179,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     }
 
     fn start(&self) -> *mut T {
-        match self.claim.address() {
+        match self.owned.address() {
             0 => std::ptr::dangling_mut(),
             address => std::ptr::with_exposed_provenance_mut(address as usize),
         }
@@ -187,13 +187,13 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
 
     /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
     fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        let given = ("the argument `context`", context.custody());
-        same_context::check(operation, ("the buffer", self.custody()), given)?;
-        self.custody().enter(operation).map(|_| ())
+        let given = ("the argument `context`", context.state());
+        same_context::check(operation, ("the buffer", self.state()), given)?;
+        self.state().enter(operation).map(|_| ())
     }
 
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.claim.custody()
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
     }
 
     /// The values, for the host.
@@ -252,7 +252,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
-        DevicePointer::from_raw(self.claim.address())
+        DevicePointer::from_raw(self.owned.address())
     }
 
     /// The number of values.
@@ -301,12 +301,12 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?.named("table");
-    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("table"));
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("table"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.claim.name(label);
+        self.owned.name(label);
         self
     }
 
@@ -326,6 +326,6 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
     /// says.
     pub fn close(self) -> Result<()> {
-        self.claim.close("ManagedBuffer::close")
+        self.owned.close("ManagedBuffer::close")
     }
 }

@@ -7,13 +7,13 @@ use cuguard_driver::sys::{
     CUmemLocation, CUmemPoolProps, CUmemoryPool, pool_attribute, virtual_memory,
 };
 
-use crate::claim::{Claim, Owner};
 use crate::context::Context;
-use crate::custody::{Custody, key};
+use crate::context_state::{ContextState, key};
 use crate::error::Result;
 use crate::open_context::OpenContext;
-use crate::registry::{Entry, Key, Kind};
-use crate::shortage::{Failed, Listed, Request};
+use crate::owned_resource::{OwnedResource, Owner};
+use crate::recovery::{Failed, Listed, Request};
+use cuguard_registry::{Entry, Key, Kind};
 
 /// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
 /// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
@@ -46,13 +46,13 @@ pub struct MemoryPool {
 pub(crate) struct PoolCore {
     /// Goes before the claim.
     _listed: Listed,
-    claim: Claim,
+    owned: OwnedResource,
 }
 
 impl PoolCore {
     /// The number of the driver's handle.
     pub(crate) fn key(&self) -> Key {
-        self.claim.key()
+        self.owned.key()
     }
 }
 
@@ -73,29 +73,29 @@ impl MemoryPool {
     /// what the driver says.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
-        let custody = context.custody();
+        let state = context.state();
         let properties = CUmemPoolProps {
             allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
             location: CUmemLocation {
                 type_: virtual_memory::LOCATION_TYPE_DEVICE,
-                id: custody.device as i32,
+                id: state.device as i32,
             },
             ..CUmemPoolProps::default()
         };
         let request = Request::of_unknown_size("MemoryPool::new", Some(Kind::MemoryPool));
-        let core = request.satisfy(custody, || {
-            let entered = custody.enter(request.operation)?;
+        let core = request.satisfy(state, || {
+            let entered = state.enter(request.operation)?;
             let mut pool = CUmemoryPool::NULL;
             // SAFETY: the variable can be written to, the properties are read during the call.
             let code = unsafe { api::cuMemPoolCreate(&mut pool, &properties) };
             Failed::check(&entered, "cuMemPoolCreate", code)?;
             let key = key(Kind::MemoryPool, pool.0 as u64);
             let entry = Entry::of_handle("");
-            let owner = Owner::State(custody.clone());
-            let claim = Claim::new_at(request.site, owner, key, entry);
+            let owner = Owner::State(state.clone());
+            let owned = OwnedResource::new_at(request.site, owner, key, entry);
             Ok(PoolCore {
-                _listed: Listed::new(custody, |custody| &custody.pools, key),
-                claim,
+                _listed: Listed::new(state, |state| &state.pools, key),
+                owned,
             })
         })?;
         Ok(Self {
@@ -104,16 +104,16 @@ impl MemoryPool {
         })
     }
 
-    pub(crate) fn claim(&self) -> &Claim {
-        &self.core.claim
+    pub(crate) fn owned(&self) -> &OwnedResource {
+        &self.core.owned
     }
 
     pub(crate) fn core(&self) -> &Arc<PoolCore> {
         &self.core
     }
 
-    pub(crate) fn custody(&self) -> &Arc<Custody> {
-        self.claim().custody()
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned().state()
     }
 
     /// The driver's handle.
@@ -127,11 +127,11 @@ impl MemoryPool {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUmemoryPool {
-        CUmemoryPool(self.claim().address() as usize)
+        CUmemoryPool(self.owned().address() as usize)
     }
 
     fn get(&self, operation: &'static str, attribute: u32) -> Result<u64> {
-        let entered = self.custody().enter(operation)?;
+        let entered = self.state().enter(operation)?;
         let mut value = 0_u64;
         // SAFETY: the attributes asked for here are 64 bits wide.
         let code = unsafe {
@@ -204,7 +204,7 @@ impl MemoryPool {
     ///
     /// What the driver says.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
-        let entered = self.custody().enter("MemoryPool::set_release_threshold")?;
+        let entered = self.state().enter("MemoryPool::set_release_threshold")?;
         let mut value = bytes;
         let attribute = pool_attribute::RELEASE_THRESHOLD;
         // SAFETY: the attribute is 64 bits wide.
@@ -233,7 +233,7 @@ impl MemoryPool {
     ///
     /// What the driver says.
     pub fn trim_to(&self, keep: usize) -> Result<()> {
-        let entered = self.custody().enter("MemoryPool::trim_to")?;
+        let entered = self.state().enter("MemoryPool::trim_to")?;
         // SAFETY: the pool is alive.
         let code = unsafe { api::cuMemPoolTrimTo(self.as_raw(), keep) };
         entered.check("cuMemPoolTrimTo", code)
@@ -245,12 +245,12 @@ impl MemoryPool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let pool = cuguard::MemoryPool::new(&context)?.named("scratch");
-    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("scratch"));
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("scratch"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "the pool is handed back"]
     pub fn named(self, label: &str) -> Self {
-        self.claim().name(label);
+        self.owned().name(label);
         self
     }
 
@@ -277,9 +277,9 @@ impl MemoryPool {
         // The pool is closed before its context, should this be what keeps that open.
         let _open = self.open.clone();
         let last = self.into_last();
-        last.map_or(Ok(()), |PoolCore { _listed, claim }| {
+        last.map_or(Ok(()), |PoolCore { _listed, owned }| {
             drop(_listed);
-            claim.close("MemoryPool::close")
+            owned.close("MemoryPool::close")
         })
     }
 }

@@ -1,12 +1,12 @@
-//! Guards of memory, one a file. Each holds a [`Claim`](crate::claim::Claim), which does the
+//! Guards of memory, one a file. Each holds a [`OwnedResource`](crate::owned_resource::OwnedResource), which does the
 //! freeing; what is here is what a kind of memory can do.
 
+mod cust_interop;
 mod device_box;
 mod device_buffer;
-mod handover;
 mod host_memory;
 mod host_pages;
-mod lent;
+mod into_raw;
 mod managed_buffer;
 mod memory_pool;
 mod pinned_buffer;
@@ -20,5 +20,5 @@ pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
 pub(crate) use memory_pool::PoolCore;
 pub use pinned_buffer::PinnedBuffer;
-pub use registered::Registered;
+pub use registered::RegisteredVec;
 pub(crate) use registered::free_deferred;

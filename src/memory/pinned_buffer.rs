@@ -6,12 +6,12 @@ use std::ops::{Deref, DerefMut};
 use bytemuck::Zeroable;
 use cust::memory::DeviceCopy;
 
-use crate::claim::Claim;
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::host_pages::HostPages;
 use crate::memory::registered::{self, register};
-use crate::registry::Kind;
+use crate::owned_resource::OwnedResource;
+use cuguard_registry::Kind;
 
 /// Values of type `T` in page-locked host memory. It derefs to a slice.
 ///
@@ -35,7 +35,7 @@ pub struct PinnedBuffer<T: DeviceCopy> {
     /// Freed by hand, after the driver has let go of it.
     memory: ManuallyDrop<HostPages<T>>,
     /// `None` where no memory is needed.
-    claim: Option<Claim>,
+    owned: Option<OwnedResource>,
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
@@ -44,10 +44,10 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         let memory = HostPages::zeroed(operation, len)?;
         let (start, bytes) = (memory.as_ptr(), memory.bytes());
         // SAFETY: the memory is ours and outlives the claim, see `drop`.
-        let claim = unsafe { register(operation, Kind::Pinned, context, start, bytes)? };
+        let owned = unsafe { register(operation, Kind::Pinned, context, start, bytes)? };
         Ok(Self {
             memory: ManuallyDrop::new(memory),
-            claim,
+            owned,
         })
     }
 
@@ -104,13 +104,13 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let buffer = cuguard::PinnedBuffer::<u32>::zeroed(&context, 3)?.named("staging");
-    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("staging"));
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("staging"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "the buffer is handed back"]
     pub fn named(self, label: &str) -> Self {
-        if let Some(claim) = &self.claim {
-            claim.name(label);
+        if let Some(owned) = &self.owned {
+            owned.name(label);
         }
         self
     }
@@ -137,13 +137,13 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     }
 
     fn release(&mut self, operation: &'static str) -> Result<()> {
-        let Some(claim) = self.claim.take() else {
+        let Some(owned) = self.owned.take() else {
             // Where there is no claim there is no memory.
             return Ok(());
         };
         // SAFETY: once, as the claim was there and is taken; `self` is not used any more.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        registered::release(claim, memory.into_memory(), operation)
+        registered::release(owned, memory.into_memory(), operation)
     }
 }
 

@@ -6,13 +6,13 @@ use std::ops::{Deref, DerefMut};
 use cuguard_driver::api;
 use cust::memory::DeviceCopy;
 
-use crate::claim::{Claim, Released};
 use crate::context::Context;
-use crate::custody::key;
+use crate::context_state::key;
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::memory::host_pages::HostMemory;
-use crate::registry::{Entry, Kind};
+use crate::owned_resource::{OwnedResource, Released};
+use cuguard_registry::{Entry, Kind};
 
 /// Registers host memory with the driver.
 ///
@@ -26,9 +26,9 @@ pub(crate) unsafe fn register<T>(
     context: &Context,
     start: *mut T,
     bytes: usize,
-) -> Result<Option<Claim>> {
-    let custody = context.custody();
-    let entered = custody.enter_to_wait(operation)?;
+) -> Result<Option<OwnedResource>> {
+    let state = context.state();
+    let entered = state.enter_to_wait(operation)?;
     if bytes == 0 {
         return Ok(None);
     }
@@ -44,38 +44,38 @@ pub(crate) unsafe fn register<T>(
     };
     let address = start.expose_provenance() as u64;
     let owner = context.open().into();
-    Ok(Some(Claim::new(owner, key(kind, address), entry)))
+    Ok(Some(OwnedResource::new(owner, key(kind, address), entry)))
 }
 
 /// Unregisters host memory, and frees it once the driver does not use it any more. Where the driver
 /// permits no call now, both come later. Memory that the driver may still use is leaked.
 pub(crate) fn release(
-    mut claim: Claim,
+    mut owned: OwnedResource,
     memory: Option<HostMemory>,
     operation: &'static str,
 ) -> Result<()> {
-    match claim.release(operation) {
+    match owned.release(operation) {
         Released::Done(result) => {
-            free_after(&claim, memory, &result);
+            free_after(&owned, memory, &result);
             result
         }
         Released::NotNow(error) => {
-            claim.defer(memory);
+            owned.defer(memory);
             Err(error)
         }
     }
 }
 
 /// Frees host memory after an attempt to unregister it.
-fn free_after(claim: &Claim, memory: Option<HostMemory>, released: &Result<()>) {
+fn free_after(owned: &OwnedResource, memory: Option<HostMemory>, released: &Result<()>) {
     let Some(memory) = memory else {
         return;
     };
     match released {
         Ok(()) => drop(memory),
         Err(Error::ContextClosed { .. }) if !exit::is_exiting() => {
-            let custody = claim.custody();
-            custody.unregistered.free(claim.address(), memory);
+            let state = owned.state();
+            state.unregistered.free(owned.address(), memory);
         }
         // It is still registered.
         Err(_) => std::mem::forget(memory),
@@ -83,9 +83,9 @@ fn free_after(claim: &Claim, memory: Option<HostMemory>, released: &Result<()>) 
 }
 
 /// Frees what was [deferred](crate::deferred), and the host memory that it registered.
-pub(crate) fn free_deferred(claim: Claim, memory: Option<HostMemory>) {
+pub(crate) fn free_deferred(owned: OwnedResource, memory: Option<HostMemory>) {
     // What the driver refuses is filed.
-    let _ = release(claim, memory, "drop");
+    let _ = release(owned, memory, "drop");
 }
 
 /// A vector that is registered with the driver, so that the device copies from and to it without a
@@ -93,29 +93,29 @@ pub(crate) fn free_deferred(claim: Claim, memory: Option<HostMemory>) {
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Registered};
+/// use cuguard::{Context, RegisteredVec};
 ///
 /// let context = Context::new(0)?;
-/// let mut numbers = Registered::new(&context, vec![1, 2, 3])?;
+/// let mut numbers = RegisteredVec::new(&context, vec![1, 2, 3])?;
 /// numbers[0] = 10;
 /// assert_eq!(numbers.into_vec()?, [10, 2, 3]);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "what is not kept is freed at once"]
-pub struct Registered<T: DeviceCopy> {
+pub struct RegisteredVec<T: DeviceCopy> {
     /// Freed by hand, after the driver has let go of it.
     values: ManuallyDrop<Vec<T>>,
-    claim: Option<Claim>,
+    owned: Option<OwnedResource>,
 }
 
-impl<T: DeviceCopy> Registered<T> {
+impl<T: DeviceCopy> RegisteredVec<T> {
     /// Registers the values of a vector.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let numbers = cuguard::Registered::new(&context, vec![1, 2, 3])?;
+    /// let numbers = cuguard::RegisteredVec::new(&context, vec![1, 2, 3])?;
     /// assert_eq!(*numbers, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -128,11 +128,18 @@ impl<T: DeviceCopy> Registered<T> {
         let bytes = size_of_val(values.as_slice());
         let start = values.as_mut_ptr();
         // SAFETY: the vector is not touched as such, and outlives the claim, see `drop`.
-        let claim =
-            unsafe { register("Registered::new", Kind::Registered, context, start, bytes)? };
+        let owned = unsafe {
+            register(
+                "RegisteredVec::new",
+                Kind::Registered,
+                context,
+                start,
+                bytes,
+            )?
+        };
         Ok(Self {
             values: ManuallyDrop::new(values),
-            claim,
+            owned,
         })
     }
 
@@ -141,14 +148,14 @@ impl<T: DeviceCopy> Registered<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let numbers = cuguard::Registered::new(&context, vec![1, 2, 3])?.named("input");
-    /// assert_eq!(context.snapshot().leaks[0].label.as_deref(), Some("input"));
+    /// let numbers = cuguard::RegisteredVec::new(&context, vec![1, 2, 3])?.named("input");
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("input"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "it is handed back"]
     pub fn named(self, label: &str) -> Self {
-        if let Some(claim) = &self.claim {
-            claim.name(label);
+        if let Some(owned) = &self.owned {
+            owned.name(label);
         }
         self
     }
@@ -158,7 +165,7 @@ impl<T: DeviceCopy> Registered<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let numbers = cuguard::Registered::new(&context, vec![1, 2, 3])?;
+    /// let numbers = cuguard::RegisteredVec::new(&context, vec![1, 2, 3])?;
     /// let vector: Vec<i32> = numbers.into_vec()?;
     /// assert_eq!((vector.len(), context.live_count()), (3, 0));
     /// # Ok::<(), cuguard::Error>(())
@@ -171,17 +178,17 @@ impl<T: DeviceCopy> Registered<T> {
     /// [`Error::ContextClosed`] where the context was closed without unregistering the vector, or
     /// is being closed and that does not end within five seconds: the vector is leaked.
     pub fn into_vec(mut self) -> Result<Vec<T>> {
-        let claim = self.claim.take();
+        let owned = self.owned.take();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: taken once, as `self` is not dropped.
         let values = unsafe { ManuallyDrop::take(&mut this.values) };
-        let Some(mut claim) = claim else {
+        let Some(mut owned) = owned else {
             return Ok(values);
         };
-        match claim.release("Registered::into_vec") {
+        match owned.release("RegisteredVec::into_vec") {
             Released::Done(Ok(())) => Ok(values),
             Released::Done(Err(Error::ContextClosed { .. }))
-                if !exit::is_exiting() && claim.custody().is_unregistered(claim.address()) =>
+                if !exit::is_exiting() && owned.state().is_unregistered(owned.address()) =>
             {
                 Ok(values)
             }
@@ -191,25 +198,25 @@ impl<T: DeviceCopy> Registered<T> {
                 Err(error)
             }
             Released::NotNow(error) => {
-                claim.defer(HostMemory::of(values));
+                owned.defer(HostMemory::of(values));
                 Err(error)
             }
         }
     }
 }
 
-impl<T: DeviceCopy> Drop for Registered<T> {
+impl<T: DeviceCopy> Drop for RegisteredVec<T> {
     fn drop(&mut self) {
         // SAFETY: taken once, here.
         let values = unsafe { ManuallyDrop::take(&mut self.values) };
-        if let Some(claim) = self.claim.take() {
+        if let Some(owned) = self.owned.take() {
             // What the driver refused has been filed.
-            let _ = release(claim, HostMemory::of(values), "drop");
+            let _ = release(owned, HostMemory::of(values), "drop");
         }
     }
 }
 
-impl<T: DeviceCopy> Deref for Registered<T> {
+impl<T: DeviceCopy> Deref for RegisteredVec<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -217,7 +224,7 @@ impl<T: DeviceCopy> Deref for Registered<T> {
     }
 }
 
-impl<T: DeviceCopy> DerefMut for Registered<T> {
+impl<T: DeviceCopy> DerefMut for RegisteredVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.values
     }

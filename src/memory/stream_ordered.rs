@@ -8,15 +8,15 @@ use cuguard_driver::api;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::claim::{Claim, Owner};
-use crate::custody::key;
+use crate::context_state::key;
 use crate::error::{Error, Result};
 use crate::memory::device_buffer::bytes_of;
 use crate::memory::{DeviceBuffer, MemoryPool};
-use crate::registry::{Entry, Kind};
+use crate::owned_resource::{OwnedResource, Owner};
+use crate::recovery::{Failed, Request};
 use crate::same_context;
-use crate::shortage::{Failed, Request};
 use crate::stream::{Stream, StreamCore};
+use cuguard_registry::{Entry, Kind};
 
 /// Takes memory in the order of a stream, from a pool or from the device's own. One function for
 /// all types of elements.
@@ -27,15 +27,15 @@ fn take(
     core: &Arc<StreamCore>,
     bytes: usize,
     type_name: &'static str,
-) -> Result<Claim> {
-    let custody = core.custody();
+) -> Result<OwnedResource> {
+    let state = core.state();
     if let Some(pool) = pool {
-        let pool_of = ("the pool", pool.custody());
-        same_context::check(operation, pool_of, ("the stream", custody))?;
+        let pool_of = ("the pool", pool.state());
+        same_context::check(operation, pool_of, ("the stream", state))?;
     }
     let site = Location::caller();
     match ask(operation, site, pool, core, bytes, type_name) {
-        Ok(claim) => Ok(claim),
+        Ok(owned) => Ok(owned),
         Err(failed) => ask_again(failed, operation, site, pool, core, bytes, type_name),
     }
 }
@@ -50,14 +50,14 @@ fn ask_again(
     core: &Arc<StreamCore>,
     bytes: usize,
     type_name: &'static str,
-) -> Result<Claim> {
+) -> Result<OwnedResource> {
     let request = Request {
         operation,
         kind: Some(Kind::StreamOrdered),
         bytes,
         site,
     };
-    failed.climb(core.custody(), &request, &|| {
+    failed.climb(core.state(), &request, &|| {
         ask(operation, site, pool, core, bytes, type_name)
     })
 }
@@ -71,18 +71,18 @@ fn ask(
     core: &Arc<StreamCore>,
     bytes: usize,
     type_name: &'static str,
-) -> Result<Claim, Failed> {
-    let custody = core.custody();
-    let Some(_inside) = custody.pass_in() else {
+) -> Result<OwnedResource, Failed> {
+    let state = core.state();
+    let Some(_inside) = state.pass_in() else {
         // Says why.
-        custody.enter(operation)?;
+        state.enter(operation)?;
         return Err(Error::ContextClosed { operation }.into());
     };
     if bytes == 0 {
-        return Ok(Claim::nothing(core.into(), Kind::StreamOrdered));
+        return Ok(OwnedResource::nothing(core.into(), Kind::StreamOrdered));
     }
-    if custody.budget.is_limited() {
-        custody.budget.take(Kind::StreamOrdered, bytes as u64)?;
+    if state.budget.is_limited() {
+        state.budget.take(Kind::StreamOrdered, bytes as u64)?;
     }
     let mut address = 0;
     let (out, on) = (&mut address, core.handle());
@@ -98,7 +98,7 @@ fn ask(
     };
     if !code.is_success() {
         return Err(Failed::by_driver(
-            custody,
+            state,
             operation,
             function,
             code,
@@ -115,7 +115,7 @@ fn ask(
         stream: owner.stream(),
     };
     let key = key(Kind::StreamOrdered, address);
-    Ok(Claim::new_at(site, owner, key, entry))
+    Ok(OwnedResource::new_at(site, owner, key, entry))
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -129,8 +129,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
-        let claim = take(operation, pool, stream.core(), bytes, type_name)?;
-        Ok(Self::assemble(len, claim))
+        let owned = take(operation, pool, stream.core(), bytes, type_name)?;
+        Ok(Self::assemble(len, owned))
     }
 
     /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated, cleared and freed in the order
@@ -252,7 +252,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
     /// let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
     /// // ... a kernel is launched on `other` that reads the buffer ...
-    /// buffer.used_on(&other)?;
+    /// buffer.record_stream(&other)?;
     /// drop(buffer); // freed on `home`, after what `other` had to do
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -260,14 +260,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
-    pub fn used_on(&self, stream: &Stream) -> Result<()> {
-        const OPERATION: &str = "DeviceBuffer::used_on";
-        let stream_of = ("the stream", stream.core().custody());
-        same_context::check(OPERATION, ("the buffer", self.custody()), stream_of)?;
+    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        const OPERATION: &str = "DeviceBuffer::record_stream";
+        let stream_of = ("the stream", stream.core().state());
+        same_context::check(OPERATION, ("the buffer", self.state()), stream_of)?;
         match self.home() {
             Some(home) => home.order_after(OPERATION, stream.core()),
             // There is nothing to put in order: the driver waits itself when it frees this memory.
-            None => self.custody().enter(OPERATION).map(drop),
+            None => self.state().enter(OPERATION).map(drop),
         }
     }
 

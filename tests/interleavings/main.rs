@@ -94,17 +94,17 @@ fn the_sources_are_as_modelled() {
             &["process::EXITING", "fence::heavy()", "drain(", "tell()"],
         ),
         (
-            include_str!("../../src/claim.rs"),
+            include_str!("../../src/owned.rs"),
             "fn release_quickly",
             &["pass_in()", "registry.remove", "raw::free"],
         ),
         (
-            include_str!("../../src/claim.rs"),
+            include_str!("../../src/owned.rs"),
             "fn release(",
-            &["enter_anyway", "registry.remove", "raw::free"],
+            &["enter_uncurrent", "registry.remove", "raw::free"],
         ),
         (
-            include_str!("../../src/claim.rs"),
+            include_str!("../../src/owned.rs"),
             "fn defer(",
             &["set_deferred", "owner.clone()", "deferred::push"],
         ),
@@ -121,18 +121,23 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/registry/recent.rs"),
             "fn insert(",
-            &["self.own()", "slots.get(", "table(old", "slots.put("],
+            &["self.dedicated()", "slots.get(", "table(old", "slots.put("],
         ),
         (
             include_str!("../../src/registry/recent.rs"),
             "fn remove(",
-            &["self.own()", "elsewhere(key)", "store(0", "Found::InTable"],
+            &[
+                "self.dedicated()",
+                "elsewhere(key)",
+                "store(0",
+                "Found::InTable",
+            ],
         ),
         (
             include_str!("../../src/registry/recent.rs"),
             "fn settle(",
             &[
-                "self.own()",
+                "self.dedicated()",
                 "self.visit()",
                 "== OFF",
                 "store(WANTED",

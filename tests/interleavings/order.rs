@@ -79,7 +79,7 @@ impl World {
 
     /// Takes a step; false where the thread has to wait.
     fn step(&mut self, n: usize, step: Step) -> bool {
-        let (at, made) = (self.threads[n].at, self.threads[n].made);
+        let (at, made) = (self.threads[n].at, self.threads[n].allocated);
         let mut next = at + 1;
         match step {
             Enter(elsewhere) if self.closed => next = elsewhere,
@@ -96,7 +96,7 @@ impl World {
                 if self.registry.insert(address, (n, made)).is_some() {
                     self.wrong = Some("a record was written over");
                 }
-                self.threads[n].made += 1;
+                self.threads[n].allocated += 1;
             }
             Erase => {
                 let address = self.threads[n].holds.expect("something to erase");

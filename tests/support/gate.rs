@@ -48,7 +48,7 @@ impl Gate {
             state: Arc::default(),
         };
         let state = Arc::into_raw(gate.state.clone());
-        let _bound = context.bind().unwrap();
+        let _bound = context.make_current().unwrap();
         // SAFETY: the function takes back the pointer that it is given, and does not unwind.
         let code = unsafe { api::cuLaunchHostFunc(stream, Some(pass), state.cast_mut().cast()) };
         assert!(code.is_success(), "{code}");

@@ -24,7 +24,7 @@ pub struct Turn {
 /// A context of its own, through which the tests look at the device.
 static OBSERVER: LazyLock<Context> = LazyLock::new(|| {
     Context::builder()
-        .own()
+        .dedicated()
         .build()
         .expect("a context for looking")
 });

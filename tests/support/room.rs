@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use cuguard::{Context, DeviceBuffer, Error, OutOfMemory, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
+
+use cuguard::oom::OutOfMemory;
 
 pub const MIB: usize = 1 << 20;
 pub const GIB: usize = 1 << 30;

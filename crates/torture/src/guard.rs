@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    Registered, Result, Stream,
+    RegisteredVec, Result, Stream,
 };
 use cust::memory::DeviceCopy;
 
@@ -22,7 +22,7 @@ pub enum Guard {
     Words(DeviceBuffer<u32>),
     One(DeviceBox<u32>),
     Pinned(PinnedBuffer<u8>),
-    Registered(Registered<Page>),
+    Registered(RegisteredVec<Page>),
     Managed(ManagedBuffer<u8>),
     Stream(Stream),
     Event(Event),

@@ -36,7 +36,7 @@ impl World {
             unreachable!("picked as a stream of an open context");
         };
         let guard = Box::into_raw(Box::new(thing.guard)).cast();
-        let bound = context.bind()?;
+        let bound = context.make_current()?;
         // SAFETY: the stream is alive, and the function takes what it is given.
         let code = unsafe { api::cuLaunchHostFunc(on.as_raw(), Some(drop_guard), guard) };
         drop(bound);

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 use cuguard::{
-    DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer, Registered,
+    DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
 
@@ -300,7 +300,7 @@ fn in_context(context: &cuguard::Context, what: What, bytes: usize, seed: u8) ->
             let mut values = vec![Page([0; 4096]); pages];
             bytemuck::cast_slice_mut(&mut values).copy_from_slice(&contents);
             let address = values.as_ptr().addr() as u64;
-            let guard = Guard::Registered(Registered::new(context, values)?);
+            let guard = Guard::Registered(RegisteredVec::new(context, values)?);
             (guard, Kind::Registered, address)
         }
         What::Managed => {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
-use cuguard::{Amount, Kind, Level, Snapshot};
+use cuguard::{Kind, Level};
+
+use cuguard::snapshot::{Amount, Snapshot};
 
 use crate::wrong::{Answer, ensure_eq};
 
@@ -79,7 +81,7 @@ impl Registry {
 
     pub fn insert(&mut self, key: Key, record: Record) {
         let figures = self.figures.entry(key.0).or_default();
-        figures.made += 1;
+        figures.allocated += 1;
         figures.live += Amount::new(1, record.bytes);
         figures.peak = figures.peak.max(figures.live.bytes);
         // What is there already was given away and freed by others.
@@ -169,7 +171,7 @@ impl Registry {
             let (totals, figures) = (context.totals(*kind), self.figures(*kind));
             let word = kind.name();
             ensure_eq(word, totals.live(), figures.live)?;
-            ensure_eq(word, totals.made, figures.made)?;
+            ensure_eq(word, totals.allocated, figures.allocated)?;
             ensure_eq(word, totals.peak_bytes, figures.peak)?;
         }
         self.check_snapshot(&context.snapshot())
@@ -177,7 +179,7 @@ impl Registry {
 
     pub fn check_snapshot(&self, snapshot: &Snapshot) -> Answer {
         for (what, groups, escaped) in [
-            ("what is in use", &snapshot.leaks, false),
+            ("what is in use", &snapshot.live, false),
             ("what escaped", &snapshot.escaped, true),
         ] {
             let mut found: BTreeMap<Identity, Group> = BTreeMap::new();

@@ -11,7 +11,7 @@ use crate::world::{Raw, World, thread_name};
 use crate::wrong::{Answer, ensure};
 
 impl World {
-    pub fn give_away(&mut self, number: u8) -> Answer {
+    pub fn into_raw(&mut self, number: u8) -> Answer {
         let fits = |thing: &Thing| {
             // Memory of a pool must be freed before the pool goes, which nobody would see to.
             matches!(thing.guard, Guard::Bytes(_) | Guard::Words(_))
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Takes memory back: in any context that is the driver's same one, or on any stream.
-    pub fn take_back(&mut self, number: u8, place: u8) -> Answer {
+    pub fn from_raw(&mut self, number: u8, place: u8) -> Answer {
         if self.raws.is_empty() {
             return Ok(());
         }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cuguard::{Amount, ReportSettings};
+use cuguard::report::ReportSettings;
+
+use cuguard::snapshot::Amount;
 use serde_json::Value;
 
 use crate::model::Registry;

@@ -43,7 +43,7 @@ const MOST_CONTEXTS: usize = 3;
 
 /// A context through which the device is looked at. It is never closed.
 static OBSERVER: LazyLock<Context> = LazyLock::new(|| {
-    let builder = Context::builder().own().level(Level::Counts);
+    let builder = Context::builder().dedicated().level(Level::Counts);
     builder.build().expect("a context for looking")
 });
 
@@ -266,9 +266,9 @@ impl World {
                 self.with_event(event, stream, |event, stream| stream.wait_for(event))
             }
             Action::OrderAfter { stream, other } => self.order_after(stream, other),
-            Action::UsedOn { thing, stream } => self.used_on(thing, stream),
-            Action::IntoRaw { thing } => self.give_away(thing),
-            Action::FromRaw { raw, place } => self.take_back(raw, place),
+            Action::UsedOn { thing, stream } => self.record_stream(thing, stream),
+            Action::IntoRaw { thing } => self.into_raw(thing),
+            Action::FromRaw { raw, place } => self.from_raw(raw, place),
             Action::FreeRaw { raw } => self.free_raw(raw),
             Action::Panic { first, count } => self.make_and_panic(first, count),
             Action::TooLarge { what, context } => self.ask_for_too_much(what, context),
@@ -281,14 +281,14 @@ impl World {
             Action::Open {
                 own,
                 level: byte,
-                reclaim,
+                free_leaks,
             } => {
                 let open = self.places.iter().filter(|place| place.context.is_some());
                 if open.count() >= MOST_CONTEXTS || self.spares_contexts() {
                     return Ok(());
                 }
                 let level = level(byte, &self.options);
-                self.open(own, level, reclaim)
+                self.open(own, level, free_leaks)
             }
             Action::End { context, close } => match self.pick_context(context) {
                 Some(place) if !self.spares_contexts() => self.end(place, close),
@@ -405,7 +405,7 @@ impl World {
         };
         if expect("event and stream", work(mark, on), expected)?.is_some() {
             mark.synchronize()?;
-            ensure_eq("an event that was waited for", mark.has_happened()?, true)?;
+            ensure_eq("an event that was waited for", mark.is_complete()?, true)?;
         }
         Ok(())
     }
@@ -426,7 +426,7 @@ impl World {
         expect("order_after", first.order_after(second), expected).map(drop)
     }
 
-    fn used_on(&mut self, number: u8, stream: u8) -> Answer {
+    fn record_stream(&mut self, number: u8, stream: u8) -> Answer {
         let memory = self.pick(number, |thing| matches!(thing.guard, Guard::Bytes(_)));
         let (Some(memory), Some(stream)) = (memory, self.pick_stream(stream)) else {
             return Ok(());
@@ -440,7 +440,7 @@ impl World {
         let (Guard::Bytes(buffer), Guard::Stream(on)) = (&memory.guard, &stream.guard) else {
             unreachable!("picked as such");
         };
-        expect("used_on", buffer.used_on(on), expected).map(drop)
+        expect("record_stream", buffer.record_stream(on), expected).map(drop)
     }
 
     fn wrong_length(&mut self, number: u8) -> Answer {

@@ -1,7 +1,8 @@
 //! Work in a [`Stream::scope`], done on the device and in the model.
 
 use bytemuck::Pod;
-use cuguard::{Bindable, Context, DeviceBuffer, Error, Event, Result, Stream};
+use cuguard::borrows::Bindable;
+use cuguard::{Context, DeviceBuffer, Error, Event, Result, Stream};
 use cust::memory::DeviceCopy;
 
 use crate::guard::{Guard, words};

@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cuguard::Level;
 
 use crate::model::Home;
-use crate::world::{Place, World};
+use crate::world::{CallSite, World};
 
-static SPARE: Mutex<Option<Place>> = Mutex::new(None);
+static SPARE: Mutex<Option<CallSite>> = Mutex::new(None);
 
-fn spare() -> MutexGuard<'static, Option<Place>> {
+fn spare() -> MutexGuard<'static, Option<CallSite>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -54,11 +54,11 @@ impl World {
         if !clean {
             return false;
         }
-        let left = Place {
+        let left = CallSite {
             context: place.context.take(),
             kept_open: false,
             home: Home::Own(0),
-            reclaim: true,
+            free_leaks: true,
             registry: std::mem::take(&mut place.registry),
             report: None,
         };

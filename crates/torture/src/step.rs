@@ -20,7 +20,7 @@ pub enum What {
     InPool,
     /// A `PinnedBuffer<u8>`.
     Pinned,
-    /// A `Registered` vector.
+    /// A registered vector.
     Registered,
     /// A `ManagedBuffer<u8>`.
     Managed,
@@ -185,7 +185,11 @@ pub enum Action {
     /// Changes what is recorded.
     Level { context: u8, level: u8 },
     /// Makes a context.
-    Open { own: bool, level: u8, reclaim: bool },
+    Open {
+        own: bool,
+        level: u8,
+        free_leaks: bool,
+    },
     /// Ends a context.
     End { context: u8, close: bool },
 }
@@ -286,7 +290,7 @@ impl Step {
                 let kind = next();
                 Action::Open {
                     own: kind & 1 != 0,
-                    reclaim: kind & 14 != 14,
+                    free_leaks: kind & 14 != 14,
                     level: next(),
                 }
             }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use arbitrary::Unstructured;
-use cuguard::{Amount, FailedFreeGroup, Group, Kind, LateDrops, Level, ReportSettings, Snapshot};
+use cuguard::report::ReportSettings;
+use cuguard::snapshot::{Amount, FailedFreeGroup, Group, LateDrops, Snapshot};
+use cuguard::{Kind, Level};
 use serde_json::Value;
 
 /// Reads any text as `LEAK_REPORT` has it.
@@ -25,7 +27,7 @@ pub fn setting(bytes: &[u8]) {
     if let Some(level) = settings.wanted_level() {
         assert!(level <= Level::Stacks);
     }
-    assert!((1..=cuguard::MAX_DEPTH).contains(&settings.wanted_depth()));
+    assert!((1..=cuguard::snapshot::MAX_DEPTH).contains(&settings.wanted_depth()));
     // A word for off turns everything off, wherever it stands, and one problem names the rest.
     let is_off_word = |word: &str| {
         let word = word.trim().to_ascii_lowercase();
@@ -73,11 +75,11 @@ fn group(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Group> {
 
 fn snapshot(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
-    snapshot.about.device = bytes.arbitrary()?;
-    snapshot.about.context = bytes.arbitrary()?;
-    snapshot.about.primary = bytes.arbitrary()?;
+    snapshot.info.device = bytes.arbitrary()?;
+    snapshot.info.context = bytes.arbitrary()?;
+    snapshot.info.primary = bytes.arbitrary()?;
     for _ in 0..bytes.int_in_range(0..=4)? {
-        snapshot.leaks.push(group(bytes)?);
+        snapshot.live.push(group(bytes)?);
     }
     for _ in 0..bytes.int_in_range(0..=3)? {
         snapshot.escaped.push(group(bytes)?);
@@ -93,7 +95,7 @@ fn snapshot(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Snapshot> {
         snapshot.unrecorded.push((kind, late.amount));
         snapshot.late_drops.push(late);
     }
-    snapshot.about.device_name = String::arbitrary_take_rest_or_empty(bytes);
+    snapshot.info.device_name = String::arbitrary_take_rest_or_empty(bytes);
     Ok(snapshot)
 }
 
@@ -121,18 +123,18 @@ pub fn report_json(bytes: &[u8]) {
     let text = snapshot.to_json();
     assert!(!text.contains('\n'), "one line");
     let json: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    assert_eq!(json["device"]["ordinal"], snapshot.about.device);
-    assert_eq!(json["device"]["name"], snapshot.about.device_name);
-    assert_eq!(json["context"]["id"], snapshot.about.context);
-    assert_eq!(json["context"]["primary"], snapshot.about.primary);
+    assert_eq!(json["device"]["ordinal"], snapshot.info.device);
+    assert_eq!(json["device"]["name"], snapshot.info.device_name);
+    assert_eq!(json["context"]["id"], snapshot.info.context);
+    assert_eq!(json["context"]["primary"], snapshot.info.primary);
     assert_eq!(json["leaked"], !snapshot.is_clean());
     assert_eq!(json["leaks_not_shown"], 0);
-    same_groups(&json["leaks"], &snapshot.leaks);
+    same_groups(&json["leaks"], &snapshot.live);
     same_groups(&json["escaped"], &snapshot.escaped);
     let made: Vec<_> = snapshot
         .failed_frees
         .iter()
-        .map(|f| f.made.clone())
+        .map(|f| f.allocated.clone())
         .collect();
     let failed = json["failed_frees"].as_array().expect("an array");
     let listed = Value::Array(failed.iter().map(|f| f["made"].clone()).collect());

@@ -5,7 +5,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use cuguard::driver::DriverKind;
-use cuguard::{Context, Kind, Level, ReportSettings};
+use cuguard::report::ReportSettings;
+use cuguard::{Context, Kind, Level};
 
 use crate::guard::{Guard, Thing};
 use crate::model::{Driver, Home, Key, Record, Registry, outlives_contexts};
@@ -19,12 +20,12 @@ pub const LABELS: [&str; 5] = ["", "weights", "a/b", "λ \"quoted\"\n", "step"];
 
 /// A context, or what is left of it.
 #[derive(Debug)]
-pub struct Place {
+pub struct CallSite {
     pub context: Option<Context>,
     /// The context was dropped, and guards keep it open.
     pub kept_open: bool,
     pub home: Home,
-    pub reclaim: bool,
+    pub free_leaks: bool,
     pub registry: Registry,
     pub report: Option<report::File>,
 }
@@ -65,7 +66,7 @@ pub struct World {
     pub options: Options,
     pub simulated: bool,
     pub before: Arc<cuguard::sim::Counters>,
-    pub places: Vec<Place>,
+    pub places: Vec<CallSite>,
     pub things: Vec<Thing>,
     pub raws: Vec<Raw>,
     pub flows: Vec<Flow>,
@@ -155,11 +156,11 @@ impl World {
 
     // ---- Contexts.
 
-    pub fn open(&mut self, own: bool, level: Level, reclaim: bool) -> Answer {
+    pub fn open(&mut self, own: bool, level: Level, free_leaks: bool) -> Answer {
         let number = self.places.len();
-        let mut builder = Context::builder().level(level).reclaim(reclaim);
+        let mut builder = Context::builder().level(level).free_leaks(free_leaks);
         if own {
-            builder = builder.own();
+            builder = builder.dedicated();
         }
         let mut report = None;
         if self.options.reports {
@@ -177,11 +178,11 @@ impl World {
             self.driver.primary_holders += 1;
             Home::Primary
         };
-        self.places.push(Place {
+        self.places.push(CallSite {
             context: Some(context),
             kept_open: false,
             home,
-            reclaim,
+            free_leaks,
             registry: Registry::new(level),
             report,
         });
@@ -193,7 +194,7 @@ impl World {
     pub fn would_be_lost(&self, thing: &Thing, place: usize) -> bool {
         let Some(key) = thing.key else { return false };
         let at = &self.places[place];
-        let lost = |key: Key| !(at.reclaim && at.registry.is_recorded(key));
+        let lost = |key: Key| !(at.free_leaks && at.registry.is_recorded(key));
         // Memory may be the last to hold its pool.
         let pool = self.flows.iter().find(|flow| Some(flow.id) == thing.pool);
         thing.context == place
@@ -239,9 +240,9 @@ impl World {
         if let Some(report) = at.report.take() {
             report.check(&at.registry)?;
         }
-        let (home, reclaim) = (at.home, at.reclaim);
-        let freed = |key: Key, at: &Place| {
-            reclaim && at.registry.records.get(&key).is_some_and(|r| !r.escaped)
+        let (home, free_leaks) = (at.home, at.free_leaks);
+        let freed = |key: Key, at: &CallSite| {
+            free_leaks && at.registry.records.get(&key).is_some_and(|r| !r.escaped)
         };
         for key in at.registry.records.keys() {
             if freed(*key, at) {

@@ -40,7 +40,7 @@ fn memory_outlives_its_pool_and_the_stream_is_waited_for() -> Result<()> {
 #[test]
 fn memory_outlives_its_pool_with_the_context_current() -> Result<()> {
     let context = Context::new(0)?;
-    let bound = context.bind()?;
+    let bound = context.make_current()?;
     pools_come_and_go(&context, true)?;
     drop(bound);
     context.close()

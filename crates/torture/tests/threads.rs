@@ -26,7 +26,7 @@ fn through_the_registry(context: &Context, buffer: DeviceBuffer<u8>) -> DeviceBu
 
 #[test]
 fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
-    let context = Context::builder().own().build()?;
+    let context = Context::builder().dedicated().build()?;
     let real = driver::load().expect("a driver").kind() == DriverKind::Real;
     let long = std::env::var_os("CUGUARD_TORTURE_STEPS").is_some();
     let span = Duration::from_secs(if long { 30 } else { 2 });
@@ -41,7 +41,7 @@ fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
             let (held, wrong) = (&held, &wrong);
             scope.spawn(move || {
                 // A free takes a shorter way where the context is current.
-                let _bound = (number % 2 == 0).then(|| context.bind().expect("a context"));
+                let _bound = (number % 2 == 0).then(|| context.make_current().expect("a context"));
                 let mut mine: Vec<DeviceBuffer<u8>> = Vec::new();
                 let mut stop = false;
                 while !stop {
@@ -63,7 +63,7 @@ fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
                         let totals = context.totals(Kind::Device);
                         let same = context.live_count() == live
                             && (listed.count, listed.bytes) == (live, live * BYTES as u64)
-                            && totals.made == made.load(Ordering::Relaxed);
+                            && totals.allocated == made.load(Ordering::Relaxed);
                         // The answer is even while the test goes on: all stop together.
                         let done = u64::from(begin.elapsed() > span);
                         wrong.fetch_or(done | u64::from(!same) << 1, Ordering::SeqCst);
@@ -78,7 +78,7 @@ fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
     });
     let totals = context.totals(Kind::Device);
     assert_eq!(
-        totals.made,
+        totals.allocated,
         made.into_inner(),
         "made, by the registry and by the threads"
     );

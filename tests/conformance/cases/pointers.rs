@@ -231,7 +231,7 @@ fn many_at_once(c: &Case) {
         ];
         let mut places = [(&raw mut kind).cast(), (&raw mut managed).cast()];
         let result = cuPointerGetAttributes(2, which.as_mut_ptr(), places.as_mut_ptr(), address);
-        c.ok(format_args!("ask about {what}"), result);
+        c.ok(format_args!("ask info {what}"), result);
         c.same(format_args!("{what}: type, managed"), (kind, managed), want);
     }
 }

@@ -279,7 +279,7 @@ fn access_wrong(c: &Case) {
     );
     let mut given = 0;
     let result = cuMemGetAccess(&mut given, &wanted.location, 0x1234);
-    c.invalid("ask about an address made up", result);
+    c.invalid("ask info an address made up", result);
 }
 
 /// Reserved addresses without memory cannot be used.

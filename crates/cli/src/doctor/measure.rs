@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard::{Context, Error, Level, ReportSettings};
+use cuguard::{Context, Error, Level};
+
+use cuguard::report::ReportSettings;
 use cuguard_machine::{ComputeMode, Gpu, Memory};
 
 use super::facts::{Measured, Probe};
@@ -176,7 +178,7 @@ fn quiet_context(ordinal: u32, own: bool) -> cuguard::Result<Context> {
         .device(ordinal)
         .level(Level::Counts)
         .report(ReportSettings::default());
-    if own { builder.own() } else { builder }.build()
+    if own { builder.dedicated() } else { builder }.build()
 }
 
 /// What a second context takes, as the first one sees it. For where NVML does not say what the first

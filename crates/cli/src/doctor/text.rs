@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use cuguard::ByteSize;
+use cuguard::report::ByteSize;
 use cuguard_machine::{ComputeMode, Process};
 
 use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};

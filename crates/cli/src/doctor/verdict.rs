@@ -1,6 +1,6 @@
 //! From facts to findings: what is wrong, with the numbers that say so, and what to do about it.
 
-use cuguard::ByteSize;
+use cuguard::report::ByteSize;
 use cuguard_machine::{ComputeMode, Process, ProcessKind};
 
 use super::facts::{Facts, GpuFacts, Probe};

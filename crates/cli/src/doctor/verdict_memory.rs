@@ -1,6 +1,6 @@
 //! Findings about memory: that it is full, in pieces, held by others, held by nobody knows whom.
 
-use cuguard::ByteSize;
+use cuguard::report::ByteSize;
 use cuguard_machine::Process;
 
 use super::facts::{Facts, GpuFacts, Measured};

@@ -1,0 +1,229 @@
+//! Random sequences of everything that guards do, against a plain model.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u8, u16),
+    Remove(u8),
+    Escape(u8),
+    Recapture(u8),
+    Label(u8, u8),
+    Level(u8),
+    Drain,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<u8>(), any::<u16>()).prop_map(|(key, bytes)| Step::Insert(key, bytes)),
+        4 => any::<u8>().prop_map(Step::Remove),
+        1 => any::<u8>().prop_map(Step::Escape),
+        1 => any::<u8>().prop_map(Step::Recapture),
+        2 => (any::<u8>(), 0_u8..4).prop_map(|(key, label)| Step::Label(key, label)),
+        1 => (0_u8..3).prop_map(Step::Level),
+        1 => Just(Step::Drain),
+    ]
+}
+
+/// What is known of one thing, in the plainest form.
+#[derive(Clone, Debug)]
+struct Thing {
+    bytes: u64,
+    recorded: bool,
+    escaped: bool,
+    type_name: &'static str,
+    label: Option<String>,
+}
+
+/// Few keys, so that steps meet.
+fn key(byte: u8) -> Key {
+    let kind = Kind::ALL[usize::from(byte) % Kind::COUNT];
+    Key::new(kind, u64::from(byte / 16) + 1)
+}
+
+#[derive(Default)]
+struct Model {
+    things: BTreeMap<Key, Thing>,
+    made: BTreeMap<Kind, u64>,
+    peak: BTreeMap<Kind, u64>,
+}
+
+impl Model {
+    fn live(&self, kind: Kind) -> Amount {
+        let mut sum = Amount::default();
+        for (_, thing) in self.things.iter().filter(|(key, _)| key.kind == kind) {
+            sum += Amount::new(1, thing.bytes);
+        }
+        sum
+    }
+
+    fn note_peak(&mut self, kind: Kind) {
+        let live = self.live(kind).bytes;
+        let peak = self.peak.entry(kind).or_default();
+        *peak = live.max(*peak);
+    }
+
+    fn groups(&self, escaped: bool) -> BTreeMap<(Kind, &'static str, Option<String>), Amount> {
+        let mut groups = BTreeMap::new();
+        for (key, thing) in &self.things {
+            if thing.recorded && thing.escaped == escaped {
+                let group = (key.kind, thing.type_name, thing.label.clone());
+                *groups.entry(group).or_default() += Amount::new(1, thing.bytes);
+            }
+        }
+        groups
+    }
+}
+
+fn run(steps: &[Step]) {
+    let registry = Registry::new(Level::Sites, 8);
+    let mut model = Model::default();
+    for step in steps {
+        match step {
+            Step::Insert(byte, bytes) => insert(&registry, &mut model, key(*byte), *bytes),
+            Step::Remove(byte) => {
+                let key = key(*byte);
+                if let Some(thing) = model.things.remove(&key) {
+                    let record = registry.remove(key, thing.bytes);
+                    assert_eq!(
+                        record.map(|r| r.bytes()),
+                        thing.recorded.then_some(thing.bytes)
+                    );
+                }
+            }
+            Step::Escape(byte) => {
+                if let Some(thing) = model.things.get_mut(&key(*byte)) {
+                    registry.escape(key(*byte), thing.bytes);
+                    thing.type_name = if thing.recorded { thing.type_name } else { "" };
+                    (thing.recorded, thing.escaped) = (true, true);
+                }
+            }
+            Step::Recapture(byte) => {
+                let thing = model
+                    .things
+                    .get_mut(&key(*byte))
+                    .filter(|thing| thing.escaped);
+                assert_eq!(registry.recapture(key(*byte)).is_some(), thing.is_some());
+                if let Some(thing) = thing {
+                    thing.escaped = false;
+                }
+            }
+            Step::Label(byte, label) => {
+                let label = ["", "a", "b", "c"][usize::from(*label)];
+                registry.label(key(*byte), label);
+                if let Some(thing) = model.things.get_mut(&key(*byte)).filter(|t| t.recorded) {
+                    thing.label = Some(label.to_owned()).filter(|label| !label.is_empty());
+                }
+            }
+            Step::Level(byte) => registry.set_level(Level::from_byte(*byte)),
+            Step::Drain => {
+                let drained = registry.drain();
+                assert!(drained.is_sorted_by_key(|(key, _)| (key.kind.teardown_rank(), key.kind)));
+                for (key, record) in drained {
+                    let thing = model.things.remove(&key).unwrap();
+                    assert!(thing.recorded && !thing.escaped && thing.bytes == record.bytes());
+                }
+                assert!(
+                    model
+                        .things
+                        .values()
+                        .all(|thing| !thing.recorded || thing.escaped)
+                );
+            }
+        }
+        check(&registry, &model);
+    }
+}
+
+fn insert(registry: &Registry, model: &mut Model, key: Key, bytes: u16) {
+    // The driver gives an address out that is alive only if somebody freed it behind our back,
+    // which happens to what escaped.
+    if model.things.get(&key).is_some_and(|thing| !thing.escaped) {
+        return;
+    }
+    let recorded = registry.level() != Level::Counts;
+    let type_name = if bytes.is_multiple_of(2) {
+        "even"
+    } else {
+        "odd"
+    };
+    let bytes = if key.kind.is_memory() {
+        u64::from(bytes)
+    } else {
+        0
+    };
+    // The registry adds before it takes the old one out, and so does the peak.
+    let live = model.live(key.kind).bytes + bytes;
+    let peak = model.peak.entry(key.kind).or_default();
+    *peak = live.max(*peak);
+    registry.insert(
+        key,
+        Entry {
+            bytes,
+            type_name,
+            stream: 0,
+        },
+    );
+    *model.allocated.entry(key.kind).or_default() += 1;
+    let thing = Thing {
+        bytes,
+        recorded,
+        escaped: false,
+        type_name,
+        label: None,
+    };
+    model.things.insert(key, thing);
+    model.note_peak(key.kind);
+}
+
+fn check(registry: &Registry, model: &Model) {
+    let snapshot = registry.snapshot(ContextInfo::default());
+    for kind in Kind::ALL {
+        let totals = registry.totals(*kind);
+        assert_eq!(totals.live(), model.live(*kind));
+        assert_eq!(
+            totals.allocated,
+            model.allocated.get(kind).copied().unwrap_or_default()
+        );
+        assert_eq!(
+            totals.peak_bytes,
+            model.peak.get(kind).copied().unwrap_or_default()
+        );
+        let unrecorded = model
+            .things
+            .iter()
+            .filter(|(k, t)| k.kind == *kind && !t.recorded);
+        let known = snapshot.unrecorded.iter().find(|(k, _)| k == kind);
+        assert_eq!(
+            known.map_or(0, |(_, amount)| amount.count),
+            unrecorded.count() as u64
+        );
+    }
+    for (groups, escaped) in [(&snapshot.live, false), (&snapshot.escaped, true)] {
+        let mut found: BTreeMap<_, Amount> = BTreeMap::new();
+        for group in groups {
+            assert_eq!(group.addresses.len() as u64, group.amount.count);
+            let identity = (group.kind, group.type_name, group.label.clone());
+            *found.entry(identity).or_default() += group.amount;
+        }
+        assert_eq!(found, model.groups(escaped));
+        assert!(groups.is_sorted_by_key(|g| std::cmp::Reverse((g.amount.bytes, g.amount.count))));
+    }
+    assert_eq!(
+        snapshot.is_clean(),
+        model.things.values().all(|thing| thing.escaped)
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_registry_equals_a_plain_model(steps in prop::collection::vec(step(), 0..60)) {
+        run(&steps);
+    }
+}

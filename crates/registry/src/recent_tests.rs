@@ -1,0 +1,228 @@
+//! Records that are still among the newest of their thread: nobody misses them, and none is counted
+//! twice.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use super::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+
+fn entry(bytes: u64) -> Entry {
+    Entry {
+        bytes,
+        type_name: "f32",
+        stream: 0,
+    }
+}
+
+/// The key of a block that the calling thread makes.
+fn key(address: u64) -> Key {
+    Key::new(Kind::Device, address)
+}
+
+fn make(registry: &Registry, address: u64) -> Key {
+    let key = key(address);
+    registry.insert(key, entry(100));
+    key
+}
+
+fn addresses(registry: &Registry) -> BTreeSet<u64> {
+    let groups = registry.snapshot(ContextInfo::default()).live;
+    groups
+        .iter()
+        .flat_map(|group| group.addresses.clone())
+        .collect()
+}
+
+#[test]
+fn a_snapshot_has_the_newest_too() {
+    let registry = Registry::new(Level::Sites, 8);
+    for count in 0..40 {
+        let expected: BTreeSet<u64> = (1..=count).collect();
+        assert_eq!(addresses(&registry), expected);
+        assert_eq!(registry.holdings().places.len(), usize::from(count > 0));
+        make(&registry, count + 1);
+    }
+    assert_eq!(registry.drain().len(), 40);
+    assert_eq!(registry.live(), Amount::default());
+}
+
+/// In any order, with what is in the slots and what had to make room.
+#[test]
+fn each_is_found_once() {
+    let registry = Registry::new(Level::Sites, 8);
+    for step in [1_usize, 3, 7, 11] {
+        let keys: Vec<Key> = (1..=20).map(|address| make(&registry, address)).collect();
+        for index in 0..keys.len() {
+            let key = keys[index * step % keys.len()];
+            let record = registry.remove(key, 100).expect("it was entered");
+            assert_eq!(record.bytes(), 100);
+            assert!(registry.remove(key, 100).is_none());
+        }
+        assert_eq!(registry.live(), Amount::default());
+        assert!(addresses(&registry).is_empty());
+    }
+}
+
+/// An address that is in use was freed by somebody else and given out again: the old record goes.
+#[test]
+fn an_address_that_comes_again_replaces_its_record() {
+    let registry = Registry::new(Level::Sites, 8);
+    make(&registry, 1);
+    make(&registry, 1);
+    assert_eq!(addresses(&registry), BTreeSet::from([1]));
+    assert_eq!(registry.live(), Amount::new(1, 100));
+}
+
+/// The same with both among the newest, anywhere in the slots: the newer one stays.
+#[test]
+fn of_two_records_of_an_address_the_newer_one_stays() {
+    for before in 0..10 {
+        for between in 0..10 {
+            let registry = Registry::new(Level::Sites, 8);
+            for n in 100..100 + before {
+                make(&registry, n);
+            }
+            let key = make(&registry, 1);
+            for n in 200..200 + between {
+                make(&registry, n);
+            }
+            registry.insert(key, entry(300));
+            registry.snapshot(ContextInfo::default());
+            let live = Amount::new(before + between + 1, (before + between) * 100 + 300);
+            assert_eq!(registry.live(), live, "{before}, {between}");
+            assert_eq!(
+                registry.remove(key, 300).map(|record| record.bytes()),
+                Some(300)
+            );
+            assert!(registry.remove(key, 300).is_none());
+        }
+    }
+}
+
+#[test]
+fn an_address_as_large_as_it_can_be() {
+    let registry = Registry::new(Level::Sites, 8);
+    for address in [u64::MAX, 1 << 60, (1 << 60) - 1] {
+        let key = make(&registry, address);
+        assert_eq!(addresses(&registry), BTreeSet::from([address]));
+        make(&registry, 5);
+        assert!(registry.remove(key, 100).is_some());
+        assert!(registry.remove(self::key(5), 100).is_some());
+    }
+    assert_eq!(registry.live(), Amount::default());
+}
+
+/// One thread makes, another one names, gives away and frees.
+#[test]
+fn what_another_thread_made_is_found() {
+    let registry = Registry::new(Level::Sites, 8);
+    for round in 0..20 {
+        let made = thread::scope(|scope| {
+            let all = scope.spawn(|| -> Vec<Key> {
+                (1..=6).map(|address| make(&registry, address)).collect()
+            });
+            all.join().expect("it ends")
+        });
+        match round % 4 {
+            0 => registry.label(made[2], "named"),
+            1 => registry.escape(made[2], 100),
+            _ => {}
+        }
+        if round % 4 == 1 {
+            assert_eq!(registry.recapture(made[2]), Some(made[2]));
+        }
+        for key in made {
+            assert!(registry.remove(key, 100).is_some(), "round {round}");
+        }
+        assert!(registry.snapshot(ContextInfo::default()).is_clean());
+    }
+}
+
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Threads make blocks, free most themselves, and send the rest to one that frees them, while another one
+/// looks at all of it.
+#[test]
+fn nothing_is_lost_between_threads() {
+    let registry = Registry::new(Level::Sites, 8);
+    let over = AtomicBool::new(false);
+    let (send, receive) = mpsc::channel::<Key>();
+    thread::scope(|scope| {
+        // Also when an assertion fails, or the scope would wait for ever.
+        let _over = AtEnd(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let snapshot = registry.snapshot(ContextInfo::default());
+                let listed: u64 = snapshot.live.iter().map(|group| group.amount.count).sum();
+                let found = addresses(&registry).len() as u64;
+                assert!(listed <= 2_000 && found <= 2_000);
+            }
+        });
+        let makers: Vec<_> = (1..4_u64)
+            .map(|maker| {
+                let (registry, send) = (&registry, send.clone());
+                scope.spawn(move || {
+                    for number in 0..3_000_u64 {
+                        let base = maker << 32 | number << 4;
+                        let keys = [0, 1, 2].map(|one| make(registry, base + one));
+                        let sent = if number % 10 == 0 { 1 } else { 3 };
+                        for key in &keys[..sent] {
+                            assert!(registry.remove(*key, 100).is_some());
+                        }
+                        for key in &keys[sent..] {
+                            send.send(*key).expect("somebody frees");
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(send);
+        for key in receive {
+            assert!(registry.remove(key, 100).is_some());
+        }
+        for maker in makers {
+            maker.join().expect("it ends");
+        }
+    });
+    assert_eq!(registry.live(), Amount::default());
+    assert_eq!(registry.totals(Kind::Device).allocated, 3 * 3_000 * 3);
+    assert!(registry.snapshot(ContextInfo::default()).is_clean());
+}
+
+/// A visitor that comes in the middle of an insert or a remove waits for its end.
+#[test]
+fn a_visitor_waits_for_who_is_at_work() {
+    let registry = Registry::new(Level::Sites, 8);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for maker in 1..3_u64 {
+            let (registry, over) = (&registry, &over);
+            scope.spawn(move || {
+                // Never the same address again: a record that was forgotten would be replaced.
+                let mut next = maker << 40;
+                while !over.load(Ordering::Relaxed) {
+                    next += 4;
+                    let keys = [1, 2, 3].map(|one| make(registry, next + one));
+                    for key in keys {
+                        assert!(registry.remove(key, 100).is_some());
+                    }
+                }
+            });
+        }
+        let _over = AtEnd(&over);
+        for _ in 0..5_000 {
+            let listed = registry.snapshot(ContextInfo::default()).live;
+            assert!(listed.iter().all(|group| group.amount.count <= 6));
+        }
+    });
+    assert_eq!(registry.live(), Amount::default());
+    assert!(registry.snapshot(ContextInfo::default()).is_clean());
+}

@@ -1,0 +1,290 @@
+//! What the registry does, from outside: records, counts, samples, what is given away.
+
+use std::thread;
+
+use super::table::Registry;
+use crate::ContextInfo;
+use crate::counters::Amount;
+use crate::kind::{Kind, Level};
+use crate::record::{Entry, Key};
+
+fn key(address: u64) -> Key {
+    Key {
+        kind: Kind::Device,
+        lane: 0,
+        address,
+    }
+}
+
+fn entry(bytes: u64) -> Entry {
+    Entry {
+        bytes,
+        type_name: "u8",
+        stream: 0,
+    }
+}
+
+#[test]
+fn what_is_entered_is_found_and_counted() {
+    let registry = Registry::new(Level::Sites, 8);
+    registry.insert(key(1), entry(10));
+    registry.insert(key(2), entry(20));
+    assert_eq!(registry.live(), Amount::new(2, 30));
+    let record = registry.remove(key(1), 10).unwrap();
+    assert_eq!(record.bytes(), 10);
+    assert!(registry.remove(key(1), 10).is_none());
+    assert_eq!(registry.live(), Amount::new(1, 20));
+}
+
+#[test]
+fn the_same_number_is_another_thing_in_another_kind() {
+    let registry = Registry::new(Level::Sites, 8);
+    registry.insert(key(1), entry(10));
+    registry.insert(
+        Key {
+            kind: Kind::Stream,
+            lane: 0,
+            address: 1,
+        },
+        entry(0),
+    );
+    assert!(
+        registry
+            .remove(
+                Key {
+                    kind: Kind::Event,
+                    lane: 0,
+                    address: 1
+                },
+                0
+            )
+            .is_none()
+    );
+    assert_eq!(registry.live().count, 2);
+}
+
+#[test]
+fn counts_need_no_record() {
+    let registry = Registry::new(Level::Counts, 8);
+    registry.insert(key(1), entry(10));
+    registry.insert(key(2), entry(20));
+    registry.label(key(1), "no record to label");
+    assert!(registry.remove(key(1), 10).is_none());
+    assert_eq!(registry.live(), Amount::new(1, 20));
+    assert!(registry.drain().is_empty());
+    assert_eq!(registry.totals(Kind::Device).peak_bytes, 30);
+}
+
+#[test]
+fn the_level_can_change_at_any_time() {
+    let registry = Registry::new(Level::Counts, 8);
+    registry.insert(key(1), entry(1));
+    registry.set_level(Level::Stacks);
+    registry.insert(key(2), entry(2));
+    registry.set_level(Level::Counts);
+    registry.insert(key(3), entry(4));
+    assert!(registry.remove(key(1), 1).is_none());
+    assert!(registry.remove(key(2), 2).is_some());
+    assert_eq!(registry.live(), Amount::new(1, 4));
+    assert!(registry.remove(key(3), 4).is_none());
+    assert_eq!(registry.live(), Amount::default());
+}
+
+/// Groups are scaled to what there is in all, whatever the rhythm in which things are made.
+#[test]
+fn a_sample_stands_for_all() {
+    let registry = Registry::new(Level::Sites, 8).sampling(10).seeded(1);
+    for i in 0..20_000 {
+        // Two places in turn; a step of ten would meet one of them only.
+        if i % 2 == 0 {
+            registry.insert(key(i), entry(1));
+        } else {
+            registry.insert(key(i), entry(3));
+        }
+    }
+    let snapshot = registry.snapshot(ContextInfo::default());
+    assert_eq!(snapshot.sample, 10);
+    assert_eq!(registry.live(), Amount::new(20_000, 40_000));
+    assert_eq!(snapshot.live.len(), 2);
+    for (group, bytes) in snapshot.live.iter().zip([30_000, 10_000]) {
+        assert!(
+            group.amount.bytes.abs_diff(bytes) < bytes / 5,
+            "{:?}",
+            group.amount
+        );
+        assert!(group.addresses.len() < 1500);
+    }
+    // But for what rounding takes, the groups come to what there is.
+    let sum = snapshot.leaked();
+    assert_eq!((sum.count, sum.bytes), (20_000, 40_000));
+    for i in 0..20_000 {
+        registry.remove(key(i), if i % 2 == 0 { 1 } else { 3 });
+    }
+    assert_eq!(registry.live(), Amount::default());
+}
+
+/// The first of each kind is recorded as often as any other: a program that leaks one of each must not
+/// go unnoticed in every run, or in none.
+#[test]
+fn the_first_of_each_kind_is_sampled_like_all_others() {
+    let is_recorded = |registry: Registry, kind: Kind, nth: u64| {
+        let keys = (0..=nth).map(|address| Key {
+            kind,
+            ..key(address)
+        });
+        keys.for_each(|key| registry.insert(key, entry(1)));
+        let snapshot = registry.snapshot(ContextInfo::default());
+        let mut addresses = snapshot.live.iter().flat_map(|group| &group.addresses);
+        addresses.any(|address| *address == nth)
+    };
+    for one_in in [2, 7] {
+        for kind in [Kind::Device, Kind::Stream, Kind::Pinned, Kind::Event] {
+            for nth in 0..3 {
+                let registry = |seed| Registry::new(Level::Sites, 8).sampling(one_in).seeded(seed);
+                let recorded = (0..700).filter(|seed| is_recorded(registry(*seed), kind, nth));
+                let (recorded, expected) = (recorded.count(), 700 / one_in as usize);
+                assert!(
+                    recorded.abs_diff(expected) < expected / 2,
+                    "{kind:?}, the {nth}th: {recorded} of {expected}"
+                );
+            }
+        }
+    }
+    // Without a chosen seed: it would take 64 equal throws of a coin.
+    let met = (0..64).filter(|_| {
+        let registry = Registry::new(Level::Sites, 8).sampling(2);
+        is_recorded(registry, Kind::Device, 0)
+    });
+    assert!((1..64).contains(&met.count()));
+}
+
+/// What no sample met is not lost: it is told as counted and not recorded.
+#[test]
+fn what_no_sample_met_is_told() {
+    let registry = Registry::new(Level::Sites, 8).sampling(1_000_000).seeded(1);
+    registry.insert(key(1), entry(10));
+    registry.insert(key(2), entry(10));
+    let snapshot = registry.snapshot(ContextInfo::default());
+    assert_eq!(snapshot.leaked(), Amount::new(2, 20));
+    // Also where something else of the kind has a record, as it was given away.
+    registry.escape(key(2), 10);
+    let snapshot = registry.snapshot(ContextInfo::default());
+    assert_eq!(snapshot.leaked(), Amount::new(1, 10));
+    assert!(!snapshot.is_clean());
+}
+
+/// One thing that a sample met stands for itself, if there is nothing else.
+#[test]
+fn a_sample_stands_for_no_more_than_there_is() {
+    let registry = Registry::new(Level::Sites, 8).sampling(3);
+    let mut made = 0;
+    while registry.snapshot(ContextInfo::default()).live.is_empty() {
+        made += 1;
+        registry.insert(key(made), entry(10));
+    }
+    (1..allocated).for_each(|address| {
+        registry.remove(key(address), 10);
+    });
+    let snapshot = registry.snapshot(ContextInfo::default());
+    assert_eq!(snapshot.live[0].amount, Amount::new(1, 10));
+    assert!(snapshot.unrecorded.is_empty());
+}
+
+#[test]
+fn what_escapes_stays_and_can_come_back() {
+    for level in [Level::Counts, Level::Sites] {
+        let registry = Registry::new(level, 8);
+        registry.insert(key(1), entry(10));
+        registry.escape(key(1), 10);
+        assert_eq!(registry.live(), Amount::new(1, 10));
+        assert!(registry.drain().is_empty());
+        assert!(registry.recapture(key(2)).is_none());
+        assert!(registry.recapture(key(1)).is_some());
+        let record = registry.remove(key(1), 10).unwrap();
+        assert_eq!((record.bytes(), registry.live()), (10, Amount::default()));
+    }
+}
+
+#[test]
+fn an_address_that_comes_again_replaces_what_escaped() {
+    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        let registry = Registry::new(level, 8);
+        registry.insert(key(1), entry(10));
+        registry.escape(key(1), 10);
+        // A thread of another lane gets it.
+        let again = Key { lane: 1, ..key(1) };
+        registry.insert(again, entry(5));
+        assert_eq!(registry.live(), Amount::new(1, 5), "{level}");
+        assert!(registry.snapshot(ContextInfo::default()).escaped.is_empty());
+        let recorded = usize::from(level != Level::Counts);
+        assert_eq!(registry.drain().len(), recorded, "{level}");
+    }
+}
+
+#[test]
+fn an_unknown_key_changes_nothing() {
+    let registry = Registry::new(Level::Sites, 8);
+    registry.insert(key(1), entry(10));
+    registry.escape(key(9), 100);
+    assert!(registry.remove(key(9), 100).is_none());
+    assert_eq!(registry.live(), Amount::new(1, 10));
+}
+
+#[test]
+fn teardown_order() {
+    let registry = Registry::new(Level::Sites, 8);
+    let kinds = [
+        Kind::MemoryPool,
+        Kind::Module,
+        Kind::Stream,
+        Kind::Device,
+        Kind::Event,
+        Kind::StreamOrdered,
+        Kind::Device,
+    ];
+    for (address, kind) in (1..).zip(kinds) {
+        registry.insert(
+            Key {
+                kind,
+                lane: 0,
+                address,
+            },
+            entry(0),
+        );
+    }
+    let order: Vec<u64> = registry
+        .drain()
+        .iter()
+        .map(|(key, _)| key.address)
+        .collect();
+    assert_eq!(order, [7, 4, 6, 5, 3, 2, 1]);
+}
+
+/// Threads take and free the same few addresses, as a driver gives them out: an address goes
+/// back to the "driver" only after it was taken out of the registry, and is entered only after
+/// the "driver" gave it.
+#[test]
+fn addresses_that_are_reused_at_once_by_many_threads() {
+    use std::sync::Mutex;
+    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        let registry = Registry::new(level, 8);
+        let driver: Mutex<Vec<u64>> = Mutex::new((1..=12).collect());
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let Some(address) = driver.lock().unwrap().pop() else {
+                            continue;
+                        };
+                        registry.insert(key(address), entry(address));
+                        let record = registry.remove(key(address), address);
+                        assert_eq!(record.is_some(), level != Level::Counts);
+                        driver.lock().unwrap().push(address);
+                    }
+                });
+            }
+        });
+        assert_eq!(registry.live(), Amount::default());
+        assert!(registry.drain().is_empty());
+    }
+}

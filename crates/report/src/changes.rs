@@ -1,0 +1,159 @@
+//! A diff of two snapshots as text for people.
+
+use std::fmt::{self, Write};
+
+use super::frames::mark;
+use super::paths::Paths;
+use super::symbols::Symbols;
+use super::text::description;
+use super::words::{count, things};
+use crate::size::ByteSize;
+use cuguard_registry::{Amount, Change, Diff};
+
+/// A diff as text: one line for each change. `{:.3}` shows the three largest.
+///
+/// ```
+/// use cuguard::report::display_diff;
+/// use cuguard::snapshot::Diff;
+///
+/// assert_eq!(display_diff(&Diff::default()).to_string(), "nothing changed");
+/// ```
+pub fn display_diff(diff: &Diff) -> impl fmt::Display + '_ {
+    DisplayDiff(diff)
+}
+
+struct DisplayDiff<'a>(&'a Diff);
+
+impl fmt::Display for DisplayDiff<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let diff = self.0;
+        if diff.is_empty() {
+            return f.write_str("nothing changed");
+        }
+        let paths = Paths::new();
+        let mut symbols = Symbols::default();
+        let shown = f.precision().unwrap_or(usize::MAX).min(diff.changes.len());
+        for (index, change) in diff.changes[..shown].iter().enumerate() {
+            let gap = if index == 0 { "" } else { "\n" };
+            write!(f, "{gap}{}", line(change, &paths, &mut symbols))?;
+        }
+        let all = count(diff.changes.len() as u64, "change");
+        match shown {
+            _ if shown == diff.changes.len() => Ok(()),
+            0 => write!(f, "0 of {all} shown"),
+            _ => write!(f, "\n… {shown} of {all} shown"),
+        }
+    }
+}
+
+fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
+    let Change {
+        before,
+        after,
+        kind,
+        ..
+    } = change;
+    let what = description(change.type_name, change.label.as_deref());
+    let mut line = format!("{:<8}  ", change.trend());
+    let amount = |amount: &Amount| {
+        if kind.is_memory() {
+            format!("{} in {}", ByteSize(amount.bytes), amount.count)
+        } else {
+            amount.count.to_string()
+        }
+    };
+    let _ = match (before.count, after.count) {
+        (0, _) => write!(line, "{}{what}", things(*kind, *after)),
+        (_, 0) => write!(line, "{}{what}", things(*kind, *before)),
+        _ => write!(
+            line,
+            "{kind}{what}: from {} to {}",
+            amount(before),
+            amount(after)
+        ),
+    };
+    if let Some(site) = change.origin.site {
+        let file = paths.shorten(site.file);
+        let _ = write!(line, ", at {file}:{}:{}", site.line, site.column);
+    }
+    let mut frames = symbols.frames(change.origin.stack, false);
+    mark(&mut frames);
+    let innermost = frames.iter().find(|frame| frame.in_app);
+    if let Some(name) = innermost.and_then(|frame| frame.symbol.function.as_deref()) {
+        let _ = write!(line, " in {name}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use cuguard_registry::{ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot};
+
+    fn snapshot(groups: &[(Kind, u32, u64, u64)]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for (kind, line, count, bytes) in groups {
+            let mut group = Group::new(*kind, "", *count, *bytes);
+            group.origin.site = Some(Site::new("a.rs", *line, 1));
+            snapshot.live.push(group);
+        }
+        snapshot
+    }
+
+    #[test]
+    fn one_line_for_each_change() {
+        let before = snapshot(&[
+            (Kind::Device, 1, 1, 1024),
+            (Kind::Event, 2, 4, 0),
+            (Kind::Pinned, 3, 1, 8),
+        ]);
+        let after = snapshot(&[
+            (Kind::Device, 1, 3, 3072),
+            (Kind::Event, 2, 1, 0),
+            (Kind::Managed, 4, 2, 6),
+        ]);
+        let diff = after.diff(&before);
+        assert_eq!(
+            diff.to_string(),
+            "grew      device memory: from 1 KiB in 1 to 3 KiB in 3, at a.rs:1:1\n\
+             went      8 B in 1 allocation of pinned host memory, at a.rs:3:1\n\
+             appeared  6 B in 2 allocations of managed memory, at a.rs:4:1\n\
+             shrank    event: from 4 to 1, at a.rs:2:1"
+        );
+        assert!(format!("{diff:.1}").ends_with("a.rs:1:1\n… 1 of 4 changes shown"));
+        assert_eq!(format!("{diff:.0}"), "0 of 4 changes shown");
+        assert_eq!(after.diff(&after).to_string(), "nothing changed");
+    }
+
+    #[test]
+    fn a_change_with_a_stack_names_its_function() {
+        #[inline(never)]
+        fn made_here(registry: &Registry) {
+            let key = Key {
+                kind: Kind::Device,
+                lane: 0,
+                address: 1,
+            };
+            registry.insert(
+                key,
+                Entry {
+                    bytes: 1,
+                    type_name: "u8",
+                    stream: 0,
+                },
+            );
+            std::hint::black_box(());
+        }
+        let registry = Registry::new(Level::Stacks, 32);
+        let before = registry.snapshot(ContextInfo::default());
+        made_here(&registry);
+        let text = registry
+            .snapshot(ContextInfo::default())
+            .diff(&before)
+            .to_string();
+        assert!(
+            text.starts_with("appeared  1 B in 1 allocation of device memory, u8, at src/"),
+            "{text}"
+        );
+        assert!(text.contains(" in "), "{text}");
+    }
+}

@@ -1,0 +1,293 @@
+//! A checkpoint for tests: nothing may be left behind after it.
+
+use cuguard_registry::{Amount, FailedFreeGroup, Group, Snapshot, SnapshotReason};
+
+use crate::render::Report;
+
+/// A moment after which nothing may be left behind.
+///
+/// Take a snapshot before the work and one after it. What there is more of after the work than
+/// before, by kind, type, label and place, was left behind. A place that freed one thing and made
+/// another like it is even.
+///
+/// ```
+/// use cuguard::Kind;
+/// use cuguard::report::Checkpoint;
+/// use cuguard::snapshot::{Group, Snapshot};
+///
+/// let mut before = Snapshot::default(); // context.snapshot()
+/// before.live.push(Group::new(Kind::Device, "f32", 1, 4096));
+/// let checkpoint = Checkpoint::new(before.clone());
+///
+/// checkpoint.assert_clean(&before); // nothing happened
+///
+/// let mut after = before;
+/// after.live.push(Group::new(Kind::Stream, "", 1, 0));
+/// let behind = checkpoint.left_behind(&after);
+/// assert_eq!(behind.live.len(), 1);
+/// let failed = std::panic::catch_unwind(|| checkpoint.assert_clean(&after));
+/// assert!(failed.is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    before: Snapshot,
+}
+
+impl Checkpoint {
+    /// From now on, as of this snapshot.
+    ///
+    /// ```
+    /// let checkpoint = cuguard::report::Checkpoint::new(cuguard::snapshot::Snapshot::default());
+    /// # let _ = checkpoint;
+    /// ```
+    #[must_use]
+    pub const fn new(before: Snapshot) -> Self {
+        Self { before }
+    }
+
+    /// The later snapshot without what was there before: what was left behind since. It is
+    /// [clean](Snapshot::is_clean) when nothing was. Amounts are differences; there are no totals,
+    /// which are of the whole context.
+    ///
+    /// ```
+    /// let now = cuguard::snapshot::Snapshot::default();
+    /// assert!(cuguard::report::Checkpoint::new(now.clone()).left_behind(&now).is_clean());
+    /// ```
+    #[must_use]
+    pub fn left_behind(&self, now: &Snapshot) -> Snapshot {
+        let before = &self.before;
+        let mut behind = now.clone();
+        behind.totals.clear();
+        if behind.info.reason == SnapshotReason::Requested {
+            behind.info.reason = SnapshotReason::LeftBehind;
+        }
+        behind.live.retain_mut(|group| {
+            // What was given away and came back was there before.
+            let earlier = before.live.iter().chain(&before.escaped);
+            let like: Vec<_> = earlier.filter(|earlier| is_like(earlier, group)).collect();
+            subtract(group, &like)
+        });
+        behind.unrecorded.retain_mut(|(kind, amount)| {
+            for (_, earlier) in before
+                .unrecorded
+                .iter()
+                .filter(|(earlier, _)| earlier == kind)
+            {
+                *amount -= *earlier;
+            }
+            // As with groups: as many as before may be of more bytes.
+            let more = !amount.is_zero();
+            amount.count = amount.count.max(1);
+            more
+        });
+        behind.failed_frees.retain_mut(|failed| {
+            let earlier = before.failed_frees.iter();
+            let like = earlier.filter(|earlier| is_like_failure(earlier, failed));
+            let like: Vec<_> = like.map(|earlier| &earlier.allocated).collect();
+            subtract(&mut failed.allocated, &like)
+        });
+        behind.escaped.retain_mut(|group| {
+            let earlier = before.escaped.iter().chain(&before.live);
+            let like: Vec<_> = earlier.filter(|earlier| is_like(earlier, group)).collect();
+            subtract(group, &like)
+        });
+        behind
+    }
+
+    /// Panics when something was left behind, with the report of it as the message.
+    ///
+    /// # Panics
+    ///
+    /// When there is more than at the checkpoint, or a free failed since.
+    ///
+    /// ```
+    /// let now = cuguard::snapshot::Snapshot::default();
+    /// cuguard::report::Checkpoint::new(now.clone()).assert_clean(&now);
+    /// ```
+    #[track_caller]
+    pub fn assert_clean(&self, now: &Snapshot) {
+        let behind = self.left_behind(now);
+        assert!(
+            behind.is_clean(),
+            "left behind since the checkpoint:\n{}",
+            behind.display()
+        );
+    }
+}
+
+/// Takes away what was there before. Answers whether anything is left.
+fn subtract(group: &mut Group, earlier: &[&Group]) -> bool {
+    let mut was = Amount::default();
+    earlier.iter().for_each(|earlier| was += earlier.amount);
+    let more = group.amount.count > was.count || group.amount.bytes > was.bytes;
+    group.amount -= was;
+    // A place that makes things of several sizes may have as many as before, of more bytes.
+    group.amount.count = group.amount.count.max(1);
+    let known = |address: &u64| {
+        earlier
+            .iter()
+            .any(|group| group.addresses.binary_search(address).is_ok())
+    };
+    group.addresses.retain(|address| !known(address));
+    more
+}
+
+fn is_like(one: &Group, other: &Group) -> bool {
+    one.kind == other.kind
+        && one.type_name == other.type_name
+        && one.label == other.label
+        && one.origin == other.origin
+}
+
+fn is_like_failure(one: &FailedFreeGroup, other: &FailedFreeGroup) -> bool {
+    is_like(&one.allocated, &other.allocated)
+        && one.freed == other.freed
+        && (one.function, one.code) == (other.function, other.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::Checkpoint;
+    use cuguard_registry::{
+        Amount, ContextInfo, Entry, FailedFree, Key, Kind, Level, Registry, Snapshot,
+    };
+
+    fn insert(registry: &Registry, address: u64, bytes: u64) {
+        registry.insert(
+            Key {
+                kind: Kind::Device,
+                lane: 0,
+                address,
+            },
+            Entry {
+                bytes,
+                type_name: "u8",
+                stream: 0,
+            },
+        );
+    }
+
+    fn snapshot(registry: &Registry) -> Snapshot {
+        registry.snapshot(ContextInfo::default())
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_left_behind() {
+        for level in [Level::Counts, Level::Sites, Level::Stacks] {
+            let registry = Registry::new(level, 32);
+            insert(&registry, 1, 10);
+            let checkpoint = Checkpoint::new(snapshot(&registry));
+            checkpoint.assert_clean(&snapshot(&registry));
+            insert(&registry, 2, 20);
+            let behind = checkpoint.left_behind(&snapshot(&registry));
+            assert_eq!(behind.leaked(), Amount::new(1, 20), "{level}");
+            registry.remove(
+                Key {
+                    kind: Kind::Device,
+                    lane: 0,
+                    address: 2,
+                },
+                20,
+            );
+            checkpoint.assert_clean(&snapshot(&registry));
+        }
+    }
+
+    /// One thing goes, and a larger one comes in its place.
+    #[test]
+    fn more_bytes_in_as_many_things_are_left_behind() {
+        for level in [Level::Counts, Level::Sites] {
+            let registry = Registry::new(level, 32);
+            let mut checkpoint = None;
+            for (address, bytes) in [(1, 10), (2, 1000)] {
+                insert(&registry, address, bytes);
+                checkpoint.get_or_insert_with(|| Checkpoint::new(snapshot(&registry)));
+            }
+            let key = Key {
+                kind: Kind::Device,
+                lane: 0,
+                address: 1,
+            };
+            registry.remove(key, 10);
+            let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
+            assert_eq!(behind.leaked(), Amount::new(1, 990), "{level}");
+        }
+    }
+
+    #[test]
+    fn one_more_in_a_loop_is_left_behind_with_its_address() {
+        let registry = Registry::new(Level::Sites, 32);
+        let mut checkpoint = None;
+        for address in 1..=3 {
+            insert(&registry, address, 10);
+            if address == 2 {
+                checkpoint = Some(Checkpoint::new(snapshot(&registry)));
+            }
+        }
+        let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
+        assert_eq!(
+            (behind.leaked(), &behind.live[0].addresses),
+            (Amount::new(1, 10), &vec![3])
+        );
+    }
+
+    #[test]
+    fn what_escapes_and_comes_back_was_there() {
+        let registry = Registry::new(Level::Sites, 32);
+        let key = Key {
+            kind: Kind::Device,
+            lane: 0,
+            address: 1,
+        };
+        insert(&registry, 1, 10);
+        registry.escape(key, 10);
+        let checkpoint = Checkpoint::new(snapshot(&registry));
+        assert!(registry.recapture(key).is_some());
+        checkpoint.assert_clean(&snapshot(&registry));
+    }
+
+    #[test]
+    fn the_message_is_the_report() {
+        let registry = Registry::new(Level::Sites, 32);
+        let checkpoint = Checkpoint::new(snapshot(&registry));
+        insert(&registry, 1, 10);
+        let key = Key {
+            kind: Kind::Event,
+            lane: 0,
+            address: 9,
+        };
+        let failed = FailedFree::new(
+            key,
+            0,
+            None,
+            "cuEventDestroy",
+            4,
+            "CUDA_ERROR_DEINITIALIZED",
+        );
+        registry.file_failed_free(failed);
+        let now = snapshot(&registry);
+        let panic = catch_unwind(AssertUnwindSafe(|| checkpoint.assert_clean(&now))).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert!(
+            message.starts_with("left behind since the checkpoint:\n"),
+            "{message}"
+        );
+        assert!(
+            message.contains("\ncuguard: what was left behind in context 0 ")
+                && message
+                    .contains("\ncuguard: 10 B in 1 allocation left behind, in 1 group; 1 free"),
+            "{message}"
+        );
+        assert!(
+            message.contains("alive 10 B in 1 allocation of device memory, u8"),
+            "{message}"
+        );
+        assert!(
+            message.contains("cuEventDestroy failed with CUDA_ERROR_DEINITIALIZED (4)"),
+            "{message}"
+        );
+        Checkpoint::new(now.clone()).assert_clean(&now);
+    }
+}

@@ -1,0 +1,256 @@
+//! Each cause in words: in short, and with the numbers and places behind it.
+
+use std::fmt::Write;
+
+use super::facts::{OutOfMemory, SiteUsage};
+use super::text::{Page, plain};
+use super::verdict::Cause;
+use crate::description;
+use crate::size::ByteSize;
+use crate::words::{age, count, list};
+use cuguard_registry::{Level, PAGE};
+
+/// How many numbers of processes there are in a line.
+const PIDS: usize = 3;
+/// How many processes have a line of their own.
+const PROCESSES: usize = 8;
+
+impl OutOfMemory {
+    /// A cause in a few words.
+    pub(super) fn short(&self, cause: &Cause) -> String {
+        let size = ByteSize(cause.bytes());
+        match cause {
+            Cause::LargerThanDevice { total, .. } => {
+                format!("larger than the device, which has {}", ByteSize(*total))
+            }
+            Cause::MemoryLimit { limit, held } => match self.asked.bytes {
+                Some(asked) if asked > *limit => format!(
+                    "{} were asked for, and the limit is {}",
+                    ByteSize(asked),
+                    ByteSize(*limit)
+                ),
+                _ => format!(
+                    "{} of the {} that it may have are in use",
+                    ByteSize(*held),
+                    ByteSize(*limit)
+                ),
+            },
+            Cause::OwnData { grows, .. } => {
+                let grows = if *grows { ", and grows" } else { "" };
+                format!("the context's own data takes {size}{grows}")
+            }
+            Cause::Managed { .. } => {
+                format!("the context's managed memory takes up to {size} of the device")
+            }
+            Cause::GivenAway { .. } => {
+                format!("up to {size} were given away with into_raw")
+            }
+            Cause::OutsideGuards { .. } => {
+                format!("this process holds {size} that none of its guards took")
+            }
+            Cause::OtherContexts { .. } => {
+                format!("other contexts of this process hold {size}")
+            }
+            Cause::OtherProcesses { bytes, pids } => self.short_processes(*bytes, pids),
+            Cause::HoardedByPools { .. } => {
+                format!("memory pools have {size} that they do not use")
+            }
+            Cause::PendingFrees { streams, .. } => format!(
+                "up to {size} wait to be freed on {}",
+                count(*streams, "stream")
+            ),
+            Cause::Fragmentation { pages, .. } => format!(
+                "{size} lie unused in {} that small blocks keep",
+                count(*pages, "page")
+            ),
+            Cause::Rounding { .. } => {
+                format!("{size} are lost because blocks take whole pages")
+            }
+            Cause::FreeButRefused { .. } => {
+                let largest = match self.largest {
+                    Some(largest) => {
+                        format!("; the largest block to be had is {}", ByteSize(largest))
+                    }
+                    None => String::new(),
+                };
+                format!("{size} are free, and yet it was refused{largest}")
+            }
+            Cause::Unexplained { .. } => {
+                format!("{size} are taken by contexts themselves, or by somebody not known here")
+            }
+        }
+    }
+
+    fn short_processes(&self, bytes: u64, pids: &[u32]) -> String {
+        let others = match pids {
+            [_] => "another process holds",
+            _ => "other processes hold",
+        };
+        let most = match self.others_told() > bytes {
+            true => "at most ",
+            false => "",
+        };
+        let mut numbers: Vec<_> = pids.iter().take(PIDS).map(u32::to_string).collect();
+        if pids.len() > PIDS {
+            numbers.push(format!("{} more", pids.len() - PIDS));
+        }
+        let own = match (pids, self.maybe_own().is_empty()) {
+            (_, true) => "",
+            ([_], _) => ", which may be this process",
+            _ => ", one of which may be this process",
+        };
+        format!(
+            "{others} {most}{} (pid {}{own})",
+            ByteSize(bytes),
+            list(&numbers)
+        )
+    }
+
+    /// The numbers of those that may be this process, by its number outside.
+    pub(super) fn maybe_own(&self) -> Vec<String> {
+        let maybe = self.others().filter(|process| self.may_be_own(process));
+        maybe.map(|process| process.pid.to_string()).collect()
+    }
+
+    /// Why it is not known how blocks lie in pages, as far as that is known.
+    pub(super) fn pages_reason(&self) -> String {
+        match (self.settings.level, self.settings.sample) {
+            (Level::Counts, _) => " (level counts)".to_owned(),
+            (_, 0 | 1) => String::new(),
+            (_, sample) => format!(" (one thing in {sample} is recorded)"),
+        }
+    }
+
+    /// The holders with small blocks, those in most pages first.
+    fn pinning(&self) -> Vec<&SiteUsage> {
+        let mut pinning: Vec<_> = self.holders.iter().collect();
+        pinning.retain(|holder| holder.small_pages != 0);
+        pinning.sort_by_key(|holder| std::cmp::Reverse(holder.small_pages));
+        pinning
+    }
+}
+
+impl Page<'_> {
+    fn place(&self, holder: &SiteUsage) -> String {
+        let mut text = description(holder.group.type_name, holder.group.label.as_deref());
+        if let Some(site) = holder.group.origin.site {
+            let file = self.paths.shorten(site.file);
+            let _ = write!(text, " at {file}:{}:{}", site.line, site.column);
+        }
+        text.trim_start_matches([',', ' ']).to_owned()
+    }
+
+    /// The numbers behind a cause, which is one of those that are named.
+    pub(super) fn details(&self, cause: &Cause, named: &[Cause]) -> Vec<String> {
+        let why = self.why;
+        match cause {
+            Cause::Fragmentation { .. } => {
+                let pages = why.pages.unwrap_or_default();
+                let mut lines = vec![format!(
+                    "{} of small blocks keep {} of {}, {} in all",
+                    ByteSize(pages.small_bytes),
+                    count(pages.small_pages, "page"),
+                    ByteSize(PAGE),
+                    ByteSize(pages.small_pages.saturating_mul(PAGE))
+                )];
+                if pages.guests != 0 {
+                    let guests = ByteSize(pages.guests);
+                    lines.push(format!("other contexts have {guests} in the same pages"));
+                }
+                for holder in why.pinning().into_iter().take(3) {
+                    let pages = count(holder.small_pages, "page");
+                    lines.push(format!("{pages}: {}", self.place(holder)));
+                }
+                lines
+            }
+            Cause::OwnData { grows: true, .. } => {
+                let growing = why.growing(named).into_iter().take(3);
+                growing.map(|holder| self.growth(holder)).collect()
+            }
+            Cause::Managed { .. } => vec!["it may lie on the host as well".to_owned()],
+            Cause::GivenAway { .. } => vec!["whoever has it may have freed it".to_owned()],
+            Cause::OutsideGuards { .. } => {
+                let mut whose = "other libraries, code that calls the driver itself, contexts \
+                                 themselves, local memory of kernels"
+                    .to_owned();
+                if why.pages_are_unknown() {
+                    whose.push_str(", or pages that blocks of guards do not fill");
+                }
+                vec![whose]
+            }
+            Cause::FreeButRefused { .. } => {
+                vec!["so it is not for want of memory that can be seen from here".to_owned()]
+            }
+            Cause::OtherProcesses { bytes, .. } => self.processes(*bytes),
+            // Both lie in the same pools: these are told of with the first of the two.
+            Cause::HoardedByPools { .. } | Cause::PendingFrees { .. }
+                if named.iter().find(|named| lies_in_pools(named)) == Some(cause) =>
+            {
+                let pools = why.pools.iter().filter(|pool| pool.unused() != 0);
+                pools
+                    .map(|pool| {
+                        format!(
+                            "{}: {} reserved, {} in use",
+                            plain(&pool.name),
+                            ByteSize(pool.reserved),
+                            ByteSize(pool.used)
+                        )
+                    })
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Other processes, which hold so much together.
+    fn processes(&self, bytes: u64) -> Vec<String> {
+        let why = self.why;
+        let told = why.others_told();
+        // Where they are listed with more than there is, no line says that they hold it.
+        let listed = if told > bytes { "listed with " } else { "" };
+        let mut lines: Vec<_> = why
+            .others()
+            .take(PROCESSES)
+            .map(|process| {
+                let name = process.name.as_deref().unwrap_or("of unknown name");
+                let bytes = process
+                    .bytes
+                    .map_or("an unknown amount".to_owned(), |b| ByteSize(b).to_string());
+                format!("{listed}{bytes}: pid {}, {}", process.pid, plain(name))
+            })
+            .collect();
+        let more = why.others().count().saturating_sub(PROCESSES);
+        if more != 0 {
+            lines.push(format!("… and {more} more"));
+        }
+        if told > bytes {
+            lines.push(format!(
+                "no more than {} of that can be theirs: the rest is free, or this process's",
+                ByteSize(bytes)
+            ));
+        }
+        lines
+    }
+
+    fn growth(&self, holder: &SiteUsage) -> String {
+        let place = self.place(holder);
+        match holder.growth {
+            Some(growth) => format!(
+                "grew by {} since the last checkpoint: {place}",
+                ByteSize(growth.max(0) as u64)
+            ),
+            None => format!(
+                "{} made all through the context's life, the first {} ago: {place}",
+                count(holder.group.amount.count, "block"),
+                age(holder.group.oldest)
+            ),
+        }
+    }
+}
+
+const fn lies_in_pools(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::HoardedByPools { .. } | Cause::PendingFrees { .. }
+    )
+}

@@ -1,0 +1,244 @@
+//! Whose the memory is: this process's beside its guards, given away, managed, other processes'.
+
+use super::*;
+
+/// This process as NVML lists it.
+fn this(bytes: u64) -> ProcessUse {
+    let mut process = ProcessUse::new(std::process::id(), bytes);
+    process.own = true;
+    process
+}
+
+fn bytes(why: &OutOfMemory) -> Vec<u64> {
+    why.causes().iter().map(Cause::bytes).collect()
+}
+
+/// Looks whether all shares together are what is taken.
+#[track_caller]
+fn adds_up(why: &OutOfMemory) {
+    let shares = why.shares();
+    let used = why.total.unwrap() - why.free.unwrap();
+    let managed = shares.managed + shares.managed_elsewhere;
+    let known = shares.here + shares.given_away + managed + shares.others + shares.rest;
+    assert_eq!(known + shares.outside.unwrap_or(0), used, "{shares:?}");
+}
+
+/// Other libraries of this process, and code that calls the driver itself.
+#[test]
+fn memory_that_no_guard_took() {
+    let mut why = card(20 * GIB, 40 * GIB);
+    why.processes = Processes::Known(vec![this(119 * GIB)]);
+    assert_eq!(names(&why), ["outside_guards"]);
+    assert_eq!(bytes(&why), [119 * GIB]);
+    adds_up(&why);
+    let text = why.to_text();
+    assert!(
+        text.contains("why: this process holds 119 GiB that none of its guards took"),
+        "{text}"
+    );
+    assert!(text.contains("cuBLAS") && text.contains("from_raw"));
+    assert!(!text.contains("another container"), "{text}");
+    assert!(text.contains("  outside guards    119 GiB"), "{text}");
+    // What guards hold is not among it.
+    own(&mut why, 30 * GIB);
+    assert_eq!(names(&why), ["outside_guards"]);
+    assert_eq!(bytes(&why), [89 * GIB]);
+    adds_up(&why);
+    // Where nobody tells, nothing is said.
+    why.processes = Processes::Unknown("no NVML".to_owned());
+    assert!(!names(&why).contains(&"outside_guards"));
+    assert!(!why.to_text().contains("outside guards"), "{why:#}");
+    adds_up(&why);
+    assert!(why.to_text().contains("libraries of this process"));
+}
+
+/// A pool says what is in use, whoever uses it.
+#[test]
+fn memory_of_pools_that_no_guard_took() {
+    let mut why = card(10 * GIB, 20 * GIB);
+    why.pools.push(PoolUse::new("", 130 * GIB, 130 * GIB));
+    assert_eq!(why.causes(), [Cause::OutsideGuards { bytes: 130 * GIB }]);
+    // Small blocks take more than they were asked for.
+    why.held
+        .push(KindUsage::new(Kind::StreamOrdered, 20 << 21, 64 * GIB));
+    assert_eq!(names(&why), ["own_data", "outside_guards"]);
+    assert_eq!(bytes(&why), [64 * GIB, 130 * GIB - 64 * GIB - 20 * GIB]);
+}
+
+/// Also where other contexts have some of it, and frees wait.
+#[test]
+fn memory_of_pools_that_several_share() {
+    let mut why = card(10 * GIB, 20 * GIB);
+    why.pools.push(PoolUse::new("", 130 * GIB, 130 * GIB));
+    let mut other = OtherContext::new(2, 512);
+    (other.pooled, other.pooled_blocks) = (512, 1);
+    why.contexts.push(other);
+    (why.busy_streams, why.pending_bytes) = (1, 512);
+    assert_eq!(names(&why), ["outside_guards"]);
+    assert_eq!(bytes(&why), [130 * GIB - 1024]);
+}
+
+/// What another context gave away may be freed long since: it takes nothing from who has the memory.
+#[test]
+fn what_another_context_gave_away() {
+    let mut why = card(GIB, 20 * GIB);
+    let mut other = OtherContext::new(2, 0);
+    (other.given_away, other.taken) = (100 * GIB, Some(0));
+    why.contexts.push(other);
+    why.processes = Processes::Known(vec![ProcessUse::new(4711, 139 * GIB), this(0)]);
+    assert_eq!(names(&why), ["other_processes"]);
+    assert_eq!(bytes(&why), [139 * GIB]);
+    adds_up(&why);
+    why.processes = Processes::Known(vec![this(139 * GIB)]);
+    assert_eq!(names(&why), ["given_away", "outside_guards"]);
+    assert_eq!(bytes(&why), [100 * GIB, 39 * GIB]);
+    adds_up(&why);
+    assert!(why.to_text().contains("gave 100 GiB away"), "{why:#}");
+}
+
+/// Small blocks of another context, and its managed memory, are its own and no library's.
+#[test]
+fn pages_and_managed_memory_of_another_context() {
+    let mut why = card(0, 20 * GIB);
+    let mut other = OtherContext::new(2, 60 * GIB);
+    (other.taken, other.managed) = (Some(100 * GIB), 30 * GIB);
+    why.contexts.push(other);
+    why.processes = Processes::Known(vec![this(140 * GIB)]);
+    assert_eq!(names(&why), ["other_contexts", "outside_guards"]);
+    assert_eq!(bytes(&why), [130 * GIB, 10 * GIB]);
+    adds_up(&why);
+    let text = why.to_text();
+    assert!(text.contains("its guards hold 60 GiB; takes 100 GiB in pages"));
+    // Where managed memory is not in what is told of this process.
+    why.processes = Processes::Known(vec![this(110 * GIB)]);
+    assert_eq!(bytes(&why), [130 * GIB]);
+    adds_up(&why);
+}
+
+/// The last little bit that is free hides no leak.
+#[test]
+fn a_full_card_with_a_little_left() {
+    let mut why = card(5 * MIB, 4 * MIB);
+    own(&mut why, 138 * GIB);
+    assert_eq!(names(&why), ["own_data"]);
+}
+
+/// Half-filled pages of guards' blocks are not taken for somebody else's.
+#[test]
+fn what_may_be_pages_is_not_blamed_on_libraries_alone() {
+    let mut why = card(0, 20 * GIB);
+    why.settings.level = Level::Counts;
+    why.held
+        .push(KindUsage::new(Kind::Device, 30_721, 109 * GIB));
+    why.processes = Processes::Known(vec![this(140 * GIB)]);
+    assert_eq!(names(&why), ["own_data", "outside_guards"]);
+    let text = why.to_text();
+    assert!(text.contains("or pages that blocks of guards do not fill"));
+    assert!(text.contains("level=sites"), "{text}");
+}
+
+/// What contexts take themselves is named only where there is nothing else.
+#[test]
+fn what_a_context_takes() {
+    let mut why = card(0, 64 * MIB);
+    own(&mut why, 139 * GIB);
+    why.processes = Processes::Known(vec![this(140 * GIB - 100 * MIB)]);
+    assert_eq!(names(&why), ["own_data"]);
+
+    let mut why = card(140 * GIB - 523 * MIB, 140 * GIB - MIB);
+    let advice = "a context itself takes some hundred MiB";
+    for processes in [
+        Processes::Known(Vec::new()),
+        Processes::Known(vec![this(523 * MIB)]),
+        Processes::Unknown("no NVML".to_owned()),
+    ] {
+        why.processes = processes;
+        let text = why.to_text();
+        assert!(text.contains(advice), "{text}");
+        assert!(!text.contains("another container"), "{text}");
+        assert_eq!(bytes(&why), [523 * MIB]);
+    }
+}
+
+#[test]
+fn what_was_given_away_is_named_as_far_as_it_is_taken() {
+    let mut why = card(10 * GIB, 40 * GIB);
+    why.given_away
+        .push(KindUsage::new(Kind::Device, 1, 100 * GIB));
+    own(&mut why, 20 * GIB);
+    assert_eq!(names(&why), ["given_away", "own_data"]);
+    assert_eq!(bytes(&why)[0], 100 * GIB);
+    adds_up(&why);
+    let text = why.to_text();
+    assert!(
+        text.contains("why: up to 100 GiB were given away with into_raw"),
+        "{text}"
+    );
+    assert!(text.contains("take it back with from_raw"), "{text}");
+    // Some of it must be free by now.
+    why.free = Some(35 * GIB);
+    assert_eq!(bytes(&why)[0], 85 * GIB);
+    why.processes = Processes::Known(vec![this(50 * GIB), ProcessUse::new(3, 40 * GIB)]);
+    assert_eq!(why.shares().given_away, 30 * GIB);
+    assert_eq!(why.shares().outside, Some(0));
+    adds_up(&why);
+    // Stream-ordered memory lies in pools.
+    let mut why = card(10 * GIB, 40 * GIB);
+    why.given_away
+        .push(KindUsage::new(Kind::StreamOrdered, 1, 100 * GIB));
+    why.pools.push(PoolUse::new("", 80 * GIB, 70 * GIB));
+    assert_eq!(why.shares().given_away, 70 * GIB);
+}
+
+#[test]
+fn managed_memory_is_named() {
+    let mut why = card(GIB, 10 * GIB);
+    why.held.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
+    assert_eq!(names(&why), ["managed"]);
+    assert_eq!(bytes(&why), [138 * GIB]);
+    assert!(why.to_text().contains("up to 138 GiB"), "{why:#}");
+    adds_up(&why);
+    why.processes = Processes::Known(vec![this(100 * GIB)]);
+    assert_eq!(bytes(&why), [138 * GIB]);
+    adds_up(&why);
+}
+
+/// In a container NVML may list this process under another number.
+#[test]
+fn nobody_is_told_to_end_this_process() {
+    let mut why = card(5 * GIB, 10 * GIB);
+    own(&mut why, 130 * GIB);
+    why.info.context = 1;
+    let others = vec![ProcessUse::new(48_211, 131 * GIB), ProcessUse::new(9, GIB)];
+    why.processes = Processes::Known(others);
+    assert_eq!(names(&why), ["own_data", "other_processes"]);
+    let text = why.to_text();
+    assert!(
+        text.contains("at most 5 GiB (pid 48211 and 9, one of which may be this process)"),
+        "{text}"
+    );
+    // The other one has too little to be this one.
+    assert!(text.contains("pid 48211 may be this process"), "{text}");
+    assert!(!text.contains("pid 9 may be"), "{text}");
+    assert!(!text.contains("or end them"), "{text}");
+    assert!(text.contains("listed with 131 GiB: pid 48211"), "{text}");
+    assert!(text.contains("no more than 5 GiB of that can be theirs"));
+    assert!(why.to_json().contains("\"may_be_own\":true"));
+    // Where this one is listed, the others are others.
+    let listed = vec![this(131 * GIB), ProcessUse::new(48_211, 4 * GIB)];
+    why.processes = Processes::Known(listed);
+    let text = why.to_text();
+    assert!(!text.contains("may be this process"), "{text}");
+    assert!(text.contains("another process holds 4 GiB (pid 48211)"));
+    assert!(text.contains("wait for these processes or end them"));
+}
+
+#[test]
+fn many_processes_are_counted() {
+    let mut why = card(GIB, 40 * GIB);
+    let many = (1..=20).map(|pid| ProcessUse::new(pid, 6 * GIB));
+    why.processes = Processes::Known(many.collect());
+    let text = why.to_text();
+    assert!(text.contains("(pid 1, 2, 3 and 17 more)"), "{text}");
+    assert!(text.contains("     … and 12 more\n"), "{text}");
+}

@@ -1,0 +1,346 @@
+//! The verdict and the numbers in words.
+
+use std::fmt::{self, Write};
+
+use super::facts::{OutOfMemory, RecoveryStep};
+use super::others::Processes;
+use crate::size::ByteSize;
+use crate::words::{count, things};
+use crate::{Paths, description};
+use cuguard_registry::{Kind, Level};
+
+/// How many places are shown.
+const PLACES: usize = 8;
+
+/// One line: who refused what, and the verdict in short. With `{:#}` the whole report.
+impl std::error::Error for OutOfMemory {}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            // Who prints it ends the last line.
+            return f.write_str(self.to_text().trim_end());
+        }
+        f.write_str(self.asked.operation)?;
+        if let Some(bytes) = self.asked.bytes {
+            write!(f, " of {}", ByteSize(bytes))?;
+        }
+        write!(f, " on device {}: {}: ", self.info.device, self.refused())?;
+        let causes = self.causes();
+        if causes.is_empty() {
+            return f.write_str("out of memory, and nothing that is known explains it");
+        }
+        let words: Vec<_> = causes.iter().map(|cause| self.short(cause)).collect();
+        // A cause has its own "and" and commas.
+        f.write_str(&words.join("; "))
+    }
+}
+
+impl OutOfMemory {
+    /// The whole report: the verdict and what helps, then the numbers that lead to it.
+    ///
+    /// ```
+    /// let mut why = cuguard::oom::OutOfMemory::default();
+    /// (why.asked.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
+    /// assert!(why.to_text().contains("larger than the device"));
+    /// ```
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut page = Page {
+            text: String::new(),
+            paths: Paths::new(),
+            why: self,
+        };
+        page.head();
+        page.verdict();
+        page.memory();
+        page.holders();
+        page.attempts();
+        page.text
+    }
+
+    fn refused(&self) -> String {
+        match self.asked.function {
+            None if self.limit.is_some_and(|limit| limit.refused) => {
+                "the memory limit of its context refused it".to_owned()
+            }
+            None => "it was refused".to_owned(),
+            Some(function) => format!(
+                "{function} answered {} ({})",
+                self.asked.code_name, self.asked.code
+            ),
+        }
+    }
+}
+
+/// Names are others', and may hold anything: nothing in them moves the cursor.
+pub(super) fn plain(text: &str) -> String {
+    let tame = |letter: char| {
+        if letter.is_control() {
+            '\u{fffd}'
+        } else {
+            letter
+        }
+    };
+    text.chars().map(tame).collect()
+}
+
+/// The report that is being written.
+pub(super) struct Page<'a> {
+    text: String,
+    pub(super) paths: Paths,
+    pub(super) why: &'a OutOfMemory,
+}
+
+impl Page<'_> {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref().trim_end());
+        self.text.push('\n');
+    }
+
+    fn row(&mut self, name: &str, what: impl AsRef<str>) {
+        self.line(format!("  {name:<18}{}", what.as_ref()));
+    }
+
+    fn head(&mut self) {
+        let asked = &self.why.asked;
+        let bytes = asked
+            .bytes
+            .map_or("memory".to_owned(), |b| ByteSize(b).to_string());
+        let info = &self.why.info;
+        let at = match info.context {
+            // One that could not be made.
+            0 => match info.device_name.as_str() {
+                "" => format!("on device {}", info.device),
+                name => format!("on device {}, {name}", info.device),
+            },
+            _ => format!("in {info}"),
+        };
+        self.line(format!(
+            "cuguard: out of memory: {} asked for {bytes} {at}",
+            asked.operation
+        ));
+        let mut by = String::from("  ");
+        if let Some(site) = asked.site {
+            let file = self.paths.shorten(site.file);
+            let _ = write!(by, "at {file}:{}:{}, ", site.line, site.column);
+        }
+        if let Some(thread) = &asked.thread {
+            let _ = write!(by, "thread {}, ", plain(thread));
+        }
+        self.line(format!("{by}{}", self.why.refused()));
+    }
+
+    fn verdict(&mut self) {
+        let causes = self.why.causes();
+        self.line("");
+        if causes.is_empty() {
+            self.line("why: nothing that is known explains it");
+            if self.why.asked.bytes.is_none() {
+                self.line("     how much was wanted is known to the driver alone");
+            }
+        }
+        for (index, cause) in causes.iter().enumerate() {
+            let word = if index == 0 { "why: " } else { "and: " };
+            self.line(format!("{word}{}", self.why.short(cause)));
+            for detail in self.details(cause, &causes) {
+                self.line(format!("     {detail}"));
+            }
+        }
+        let advice = self.why.advice();
+        if !advice.is_empty() {
+            self.line("what helps:");
+            advice
+                .iter()
+                .for_each(|one| self.line(format!("  - {one}")));
+        }
+    }
+
+    fn memory(&mut self) {
+        let why = self.why;
+        self.line("");
+        self.line("where the memory is:");
+        let size =
+            |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |b| ByteSize(b).to_string());
+        let mut device = format!("{}, {} free", size(why.total), size(why.free));
+        if let Some(largest) = why.largest {
+            let _ = write!(
+                device,
+                "; the largest block that can be had: {}",
+                ByteSize(largest)
+            );
+        }
+        self.row("device", device);
+        if let Some(limit) = why.limit {
+            let (bytes, held) = (ByteSize(limit.bytes), ByteSize(limit.held));
+            self.row("memory limit", format!("{bytes}, {held} in use"));
+        }
+        for held in &why.held {
+            let mut what = things(held.kind, held.amount);
+            if held.kind == Kind::Device
+                && let Some(pages) = why.pages
+            {
+                let _ = write!(what, "; takes {} in pages", ByteSize(pages.taken()));
+            }
+            if held.kind == Kind::Device && why.own_pages_are_unknown() {
+                let reason = why.pages_reason();
+                let _ = write!(what, "; how it lies in pages is unknown{reason}");
+            }
+            self.row("this context", what);
+        }
+        // One that could not be made has no number.
+        if why.held.is_empty() && why.info.context != 0 {
+            self.row("this context", "nothing");
+        }
+        for given in &why.given_away {
+            let what = things(given.kind, given.amount);
+            self.row(
+                "given away",
+                format!("{what}; whoever has it may have freed it"),
+            );
+        }
+        for pool in &why.pools {
+            let (reserved, used) = (ByteSize(pool.reserved), ByteSize(pool.used));
+            let name = plain(&pool.name);
+            self.row(
+                "pool",
+                format!("{name}: {reserved} reserved, {used} in use"),
+            );
+        }
+        for context in &why.contexts {
+            let (number, bytes) = (context.number, ByteSize(context.bytes));
+            let mut what = format!("context {number}: its guards hold {bytes}");
+            let plain = context.bytes.saturating_sub(context.pooled);
+            if let Some(taken) = context.taken.filter(|taken| *taken > plain) {
+                let taken = taken.saturating_add(context.pooled);
+                let _ = write!(what, "; takes {} in pages", ByteSize(taken));
+            }
+            let given_away = context.given_away.saturating_add(context.pooled_given_away);
+            if given_away != 0 {
+                let _ = write!(what, "; gave {} away", ByteSize(given_away));
+            }
+            if context.managed != 0 {
+                let _ = write!(what, "; {} of managed memory", ByteSize(context.managed));
+            }
+            self.row("other contexts", what);
+        }
+        let shares = why.shares();
+        if let Some(outside) = shares.outside {
+            let pages = match why.pages_are_unknown() {
+                true => ", pages that blocks do not fill",
+                false => "",
+            };
+            self.row(
+                "outside guards",
+                format!(
+                    "{}: this process's libraries and contexts themselves{pages}",
+                    ByteSize(outside)
+                ),
+            );
+        }
+        match &why.processes {
+            Processes::Unknown(reason) => self.row("other processes", format!("unknown: {reason}")),
+            Processes::Known(_) if why.others().next().is_none() => {
+                self.row("other processes", "none that can be seen");
+            }
+            Processes::Known(_) => {
+                for process in why.others() {
+                    let bytes = size(process.bytes);
+                    let name = plain(process.name.as_deref().unwrap_or("unknown"));
+                    let own = match why.may_be_own(process) {
+                        true => "; may be this process, by its number outside",
+                        false => "",
+                    };
+                    self.row(
+                        "other processes",
+                        format!("pid {}: {bytes}, {name}{own}", process.pid),
+                    );
+                }
+            }
+        }
+        if why.total.is_some() && why.free.is_some() && shares.rest != 0 {
+            let rest = ByteSize(shares.rest).to_string();
+            let whose = match shares.outside {
+                Some(_) => "whoever is not seen",
+                None => "contexts themselves, and whoever is not seen",
+            };
+            self.row("the rest", format!("{rest}: {whose}"));
+        }
+    }
+
+    fn holders(&mut self) {
+        let why = self.why;
+        let unknown = why.settings.level == Level::Counts || why.info.context == 0;
+        if unknown && why.holders.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line("who holds it in this context:");
+        if why.settings.sample > 1 {
+            let sample = why.settings.sample;
+            self.line(format!(
+                "  (one thing in {sample} is recorded: these are estimates)"
+            ));
+        }
+        for holder in why.holders.iter().take(PLACES) {
+            let mut line = format!(
+                "  {}{}",
+                things(holder.group.kind, holder.group.amount),
+                description(holder.group.type_name, holder.group.label.as_deref())
+            );
+            if let Some(site) = holder.group.origin.site {
+                let file = self.paths.shorten(site.file);
+                let _ = write!(line, " at {file}:{}:{}", site.line, site.column);
+            }
+            if let Some(growth) = holder.growth.filter(|growth| *growth != 0) {
+                let sign = if growth < 0 { "-" } else { "+" };
+                let size = ByteSize(growth.unsigned_abs());
+                let _ = write!(line, ", {sign}{size} since the checkpoint");
+            }
+            if holder.small_pages != 0 {
+                let pages = count(holder.small_pages, "page");
+                let _ = write!(line, ", in {pages}");
+            }
+            self.line(line);
+        }
+        let more = why.holders.len().saturating_sub(PLACES);
+        if more != 0 {
+            self.line(format!(
+                "  … and {}, not shown",
+                count(more as u64, "more place")
+            ));
+        }
+        if why.holders.is_empty() {
+            self.line("  nobody");
+        }
+    }
+
+    fn attempts(&mut self) {
+        if self.why.attempts.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line("what was tried:");
+        for attempt in &self.why.attempts {
+            let name = match attempt.rung {
+                RecoveryStep::Callbacks => "callbacks",
+                RecoveryStep::Wait => "wait for frees",
+                RecoveryStep::Trim => "trim pools",
+            };
+            let refused = self.why.limit.is_some_and(|limit| limit.refused);
+            let outcome = match (attempt.allowed, attempt.tried) {
+                (false, _) => "turned off".to_owned(),
+                (true, false) if refused && attempt.rung != RecoveryStep::Callbacks => {
+                    "does not help against a limit".to_owned()
+                }
+                (true, false) => match attempt.rung {
+                    RecoveryStep::Callbacks => "none is registered".to_owned(),
+                    RecoveryStep::Wait => "there are none that could bring anything".to_owned(),
+                    RecoveryStep::Trim => "no pool has unused memory".to_owned(),
+                },
+                (true, true) => format!("{} came back to the device", ByteSize(attempt.freed)),
+            };
+            self.row(name, outcome);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Where reports go: standard error or a file, each report in one piece.
+
+use std::collections::HashSet;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
+
+use super::parse::Problem;
+use super::prepare::Prepared;
+use super::settings::{Colour, ReportSettings, VARIABLE};
+use super::{github, json, text};
+use cuguard_registry::SnapshotReason;
+
+/// The files that this process has begun. Held while one is written, so that reports of several
+/// threads do not mix.
+static BEGUN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+
+/// Writes the report where the settings say. What cannot be written to a file goes to standard
+/// error, with a line that says why; what cannot be written there is lost, as there is nobody left
+/// to tell.
+pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exit: bool) {
+    let forms = settings.forms();
+    let to_text = |coloured| {
+        let max = Some(settings.shown());
+        text::render(prepared, text::Look { max, coloured })
+    };
+    let to_json = || json::render(prepared, settings.max) + "\n";
+    let mut on_stderr = String::new();
+    let colour = settings.wanted_colour();
+    if forms.text && (forms.json || settings.file.is_none()) {
+        on_stderr.push_str(&to_text(on_terminal(colour)));
+    }
+    if forms.json && settings.file.is_none() {
+        on_stderr.push_str(&to_json());
+    }
+    if forms.github {
+        let root = env::var("GITHUB_WORKSPACE").ok();
+        on_stderr.push_str(&github::render(prepared, settings.shown(), root.as_deref()));
+    }
+    let wants_file = forms.text || forms.json;
+    if let Some(pattern) = settings.file.as_ref().filter(|_| wants_file) {
+        let report = if forms.json {
+            to_json()
+        } else {
+            to_text(colour == Colour::Always)
+        };
+        let path = pattern.path(std::process::id(), prepared.snapshot.info.context);
+        on_stderr.push_str(&into_file(&path, &report, prepared, at_exit));
+    }
+    line(&on_stderr, at_exit);
+}
+
+/// Writes a report into a file. Returns what is to be said of it on standard error: the sum and the
+/// file, or the report where the file cannot be written.
+fn into_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
+    let shown = path.display();
+    match to_file(path, report, at_exit) {
+        // Whoever sees standard error sees the report itself.
+        Ok(Written::OwnOutput) => String::new(),
+        Ok(Written::File) if prepared.snapshot.info.reason == SnapshotReason::LateDrops => {
+            String::new()
+        }
+        Ok(Written::File) => {
+            let sum = github::found(prepared).line(&prepared.paths);
+            format!("{sum}; report in {shown}\n")
+        }
+        Err(error) => format!(
+            "cuguard: cannot write the leak report to {shown}: {error}; here it is\n{report}"
+        ),
+    }
+}
+
+/// Writes to standard error in one piece, also at the end of the process.
+pub(super) fn line(text: &str, at_exit: bool) {
+    if at_exit {
+        to_stderr_without_lock(text);
+    } else {
+        to_stderr(text);
+    }
+}
+
+/// Says what is wrong with `LEAK_REPORT`.
+pub(super) fn tell(problems: &[Problem]) {
+    let lines: String = problems
+        .iter()
+        .map(|problem| format!("cuguard: {VARIABLE}: {problem}\n"))
+        .collect();
+    to_stderr(&lines);
+}
+
+/// In one piece: other threads wait, and other processes find no gap to write into.
+fn to_stderr(text: &str) {
+    if !text.is_empty() {
+        let mut stderr = io::stderr().lock();
+        let _ = write!(stderr, "{text}");
+    }
+}
+
+/// The same, where the lock of standard error may be in the hands of a thread that will never give it
+/// back.
+fn to_stderr_without_lock(text: &str) {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        if let Ok(own) = io::stderr().as_fd().try_clone_to_owned() {
+            let _ = fs::File::from(own).write_all(text.as_bytes());
+            return;
+        }
+    }
+    to_stderr(text);
+}
+
+/// The same, where whoever has the list may be stuck and never give it back.
+fn begun_soon() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
+    for _ in 0..200 {
+        match BEGUN.try_lock() {
+            Ok(begun) => return Ok(begun),
+            Err(TryLockError::Poisoned(begun)) => return Ok(begun.into_inner()),
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Err(io::Error::other("another report is still being written"))
+}
+
+/// Begins the file anew with the first report of this process, and appends the others. The program's
+/// own output is never begun anew.
+fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
+    let mut begun = if at_exit {
+        begun_soon()?
+    } else {
+        BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
+    };
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    // The same file may be reached by several names.
+    let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let is_first = begun.insert(known);
+    let mut written = Written::File;
+    if file.metadata()?.is_file() {
+        match own_output(&file) {
+            Some(own) => (file, written) = (own, Written::OwnOutput),
+            None if is_first => file.set_len(0)?,
+            None => {}
+        }
+    }
+    file.write_all(text.as_bytes())?;
+    file.flush()?;
+    Ok(written)
+}
+
+/// Where a report went.
+enum Written {
+    File,
+    /// The file is standard output or standard error of the program.
+    OwnOutput,
+}
+
+/// The program's own output, where that goes to this very file, as `/dev/stderr` does. What is there is
+/// no report of an earlier run; and what the program writes later comes behind the report only if that
+/// goes the same way.
+#[cfg(unix)]
+fn own_output(file: &fs::File) -> Option<fs::File> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    let identity = |file: &fs::File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
+    let wanted = identity(file)?;
+    let (out, err) = (io::stdout(), io::stderr());
+    [out.as_fd(), err.as_fd()]
+        .into_iter()
+        .filter_map(|own| own.try_clone_to_owned().ok())
+        .map(fs::File::from)
+        .find(|own| identity(own) == Some(wanted))
+}
+
+#[cfg(not(unix))]
+fn own_output(_: &fs::File) -> Option<fs::File> {
+    None
+}
+
+fn on_terminal(colour: Colour) -> bool {
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = || env::var_os("TERM").is_some_and(|term| term == "dumb");
+    match colour {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => io::stderr().is_terminal() && !set("NO_COLOR") && !dumb(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::thread;
+
+    use super::{deliver, to_file};
+    use crate::ReportSettings;
+    use crate::json_reader::read;
+    use crate::prepare::{Prepared, View};
+    use cuguard_registry::{Group, Kind, Snapshot};
+
+    /// A folder of its own for a test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("cuguard-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn leaky(context: u64) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.info.context = context;
+        snapshot.live.push(Group::new(Kind::Device, "f32", 1, 4));
+        snapshot
+    }
+
+    fn report(context: u64, settings: &ReportSettings) {
+        let snapshot = leaky(context);
+        deliver(&Prepared::new(&snapshot, View::PLAIN), settings, false);
+    }
+
+    fn json_to(path: &Path) -> ReportSettings {
+        ReportSettings::json().file(path.to_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_process_begins_a_file_once_and_then_appends() {
+        let folder = Folder::new("append");
+        let path = folder.0.join("leaks.json");
+        fs::write(&path, "from an earlier run").unwrap();
+        report(1, &json_to(&path));
+        // The same file by another name.
+        report(
+            2,
+            &json_to(
+                &folder
+                    .0
+                    .join("../")
+                    .join(folder.0.file_name().unwrap())
+                    .join("leaks.json"),
+            ),
+        );
+        let written = fs::read_to_string(&path).unwrap();
+        let contexts: Vec<_> = written
+            .lines()
+            .map(|line| read(line).unwrap()["context"]["id"].clone())
+            .collect();
+        assert_eq!(contexts, [read("1").unwrap(), read("2").unwrap()]);
+    }
+
+    #[test]
+    fn one_file_for_each_context() {
+        let folder = Folder::new("each");
+        for context in [1, 2] {
+            report(context, &json_to(&folder.0.join("leaks-%c-%p.json")));
+        }
+        let process = std::process::id();
+        for context in [1, 2] {
+            let path = folder.0.join(format!("leaks-{context}-{process}.json"));
+            assert!(read(&fs::read_to_string(path).unwrap()).is_ok());
+        }
+    }
+
+    #[test]
+    fn reports_of_many_threads_do_not_mix() {
+        let folder = Folder::new("threads");
+        let path = folder.0.join("leaks.json");
+        thread::scope(|scope| {
+            for context in 0..16 {
+                let settings = json_to(&path);
+                scope.spawn(move || report(context, &settings));
+            }
+        });
+        let written = fs::read_to_string(&path).unwrap();
+        assert_eq!(written.lines().count(), 16);
+        assert!(written.lines().all(|line| read(line).is_ok()));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_no_panic() {
+        let folder = Folder::new("refused");
+        assert!(to_file(&folder.0, "x", false).is_err());
+        assert!(to_file(&folder.0.join("missing/leaks.txt"), "x", true).is_err());
+        if Path::new("/dev/full").exists() {
+            assert!(to_file(Path::new("/dev/full"), "x", false).is_err());
+        }
+        if Path::new("/dev/null").exists() {
+            assert!(to_file(Path::new("/dev/null"), "x", true).is_ok());
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The words of `LEAK_REPORT`.
+
+use std::path::PathBuf;
+
+use super::form::Report;
+use super::pattern::FilePattern;
+use super::settings::{Colour, ReportSettings};
+use super::words;
+use cuguard_registry::MAX_DEPTH;
+
+/// All words, as a message shows them.
+const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
+                     exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
+                     sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never";
+
+/// Something in `LEAK_REPORT` that cannot be used.
+///
+/// ```
+/// let (_, problems) = cuguard::report::ReportSettings::parse("1,verbose");
+/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0 (off"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A word that has no meaning.
+    #[error(
+        "does not know the word {word:?};{} it knows {WORDS}",
+        suggestion(word)
+    )]
+    #[non_exhaustive]
+    UnknownWord {
+        /// The word.
+        word: String,
+    },
+    /// Nothing between two commas, or before the first or after the last.
+    #[error("there is an empty word in {list:?}; LEAK_REPORT knows {WORDS}")]
+    #[non_exhaustive]
+    EmptyWord {
+        /// The whole list.
+        list: String,
+    },
+    /// A word whose value is missing or wrong.
+    #[error("cannot use {word:?}: {why}")]
+    #[non_exhaustive]
+    BadValue {
+        /// The word with its value.
+        word: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// Words beside one that turns everything off.
+    #[error("{off:?} turns everything off; ignored beside it: {}", quoted(words))]
+    #[non_exhaustive]
+    Ignored {
+        /// The word that turns everything off.
+        off: String,
+        /// The other words.
+        words: Vec<String>,
+    },
+    /// The variable is not text.
+    #[error("{text:?} is not valid Unicode; what can be read of it holds")]
+    #[non_exhaustive]
+    NotUnicode {
+        /// What can be read of it.
+        text: String,
+    },
+    /// A file of suppressions that cannot be read.
+    #[error("cannot read the suppressions in {}: {reason}", path.display())]
+    #[non_exhaustive]
+    CannotRead {
+        /// The file.
+        path: PathBuf,
+        /// Why, in the system's words.
+        reason: String,
+    },
+}
+
+/// Names of words, for suggestions.
+const NAMES: [&str; 19] = [
+    "off",
+    "no",
+    "false",
+    "on",
+    "yes",
+    "true",
+    "text",
+    "json",
+    "github",
+    "file",
+    "exitcode",
+    "max",
+    "depth",
+    "frames",
+    "level",
+    "sample",
+    "free_leaks",
+    "suppress",
+    "colour",
+];
+
+/// ` did you mean json?` where an unknown word is nearly a known one.
+fn suggestion(word: &str) -> String {
+    let name = word.split('=').next().unwrap_or_default().trim_end();
+    let name: Vec<char> = name.to_lowercase().chars().collect();
+    // Nobody misspells so long a word, and the distance takes the product of both lengths.
+    if name.len() > 16 {
+        return String::new();
+    }
+    let distances = NAMES.iter().map(|known| {
+        let letters: Vec<char> = known.chars().collect();
+        let longer = letters.len().max(name.len());
+        (distance(&name, &letters), longer, *known)
+    });
+    // One letter in three may be wrong.
+    let near = distances.filter(|(distance, longer, _)| distance * 3 <= *longer);
+    match near.min() {
+        Some((_, _, known)) => format!(" did you mean {known}?"),
+        None => String::new(),
+    }
+}
+
+/// How many letters are added, missing, wrong or swapped with their neighbour (the optimal string
+/// alignment distance).
+fn distance(one: &[char], other: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let wrong = usize::from(one[i - 1] != other[j - 1]);
+            let mut least = (last[j - 1] + wrong).min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[other.len()]
+}
+
+fn quoted(words: &[String]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    words::list(&quoted)
+}
+
+/// Reads the list. An empty one says nothing. One with `0` in it turns everything off, whatever else
+/// it has. Any other turns the report on, also one that has no known word in it: somebody wanted to
+/// see something.
+pub(super) fn parse(list: &str) -> (ReportSettings, Vec<Problem>) {
+    let mut settings = ReportSettings::off();
+    let mut problems = Vec::new();
+    if list.trim().is_empty() {
+        return (settings, problems);
+    }
+    if let Some(off) = list.split(',').map(str::trim).find(|word| is_off(word)) {
+        let words = list.split(',').map(str::trim);
+        let others = words.filter(|word| !word.is_empty() && !is_off(word));
+        let words: Vec<_> = others.map(str::to_owned).collect();
+        if !words.is_empty() {
+            let off = off.to_owned();
+            problems.push(Problem::Ignored { off, words });
+        }
+        return (ReportSettings::silent(), problems);
+    }
+    settings.report = Report::Implied;
+    for word in list.split(',').map(str::trim) {
+        if word.is_empty() {
+            let problem = Problem::EmptyWord {
+                list: list.to_owned(),
+            };
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        } else if let Err(problem) = apply(&mut settings, word) {
+            problems.push(problem);
+        }
+    }
+    (settings, problems)
+}
+
+fn is_off(word: &str) -> bool {
+    Report::Off.with_word(word) == Some(Report::Silent)
+}
+
+fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name.trim_end(), Some(value.trim_start())),
+        None => (word, None),
+    };
+    let bad = |why: String| Problem::BadValue {
+        word: word.to_owned(),
+        why,
+    };
+    if let Some(report) = settings.report.with_word(name) {
+        if value.is_some() {
+            return Err(bad(format!("{name} takes no value")));
+        }
+        settings.report = report;
+        return Ok(());
+    }
+    match name {
+        "file" | "exitcode" | "max" | "depth" | "frames" | "level" | "sample" | "free_leaks"
+        | "suppress" | "colour" | "color" => {}
+        _ => {
+            return Err(Problem::UnknownWord {
+                word: word.to_owned(),
+            });
+        }
+    }
+    let value = match value {
+        Some(value) if !value.is_empty() => value,
+        _ => return Err(bad(format!("{name} needs a value: {}", expected(name)))),
+    };
+    let number = |range| number(name, value, range).map_err(bad);
+    match name {
+        "file" => {
+            let pattern = FilePattern::new(value).map_err(|error| bad(error.to_string()))?;
+            settings.file = Some(pattern);
+        }
+        "exitcode" => {
+            let code: u8 = number((0, 255))?.try_into().unwrap_or(u8::MAX);
+            settings.exit_code = Some(code);
+        }
+        "max" => settings.max = Some(number((0, u64::MAX))?.try_into().unwrap_or(usize::MAX)),
+        "depth" => {
+            let depth = number((1, MAX_DEPTH as u64))?.try_into();
+            settings.depth = Some(depth.unwrap_or(MAX_DEPTH));
+        }
+        "frames" => settings.all_frames = Some(all_frames(value).map_err(bad)?),
+        "level" => settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
+        "sample" => {
+            let sample = number((1, u32::MAX.into()))?.try_into();
+            settings.sample = Some(sample.unwrap_or(u32::MAX));
+        }
+        "free_leaks" => settings.free_leaks = Some(yes_or_no(value).map_err(bad)?),
+        "suppress" => settings.suppress_files.push(value.into()),
+        _ => settings.colour = Some(colour(value).map_err(bad)?),
+    }
+    Ok(())
+}
+
+fn number(name: &str, value: &str, (least, most): (u64, u64)) -> Result<u64, String> {
+    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse() {
+        Ok(number) if digits && (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("{value:?} is not {}", expected(name))),
+    }
+}
+
+/// What a word wants for a value.
+fn expected(name: &str) -> &'static str {
+    match name {
+        "file" => {
+            "a file name, in which %p is the process id, %c the context and %% a percent sign"
+        }
+        "exitcode" => "a number from 0 to 255",
+        "max" => "a number of groups",
+        "depth" => "a number of frames from 1 to 128",
+        "frames" => "one of program, all",
+        "level" => "one of counts, sites, stacks",
+        "sample" => "a number from 1 to 4294967295",
+        "free_leaks" => "one of yes, no",
+        "suppress" => "the name of a file",
+        _ => "one of auto, always, never",
+    }
+}
+
+fn all_frames(word: &str) -> Result<bool, String> {
+    match word {
+        "program" => Ok(false),
+        "all" => Ok(true),
+        _ => Err(format!("{word:?} is none of program, all")),
+    }
+}
+
+fn yes_or_no(word: &str) -> Result<bool, String> {
+    match word {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("{word:?} is none of yes, no")),
+    }
+}
+
+fn colour(word: &str) -> Result<Colour, String> {
+    match word {
+        "auto" => Ok(Colour::Auto),
+        "always" => Ok(Colour::Always),
+        "never" => Ok(Colour::Never),
+        _ => Err(format!("{word:?} is none of auto, always, never")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Problem, parse};
+    use crate::settings::{Colour, ReportSettings};
+    use cuguard_registry::Level;
+
+    #[test]
+    fn nothing_and_the_words_for_off_are_off() {
+        for text in ["", "  ", "0", "off", "No", "FALSE", "0,off", " 0 ,"] {
+            let (settings, problems) = parse(text);
+            assert!(!settings.is_on() && problems.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_word_for_off_turns_everything_off_and_names_what_it_ignores() {
+        for (text, problem) in [
+            (
+                "0,exitcode=23",
+                r#""0" turns everything off; ignored beside it: "exitcode=23""#,
+            ),
+            (
+                "text,Off,max=3,,bogus",
+                r#""Off" turns everything off; ignored beside it: "text", "max=3" and "bogus""#,
+            ),
+            ("0,1", r#""0" turns everything off; ignored beside it: "1""#),
+        ] {
+            let (settings, problems) = parse(text);
+            assert_eq!(settings, ReportSettings::silent(), "{text}");
+            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            assert_eq!(problems, [problem]);
+        }
+    }
+
+    #[test]
+    fn the_nearest_word_is_suggested() {
+        for (word, suggestion) in [
+            ("jsno", "json"),
+            ("jsn", "json"),
+            ("exit_code=3", "exitcode"),
+            ("colours=never", "colour"),
+            ("File=x", "file"),
+            ("surpress=x", "suppress"),
+        ] {
+            let text = parse(word).1[0].to_string();
+            let words = format!("; did you mean {suggestion}? it knows 0 (off");
+            assert!(text.contains(&words), "{text}");
+        }
+        let long = "json".repeat(1000);
+        for word in ["verbose", "bogus", "2", &long] {
+            let text = parse(word).1[0].to_string();
+            assert!(!text.contains("did you mean"), "{text}");
+        }
+        let text = parse("1,,json").1[0].to_string();
+        let words = r#"there is an empty word in "1,,json"; LEAK_REPORT knows 0 (off"#;
+        assert!(text.starts_with(words), "{text}");
+    }
+
+    #[test]
+    fn every_word_does_what_it_says() {
+        let (settings, problems) = parse(
+            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,free_leaks=no,colour=always,suppress=a,suppress=b",
+        );
+        assert_eq!(problems, []);
+        let mut expected = ReportSettings::text()
+            .file("x-%p.txt")
+            .unwrap()
+            .exit_code(23)
+            .max(20)
+            .depth(64)
+            .all_frames(true)
+            .level(Level::Sites)
+            .sample(100)
+            .free_leaks(false)
+            .colour(Colour::Always);
+        expected.suppress_files = vec!["a".into(), "b".into()];
+        assert_eq!(settings, expected);
+        assert_eq!(parse("1,color=never").0.wanted_colour(), Colour::Never);
+        assert_eq!(parse("1,exitcode=0").0.wanted_exit_code(), None);
+        assert_eq!(parse("1,free_leaks=yes").0.wanted_free_leaks(), Some(true));
+        assert_eq!(
+            parse("1,free_leaks=yes,free_leaks=no")
+                .0
+                .wanted_free_leaks(),
+            Some(false)
+        );
+        assert_eq!(parse("1").0.wanted_free_leaks(), None);
+        assert_eq!(parse("1").0.wanted_sample(), 1);
+        assert_eq!(parse("1,sample=4294967295").0.wanted_sample(), u32::MAX);
+        assert_eq!(
+            parse("level=sites,level=counts").0.wanted_level(),
+            Some(Level::Counts)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_the_rest_holds() {
+        let (settings, problems) = parse(
+            "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
+             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=1,free_leaks,frames=mine,off=1,",
+        );
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let starts = [
+            "cannot use \"colour=purple\": \"purple\" is none of auto, always, never",
+            "cannot use \"exitcode=\": exitcode needs a value: a number from 0 to 255",
+            "cannot use \"max\": max needs a value: a number of groups",
+            "cannot use \"depth=0\": \"0\" is not a number of frames from 1 to 128",
+            "cannot use \"level=all\": \"all\" is none of counts, sites, stacks",
+            "cannot use \"file=%q\": %q means nothing",
+            "cannot use \"json=1\": json takes no value",
+            "does not know the word \"bogus\"; it knows 0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN",
+            "cannot use \"max=-1\": \"-1\" is not a number of groups",
+            "cannot use \"exitcode=256\": \"256\" is not a number from 0 to 255",
+            "cannot use \"sample=0\": \"0\" is not a number from 1 to 4294967295",
+            "cannot use \"sample=4294967296\": \"4294967296\" is not a number from 1 to 4294967295",
+            "cannot use \"sample=\": sample needs a value: a number from 1 to 4294967295",
+            "cannot use \"free_leaks=maybe\": \"maybe\" is none of yes, no",
+            "cannot use \"free_leaks=1\": \"1\" is none of yes, no",
+            "cannot use \"free_leaks\": free_leaks needs a value: one of yes, no",
+            "cannot use \"frames=mine\": \"mine\" is none of program, all",
+            "cannot use \"off=1\": off takes no value",
+            "there is an empty word in \"1,colour=purple",
+        ];
+        assert_eq!(texts.len(), starts.len(), "{texts:#?}");
+        for (text, start) in texts.iter().zip(starts) {
+            assert!(text.starts_with(start), "{text}");
+        }
+        assert_eq!(
+            settings,
+            ReportSettings {
+                report: settings.report,
+                ..ReportSettings::text().max(7)
+            }
+        );
+        assert!(settings.is_on());
+    }
+
+    #[test]
+    fn a_list_of_unknown_words_is_on() {
+        let (settings, problems) = parse("verbose");
+        assert!(settings.is_on());
+        assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
+    }
+
+    const GOOD: [&str; 14] = [
+        "1",
+        "text",
+        "json",
+        "github",
+        "yes",
+        "file=a%p",
+        "exitcode=3",
+        "max=0",
+        "depth=9",
+        "frames=program",
+        "level=stacks",
+        "sample=8",
+        "free_leaks=no",
+        "color=auto",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_is_taken_without_a_panic(text in "\\PC*") {
+            let _ = parse(&text);
+        }
+
+        /// Bad words among good ones: each bad one is named, no good one is, and the settings are
+        /// those of the good ones.
+        #[test]
+        fn every_bad_word_is_named(
+            words in prop::collection::vec(
+                prop_oneof![
+                    prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
+                    "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                ],
+                1..12,
+            )
+        ) {
+            let join = |good_only: bool| {
+                let words = words.iter().filter(|(_, good)| *good || !good_only);
+                words.map(|(word, _)| word.as_str()).collect::<Vec<_>>().join(",")
+            };
+            let (settings, problems) = parse(&join(false));
+            let named: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            let bad: Vec<_> = words.iter().filter(|(_, good)| !good).collect();
+            prop_assert_eq!(named.len(), bad.len());
+            for (text, (word, _)) in named.iter().zip(bad) {
+                prop_assert!(text.contains(&format!("{word:?}")), "{} in {}", word, text);
+            }
+            let (mut good, none) = parse(&join(true));
+            prop_assert!(none.is_empty());
+            if !good.is_on() {
+                good.report = settings.report;
+            }
+            prop_assert_eq!(settings, good);
+        }
+    }
+}

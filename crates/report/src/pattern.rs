@@ -1,0 +1,114 @@
+//! The name of the file that a report goes to, with what differs from process to process.
+
+use std::path::PathBuf;
+
+/// A file name in which `%p` stands for the process id, `%c` for the number of the context and `%%`
+/// for a percent sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FilePattern {
+    text: String,
+}
+
+/// Why a pattern for a file name cannot be used.
+///
+/// ```
+/// let error = cuguard::report::ReportSettings::text().file("leaks-%d.txt").unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "%d means nothing; %p is the process id, %c the context, %% a percent sign"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternError {
+    /// There is no name.
+    #[error("there is no file name")]
+    Empty,
+    /// A percent sign followed by something that has no meaning.
+    #[error("%{0} means nothing; %p is the process id, %c the context, %% a percent sign")]
+    Unknown(char),
+    /// A percent sign at the end.
+    #[error("% at the end means nothing; %p is the process id, %c the context, %% a percent sign")]
+    Trailing,
+}
+
+impl FilePattern {
+    pub(super) fn new(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        fill(text, 0, 0)?;
+        Ok(Self {
+            text: text.to_owned(),
+        })
+    }
+
+    /// The file for this process and this context.
+    pub(super) fn path(&self, process: u32, context: u64) -> PathBuf {
+        // It was tried when the pattern was made.
+        fill(&self.text, process, context)
+            .unwrap_or_else(|_| self.text.clone())
+            .into()
+    }
+
+    /// Whether the name says that its content is JSON.
+    pub(super) fn is_json(&self) -> bool {
+        [".json", ".jsonl", ".ndjson"]
+            .iter()
+            .any(|ending| self.text.ends_with(ending))
+    }
+}
+
+fn fill(pattern: &str, process: u32, context: u64) -> Result<String, PatternError> {
+    let mut name = String::new();
+    let mut letters = pattern.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            name.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('p') => name.push_str(&process.to_string()),
+            Some('c') => name.push_str(&context.to_string()),
+            Some('%') => name.push('%'),
+            Some(other) => return Err(PatternError::Unknown(other)),
+            None => return Err(PatternError::Trailing),
+        }
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{FilePattern, PatternError};
+
+    fn path(pattern: &str) -> PathBuf {
+        FilePattern::new(pattern).unwrap().path(42, 7)
+    }
+
+    #[test]
+    fn percent_signs_are_filled_in() {
+        assert_eq!(path("leaks.txt"), PathBuf::from("leaks.txt"));
+        assert_eq!(
+            path("/tmp/leaks-%p-%c.json"),
+            PathBuf::from("/tmp/leaks-42-7.json")
+        );
+        assert_eq!(path("100%%p%%%p"), PathBuf::from("100%p%42"));
+    }
+
+    #[test]
+    fn wrong_patterns_are_named() {
+        assert_eq!(FilePattern::new(""), Err(PatternError::Empty));
+        assert_eq!(FilePattern::new("a%"), Err(PatternError::Trailing));
+        assert_eq!(FilePattern::new("a%x%p"), Err(PatternError::Unknown('x')));
+        assert_eq!(FilePattern::new("%é"), Err(PatternError::Unknown('é')));
+    }
+
+    #[test]
+    fn the_ending_tells_json() {
+        assert!(FilePattern::new("leaks-%p.json").unwrap().is_json());
+        assert!(!FilePattern::new("leaks.txt").unwrap().is_json());
+    }
+}

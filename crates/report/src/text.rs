@@ -1,0 +1,465 @@
+//! The report as text for people.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::paths::Paths;
+use super::prepare::{FailedRow, Prepared, Row};
+use super::symbols::Frame;
+use super::words::{self, addresses, age, count, end, made, nothing, some, sum, things, total};
+use crate::size::ByteSize;
+use cuguard_registry::{FailedFreeGroup, Group, Level, Site, Snapshot, SnapshotReason};
+
+/// How a report is to look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Look {
+    /// The most groups of each sort.
+    pub(super) max: Option<usize>,
+    pub(super) coloured: bool,
+}
+
+/// What a piece of text is, for its colour.
+#[derive(Clone, Copy)]
+enum Tone {
+    Bad,
+    Notice,
+    Good,
+    Strong,
+    Quiet,
+}
+
+/// Names of functions are padded to the longest of their stack, if it is not longer than this.
+const WIDEST: usize = 56;
+
+/// The whole report, with a line break at its end.
+pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
+    let mut page = Page {
+        text: String::new(),
+        look,
+        paths: &prepared.paths,
+        all_frames: prepared.all_frames,
+        build_ids: BTreeSet::new(),
+    };
+    if prepared.snapshot.info.reason == SnapshotReason::LateDrops {
+        page.late_drops(prepared.snapshot);
+        return page.text;
+    }
+    page.header(prepared);
+    if !prepared.is_empty() {
+        page.totals(prepared.snapshot);
+        page.dropped(prepared);
+        page.leaks(prepared);
+        page.failed(&prepared.failed);
+        page.rest(prepared);
+        page.build_ids();
+        page.closing(prepared);
+    }
+    page.text
+}
+
+struct Page<'a> {
+    text: String,
+    look: Look,
+    paths: &'a Paths,
+    all_frames: bool,
+    /// Modules with functions that have no names, and their build ids.
+    build_ids: BTreeSet<(String, String)>,
+}
+
+impl Page<'_> {
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.text.push_str(text.as_ref());
+        self.text.push('\n');
+    }
+
+    fn paint(&self, tone: Tone, text: &str) -> String {
+        if !self.look.coloured {
+            return text.to_owned();
+        }
+        let code = match tone {
+            Tone::Bad => "1;31",
+            Tone::Notice => "33",
+            Tone::Good => "32",
+            Tone::Strong => "1",
+            Tone::Quiet => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    fn header(&mut self, prepared: &Prepared<'_>) {
+        let info = &prepared.snapshot.info;
+        let end = end(info, self.paths);
+        if !prepared.is_empty() {
+            let what = match info.reason {
+                SnapshotReason::Requested => format!("what is alive in {info}"),
+                SnapshotReason::LeftBehind => format!("what was left behind in {info}"),
+                SnapshotReason::KeptOpen => format!("leak report for {info}, {end} by what leaked"),
+                _ => format!("leak report for {info}, {end}"),
+            };
+            let what = self.paint(Tone::Strong, &what);
+            self.line(format!("cuguard: {what}"));
+            return;
+        }
+        let nothing = self.paint(Tone::Good, nothing(info.reason));
+        let rest = match words::deferred(prepared.snapshot) {
+            Some(deferred) => format!("; {deferred}"),
+            None => made(prepared.snapshot),
+        };
+        self.line(format!("cuguard: {info}, {end}: {nothing}{rest}"));
+        self.never_closed(prepared.snapshot);
+    }
+
+    /// The one line about a context that was told of before.
+    fn late_drops(&mut self, snapshot: &Snapshot) {
+        let late = snapshot.late_drops.iter();
+        let guards = match total(late.clone().map(|late| late.amount.count)) {
+            1 => "1 guard was".to_owned(),
+            guards => format!("{guards} guards were"),
+        };
+        let place = match snapshot.info.closed_at {
+            Some(site) => format!(" at {}", self.place(site.file, site.line, None)),
+            None => String::new(),
+        };
+        let word = format!("{guards} dropped after it was closed{place}:");
+        let word = self.paint(Tone::Notice, &word);
+        let what = sum(late.map(|late| (late.kind, late.amount)));
+        let info = &snapshot.info;
+        self.line(format!(
+            "cuguard: {info}: {word} {what}; reported above as leaked"
+        ));
+    }
+
+    fn totals(&mut self, snapshot: &Snapshot) {
+        for (kind, totals) in &snapshot.totals {
+            let mut line = format!("  {:<24}{:>6} alive", kind.to_string(), totals.count);
+            let (bytes, peak) = if kind.is_memory() {
+                (
+                    ByteSize(totals.bytes).to_string(),
+                    format!("   peak {}", ByteSize(totals.peak_bytes)),
+                )
+            } else {
+                (String::new(), String::new())
+            };
+            let _ = write!(line, "  {bytes:<12}{:>8} made{peak}", totals.allocated);
+            let line = self.paint(Tone::Quiet, line.trim_end());
+            self.line(line);
+        }
+        if snapshot.info.reason == SnapshotReason::NeverClosed {
+            self.line("  this context was never closed");
+            self.never_closed(snapshot);
+        }
+        if snapshot.sample > 1 {
+            self.line(format!(
+                "  one thing in {} was recorded: figures below are estimates, these are exact",
+                snapshot.sample
+            ));
+        }
+        if let Some(broken) = &snapshot.broken {
+            let what = self.paint(Tone::Bad, "the device stopped in the middle of its work:");
+            self.line(format!("  {what} {}", words::broken(broken)));
+            self.line("  every later call returns the same; only a new process helps");
+        }
+        if let Some(refusal) = &snapshot.not_released {
+            let what = self.paint(Tone::Bad, "the context was not released:");
+            self.line(format!("  {what} {}", words::refusal(refusal)));
+            self.line("  the memory that it costs stays allocated until the process ends");
+        }
+    }
+
+    /// What a context that is never closed costs. That is no leak, as it may be kept in a `static`.
+    fn never_closed(&mut self, snapshot: &Snapshot) {
+        if snapshot.info.reason == SnapshotReason::NeverClosed {
+            self.line(
+                "  the context itself held device memory until exit: forgotten, or in a static",
+            );
+        }
+    }
+
+    /// Where the context was dropped, if what is alive kept it open.
+    fn dropped(&mut self, prepared: &Prepared<'_>) {
+        if prepared.snapshot.info.reason == SnapshotReason::KeptOpen {
+            self.line("  the context was dropped by");
+            self.origin(None, &prepared.dropped, "    ");
+        }
+    }
+
+    fn leaks(&mut self, prepared: &Prepared<'_>) {
+        let (word, tone) = match prepared.snapshot.info.reason {
+            SnapshotReason::Requested | SnapshotReason::LeftBehind => ("alive", Tone::Strong),
+            _ => ("leaked", Tone::Bad),
+        };
+        self.rows(&prepared.live, "", |page, row| {
+            page.group(word, tone, prepared.info(&row.group), &row.group);
+            page.made_by(&row.group);
+            page.origin(row.group.origin.site, &row.frames, "    ");
+            page.indirect(&row.indirect);
+        });
+        if !prepared.snapshot.unrecorded.is_empty() {
+            self.line("");
+            for (kind, amount) in &prepared.snapshot.unrecorded {
+                let word = self.paint(tone, word);
+                self.line(format!(
+                    "{word} {}, counted without a record",
+                    things(*kind, *amount)
+                ));
+            }
+            self.line(match prepared.snapshot.sample {
+                1 => "  made at level counts; level=sites tells the places",
+                _ => "  no sample met them; sample=1 tells the places",
+            });
+        }
+    }
+
+    /// As many rows as are to be shown, and a line that says of how many.
+    fn rows<T>(&mut self, rows: &[T], of_what: &str, show: impl Fn(&mut Self, &T)) {
+        let all = rows.len();
+        let shown = self.look.max.unwrap_or(all).min(all);
+        for row in &rows[..shown] {
+            self.line("");
+            show(self, row);
+        }
+        if shown < all {
+            let groups = count(all as u64, "group");
+            let few = format!("… {shown} of {groups}{of_what} shown; max={all} shows all");
+            self.line("");
+            let few = self.paint(Tone::Quiet, &few);
+            self.line(few);
+        }
+    }
+
+    /// What leaked only because the group above did.
+    fn indirect(&mut self, rows: &[Row<'_>]) {
+        for row in rows {
+            // All of them are handles, which have no type.
+            let what = things(row.group.kind, row.group.amount);
+            let label = description("", row.group.label.as_deref());
+            let word = self.paint(Tone::Notice, "indirect:");
+            self.line(format!("  {word} {what}{label}, kept by this"));
+            self.origin(row.group.origin.site, &row.frames, "    ");
+        }
+    }
+
+    /// The first line of a group: what it is, and how much.
+    fn group(&mut self, word: &str, tone: Tone, info: &str, group: &Group) {
+        let word = self.paint(tone, word);
+        let things = self.paint(Tone::Strong, &things(group.kind, group.amount));
+        self.line(format!(
+            "{word} {info}{things}{}",
+            description(group.type_name, group.label.as_deref())
+        ));
+    }
+
+    /// Who made it, and when.
+    fn made_by(&mut self, group: &Group) {
+        let mut line = String::from("  ");
+        let threads = some(&group.threads, |name| name.escape_debug().to_string());
+        let streams = some(&group.streams, |stream| format!("{stream:#x}"));
+        for (noun, names, count) in [
+            ("thread", threads, group.threads.len()),
+            ("stream", streams, group.streams.len()),
+        ] {
+            if count != 0 {
+                let many = if count == 1 { "" } else { "s" };
+                let _ = write!(line, "{noun}{many} {names}, ");
+            }
+        }
+        let (oldest, youngest) = (age(group.oldest), age(group.youngest));
+        if group.amount.count > 1 && oldest != youngest {
+            let _ = write!(line, "made {oldest} to {youngest} ago");
+        } else {
+            let _ = write!(line, "made {oldest} ago");
+        }
+        self.line(line);
+    }
+
+    /// The frames that a person wrote, or all; the line alone where there is no stack.
+    fn origin(&mut self, site: Option<Site>, frames: &[Frame], indent: &str) {
+        let all = self.all_frames;
+        let shown = frames.iter().filter(|frame| frame.in_app || all);
+        let rows: Vec<_> = shown.map(|f| self.frame(f)).collect();
+        // The line is on the innermost frame, unless the program has no debug information.
+        let told = frames
+            .iter()
+            .any(|frame| frame.in_app && frame.symbol.line.is_some());
+        if let Some(site) = site.filter(|_| !told) {
+            self.line(format!(
+                "{indent}at {}",
+                self.place(site.file, site.line, Some(site.column))
+            ));
+        }
+        let widths = rows.iter().map(|(name, _)| name.chars().count());
+        let width = widths.filter(|width| *width <= WIDEST).max().unwrap_or(0);
+        for (name, place) in rows {
+            if place.is_empty() {
+                self.line(format!("{indent}{name}"));
+            } else {
+                let place = self.paint(Tone::Quiet, &place);
+                self.line(format!("{indent}{name:<width$}  {place}"));
+            }
+        }
+    }
+
+    /// The name of a function and where it is. Without a name: the module and the offset in it. The
+    /// build id of that module, by which the debug information is found, is kept for the end.
+    fn frame(&mut self, frame: &Frame) -> (String, String) {
+        let symbol = &frame.symbol;
+        let name = match (&symbol.function, &frame.spot) {
+            (Some(name), _) => name.clone(),
+            (None, Some(spot)) => {
+                let module = (spot.name().to_owned(), spot.build_id.to_string());
+                if !spot.build_id.is_empty() {
+                    self.build_ids.insert(module);
+                }
+                format!("{}+{:#x}", spot.name(), spot.offset)
+            }
+            (None, None) => format!("{:#x}", frame.address),
+        };
+        let place = match (&symbol.file, symbol.line) {
+            (Some(file), Some(line)) => self.place(file, line, symbol.column),
+            _ => String::new(),
+        };
+        (name, place)
+    }
+
+    /// Each module of which functions without a name were shown, once.
+    fn build_ids(&mut self) {
+        let build_ids = std::mem::take(&mut self.build_ids);
+        if !build_ids.is_empty() {
+            self.line("");
+        }
+        for (module, build_id) in build_ids {
+            let line = format!("build id of {module}: {build_id}");
+            let line = self.paint(Tone::Quiet, &line);
+            self.line(line);
+        }
+    }
+
+    fn place(&self, file: &str, line: u32, column: Option<u32>) -> String {
+        let file = self.paths.shorten(file);
+        match column {
+            Some(column) => format!("{file}:{line}:{column}"),
+            None => format!("{file}:{line}"),
+        }
+    }
+
+    fn failed(&mut self, failed: &[FailedRow<'_>]) {
+        self.rows(failed, " of failed frees", |page, row| {
+            let made = &row.failed.allocated;
+            page.group("could not free", Tone::Bad, "", made);
+            page.line(format!("  {}; {}", refusal(&row.failed), addresses(made)));
+            page.made_by(made);
+            page.origin(made.origin.site, &row.allocated, "    ");
+            if row.failed.freed.site.is_some() || !row.freed.is_empty() {
+                page.line("  was to be freed by");
+            }
+            page.origin(row.failed.freed.site, &row.freed, "    ");
+        });
+    }
+
+    fn rest(&mut self, prepared: &Prepared<'_>) {
+        if let Some(deferred) = words::deferred(prepared.snapshot) {
+            let deferred = self.paint(Tone::Notice, &deferred);
+            self.line("");
+            self.line(deferred);
+        }
+        let late = &prepared.snapshot.late_drops;
+        if !late.is_empty() {
+            let word = self.paint(Tone::Notice, "dropped after the context was closed:");
+            let what = sum(late.iter().map(|late| (late.kind, late.amount)));
+            self.line("");
+            self.line(format!("{word} {what}"));
+        }
+        self.rows(
+            &prepared.escaped,
+            " of escaped pointers",
+            |page, row: &Row<'_>| {
+                page.group("given away", Tone::Notice, "", &row.group);
+                page.line(format!(
+                    "  by into_raw, and not taken back: {}",
+                    addresses(&row.group)
+                ));
+                page.made_by(&row.group);
+                page.origin(row.group.origin.site, &row.frames, "    ");
+            },
+        );
+    }
+
+    fn closing(&mut self, prepared: &Prepared<'_>) {
+        let snapshot = prepared.snapshot;
+        let leaked = sum(prepared.leaked());
+        let failed = prepared.failed_count();
+        let suppressed = &prepared.suppressed;
+        let mut parts = Vec::new();
+        if !leaked.is_empty() {
+            let groups = prepared.live.len() as u64;
+            let groups = match groups {
+                0 => String::new(),
+                groups => format!(", in {}", count(groups, "group")),
+            };
+            parts.push(match snapshot.info.reason {
+                SnapshotReason::Requested => format!("{leaked} alive{groups}"),
+                SnapshotReason::LeftBehind => format!("{leaked} left behind{groups}"),
+                _ => format!("leaked {leaked}{groups}"),
+            });
+        }
+        if failed != 0 {
+            parts.push(format!("{} failed", count(failed, "free")));
+        }
+        if snapshot.not_released.is_some() {
+            parts.push("the context was not released".to_owned());
+        }
+        let tone = if parts.is_empty() {
+            Tone::Good
+        } else {
+            Tone::Bad
+        };
+        if parts.is_empty() && suppressed.groups == 0 {
+            parts.push(nothing(snapshot.info.reason).to_owned());
+        }
+        if suppressed.groups != 0 {
+            let what = sum(suppressed.amounts.iter().copied());
+            let groups = count(suppressed.groups, "group");
+            parts.push(format!("suppressed {what}, in {groups}"));
+        }
+        let text = parts.join("; ");
+        let tone = match snapshot.info.reason {
+            SnapshotReason::Requested | SnapshotReason::LeftBehind => Tone::Strong,
+            _ => tone,
+        };
+        let hint = match snapshot.level {
+            Level::Sites if !prepared.live.is_empty() => {
+                " (LEAK_REPORT=level=stacks also shows the stacks)"
+            }
+            _ => "",
+        };
+        let text = self.paint(tone, &text);
+        self.line("");
+        self.line(format!("cuguard: {text}{hint}"));
+    }
+}
+
+/// `, f32, "weights"`
+pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
+    let mut text = String::new();
+    if !type_name.is_empty() {
+        let _ = write!(text, ", {type_name}");
+    }
+    if let Some(label) = label {
+        // Quoted, so that what a label contains cannot do anything to a terminal.
+        let _ = write!(text, ", {label:?}");
+    }
+    text
+}
+
+/// Which error the driver returned.
+fn refusal(failed: &FailedFreeGroup) -> String {
+    let function = match failed.function {
+        "" => "the driver",
+        function => function,
+    };
+    let code = failed.code;
+    match failed.code_name {
+        "" => format!("{function} failed with error {code}"),
+        name => format!("{function} failed with {name} ({code})"),
+    }
+}

@@ -1,0 +1,300 @@
+//! The text of the report, word for word.
+
+use std::time::Duration;
+
+use super::text::{Look, render};
+use crate::prepare::{Prepared, View};
+use crate::{Colour, ReportSettings};
+use cuguard_registry::{
+    Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, Kind, LateDrops, Level, Site,
+    Snapshot, SnapshotReason, Totals,
+};
+
+fn info(reason: SnapshotReason) -> ContextInfo {
+    ContextInfo {
+        device: 0,
+        device_name: "NVIDIA H200".to_owned(),
+        context: 1,
+        primary: true,
+        reason,
+        closed_at: None,
+    }
+}
+
+fn group(kind: Kind, count: u64, bytes: u64, line: u32) -> Group {
+    let mut group = Group::new(
+        kind,
+        if kind.is_memory() { "f32" } else { "" },
+        count,
+        bytes,
+    );
+    group.origin.site = Some(Site::new("src/app.rs", line, 9));
+    group.threads = vec!["main"];
+    group.oldest = Duration::from_millis(1500);
+    group.youngest = Duration::from_millis(20);
+    group.addresses = vec![0x7f00_0000_1000];
+    group
+}
+
+fn everything() -> Snapshot {
+    let mut totals = Totals::default();
+    (
+        totals.count,
+        totals.bytes,
+        totals.peak_bytes,
+        totals.allocated,
+    ) = (5, 1_577_984, 3 << 20, 14);
+    let mut streams = Totals::default();
+    (streams.count, streams.allocated) = (1, 3);
+    let mut weights = group(Kind::Device, 4, 1 << 20, 10);
+    weights.label = Some("model/weights".to_owned());
+    weights.threads = vec!["a", "b", "c", "d", "e", "f"];
+    weights.streams = vec![0x5501, 0x5502];
+    let mut failed = FailedFreeGroup::new(
+        group(Kind::Pinned, 1, 4096, 30),
+        "cuMemHostUnregister",
+        700,
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+    );
+    failed.freed.site = Some(Site::new("src/app.rs", 31, 9));
+    Snapshot {
+        info: info(SnapshotReason::NeverClosed),
+        level: Level::Sites,
+        totals: vec![(Kind::Device, totals), (Kind::Stream, streams)],
+        live: vec![weights, group(Kind::Stream, 1, 0, 20)],
+        unrecorded: vec![(Kind::Managed, Amount::new(2, 512))],
+        escaped: vec![group(Kind::Device, 1, 5120, 40)],
+        failed_frees: vec![failed],
+        late_drops: vec![LateDrops::new(Kind::Event, 2, 0)],
+        ..Snapshot::default()
+    }
+}
+
+const EVERYTHING: &str = "\
+cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never closed
+  device memory                5 alive  1.50 MiB          14 made   peak 3 MiB
+  stream                       1 alive                     3 made
+  this context was never closed
+  the context itself held device memory until exit: forgotten, or in a static
+
+leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
+  threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, made 1.5 s to 20 ms ago
+    at src/app.rs:10:9
+
+leaked 1 stream
+  thread main, made 1.5 s ago
+    at src/app.rs:20:9
+
+leaked 512 B in 2 allocations of managed memory, counted without a record
+  made at level counts; level=sites tells the places
+
+could not free 4 KiB in 1 allocation of pinned host memory, f32
+  cuMemHostUnregister failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
+  thread main, made 1.5 s ago
+    at src/app.rs:30:9
+  was to be freed by
+    at src/app.rs:31:9
+
+dropped after the context was closed: 2 events
+
+given away 5 KiB in 1 allocation of device memory, f32
+  by into_raw, and not taken back: 0x7f0000001000
+  thread main, made 1.5 s ago
+    at src/app.rs:40:9
+
+cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (LEAK_REPORT=level=stacks also shows the stacks)";
+
+#[test]
+fn the_whole_report() {
+    assert_eq!(everything().to_string(), EVERYTHING);
+}
+
+/// A context without resources costs hundreds of MiB all the same. Nobody knows whether it is lost or
+/// kept in a `static`: it is told, and no leak.
+#[test]
+fn a_context_that_was_never_closed_is_told() {
+    let snapshot = Snapshot {
+        info: info(SnapshotReason::NeverClosed),
+        ..Snapshot::default()
+    };
+    assert_eq!(
+        snapshot.to_string(),
+        "cuguard: context 1 (primary) on device 0, NVIDIA H200, never closed: no resource leaked\n  \
+         the context itself held device memory until exit: forgotten, or in a static"
+    );
+    assert!(snapshot.is_clean());
+}
+
+#[test]
+fn nothing_to_tell_is_one_line() {
+    let mut snapshot = Snapshot {
+        info: info(SnapshotReason::Close),
+        ..Snapshot::default()
+    };
+    let start = "cuguard: context 1 (primary) on device 0, NVIDIA H200, closed: nothing leaked";
+    assert_eq!(snapshot.to_string(), start);
+    let totals = Totals {
+        allocated: 3,
+        ..Totals::default()
+    };
+    snapshot.totals.push((Kind::Event, totals));
+    assert_eq!(
+        snapshot.to_string(),
+        format!("{start} (3 things made and freed)")
+    );
+}
+
+#[test]
+fn the_line_that_ended_the_context_is_told() {
+    let mut snapshot = everything();
+    snapshot.info.reason = SnapshotReason::Drop;
+    snapshot.info.closed_at = Some(Site::new("src/app.rs", 41, 5));
+    let text = snapshot.to_string();
+    let start = "cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, dropped at \
+                 src/app.rs:41\n";
+    assert!(text.starts_with(start), "{text}");
+    let json = snapshot.to_json();
+    let site = r#""closed_at":{"file":"src/app.rs","line":41,"column":5}"#;
+    assert!(json.contains(site), "{json}");
+}
+
+#[test]
+fn what_is_alive_in_use_is_not_called_a_leak() {
+    let mut snapshot = everything();
+    snapshot.info.reason = SnapshotReason::Requested;
+    let text = snapshot.to_string();
+    assert!(
+        text.starts_with("cuguard: what is alive in context 1") && !text.contains("leak"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_dropped_in_a_host_function_is_no_leak_report_at_exit() {
+    let mut snapshot = Snapshot {
+        info: info(SnapshotReason::KeptOpen),
+        deferred: vec![
+            group(Kind::Device, 2, 5120, 40),
+            group(Kind::Stream, 1, 0, 41),
+        ],
+        ..Snapshot::default()
+    };
+    let end = "3 were dropped in a host function and not freed before the exit (5 KiB in 2 \
+               allocations and 1 stream); call synchronize after the last host function";
+    assert_eq!(
+        snapshot.to_string(),
+        format!(
+            "cuguard: context 1 (primary) on device 0, NVIDIA H200, kept open until exit: nothing leaked; {end}"
+        )
+    );
+    snapshot.live.push(group(Kind::Event, 1, 0, 42));
+    let text = snapshot.to_string();
+    assert!(text.contains(&format!("\n\n{end}\n\n")), "{text}");
+    // Asked for, it is not the end yet.
+    snapshot.info.reason = SnapshotReason::Requested;
+    let text = snapshot.to_string();
+    let yet = "\n3 were dropped in a host function and not freed yet: 5 KiB in 2 allocations and 1 stream\n";
+    assert!(text.contains(yet), "{text}");
+}
+
+#[test]
+fn rows_can_be_limited() {
+    let text = format!("{:.1}", everything());
+    assert!(
+        text.contains("src/app.rs:10") && !text.contains("src/app.rs:20"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n… 1 of 2 groups shown; max=2 shows all\n"),
+        "{text}"
+    );
+    let text = everything().to_text(&ReportSettings::text().max(0));
+    assert!(
+        !text.contains("src/app.rs") && text.contains("… 0 of 2 groups shown; max=2 shows all"),
+        "{text}"
+    );
+    assert!(text.ends_with("(LEAK_REPORT=level=stacks also shows the stacks)\n"));
+}
+
+#[test]
+fn suppressed_leaks_are_one_line() {
+    let mut snapshot = everything();
+    (snapshot.unrecorded, snapshot.failed_frees) = (Vec::new(), Vec::new());
+    let text = snapshot.to_text(&ReportSettings::text().suppress("*/app.rs"));
+    assert!(
+        text.ends_with("\ncuguard: suppressed 1 MiB in 4 allocations and 1 stream, in 2 groups\n"),
+        "{text}"
+    );
+    assert!(!text.contains("nothing leaked"), "{text}");
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let snapshot = everything();
+    let prepared = Prepared::new(&snapshot, View::PLAIN);
+    let coloured = render(
+        &prepared,
+        Look {
+            max: None,
+            coloured: true,
+        },
+    );
+    assert!(coloured.contains("\x1b[1;31mleaked\x1b[0m"));
+    let mut plain = String::new();
+    for (index, piece) in coloured.split('\x1b').enumerate() {
+        plain.push_str(if index == 0 {
+            piece
+        } else {
+            piece.split_once('m').unwrap().1
+        });
+    }
+    assert_eq!(plain.trim_end(), EVERYTHING);
+    let always = ReportSettings::text().colour(Colour::Always);
+    assert_eq!(snapshot.to_text(&always), coloured);
+}
+
+#[test]
+fn labels_cannot_reach_the_terminal() {
+    let mut snapshot = everything();
+    snapshot.live[0].label = Some("\x1b[2J\n".to_owned());
+    assert!(snapshot.to_string().contains(r#", "\u{1b}[2J\n""#));
+}
+
+#[test]
+fn estimates_are_told_as_such() {
+    let mut snapshot = everything();
+    snapshot.sample = 100;
+    let text = snapshot.to_string();
+    for words in [
+        "\n  one thing in 100 was recorded: figures below are estimates, these are exact\n",
+        "\nleaked about 1 MiB in ",
+        "no sample met them; sample=1 tells the places",
+        "\ncuguard: leaked ",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert!(snapshot.to_json().contains("\"sample\":100,"));
+}
+
+#[test]
+fn the_error_that_broke_the_context_is_told() {
+    let mut snapshot = Snapshot::default();
+    snapshot.info.reason = SnapshotReason::Close;
+    assert!(snapshot.to_json().contains("\"broken\":null"));
+    let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
+    snapshot.broken = Some(FailedCall::new(
+        "Stream::scope",
+        "cuStreamSynchronize",
+        700,
+        name,
+    ));
+    let text = snapshot.to_string();
+    let told = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in \
+                Stream::scope\n";
+    assert!(text.contains(told), "{text}");
+    assert!(text.contains("only a new process helps"), "{text}");
+    assert!(text.ends_with("\ncuguard: nothing leaked"), "{text}");
+    let json =
+        r#""broken":{"operation":"Stream::scope","function":"cuStreamSynchronize","code":700,"#;
+    assert!(snapshot.to_json().contains(json), "{}", snapshot.to_json());
+}

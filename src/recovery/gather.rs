@@ -1,0 +1,254 @@
+//! What is known when memory runs out, put together for the error.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cuguard_driver::api;
+use cuguard_driver::sys::CUresult;
+
+use super::retry::{Refused, Request};
+use super::{contexts_on, frees, pools, probe, processes};
+use crate::context_state::ContextState;
+use crate::error::Error;
+use cuguard_registry::{self as registry, Kind, Pages, Registry, Shared, SnapshotReason};
+use cuguard_report::oom::{
+    FailedRequest, KindUsage, OtherContext, OutOfMemory, PageUse, Processes, RecoveryResult,
+    Settings, SiteUsage,
+};
+
+/// How many places are kept in an error, by bytes and by pages.
+const PLACES: usize = 32;
+
+/// What is known without asking anybody.
+fn asked(
+    state: &ContextState,
+    request: &Request,
+    refused: &Refused,
+    attempts: Vec<RecoveryResult>,
+) -> OutOfMemory {
+    let (function, code, limit) = match refused {
+        Refused::Memory { function, code } => (Some(*function), *code, None),
+        Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, Some(*held)),
+    };
+    OutOfMemory {
+        asked: FailedRequest {
+            operation: request.operation,
+            bytes: (request.bytes != 0).then_some(request.bytes as u64),
+            kind: request.kind,
+            site: Some(request.site.into()),
+            thread: std::thread::current().name().map(str::to_owned),
+            function,
+            code: code.0,
+            code_name: code.name().unwrap_or_default(),
+        },
+        info: state.info(SnapshotReason::Requested),
+        limit: state.budget.limit(limit),
+        attempts,
+        ..OutOfMemory::default()
+    }
+}
+
+/// The error for one that tries how much there is.
+pub(super) fn bare(state: &ContextState, request: &Request, refused: &Refused) -> Error {
+    Error::OutOfMemory(Box::new(asked(state, request, refused, Vec::new())))
+}
+
+/// The error for what was refused in spite of all.
+pub(super) fn refused(
+    state: &ContextState,
+    request: &Request,
+    refused: &Refused,
+    attempts: Vec<RecoveryResult>,
+) -> Error {
+    let mut why = asked(state, request, refused, attempts);
+    if let Some((free, total)) = memory(state) {
+        (why.free, why.total) = (Some(free), Some(total));
+    }
+    let settings = &state.shortage;
+    (why.busy_streams, why.pending_bytes) = frees::pending(state.device);
+    why.pools = pools::pools(state);
+    why.pools.retain(|pool| pool.reserved != 0);
+    let neighbours = neighbours(state.device, Some(state));
+    why.contexts = other_contexts(state.device, Some(state), &neighbours);
+    // What the budget refused is nobody else's doing.
+    why.processes = match settings.ask_processes && matches!(refused, Refused::Memory { .. }) {
+        true => processes::processes_seen_from(state),
+        false => Processes::Unknown("not asked for".to_owned()),
+    };
+    let shared = neighbours.get(&state.number).copied();
+    holdings(&state.registry, shared, &mut why);
+    why.settings.callbacks = state.callbacks.count();
+    why.settings.devices = match state.pass_in() {
+        Some(_inside) => devices(),
+        None => 0,
+    };
+    // Last, as it makes pools give back what they hoard, and the rest tells how it was before.
+    if settings.probe_largest {
+        why.largest = probe::largest_block(state, request.operation).ok();
+    }
+    Error::OutOfMemory(Box::new(why))
+}
+
+/// The error for a context that could not be made for want of memory.
+pub(crate) fn context_refused(
+    operation: &'static str,
+    device: u32,
+    device_name: &str,
+    function: &'static str,
+    code: CUresult,
+) -> Error {
+    let mut why = OutOfMemory {
+        asked: FailedRequest {
+            operation,
+            thread: std::thread::current().name().map(str::to_owned),
+            function: Some(function),
+            code: code.0,
+            code_name: code.name().unwrap_or_default(),
+            ..FailedRequest::default()
+        },
+        contexts: other_contexts(device, None, &neighbours(device, None)),
+        processes: processes::processes(device),
+        ..OutOfMemory::default()
+    };
+    why.info.device = device;
+    why.info.device_name = device_name.to_owned();
+    why.free = processes::free(device);
+    why.settings.devices = devices();
+    let mut total = 0;
+    // SAFETY: the variable can be written to, and the device exists.
+    if unsafe { api::cuDeviceTotalMem_v2(&mut total, device as i32) }.is_success() {
+        why.total = Some(total as u64);
+    }
+    Error::OutOfMemory(Box::new(why))
+}
+
+/// The caller is inside a gate: at the end of the process nobody calls the driver.
+fn devices() -> u32 {
+    let mut count = 0;
+    // SAFETY: the variable can be written to.
+    let code = unsafe { api::cuDeviceGetCount(&mut count) };
+    if code.is_success() {
+        count.max(0) as u32
+    } else {
+        0
+    }
+}
+
+/// Free and total, if the driver tells.
+pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
+    let _entered = state.enter("out of memory").ok()?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both variables can be written to.
+    let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
+    code.is_success().then_some((free as u64, total as u64))
+}
+
+/// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are
+/// its own.
+fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared> {
+    let mut contexts = contexts_on(device);
+    contexts.sort_by_key(|one| {
+        (
+            first.is_none_or(|first| first.number != one.number),
+            one.number,
+        )
+    });
+    // Those with nothing share nothing. To look at every block takes a while: mostly there is no need.
+    contexts.retain(|one| one.registry.totals(Kind::Device).bytes != 0);
+    let holders: Vec<_> = contexts.iter().map(|one| one.context).collect();
+    contexts.retain(|one| holders.iter().filter(|at| **at == one.context).count() > 1);
+    let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
+    let numbers = contexts.iter().map(|one| one.number);
+    numbers.zip(registry::shared(&registries)).collect()
+}
+
+fn other_contexts(
+    device: u32,
+    but: Option<&ContextState>,
+    neighbours: &BTreeMap<u64, Shared>,
+) -> Vec<OtherContext> {
+    let mut contexts = contexts_on(device);
+    contexts.retain(|state| !but.is_some_and(|but| std::ptr::eq(but, &**state)));
+    contexts.sort_by_key(|state| state.number);
+    let of = |state: &Arc<ContextState>| {
+        let shared = neighbours.get(&state.number).copied();
+        other_context(state.number, &state.registry, shared)
+    };
+    contexts.iter().map(of).collect()
+}
+
+fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> OtherContext {
+    let mut outline = registry.outline();
+    if let (Some(pages), Some(shared)) = (&mut outline.pages, shared) {
+        pages.share(shared);
+    }
+    let held = |kind: Kind| {
+        let mut live = registry.totals(kind).live();
+        live -= outline.escaped[kind.index()];
+        live
+    };
+    let (plain, pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
+    let bytes = plain.bytes.saturating_add(pooled.bytes);
+    let mut context = OtherContext::new(number, bytes);
+    (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
+    context.managed = held(Kind::Managed).bytes;
+    let taken = |pages: Pages| page_use(pages).taken().saturating_add(pages.away);
+    context.taken = outline.pages.map(taken);
+    let given_away = |kind: Kind| outline.escaped[kind.index()].bytes;
+    context.given_away = given_away(Kind::Device);
+    context.pooled_given_away = given_away(Kind::StreamOrdered);
+    context
+}
+
+fn page_use(pages: Pages) -> PageUse {
+    let mut used = PageUse::new(
+        (pages.large_bytes, pages.large_pages),
+        (pages.small_bytes, pages.small_pages),
+    );
+    used.guests = pages.guests;
+    used
+}
+
+/// What the context's guards hold.
+fn holdings(registry: &Registry, shared: Option<Shared>, why: &mut OutOfMemory) {
+    let mut holdings = registry.holdings();
+    if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
+        pages.share(shared);
+    }
+    let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
+    for kind in kinds {
+        let given_away = holdings.escaped[kind.index()];
+        let mut live = registry.totals(*kind).live();
+        live -= given_away;
+        for (list, amount) in [(&mut why.held, live), (&mut why.given_away, given_away)] {
+            if amount.count != 0 {
+                list.push(KindUsage::new(*kind, amount.count, amount.bytes));
+            }
+        }
+    }
+    why.pages = holdings.pages.map(page_use);
+    why.settings = Settings {
+        level: registry.level(),
+        sample: registry.sample(),
+        has_checkpoint: holdings.has_baseline,
+        ..Settings::default()
+    };
+    let mut places = holdings.places;
+    places.retain(|place| place.group.kind.is_memory());
+    // The largest, and of the rest those that keep most pages.
+    let mut rest = places.split_off(places.len().min(PLACES));
+    rest.retain(|place| place.small_pages != 0);
+    rest.sort_by_key(|place| std::cmp::Reverse(place.small_pages));
+    rest.truncate(PLACES / 2);
+    why.holders = places
+        .into_iter()
+        .chain(rest)
+        .map(|place| {
+            let mut holder = SiteUsage::new(place.group);
+            holder.growth = place.growth;
+            holder.quarters = place.quarters;
+            holder.small_pages = place.small_pages;
+            holder
+        })
+        .collect();
+}

@@ -1,0 +1,96 @@
+//! The memory pools of a device, for the moment in which memory runs out: what they have and do not
+//! use.
+
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUmemoryPool, pool_attribute};
+
+use super::{OPERATION, contexts_on};
+use crate::context_state::ContextState;
+use cuguard_report::oom::PoolUse;
+
+/// Calls `each` for the device's own pool and those of its contexts, while they are there. (A pool that
+/// other code made and set as the device's may go at any moment, so nobody asks it.)
+fn for_each_pool(state: &ContextState, mut each: impl FnMut(CUmemoryPool, PoolUse)) {
+    let Ok(_entered) = state.enter(OPERATION) else {
+        return;
+    };
+    let mut default = CUmemoryPool::NULL;
+    // SAFETY: the variable can be written to, and the device exists.
+    let code = unsafe { api::cuDeviceGetDefaultMemPool(&mut default, state.device as i32) };
+    if code.is_success()
+        && let Some(pool) = look_at(default, "the device's pool".to_owned())
+    {
+        each(default, pool);
+    }
+    let mut contexts = contexts_on(state.device);
+    // The own ones first.
+    contexts.sort_by_key(|other| (other.number != state.number, other.number));
+    for other in contexts {
+        let Ok(_entered) = other.enter(OPERATION) else {
+            continue;
+        };
+        let whose = match other.number == state.number {
+            true => "this context".to_owned(),
+            false => format!("context {}", other.number),
+        };
+        let entries = other.pools.lock();
+        for (number, (key, _)) in &entries.all {
+            let name = match other.registry.label_of(*key) {
+                Some(label) => format!("pool {number} {label:?} of {whose}"),
+                None => format!("pool {number} of {whose}"),
+            };
+            let pool = CUmemoryPool(key.address as usize);
+            if let Some(looked) = look_at(pool, name) {
+                each(pool, looked);
+            }
+        }
+    }
+}
+
+pub(super) fn pools(state: &ContextState) -> Vec<PoolUse> {
+    let mut all = Vec::new();
+    for_each_pool(state, |_, pool| all.push(pool));
+    all
+}
+
+/// Whether streams may have freed into a pool that is not looked at: other code has set one for the
+/// device.
+pub(super) fn is_another_set(state: &ContextState) -> bool {
+    let Ok(_entered) = state.enter(OPERATION) else {
+        return false;
+    };
+    let mut set = CUmemoryPool::NULL;
+    // SAFETY: the variable can be written to, and the device exists.
+    let code = unsafe { api::cuDeviceGetMemPool(&mut set, state.device as i32) };
+    let mut is_known = !code.is_success();
+    for_each_pool(state, |pool, _| is_known |= pool == set);
+    !is_known
+}
+
+/// The pool is alive.
+fn look_at(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
+    let ask = |attribute| {
+        let mut value = 0_u64;
+        // SAFETY: the device's own pool is always there, others are on the list; and these
+        // attributes are 64 bits wide.
+        let code = unsafe { api::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
+        code.is_success().then_some(value)
+    };
+    let reserved = ask(pool_attribute::RESERVED_MEM_CURRENT)?;
+    let mut pool = PoolUse::new(name, reserved, ask(pool_attribute::USED_MEM_CURRENT)?);
+    pool.threshold = ask(pool_attribute::RELEASE_THRESHOLD);
+    Some(pool)
+}
+
+/// Makes pools give back what they do not use. False where none has anything.
+pub(super) fn trim(state: &ContextState) -> bool {
+    let mut any = false;
+    for_each_pool(state, |pool, looked| {
+        if looked.unused() != 0 {
+            any = true;
+            // What it refuses it keeps, and the report shows that. SAFETY: as in `look_at`.
+            let _ = unsafe { api::cuMemPoolTrimTo(pool, 0) };
+        }
+    });
+    any
+}

@@ -1,0 +1,154 @@
+//! Which processes hold memory of a device: NVML knows, and for a simulated GPU the simulation.
+
+#[cfg(feature = "nvml")]
+use std::ffi::CStr;
+
+use cuguard_driver::DriverKind;
+#[cfg(feature = "nvml")]
+use cuguard_driver::api;
+#[cfg(feature = "nvml")]
+use cuguard_machine::{Machine, Process, Unknown};
+
+use crate::context_state::ContextState;
+use cuguard_report::oom::{ProcessUse, Processes};
+
+/// The processes that hold memory of a context's device, the largest first.
+pub(super) fn processes_seen_from(state: &ContextState) -> Processes {
+    let mut processes = ask_from(state);
+    if let Processes::Known(list) = &mut processes {
+        add_own(state, list);
+    }
+    processes
+}
+
+fn ask_from(state: &ContextState) -> Processes {
+    // The end of the process waits for those who are inside.
+    match state.pass_in() {
+        Some(_inside) => processes(state.device),
+        None => Processes::Unknown("the context was closed, or the process is ending".to_owned()),
+    }
+}
+
+/// The same for a device. The caller is inside a gate.
+pub(super) fn processes(device: u32) -> Processes {
+    let driver = match cuguard_driver::load() {
+        Ok(driver) => driver,
+        Err(error) => return Processes::Unknown(error.to_string()),
+    };
+    let mut processes = match driver.kind() {
+        DriverKind::Simulated => simulated(device),
+        _ => nvml(device),
+    };
+    if let Processes::Known(list) = &mut processes {
+        list.sort_by_key(largest_first);
+    }
+    processes
+}
+
+fn largest_first(process: &ProcessUse) -> impl Ord + use<> {
+    (std::cmp::Reverse(process.bytes), process.pid)
+}
+
+/// On a simulated GPU this process has all that the pretended ones have not. NVML lists it itself.
+fn add_own(state: &ContextState, list: &mut [ProcessUse]) {
+    let driver = cuguard_driver::load();
+    if !driver.is_ok_and(|driver| driver.kind() == DriverKind::Simulated) {
+        return;
+    }
+    let others = list.iter().filter_map(|process| process.bytes);
+    let others = others.fold(0, u64::saturating_add);
+    let own = super::gather::memory(state)
+        .map(|(free, total)| total.saturating_sub(free).saturating_sub(others));
+    for process in list.iter_mut().filter(|process| process.own) {
+        process.bytes = own;
+    }
+    list.sort_by_key(largest_first);
+}
+
+#[cfg(feature = "sim")]
+fn simulated(device: u32) -> Processes {
+    let others = cuguard_sim::other_processes(device).into_iter();
+    let others = others.map(|process| {
+        let mut one = ProcessUse::new(process.pid, process.bytes);
+        one.name = Some(process.name);
+        one
+    });
+    let mut all: Vec<_> = others.collect();
+    // How much this one holds, a context can tell.
+    let mut own = ProcessUse::new(std::process::id(), 0);
+    (own.own, own.bytes) = (true, None);
+    all.push(own);
+    Processes::Known(all)
+}
+
+#[cfg(not(feature = "sim"))]
+fn simulated(_device: u32) -> Processes {
+    Processes::Unknown("the GPU is simulated".to_owned())
+}
+
+#[cfg(feature = "nvml")]
+fn nvml(device: u32) -> Processes {
+    if is_cut(device) {
+        let reason = "the card is cut into instances (MIG), and NVML lists the processes of all";
+        return Processes::Unknown(reason.to_owned());
+    }
+    let listed = ask(device, |machine, id| machine.processes(id));
+    match listed {
+        Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
+        Err(unknown) => Processes::Unknown(unknown),
+    }
+}
+
+/// Whether a device is a part of a card: what NVML says of the card does not hold for it.
+#[cfg(feature = "nvml")]
+fn is_cut(device: u32) -> bool {
+    ask(device, |machine, id| machine.is_cut(id)).unwrap_or(false)
+}
+
+/// Asks NVML about a device; or says why that cannot be.
+#[cfg(feature = "nvml")]
+fn ask<T>(
+    device: u32,
+    question: impl FnOnce(&Machine, &str) -> Result<T, Unknown>,
+) -> Result<T, String> {
+    let mut id = [0; 32];
+    // SAFETY: the array has as many bytes as is said.
+    let code = unsafe { api::cuDeviceGetPCIBusId(id.as_mut_ptr(), id.len() as i32, device as i32) };
+    if !code.is_success() {
+        return Err(format!("cuDeviceGetPCIBusId answered {code}"));
+    }
+    let id = id.map(|letter| letter as u8);
+    let id = CStr::from_bytes_until_nul(&id).unwrap_or_default();
+    let machine = Machine::get().map_err(ToString::to_string)?;
+    question(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
+}
+
+/// What is free on a device on which there is no context to ask. The caller is inside a gate.
+#[cfg(feature = "nvml")]
+pub(super) fn free(device: u32) -> Option<u64> {
+    let driver = cuguard_driver::load().ok()?;
+    if driver.kind() == DriverKind::Simulated || is_cut(device) {
+        return None;
+    }
+    let memory = ask(device, |machine, id| machine.memory(id));
+    memory.ok().map(|memory| memory.free)
+}
+
+#[cfg(not(feature = "nvml"))]
+pub(super) fn free(_device: u32) -> Option<u64> {
+    None
+}
+
+#[cfg(feature = "nvml")]
+fn to_use(process: Process) -> ProcessUse {
+    let mut one = ProcessUse::new(process.pid, 0);
+    one.name = process.command.or(process.name);
+    one.bytes = process.bytes;
+    one.own = process.own;
+    one
+}
+
+#[cfg(not(feature = "nvml"))]
+fn nvml(_device: u32) -> Processes {
+    Processes::Unknown("cuguard was built without its feature `nvml`".to_owned())
+}
