@@ -5,35 +5,16 @@
 //! the first exit handler on, guards that still go do nothing (law 7).
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use crate::context_state::ContextState;
-use crate::deferred;
-use crate::error::{Error, Result};
-use crate::gate::{Gate, GateGuard};
-use cuguard_registry::{ContextInfo, Late, Snapshot, SnapshotReason, note_exit};
-use cuguard_report::{self as report, ReportSettings};
+use cuguard_registry::{Snapshot, note_exit};
+
+use crate::core::deferred;
+use crate::core::open_contexts::{self, LateContext};
+use cuguard_report as report;
 use cuguard_sync::fence;
 use cuguard_sync::process;
-pub(crate) use cuguard_sync::process::{is_exiting, is_forked};
-
-static OPEN: Mutex<Vec<Weak<ContextState>>> = Mutex::new(Vec::new());
-
-/// Those who are just making a context, which has no gate of its own yet.
-static MAKING: LazyLock<Gate> = LazyLock::new(Gate::default);
-
-/// To be kept while a context is made: the end of the process waits for it.
-pub(crate) fn making(operation: &'static str) -> Result<GateGuard<'static>> {
-    let ending = Err(Error::ProcessEnding { operation });
-    watch_forks();
-    // A fork may have come while somebody made the gate.
-    if is_exiting() {
-        return ending;
-    }
-    let inside = MAKING.count_in();
-    if is_exiting() { ending } else { Ok(inside) }
-}
 
 /// Keeps the library that this crate is in loaded, where it is not in the program itself: threads
 /// may still run its code, and the report is for the end of the process.
@@ -49,8 +30,8 @@ fn stay_loaded() {
     }
 }
 
-/// Remembers a context until it is closed.
-pub(crate) fn remember(state: &Arc<ContextState>) {
+/// Installs the exit handler, once. Before the first context is opened.
+pub(crate) fn install() {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
         OWNER.store(std::process::id(), Ordering::Release);
@@ -63,45 +44,11 @@ pub(crate) fn remember(state: &Arc<ContextState>) {
             log::warn!("cuguard: no exit handler could be registered; contexts that are never closed go unreported");
         }
     });
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|state| state.strong_count() > 0);
-    open.push(Arc::downgrade(state));
-}
-
-/// Forgets a context that is being closed.
-pub(crate) fn forget(state: &ContextState) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|known| !std::ptr::eq(known.as_ptr(), state));
-}
-
-/// What is to be told at the end of a context that was told of before. It is a few numbers and how
-/// to tell them: nothing keeps the context's own state alive.
-struct LateContext {
-    info: ContextInfo,
-    report: ReportSettings,
-    late: Arc<Late>,
-}
-
-static LATE: Mutex<Vec<LateContext>> = Mutex::new(Vec::new());
-
-/// Remembers that guards of a context go after it, if anybody wants to know.
-pub(crate) fn remember_late(state: &ContextState) {
-    let late = state.registry.late();
-    if !state.report.is_on() || !late.is_new() {
-        return;
-    }
-    let mut list = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    list.push(LateContext {
-        info: state.info(SnapshotReason::LateDrops),
-        report: state.report.clone(),
-        late: late.clone(),
-    });
 }
 
 /// Tells of guards that went after their contexts.
 fn tell_late() {
-    let list = std::mem::take(&mut *LATE.lock().unwrap_or_else(PoisonError::into_inner));
-    for LateContext { info, report, late } in list {
+    for LateContext { info, report, late } in open_contexts::take_late() {
         let drops = late.take();
         if !drops.is_empty() {
             report::emit(&Snapshot::of_late_drops(info, drops), &report, true);
@@ -119,17 +66,11 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// How long it waits for a report that another thread is writing.
 const PATIENCE_TO_TELL: Duration = Duration::from_secs(5);
 
-/// Contexts that are not yet told of.
-pub(crate) fn open() -> Vec<Arc<ContextState>> {
-    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.iter().filter_map(Weak::upgrade).collect()
-}
-
 /// Reports all contexts that are still open, once nothing calls the driver any more.
 fn end() {
     let until = Instant::now() + PATIENCE;
     // Kept until they are told of, also if their guards and their context go meanwhile.
-    let mut known = open();
+    let mut known = open_contexts::all();
     for state in &known {
         let _ = state.let_teardown_end(until);
     }
@@ -138,9 +79,9 @@ fn end() {
     // Who is inside a gate and has not seen this is seen there.
     fence::heavy();
     let until = Instant::now() + PATIENCE;
-    MAKING.drain(until);
+    open_contexts::drain_opening(until);
     known.retain(|state| !state.is_told());
-    for state in open() {
+    for state in open_contexts::all() {
         if !known.iter().any(|one| Arc::ptr_eq(one, &state)) {
             known.push(state);
         }
@@ -154,29 +95,11 @@ fn end() {
     report::finish();
 }
 
-/// Registers [`in_child`], before anything is made that a child must not wait for.
-fn watch_forks() {
-    static HANDLER: Once = Once::new();
-    HANDLER.call_once(|| {
-        // SAFETY: the function only stores flags.
-        let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        if refused != 0 {
-            log::warn!("cuguard: no handler for forks could be registered");
-        }
-    });
-}
-
-/// In a forked child the driver does not work, and threads that held locks are not there: everything
-/// is inert, as at the end.
-extern "C" fn in_child() {
-    process::set(process::FORKED | process::EXITING);
-}
-
 extern "C" fn at_exit() {
     // A forked child has none of these contexts, and its locks may be held for ever. The flag alone
     // does not know of children that came about without the C library's `fork`, nor the number of the
     // first process in a namespace of its own: both are 1 then.
-    if is_forked() || OWNER.load(Ordering::Acquire) != std::process::id() {
+    if process::is_forked() || OWNER.load(Ordering::Acquire) != std::process::id() {
         process::set(process::EXITING);
         return;
     }

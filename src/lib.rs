@@ -349,61 +349,23 @@ pub use cuguard_driver as driver;
 #[doc(inline)]
 pub use cuguard_sim as sim;
 
-mod bound;
-mod chunked;
-mod context;
-mod context_builder;
-mod context_state;
-mod deferred;
-mod device_heap;
+pub mod chunked;
+mod core;
 mod error;
-mod event;
 mod exit;
-mod fill;
-mod free;
-mod gate;
-mod kept;
-mod launch;
-mod memory;
-mod module;
-mod open_context;
-mod owned_resource;
-mod queue;
+mod guards;
 mod recovery;
-mod same_context;
-mod scope;
-mod scope_end;
-#[cfg(doctest)]
-mod scope_refusals;
-mod stream;
-mod teardown;
-#[cfg(doctest)]
-mod thread_refusals;
-mod unregistered;
+pub mod scope;
 
 pub use chunked::Chunked;
-pub use context::{Context, ContextGuard, MemoryInfo};
-pub use context_builder::ContextBuilder;
 pub use cuguard_registry::{Kind, Level, in_label as label};
-pub use device_heap::DeviceHeap;
 pub use error::{DriverError, Error, Result};
-pub use event::Event;
-pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
-pub use module::{Function, Global, Module};
+pub use guards::{
+    Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, Event, Function,
+    Global, ManagedBuffer, MemoryInfo, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream,
+    StreamBuilder,
+};
 pub use scope::Scope;
-pub use stream::{Stream, StreamBuilder};
-
-/// Streaming of data that is larger than device memory; see [`Chunked`].
-pub mod pieces {
-    pub use crate::chunked::Piece;
-    pub use crate::queue::ChunkedSummary;
-}
-
-/// What a [`Scope`] works on: borrows of device and host memory, and kernel arguments.
-pub mod borrows {
-    pub use crate::bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
-    pub use crate::launch::KernelArgument;
-}
 
 /// Out of memory: what is tried before an allocation fails ([`OomPolicy`]), and why it failed
 /// ([`OutOfMemory`]).
@@ -411,8 +373,11 @@ pub mod borrows {
 /// [`OomPolicy`]: oom::OomPolicy
 /// [`OutOfMemory`]: oom::OutOfMemory
 pub mod oom {
-    pub use crate::recovery::{OomPolicy, ReleaseCallback};
-    pub use cuguard_report::oom::*;
+    pub use crate::core::{OomPolicy, ReleaseCallback};
+    pub use cuguard_report::oom::{
+        Cause, FailedRequest, KindUsage, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
+        ProcessUse, Processes, RecoveryResult, RecoveryStep, Settings, SiteUsage,
+    };
 }
 
 /// Reports: their settings, and snapshots as text and JSON.

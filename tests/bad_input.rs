@@ -7,6 +7,8 @@
 
 mod support;
 
+use cuguard::report::Report;
+
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::{

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use cuguard::report::Report;
+
 use cuguard::{DeviceBuffer, Level, Result};
 
 use cuguard::report::ReportSettings;

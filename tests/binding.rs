@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cuguard::report::Report;
+
 use cuguard::{
     Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, RegisteredVec, Result, Stream,
 };
@@ -30,7 +32,7 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let address = buffer.into_raw();
     let snapshot = context.snapshot();
     let [group] = &snapshot.escaped[..] else {
-        panic!("{snapshot}");
+        panic!("{}", snapshot.display());
     };
     assert_eq!(group.kind, Kind::StreamOrdered);
     assert_eq!(group.streams, [home.as_raw().0 as u64]);
@@ -39,14 +41,14 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     // SAFETY: given away above; the copy was waited for, so any stream knows of it.
     let buffer = unsafe { DeviceBuffer::<u32>::from_raw_on(&other, address, LEN) };
     let snapshot = context.snapshot();
-    assert!(snapshot.escaped.is_empty(), "{snapshot}");
+    assert!(snapshot.escaped.is_empty(), "{}", snapshot.display());
     let back: Vec<_> = snapshot
         .live
         .iter()
         .filter(|group| group.kind == Kind::StreamOrdered)
         .collect();
     let [group] = back[..] else {
-        panic!("{snapshot}");
+        panic!("{}", snapshot.display());
     };
     assert_eq!(group.label.as_deref(), Some("travels"));
     let site = group.origin.site.unwrap();

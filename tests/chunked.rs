@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cuguard::chunked::Piece;
 use cuguard::driver::sys::CUresult;
-use cuguard::pieces::Piece;
 use cuguard::sim::{self, Config, Fault, OtherProcess};
 use cuguard::{Chunked, Context, DeviceBuffer, Error, Module, PinnedBuffer, Result, Scope};
 use support::*;

@@ -8,6 +8,8 @@ mod support;
 
 use std::thread;
 
+use cuguard::report::Report;
+
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::{
@@ -96,7 +98,11 @@ fn everywhere<T: Send>(
     });
     assert_eq!(context.totals(kind).count, 0, "{kind}");
     let snapshot = context.snapshot();
-    assert!(snapshot.failed_frees.is_empty(), "{kind}\n{snapshot}");
+    assert!(
+        snapshot.failed_frees.is_empty(),
+        "{kind}\n{}",
+        snapshot.display()
+    );
     context.synchronize()?;
     before.all_freed();
     drop((context, other));
@@ -221,7 +227,7 @@ fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
     });
     assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
     let snapshot = context.snapshot();
-    assert!(snapshot.failed_frees.is_empty(), "{snapshot}");
+    assert!(snapshot.failed_frees.is_empty(), "{}", snapshot.display());
     stream.synchronize()?;
     before.all_freed();
     drop((stream, context, other));
@@ -278,7 +284,7 @@ fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result
     thread::spawn(move || drop(things)).join().unwrap();
     assert_eq!(context.live_count(), 0);
     let snapshot = context.snapshot();
-    assert!(snapshot.failed_frees.is_empty(), "{snapshot}");
+    assert!(snapshot.failed_frees.is_empty(), "{}", snapshot.display());
     context.synchronize()?;
     before.all_freed();
     context.close()?;

@@ -10,6 +10,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use cuguard::report::Report;
+
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
@@ -126,7 +128,11 @@ fn in_context<T>(
     }
     assert!(outcome.calls as usize >= functions.len(), "{outcome:?}");
     let snapshot = context.snapshot();
-    assert!(snapshot.failed_frees.is_empty(), "{name}\n{snapshot}");
+    assert!(
+        snapshot.failed_frees.is_empty(),
+        "{name}\n{}",
+        snapshot.display()
+    );
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod support;
 
 use std::sync::mpsc::channel;
 
+use cuguard::report::Report;
+
 use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
@@ -90,10 +92,10 @@ fn what_is_dropped_in_a_host_function_is_freed_at_the_next_call() -> Result<()> 
             .map(|group| group.amount.count)
             .sum();
         // The pool is dropped with the memory that is from it.
-        assert_eq!(deferred, COUNT - 1, "{snapshot}");
+        assert_eq!(deferred, COUNT - 1, "{}", snapshot.display());
         // Any operation is an opportunity, also in another context.
         others.memory()?;
-        assert_eq!(context.live_count(), 1, "{}", context.snapshot());
+        assert_eq!(context.live_count(), 1, "{}", context.snapshot().display());
         assert_eq!(context.live_bytes(), 0);
         assert!(context.snapshot().deferred.is_empty());
         stream.synchronize()?;

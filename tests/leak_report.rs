@@ -376,7 +376,7 @@ fn reports_of_many_threads_do_not_mix() {
 fn a_leaked_pool_is_named_once() {
     let context = cuguard::Context::new(0).unwrap();
     let _pool = cuguard::MemoryPool::new(&context).unwrap();
-    let text = context.snapshot().to_string();
+    let text = context.snapshot().display().to_string();
     assert!(text.contains("\nalive 1 memory pool\n"), "{text}");
 }
 

@@ -5,6 +5,8 @@
 mod gate;
 mod support;
 
+use cuguard::report::Report;
+
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
@@ -363,7 +365,7 @@ fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
         ("cuMemFree", 54321, ""),
     ];
     assert_eq!(told, expected);
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     assert!(text.contains(&format!("cuMemFree failed with {name} (400);")));
     assert!(
         text.contains("cuMemFree failed with error 54321;"),

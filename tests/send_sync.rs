@@ -9,6 +9,11 @@ use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
 use cuguard::driver::{self, sys};
+use cuguard::chunked::*;
+use cuguard::oom::*;
+use cuguard::report::*;
+use cuguard::scope::*;
+use cuguard::snapshot::*;
 use cuguard::*;
 
 /// Elements of the four sorts. Plain data, as everything in device memory.
@@ -153,15 +158,20 @@ plain!(both:
 #[test]
 fn the_table_is_complete() {
     /// Exported, and no types: traits, an alias.
-    const NO_TYPES: [&str; 3] = ["Bindable", "KernelArgument", "Result"];
-    let (root, table) = (include_str!("../src/lib.rs"), include_str!("send_sync.rs"));
+    const NO_TYPES: [&str; 4] = ["Bindable", "KernelArgument", "Report", "Result"];
+    let root = concat!(
+        include_str!("../src/lib.rs"),
+        include_str!("../src/chunked/mod.rs"),
+        include_str!("../src/scope/mod.rs")
+    );
+    let table = include_str!("send_sync.rs");
     // Without documentation, in which types stand too.
     let code: Vec<_> = root
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect();
     let code = code.join("\n");
-    let exports = code.split("\npub use ").skip(1);
+    let exports = code.split("pub use ").skip(1);
     let exports = exports.filter_map(|rest| Some(rest.split_once(';')?.0));
     let names: Vec<_> = exports
         .flat_map(|export| export.split(|c: char| !c.is_alphanumeric() && c != '_'))

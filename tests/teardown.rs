@@ -12,6 +12,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use cuguard::report::Report;
+
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::report::ReportSettings;
@@ -87,7 +89,7 @@ fn is_reclaimed<T>(
 
     let snapshot = reported.context.snapshot();
     let group = snapshot.live.iter().find(|group| group.kind == kind);
-    let group = group.unwrap_or_else(|| panic!("{test}\n{snapshot}"));
+    let group = group.unwrap_or_else(|| panic!("{test}\n{}", snapshot.display()));
     assert_eq!(group.label.as_deref(), Some("lost"), "{test}");
     let site = group.origin.site.unwrap();
     assert!(site.file.ends_with("tests/teardown.rs"), "{test}: {site}");

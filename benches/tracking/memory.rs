@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
+use cuguard::report::Report;
+
 use cuguard::{Context, DeviceBuffer, Level, Stream};
 
 use cuguard::report::ReportSettings;

@@ -37,7 +37,7 @@ fn refused_plainly(context: &Context, bytes: usize) -> Result<f64, Box<dyn std::
     Ok(failed)
 }
 
-pub fn oom_policy(short: bool) -> Outcome {
+pub fn shortage(short: bool) -> Outcome {
     let counts: &[usize] = if short {
         &[100]
     } else {

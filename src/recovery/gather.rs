@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cuguard_driver::api;
 use cuguard_driver::sys::CUresult;
 
-use super::retry::{Refused, Request};
-use super::{contexts_on, frees, pools, probe, processes};
-use crate::context_state::ContextState;
+use super::{frees, pools, probe, processes};
+use crate::core::open_contexts::on_device;
+use crate::core::{ContextState, Refused, Request};
 use crate::error::Error;
 use cuguard_registry::{self as registry, Kind, Pages, Registry, Shared, SnapshotReason};
 use cuguard_report::oom::{
@@ -146,7 +146,7 @@ pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
 /// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are
 /// its own.
 fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared> {
-    let mut contexts = contexts_on(device);
+    let mut contexts = on_device(device);
     contexts.sort_by_key(|one| {
         (
             first.is_none_or(|first| first.number != one.number),
@@ -167,7 +167,7 @@ fn other_contexts(
     but: Option<&ContextState>,
     neighbours: &BTreeMap<u64, Shared>,
 ) -> Vec<OtherContext> {
-    let mut contexts = contexts_on(device);
+    let mut contexts = on_device(device);
     contexts.retain(|state| !but.is_some_and(|but| std::ptr::eq(but, &**state)));
     contexts.sort_by_key(|state| state.number);
     let of = |state: &Arc<ContextState>| {

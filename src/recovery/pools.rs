@@ -4,8 +4,9 @@
 use cuguard_driver::api;
 use cuguard_driver::sys::{CUmemoryPool, pool_attribute};
 
-use super::{OPERATION, contexts_on};
-use crate::context_state::ContextState;
+use super::OPERATION;
+use crate::core::ContextState;
+use crate::core::open_contexts::on_device;
 use cuguard_report::oom::PoolUse;
 
 /// Calls `each` for the device's own pool and those of its contexts, while they are there. (A pool that
@@ -22,7 +23,7 @@ fn for_each_pool(state: &ContextState, mut each: impl FnMut(CUmemoryPool, PoolUs
     {
         each(default, pool);
     }
-    let mut contexts = contexts_on(state.device);
+    let mut contexts = on_device(state.device);
     // The own ones first.
     contexts.sort_by_key(|other| (other.number != state.number, other.number));
     for other in contexts {

@@ -3,9 +3,8 @@
 use cuguard_driver::api;
 use cuguard_driver::sys::CUstream;
 
-use crate::context_state::{ContextState, key};
+use crate::core::{ContextState, free, key};
 use crate::error::Result;
-use crate::free;
 use cuguard_registry::{FailedFree, Kind, PAGE};
 
 /// Looks for it between what was had and what was not, in whole pages. The blocks are not recorded:

@@ -9,7 +9,7 @@ use cuguard_driver::api;
 #[cfg(feature = "nvml")]
 use cuguard_machine::{Machine, Process, Unknown};
 
-use crate::context_state::ContextState;
+use crate::core::ContextState;
 use cuguard_report::oom::{ProcessUse, Processes};
 
 /// The processes that hold memory of a context's device, the largest first.

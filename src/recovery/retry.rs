@@ -1,153 +1,58 @@
-//! The ladder: what is tried before something fails for want of memory.
+//! The recovery steps: what is tried before an allocation fails for want of memory.
 
 use std::cell::Cell;
-use std::panic::Location;
 use std::sync::Arc;
 
-use cuguard_driver::sys::CUresult;
-
-use super::{frees, gather, pools};
-use crate::context_state::{ContextState, Entered};
-use crate::deferred;
-use crate::error::{Error, Result};
-use cuguard_registry::Kind;
 use cuguard_report::oom::{RecoveryResult, RecoveryStep};
 
-/// What is asked for.
-pub(crate) struct Request {
-    pub(crate) operation: &'static str,
-    /// `None` for what no guard holds.
-    pub(crate) kind: Option<Kind>,
-    /// 0 where nobody knows: what needs no memory does not come here.
-    pub(crate) bytes: usize,
-    pub(crate) site: &'static Location<'static>,
+use super::{frees, gather, pools};
+use crate::core::{ContextState, Failed, Refused, Request, deferred};
+use crate::error::{Error, Result};
+
+/// Asks the driver, and runs the recovery steps where there is too little memory. `ask` is as for [`retry`], and is
+/// the first attempt too.
+pub(crate) fn satisfy<T>(
+    state: &Arc<ContextState>,
+    request: &Request,
+    ask: impl Fn() -> Result<T, Failed>,
+) -> Result<T> {
+    ask().or_else(|failed| retry(failed, state, request, &ask))
 }
 
-impl Request {
-    /// For what the driver makes of memory without telling how much: a stream, a module, a launch.
-    #[track_caller]
-    pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<Kind>) -> Self {
-        Self {
-            operation,
-            kind,
-            bytes: 0,
-            site: Location::caller(),
+/// After an attempt that failed: for want of memory, runs the recovery steps. `ask` is another attempt, which asks
+/// the driver once; it enters the gate of the context and has left it when it returns. (The first attempt is made by
+/// the caller: it is on the hot path of every allocation.)
+#[cold]
+#[inline(never)]
+pub(crate) fn retry<T>(
+    failed: Failed,
+    state: &Arc<ContextState>,
+    request: &Request,
+    ask: &dyn Fn() -> Result<T, Failed>,
+) -> Result<T> {
+    let mut refused = match failed {
+        Failed::Other(error) => return Err(error),
+        Failed::Short(refused) => refused,
+    };
+    // What was dropped in host functions may be all that is needed.
+    if deferred::run() {
+        match ask() {
+            Err(Failed::Short(again)) => refused = again,
+            Err(Failed::Other(error)) => return Err(error),
+            Ok(resource) => return Ok(resource),
         }
     }
-
-    /// Asks, and climbs the ladder where there is too little memory. `ask` is as for
-    /// [`climb`](Failed::climb), and is the first attempt too.
-    pub(crate) fn satisfy<T>(
-        &self,
-        state: &Arc<ContextState>,
-        ask: impl Fn() -> Result<T, Failed>,
-    ) -> Result<T> {
-        ask().or_else(|failed| failed.climb(state, self, &ask))
-    }
+    let mut allocated = None;
+    let mut attempt = || ask().map(|resource| allocated = Some(resource));
+    run_steps(state, request, refused, &mut attempt)?;
+    Ok(allocated.unwrap_or_else(|| unreachable!("the last attempt succeeded")))
 }
 
-/// Who says that there is not enough.
-#[derive(Clone, Copy)]
-pub(crate) enum Refused {
-    /// The driver.
-    Memory {
-        function: &'static str,
-        code: CUresult,
-    },
-    /// The budget of the context, of which this much was held.
-    Limit { held: u64 },
-}
-
-/// Why an attempt did not succeed.
-pub(crate) enum Failed {
-    /// For want of memory.
-    Short(Refused),
-    /// For another reason.
-    Other(Error),
-}
-
-impl From<Refused> for Failed {
-    fn from(refused: Refused) -> Self {
-        Self::Short(refused)
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl Failed {
-    /// The driver said no to so many bytes, which were taken from the budget.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn by_driver(
-        state: &ContextState,
-        operation: &'static str,
-        function: &'static str,
-        code: CUresult,
-        (kind, bytes): (Kind, usize),
-    ) -> Self {
-        state.budget.give_back(kind, bytes as u64);
-        if code == CUresult::OUT_OF_MEMORY {
-            return Self::Short(Refused::Memory { function, code });
-        }
-        match state.check(operation, function, code, Some(bytes as u64)) {
-            Err(error) => Self::Other(error),
-            Ok(()) => unreachable!("the code is an error"),
-        }
-    }
-
-    /// Turns a code of the driver into a result, where nobody knows how many bytes it wanted.
-    #[inline]
-    pub(crate) fn check(
-        entered: &Entered<'_>,
-        function: &'static str,
-        code: CUresult,
-    ) -> Result<(), Self> {
-        if code == CUresult::OUT_OF_MEMORY {
-            return Err(Self::Short(Refused::Memory { function, code }));
-        }
-        Ok(entered.check(function, code)?)
-    }
-
-    /// What becomes of an attempt that did not succeed. For want of memory, the ladder is climbed:
-    /// `ask` is another attempt, which asks the driver once; it enters the gate of the context and has
-    /// left it when it returns. (The first attempt is made by the caller, where all of it is in one
-    /// place: it is on the way of every allocation.)
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn climb<T>(
-        self,
-        state: &Arc<ContextState>,
-        request: &Request,
-        ask: &dyn Fn() -> Result<T, Failed>,
-    ) -> Result<T> {
-        let mut refused = match self {
-            Self::Other(error) => return Err(error),
-            Self::Short(refused) => refused,
-        };
-        // What was dropped in host functions may be all that is needed.
-        if deferred::run() {
-            match ask() {
-                Err(Self::Short(again)) => refused = again,
-                Err(Self::Other(error)) => return Err(error),
-                Ok(thing) => return Ok(thing),
-            }
-        }
-        let mut had = None;
-        let mut attempt = || ask().map(|thing| had = Some(thing));
-        climb(state, request, refused, &mut attempt)?;
-        Ok(had.unwrap_or_else(|| unreachable!("the last attempt succeeded")))
-    }
-}
-
-/// This thread is on the ladder: a callback that allocates does not climb it again.
-struct Climbing;
+/// This thread runs the recovery steps: a callback that allocates does not run them again.
+struct Recovering;
 
 thread_local! {
-    static CLIMBING: Cell<bool> = const { Cell::new(false) };
+    static RECOVERING: Cell<bool> = const { Cell::new(false) };
     static GUESSING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -164,24 +69,24 @@ pub(crate) fn guessing<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-impl Climbing {
+impl Recovering {
     /// `None` within another one. Not by `then_some`: that builds, and drops, a value also where it
     /// is not wanted, and the drop would end the outer one.
     fn begin() -> Option<Self> {
-        if CLIMBING.replace(true) {
+        if RECOVERING.replace(true) {
             return None;
         }
         Some(Self)
     }
 }
 
-impl Drop for Climbing {
+impl Drop for Recovering {
     fn drop(&mut self) {
-        CLIMBING.set(false);
+        RECOVERING.set(false);
     }
 }
 
-fn climb(
+fn run_steps(
     state: &Arc<ContextState>,
     request: &Request,
     mut refused: Refused,
@@ -190,23 +95,23 @@ fn climb(
     if GUESSING.get() {
         return Err(gather::bare(state, request, &refused));
     }
-    let climbing = Climbing::begin();
+    let recovering = Recovering::begin();
     let mut attempts = Vec::new();
-    if climbing.is_some() {
-        for rung in [
+    if recovering.is_some() {
+        for step in [
             RecoveryStep::Callbacks,
             RecoveryStep::Wait,
             RecoveryStep::Trim,
         ] {
             let mut attempt = RecoveryResult {
-                rung,
-                allowed: is_allowed(state, rung),
+                rung: step,
+                allowed: is_allowed(state, step),
                 tried: false,
                 freed: 0,
             };
             // Of the budget, frees that wait and unused memory of pools take nothing.
             let matters =
-                rung == RecoveryStep::Callbacks || matches!(refused, Refused::Memory { .. });
+                step == RecoveryStep::Callbacks || matches!(refused, Refused::Memory { .. });
             if attempt.allowed && matters {
                 let before = gather::memory(state);
                 let mut outcome = None;
@@ -224,7 +129,7 @@ fn climb(
                     }
                     outcome.is_some()
                 };
-                attempt.tried = match rung {
+                attempt.tried = match step {
                     RecoveryStep::Callbacks => {
                         // Where nobody knows, as much as they can.
                         let bytes = match request.bytes {
@@ -262,8 +167,8 @@ fn climb(
     Err(gather::refused(state, request, &refused, attempts))
 }
 
-fn is_allowed(state: &ContextState, rung: RecoveryStep) -> bool {
-    match rung {
+fn is_allowed(state: &ContextState, step: RecoveryStep) -> bool {
+    match step {
         RecoveryStep::Callbacks => state.shortage.callbacks,
         RecoveryStep::Wait => state.shortage.wait,
         RecoveryStep::Trim => state.shortage.trim,

@@ -68,17 +68,17 @@ fn explore<M: Model>(start: M) -> Result<usize, &'static str> {
 fn the_sources_are_as_modelled() {
     let steps = [
         (
-            include_str!("../../src/gate.rs"),
+            include_str!("../../src/core/gate.rs"),
             "fn pass",
             &["enter()", "fence::light()", "closed.load"][..],
         ),
         (
-            include_str!("../../src/gate.rs"),
+            include_str!("../../src/core/gate.rs"),
             "fn close",
             &["closed.swap", "fence::heavy()", "is_empty()"],
         ),
         (
-            include_str!("../../src/teardown.rs"),
+            include_str!("../../src/core/teardown.rs"),
             "fn tear_down",
             &[
                 "gate.close()",
@@ -94,37 +94,37 @@ fn the_sources_are_as_modelled() {
             &["process::EXITING", "fence::heavy()", "drain(", "tell()"],
         ),
         (
-            include_str!("../../src/owned.rs"),
+            include_str!("../../src/core/owned_resource.rs"),
             "fn release_quickly",
             &["pass_in()", "registry.remove", "raw::free"],
         ),
         (
-            include_str!("../../src/owned.rs"),
+            include_str!("../../src/core/owned_resource.rs"),
             "fn release(",
             &["enter_uncurrent", "registry.remove", "raw::free"],
         ),
         (
-            include_str!("../../src/owned.rs"),
+            include_str!("../../src/core/owned_resource.rs"),
             "fn defer(",
             &["set_deferred", "owner.clone()", "deferred::push"],
         ),
         (
-            include_str!("../../src/context.rs"),
+            include_str!("../../src/guards/context.rs"),
             "fn drop(&mut self)",
             &["is_closed()", "drop_callbacks()", "note_dropped()"],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn own(",
             &["busy.store(true", "fence::light()", "state.load"],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn insert(",
             &["self.dedicated()", "slots.get(", "table(old", "slots.put("],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn remove(",
             &[
                 "self.dedicated()",
@@ -134,7 +134,7 @@ fn the_sources_are_as_modelled() {
             ],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn settle(",
             &[
                 "self.dedicated()",
@@ -146,7 +146,7 @@ fn the_sources_are_as_modelled() {
             ],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn settle_all(",
             &[
                 "self.visit()",
@@ -156,17 +156,17 @@ fn the_sources_are_as_modelled() {
             ],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn move_out(",
             &["wait_while(&self.busy)", "self.empty(", "state.store"],
         ),
         (
-            include_str!("../../src/registry/recent.rs"),
+            include_str!("../../crates/registry/src/recent.rs"),
             "fn empty(",
             &["self.get(", "table(key", "store(0"],
         ),
         (
-            include_str!("../../src/registry/table.rs"),
+            include_str!("../../crates/registry/src/table.rs"),
             "fn find_and_remove(",
             &["records.remove", "settled_for(key).remove"],
         ),

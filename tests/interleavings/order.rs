@@ -27,14 +27,14 @@ enum Step {
 }
 use Step::*;
 
-/// Who made what an address stands for: a thread, and its how-manyth thing it is.
+/// Who allocated what an address stands for: a thread, and its how-manyth thing it is.
 type Owner = (usize, usize);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Thread {
     program: &'static [Step],
     at: usize,
-    made: usize,
+    allocated: usize,
     /// The address of the guard that the thread holds.
     holds: Option<usize>,
 }
@@ -55,7 +55,7 @@ impl World {
         let thread = |program: &&'static [Step]| Thread {
             program,
             at: 0,
-            made: 0,
+            allocated: 0,
             holds: None,
         };
         Self {
@@ -79,7 +79,7 @@ impl World {
 
     /// Takes a step; false where the thread has to wait.
     fn step(&mut self, n: usize, step: Step) -> bool {
-        let (at, made) = (self.threads[n].at, self.threads[n].allocated);
+        let (at, allocated) = (self.threads[n].at, self.threads[n].allocated);
         let mut next = at + 1;
         match step {
             Enter(elsewhere) if self.closed => next = elsewhere,
@@ -88,19 +88,19 @@ impl World {
             Allocate => {
                 let free = (0..).find(|address| !self.driver.contains_key(address));
                 let address = free.expect("there are many");
-                self.driver.insert(address, (n, made));
+                self.driver.insert(address, (n, allocated));
                 self.threads[n].holds = Some(address);
             }
             Insert => {
                 let address = self.threads[n].holds.expect("something to insert");
-                if self.registry.insert(address, (n, made)).is_some() {
+                if self.registry.insert(address, (n, allocated)).is_some() {
                     self.wrong = Some("a record was written over");
                 }
                 self.threads[n].allocated += 1;
             }
             Erase => {
                 let address = self.threads[n].holds.expect("something to erase");
-                if self.registry.remove(&address) != Some((n, made - 1)) {
+                if self.registry.remove(&address) != Some((n, allocated - 1)) {
                     self.wrong = Some("the record of something else was erased");
                 }
             }
@@ -185,7 +185,7 @@ fn a_record_that_is_erased_after_the_free_is_found() {
     assert!(found.contains("record"), "{found}");
 }
 
-/// A guard that is made and dropped inside the gate, each in an operation of its own.
+/// A guard that is allocated and dropped inside the gate, each in an operation of its own.
 const GUARD: &[Step] = &[
     Enter(8),
     Allocate,

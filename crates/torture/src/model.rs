@@ -37,7 +37,7 @@ impl Record {
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     live: Amount,
-    made: u64,
+    allocated: u64,
     peak: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Work in a [`Stream::scope`], done on the device and in the model.
 
 use bytemuck::Pod;
-use cuguard::borrows::Bindable;
+use cuguard::scope::Bindable;
 use cuguard::{Context, DeviceBuffer, Error, Event, Result, Stream};
 use cust::memory::DeviceCopy;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use arbitrary::Unstructured;
+use cuguard::report::Report;
 use cuguard::report::ReportSettings;
 use cuguard::snapshot::{Amount, FailedFreeGroup, Group, LateDrops, Snapshot};
 use cuguard::{Kind, Level};

@@ -1,0 +1,44 @@
+//! What owns and frees: the state of a context, its resources, the gate that teardown closes, teardown itself.
+//!
+//! ```text
+//!     guard ─► OwnedResource ─► ContextState ─► Registry
+//!                  │                 │
+//!                  └► free           └► Gate, teardown, report
+//! ```
+//!
+//! The only raw frees are in `free.rs`. What this folder must not know: guards, scopes, the recovery steps that run
+//! when memory runs out, and the exit handler; they stand above it.
+
+pub(crate) mod allocate;
+mod budget;
+mod callbacks;
+mod context_state;
+pub(crate) mod deferred;
+pub(crate) mod free;
+mod free_progress;
+mod gate;
+pub(crate) mod host_memory;
+mod open_context;
+pub(crate) mod open_contexts;
+mod owned_resource;
+mod policy;
+mod pool_state;
+mod report_state;
+pub(crate) mod same_context;
+pub(crate) mod stream_list;
+mod stream_state;
+mod teardown;
+mod unregistered;
+pub(crate) mod wait;
+
+pub(crate) use allocate::{Failed, Refused, Request};
+pub use callbacks::ReleaseCallback;
+pub(crate) use context_state::{ContextState, Entered, Parts, Source, key, log_error};
+pub(crate) use free_progress::{FreePoint, FreeProgress};
+pub(crate) use host_memory::HostMemory;
+pub(crate) use open_context::OpenContext;
+pub(crate) use owned_resource::{OwnedResource, Owner, Released};
+pub use policy::OomPolicy;
+pub(crate) use pool_state::PoolState;
+pub(crate) use stream_list::Listed;
+pub(crate) use stream_state::StreamState;

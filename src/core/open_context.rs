@@ -1,0 +1,68 @@
+//! What keeps a context open.
+//!
+//! ```text
+//!     Context ─┐
+//!     guard ───┼─► OpenContext ─► ContextState ─► the driver's context
+//!     guard ───┘   (counted)      (state)
+//! ```
+//!
+//! The `Context` and every guard share one [`OpenContext`]. When the last of them is dropped, the
+//! context is torn down, on whatever thread that is: so the order in which a program drops a context
+//! and what it created in it does not matter. [`Context::close`](crate::Context::close) does not
+//! wait for that: it tears the context down at once, and the guards that are left turn inert.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use cuguard_sync::process;
+
+use super::context_state::{ContextState, log_error};
+
+use super::deferred::{self, Deferred};
+use cuguard_registry::SnapshotReason;
+
+/// Keeps a context open; the last one to be dropped tears it down.
+pub(crate) struct OpenContext {
+    state: Arc<ContextState>,
+}
+
+impl OpenContext {
+    pub(crate) fn new(state: Arc<ContextState>) -> Arc<Self> {
+        Arc::new(Self { state })
+    }
+}
+
+impl Deref for OpenContext {
+    type Target = Arc<ContextState>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<ContextState> {
+        &self.state
+    }
+}
+
+impl fmt::Debug for OpenContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
+}
+
+impl Drop for OpenContext {
+    fn drop(&mut self) {
+        tear_down(&self.state);
+    }
+}
+
+/// Tears down a context that nothing keeps open any more; at the next opportunity, where the driver
+/// permits no call now. Nobody can be given an error here, so it is logged.
+pub(crate) fn tear_down(state: &Arc<ContextState>) {
+    match state.tear_down("Context::drop", SnapshotReason::Drop) {
+        Err(error) if deferred::is_not_permitted(&error) && !state.is_closed() => {
+            state.note_dropped();
+            deferred::push(Deferred::Teardown(state.clone()));
+        }
+        Err(error) if !process::is_exiting() => log_error(&error),
+        _ => {}
+    }
+}

@@ -1,0 +1,25 @@
+//! Whether two resources that an operation uses are of one context.
+
+use std::sync::Arc;
+
+use super::context_state::ContextState;
+use crate::error::{Error, Result};
+
+/// Fails where the two are not of one context. Each is named as the error shows it, such as
+/// "the stream".
+pub(crate) fn check(
+    operation: &'static str,
+    (one, of): (&'static str, &Arc<ContextState>),
+    (other, of_other): (&'static str, &Arc<ContextState>),
+) -> Result<()> {
+    if Arc::ptr_eq(of, of_other) {
+        return Ok(());
+    }
+    Err(Error::WrongContext {
+        operation,
+        one,
+        one_context: of.number,
+        other,
+        other_context: of_other.number,
+    })
+}

@@ -1,0 +1,112 @@
+//! A stream as its guard and stream-ordered memory share it: memory is freed on its stream, so the stream lives as
+//! long as the last of them.
+
+use std::sync::Arc;
+
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUevent, CUstream, flags};
+use cuguard_registry::{FailedFree, Kind};
+
+use super::context_state::{ContextState, Entered, key};
+use super::free;
+use super::free_progress::{FreePoint, FreeProgress};
+use super::owned_resource::OwnedResource;
+use super::stream_list::Listed;
+use crate::error::Result;
+
+/// The driver's stream, destroyed when the last that shares it goes.
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    /// Dropped before the handle is destroyed.
+    listed: Listed,
+    pub(crate) owned: OwnedResource,
+}
+
+impl StreamState {
+    pub(crate) fn new(listed: Listed, owned: OwnedResource) -> Self {
+        Self { listed, owned }
+    }
+
+    /// Destroys it and returns the driver's error.
+    #[track_caller]
+    pub(crate) fn close(self, operation: &'static str) -> Result<()> {
+        drop(self.listed);
+        self.owned.close(operation)
+    }
+
+    pub(crate) fn handle(&self) -> CUstream {
+        CUstream(self.owned.address() as usize)
+    }
+
+    /// Not by way of the claim, which would have to look what it keeps alive: this is on the way of
+    /// every stream-ordered allocation.
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.listed.state()
+    }
+
+    /// Remembers that memory was freed on it.
+    #[inline]
+    pub(crate) fn note_free(&self, bytes: u64) {
+        self.listed.note_free(bytes);
+    }
+
+    /// What was freed on it so far, for who waits by an event.
+    pub(crate) fn moment(&self) -> (Arc<FreeProgress>, FreePoint) {
+        self.listed.moment()
+    }
+
+    /// Has `wait` wait for the stream: what was freed on it before is then seen to be free.
+    pub(crate) fn note_wait<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.listed.note_wait(wait)
+    }
+
+    /// What this stream is given from now on happens after all that `other`, a stream of the same
+    /// context, was given so far. Nothing waits here. It enters the gate, so the caller must not be
+    /// inside.
+    pub(crate) fn order_after(&self, operation: &'static str, other: &StreamState) -> Result<()> {
+        let entered = self.state().enter(operation)?;
+        if self.handle() == other.handle() {
+            return Ok(());
+        }
+        self.order_after_handle(&entered, other.handle())
+    }
+
+    /// The same for a stream by its handle, which is alive and of this context. Its context is
+    /// current.
+    pub(crate) fn order_after_handle(&self, entered: &Entered<'_>, other: CUstream) -> Result<()> {
+        let mut event = CUevent::NULL;
+        // SAFETY: the variable can be written to, and the context is current.
+        entered.check("cuEventCreate", unsafe {
+            api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING)
+        })?;
+        // SAFETY: event and streams are alive and of the current context.
+        let ordered = unsafe {
+            entered
+                .check("cuEventRecord", api::cuEventRecord(event, other))
+                .and_then(|()| {
+                    let code = api::cuStreamWaitEvent(self.handle(), event, 0);
+                    entered.check("cuStreamWaitEvent", code)
+                })
+        };
+        let key = key(Kind::Event, event.0 as u64);
+        // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
+        let code = unsafe { free::free(key, CUstream::NULL) };
+        let function = free::function(Kind::Event);
+        if !code.is_success() {
+            // It never was in the registry, but what is lost is told (law 3).
+            let name = code.name().unwrap_or_default();
+            let failed = FailedFree::new(key, 0, None, function, code.0, name);
+            self.state().registry.file_failed_free(failed);
+        }
+        ordered.and(entered.check(function, code))
+    }
+
+    /// Work enqueued from now on waits for the event, which is alive and of this context.
+    pub(crate) fn wait_for(&self, operation: &'static str, event: CUevent) -> Result<()> {
+        let entered = self.state().enter(operation)?;
+        // SAFETY: both are alive and of the current context.
+        entered.check("cuStreamWaitEvent", unsafe {
+            api::cuStreamWaitEvent(self.handle(), event, 0)
+        })
+    }
+}

@@ -1,0 +1,204 @@
+//! One value in device memory.
+
+use cust::memory::{DeviceCopy, DevicePointer};
+
+use crate::error::Result;
+use crate::guards::{Context, DeviceBuffer};
+
+/// One value of type `T` in device memory, freed when this goes.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBox};
+///
+/// let context = Context::new(0)?;
+/// let mut answer = DeviceBox::new(&context, &42)?;
+/// assert_eq!(answer.get()?, 42);
+/// answer.set(&43)?;
+/// assert_eq!(answer.get()?, 43);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
+pub struct DeviceBox<T: DeviceCopy> {
+    buffer: DeviceBuffer<T>,
+}
+
+impl<T: DeviceCopy> DeviceBox<T> {
+    /// A copy of `value` on the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let half = cuguard::DeviceBox::new(&context, &0.5)?;
+    /// assert_eq!(half.get()?, 0.5);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; nothing stays allocated then.
+    #[track_caller]
+    pub fn new(context: &Context, value: &T) -> Result<Self> {
+        let value = std::slice::from_ref(value);
+        let buffer = DeviceBuffer::copy_of("DeviceBox::new", context, value)?;
+        Ok(Self { buffer })
+    }
+
+    /// The value, copied to the host.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pair = cuguard::DeviceBox::new(&context, &[1_u8, 2])?;
+    /// assert_eq!(pair.get()?, [1, 2]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    pub fn get(&self) -> Result<T> {
+        self.buffer.only("DeviceBox::get")
+    }
+
+    /// Copies `value` to the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// counter.set(&0)?;
+    /// assert_eq!(counter.get()?, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    pub fn set(&mut self, value: &T) -> Result<()> {
+        let value = std::slice::from_ref(value);
+        self.buffer.write("DeviceBox::set", value)
+    }
+
+    /// Gives the box a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?.named("counter");
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("counter"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the box is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        Self {
+            buffer: self.buffer.named(label),
+        }
+    }
+
+    /// The device address, for kernels.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// assert!(!counter.as_device_ptr().is_null());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        DevicePointer::from_raw(self.buffer.address())
+    }
+
+    /// The box as a buffer of one value, to be read. [`set`](Self::set) and
+    /// [`Scope::bind_mut`](crate::Scope::bind_mut) write to it; [`into_buffer`](Self::into_buffer)
+    /// turns it into a buffer for good.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// assert_eq!(counter.as_buffer().to_vec()?, [7]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// There is no exclusive reference to that buffer, as a buffer of another length could be put
+    /// in its place:
+    ///
+    /// ```compile_fail,E0594
+    /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
+    /// # let context = Context::new(0)?;
+    /// let mut counter = DeviceBox::new(&context, &7)?;
+    /// *counter.as_buffer() = DeviceBuffer::from_slice(&context, &[8, 9])?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// ```compile_fail,E0599
+    /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
+    /// # let context = Context::new(0)?;
+    /// let mut counter = DeviceBox::new(&context, &7)?;
+    /// *counter.as_buffer_mut() = DeviceBuffer::from_slice(&context, &[8, 9])?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_buffer(&self) -> &DeviceBuffer<T> {
+        &self.buffer
+    }
+
+    /// Turns the box into a buffer of one value. Nothing is copied, and the record stays.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?.into_buffer();
+    /// counter.copy_from_slice(&[8])?;
+    /// assert_eq!((counter.len(), counter.to_vec()?), (1, vec![8]));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn into_buffer(self) -> DeviceBuffer<T> {
+        self.buffer
+    }
+
+    /// Frees the memory and tells whether the driver took it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// counter.close()?;
+    /// assert_eq!(context.live_count(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBuffer::close`].
+    pub fn close(self) -> Result<()> {
+        self.buffer.owned.close("DeviceBox::close")
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use cuguard_driver::{Choice, select};
+
+    use super::DeviceBox;
+    use crate::guards::DeviceBuffer;
+    use crate::{Context, Error, Result};
+
+    /// The public functions make no such box. Should one ever do, reading it is an error, also in
+    /// a release build, and copies nothing.
+    #[test]
+    fn a_box_of_another_length_is_an_error() -> Result<()> {
+        let _ = select(Choice::Sim);
+        let context = Context::new(0)?;
+        for values in [&[][..], &[1_u64; 2], &[1; 4096]] {
+            let wrong = DeviceBox {
+                buffer: DeviceBuffer::from_slice(&context, values)?,
+            };
+            let error = wrong.get().unwrap_err();
+            assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+        }
+        Ok(())
+    }
+}

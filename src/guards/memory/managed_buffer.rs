@@ -1,0 +1,328 @@
+//! Memory that host and device both reach.
+
+use std::mem;
+use std::panic::Location;
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use cuguard_driver::api;
+use cuguard_driver::sys::{CUresult, device_attribute, flags};
+use cust::memory::{DeviceCopy, DevicePointer};
+
+use super::host_limit;
+use crate::core::{ContextState, Failed, OwnedResource, Request, key, same_context};
+use crate::error::{Error, Result};
+use crate::guards::{Context, bytes_of};
+use crate::recovery;
+use cuguard_registry::{Entry, Kind};
+
+/// Values of type `T` in managed memory, which moves between host and device by itself.
+///
+/// The memory goes with its context. So the host reaches it only with a borrow of the context in
+/// hand: as long as there is a slice, the context cannot be closed or dropped.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, ManagedBuffer};
+///
+/// let context = Context::new(0)?;
+/// let mut buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+/// buffer.as_mut_slice(&context)?[0] = 10;
+/// assert_eq!(buffer.as_slice(&context)?, [10, 2, 3]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// The context cannot go while it is looked at:
+///
+/// ```compile_fail,E0505
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, ManagedBuffer};
+/// let context = Context::new(0).unwrap();
+/// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3]).unwrap();
+/// let slice = buffer.as_slice(&context).unwrap();
+/// drop(context);
+/// println!("{slice:?}");
+/// ```
+#[derive(Debug)]
+#[must_use = "what is not kept is freed at once"]
+pub struct ManagedBuffer<T: DeviceCopy> {
+    len: usize,
+    /// A claim on nothing where no memory is needed.
+    owned: OwnedResource,
+    values: std::marker::PhantomData<T>,
+}
+
+impl<T: DeviceCopy> ManagedBuffer<T> {
+    #[track_caller]
+    fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
+        let bytes = bytes_of::<T>(operation, len)?;
+        let state = context.state();
+        // The driver promises any amount. The host writes all of it, which takes as much host memory:
+        // pages that the host has written do not move to the device by themselves.
+        host_limit::check(operation, bytes)?;
+        let request = Request {
+            operation,
+            kind: Some(Kind::Managed),
+            bytes,
+            site: Location::caller(),
+        };
+        let ask = || -> Result<OwnedResource, Failed> {
+            let entered = state.enter_to_wait(operation)?;
+            if bytes == 0 {
+                return Ok(OwnedResource::nothing(context.open().into(), Kind::Managed));
+            }
+            let mut concurrent = 0;
+            let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
+            // SAFETY: the variable can be written to; the device exists.
+            let code = unsafe {
+                api::cuDeviceGetAttribute(&mut concurrent, attribute, state.device as i32)
+            };
+            entered.check("cuDeviceGetAttribute", code)?;
+            if concurrent == 0 {
+                // There the host must not touch it while any kernel runs, which nobody can see to.
+                let code = CUresult::NOT_SUPPORTED;
+                entered.check_bytes("concurrent managed access", code, bytes)?;
+            }
+            state.budget.take(Kind::Managed, bytes as u64)?;
+            let mut address = 0;
+            // SAFETY: the variable can be written to, and the context is current.
+            let code =
+                unsafe { api::cuMemAllocManaged(&mut address, bytes, flags::MEM_ATTACH_GLOBAL) };
+            if !code.is_success() {
+                let (function, what) = ("cuMemAllocManaged", (Kind::Managed, bytes));
+                return Err(Failed::by_driver(state, operation, function, code, what));
+            }
+            let entry = Entry {
+                bytes: bytes as u64,
+                type_name: std::any::type_name::<T>(),
+                stream: 0,
+            };
+            let key = key(Kind::Managed, address);
+            let owner = context.open().into();
+            Ok(OwnedResource::new_at(request.site, owner, key, entry))
+        };
+        let owned = match ask() {
+            Ok(owned) => owned,
+            Err(failed) => recovery::retry(failed, state, &request, &ask)?,
+        };
+        // The host sees values of `T` there. (0 is no memory.) What was taken goes with the claim.
+        let (address, align) = (owned.address(), mem::align_of::<T>());
+        if !address.is_multiple_of(align as u64) {
+            return Err(Error::Misaligned {
+                operation,
+                type_name: std::any::type_name::<T>(),
+                align,
+                address,
+            });
+        }
+        Ok(Self {
+            len,
+            owned,
+            values: std::marker::PhantomData,
+        })
+    }
+
+    /// A copy of `values`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(buffer.as_slice(&context)?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfHostMemory`] for more than the host has, as the host writes the values; any
+    /// other driver error, `CUDA_ERROR_NOT_SUPPORTED` for a device on which the host must not touch
+    /// managed memory while the device works. Nothing stays allocated then.
+    /// [`Error::Misaligned`] for a type with a larger alignment than the driver's memory happens to
+    /// have.
+    #[track_caller]
+    pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
+        let buffer = Self::allocate("ManagedBuffer::from_slice", context, values.len())?;
+        // SAFETY: as many values as there is room for, aligned, in memory that nobody else knows.
+        unsafe {
+            buffer
+                .start()
+                .copy_from_nonoverlapping(values.as_ptr(), values.len());
+        }
+        Ok(buffer)
+    }
+
+    /// `len` values of which every byte is zero.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::<u32>::zeroed(&context, 3)?;
+    /// assert_eq!(buffer.as_slice(&context)?, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`from_slice`](Self::from_slice).
+    #[track_caller]
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        let buffer = Self::allocate("ManagedBuffer::zeroed", context, len)?;
+        // SAFETY: as many values as there is room for, aligned, in memory that nobody else knows.
+        unsafe { buffer.start().write_bytes(0, len) };
+        Ok(buffer)
+    }
+
+    fn start(&self) -> *mut T {
+        match self.owned.address() {
+            0 => std::ptr::dangling_mut(),
+            address => std::ptr::with_exposed_provenance_mut(address as usize),
+        }
+    }
+
+    /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
+    fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
+        let given = ("the argument `context`", context.state());
+        same_context::check(operation, ("the buffer", self.state()), given)?;
+        self.state().enter(operation).map(|_| ())
+    }
+
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
+    }
+
+    /// The values, for the host.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Error, ManagedBuffer};
+    ///
+    /// let (context, other) = (Context::new(0)?, Context::new(0)?);
+    /// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(buffer.as_slice(&context)?.iter().sum::<i32>(), 6);
+    /// assert!(matches!(buffer.as_slice(&other), Err(Error::WrongContext { .. })));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if `context` is not the one that the buffer was made in.
+    pub fn as_slice<'a>(&'a self, context: &'a Context) -> Result<&'a [T]> {
+        self.check("ManagedBuffer::as_slice", context)?;
+        // SAFETY: the memory has this many values, all of them written, and is aligned, see
+        // `allocate`. It goes with its context, which is borrowed for as long as the slice lives; work
+        // that writes to it borrows the buffer exclusively.
+        Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len) })
+    }
+
+    /// The values, for the host to write.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// buffer.as_mut_slice(&context)?.reverse();
+    /// assert_eq!(buffer.as_slice(&context)?, [3, 2, 1]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`as_slice`](Self::as_slice).
+    pub fn as_mut_slice<'a>(&'a mut self, context: &'a Context) -> Result<&'a mut [T]> {
+        self.check("ManagedBuffer::as_mut_slice", context)?;
+        // SAFETY: as in `as_slice`, and this borrow is exclusive.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) })
+    }
+
+    /// The address, for kernels.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let address = buffer.as_slice(&context)?.as_ptr() as u64;
+    /// assert_eq!(buffer.as_device_ptr().as_raw(), address); // the same on both sides
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        DevicePointer::from_raw(self.owned.address())
+    }
+
+    /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(buffer.len(), 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert!(cuguard::ManagedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The size in bytes.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// assert_eq!(cuguard::ManagedBuffer::<u32>::zeroed(&context, 3)?.size_in_bytes(), 12);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn size_in_bytes(&self) -> usize {
+        self.len * mem::size_of::<T>()
+    }
+
+    /// Gives the buffer a name that reports show.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?.named("table");
+    /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("table"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "the buffer is handed back"]
+    pub fn named(self, label: &str) -> Self {
+        self.owned.name(label);
+        self
+    }
+
+    /// Frees the memory and tells whether the driver took it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// buffer.close()?;
+    /// assert_eq!(context.live_bytes(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
+    /// says.
+    pub fn close(self) -> Result<()> {
+        self.owned.close("ManagedBuffer::close")
+    }
+}

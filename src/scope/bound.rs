@@ -1,0 +1,497 @@
+//! What a [`Scope`](crate::Scope) has bound: memory that its work may use, until it has waited.
+//!
+//! Each of the four types stands for a borrow that lasts as long as the scope, and shows none of
+//! the memory's content. They carry the scope's own lifetime, in a way that fits no other: what is
+//! bound to one scope is refused by the operations of another, whose stream knows nothing of the
+//! first one's work.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::{Bound, Deref, Range, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cuguard_driver::sys::CUdeviceptr;
+use cust::memory::{DeviceCopy, DevicePointer};
+
+use crate::core::{ContextState, StreamState};
+use crate::guards::{DeviceBox, DeviceBuffer, ManagedBuffer};
+
+/// Ties a type to exactly one scope: the function makes it invariant in the lifetime and in `T`; the
+/// slice gives it the `Send` and `Sync` of a borrow, which a function alone hides.
+type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T])>;
+
+/// Memory on the device, to be read by the work of a scope; see
+/// [`Scope::bind`](crate::Scope::bind).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, DeviceBuffer, Stream};
+/// # let context = Context::new(0)?;
+/// # let stream = Stream::new(&context)?;
+/// use cuguard::{Result, Scope};
+/// use cuguard::scope::{DeviceMut, DeviceRef};
+///
+/// // A function that gives work to a scope:
+/// fn twice<'s>(
+///     s: &Scope<'s, '_>,
+///     to: DeviceMut<'s, u32>,
+///     from: &DeviceRef<'s, u32>,
+/// ) -> Result<()> {
+///     let (mut front, mut back) = to.split_at(from.len());
+///     s.copy(&mut front, from)?;
+///     s.copy(&mut back, from)
+/// }
+///
+/// let from = DeviceBuffer::from_slice(&context, &[1, 2])?;
+/// let mut to = DeviceBuffer::zeroed(&context, 4)?;
+/// stream.scope(|s| twice(s, s.bind_mut(&mut to)?, &s.bind(&from)?))?;
+/// assert_eq!(to.to_vec()?, [1, 2, 1, 2]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub struct DeviceRef<'scope, T> {
+    /// First the address: a kernel's parameter is read from here.
+    address: CUdeviceptr,
+    len: usize,
+    brand: Brand<'scope, T>,
+}
+
+/// Memory on the device, to be read and written by the work of a scope; see
+/// [`Scope::bind_mut`](crate::Scope::bind_mut). It can be used wherever a [`DeviceRef`] can.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2])?;
+/// let mut seen = [0; 2];
+/// stream.scope(|s| {
+///     let mut data: cuguard::scope::DeviceMut<'_, i32> = s.bind_mut(&mut buffer)?;
+///     s.fill(&mut data, 7)?;
+///     s.download(&data, &mut s.bind_host_mut(&mut seen))
+/// })?;
+/// assert_eq!(seen, [7, 7]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub struct DeviceMut<'scope, T> {
+    inner: DeviceRef<'scope, T>,
+}
+
+/// Host memory, to be read by the work of a scope; see
+/// [`Scope::bind_host`](crate::Scope::bind_host).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// let mut buffer = cuguard::DeviceBuffer::zeroed(&context, 2)?;
+/// let values = [1, 2];
+/// stream.scope(|s| {
+///     let values: cuguard::scope::HostRef<'_, i32> = s.bind_host(&values);
+///     s.upload(&mut s.bind_mut(&mut buffer)?, &values)
+/// })?;
+/// assert_eq!(buffer.to_vec()?, values);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub struct HostRef<'scope, T> {
+    start: NonNull<T>,
+    len: usize,
+    brand: Brand<'scope, T>,
+}
+
+/// Host memory, to be read and written by the work of a scope; see
+/// [`Scope::bind_host_mut`](crate::Scope::bind_host_mut). It can be used wherever a [`HostRef`] can.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2])?;
+/// let mut values = [0; 2];
+/// stream.scope(|s| {
+///     let mut values: cuguard::scope::HostMut<'_, i32> = s.bind_host_mut(&mut values);
+///     s.download(&s.bind(&buffer)?, &mut values)
+/// })?;
+/// assert_eq!(values, [1, 2]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub struct HostMut<'scope, T> {
+    inner: HostRef<'scope, T>,
+}
+
+// SAFETY: stands for a `&mut [T]`. (`Sync` comes from `DeviceRef`, which has the bounds of a `&[T]`.)
+unsafe impl<T: Send> Send for DeviceMut<'_, T> {}
+// SAFETY: stands for a `&[T]`.
+unsafe impl<T: Sync> Send for HostRef<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for HostRef<'_, T> {}
+// SAFETY: stands for a `&mut [T]`. (`Sync` comes from `HostRef`.)
+unsafe impl<T: Send> Send for HostMut<'_, T> {}
+
+/// The part of `0..len` that a range means, as slices have it.
+#[track_caller]
+fn part(len: usize, range: impl RangeBounds<usize>) -> Range<usize> {
+    let begin = match range.start_bound() {
+        Bound::Included(begin) => *begin,
+        Bound::Excluded(before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(last) => last.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    assert!(
+        begin <= end && end <= len,
+        "range {begin}..{end} out of range for {len} values"
+    );
+    begin..end
+}
+
+impl<'scope, T> DeviceRef<'scope, T> {
+    /// Whoever calls this has borrowed that memory for as long as the scope lasts.
+    pub(crate) fn new(address: CUdeviceptr, len: usize) -> Self {
+        Self {
+            address,
+            len,
+            brand: PhantomData,
+        }
+    }
+
+    pub(crate) fn address(&self) -> &CUdeviceptr {
+        &self.address
+    }
+
+    /// The size in bytes, which did not overflow when the memory was allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.len * mem::size_of::<T>()
+    }
+
+    /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// assert_eq!(stream.scope(|s| Ok(s.bind(&buffer)?.len()))?, 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 0)?;
+    /// assert!(stream.scope(|s| Ok(s.bind(&buffer)?.is_empty()))?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address on the device.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let address = stream.scope(|s| Ok(s.bind(&buffer)?.as_device_ptr()))?;
+    /// assert_eq!(address.as_raw(), buffer.into_raw());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_device_ptr(&self) -> DevicePointer<T>
+    where
+        T: DeviceCopy,
+    {
+        DevicePointer::from_raw(self.address)
+    }
+
+    /// A part of it. Memory that is only read can be bound again where the whole is needed too.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
+    /// let mut middle = [0; 2];
+    /// stream.scope(|s| {
+    ///     let part = s.bind(&buffer)?.slice(1..3);
+    ///     s.download(&part, &mut s.bind_host_mut(&mut middle))
+    /// })?;
+    /// assert_eq!(middle, [2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where the range is not within it, as slices do.
+    #[must_use]
+    #[track_caller]
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
+        let part = part(self.len, range);
+        // Within the memory, so this does not overflow.
+        let address = self.address + (part.start * mem::size_of::<T>()) as u64;
+        Self::new(address, part.len())
+    }
+
+    /// Its first `mid` values, and the rest.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let lengths = stream.scope(|s| {
+    ///     let (front, back) = s.bind(&buffer)?.split_at(1);
+    ///     Ok((front.len(), back.len()))
+    /// })?;
+    /// assert_eq!(lengths, (1, 2));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where there are fewer, as slices do.
+    #[must_use]
+    #[track_caller]
+    pub fn split_at(self, mid: usize) -> (Self, Self) {
+        let whole = || Self::new(self.address, self.len);
+        (whole().slice(..mid), whole().slice(mid..))
+    }
+}
+
+impl<'scope, T> DeviceMut<'scope, T> {
+    /// Whoever calls this has borrowed that memory exclusively for as long as the scope lasts.
+    pub(crate) fn new(address: CUdeviceptr, len: usize) -> Self {
+        let inner = DeviceRef::new(address, len);
+        Self { inner }
+    }
+
+    /// A part of it. The rest is given up; [`split_at`](Self::split_at) keeps both.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?.slice(1..)))?;
+    /// assert_eq!(buffer.to_vec()?, [1, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where the range is not within it, as slices do.
+    #[must_use]
+    #[track_caller]
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
+        let inner = self.inner.slice(range);
+        Self { inner }
+    }
+
+    /// Its first `mid` values, and the rest.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
+    /// stream.scope(|s| {
+    ///     let (mut front, back) = s.bind_mut(&mut buffer)?.split_at(2);
+    ///     s.copy(&mut front, &back)
+    /// })?;
+    /// assert_eq!(buffer.to_vec()?, [3, 4, 3, 4]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where there are fewer, as slices do.
+    #[must_use]
+    #[track_caller]
+    pub fn split_at(self, mid: usize) -> (Self, Self) {
+        let (front, back) = self.inner.split_at(mid);
+        (Self { inner: front }, Self { inner: back })
+    }
+}
+
+impl<'scope, T> Deref for DeviceMut<'scope, T> {
+    type Target = DeviceRef<'scope, T>;
+
+    fn deref(&self) -> &DeviceRef<'scope, T> {
+        &self.inner
+    }
+}
+
+impl<'scope, T> HostRef<'scope, T> {
+    pub(crate) fn new(values: &'scope [T]) -> Self {
+        Self {
+            start: NonNull::from(values).cast(),
+            len: values.len(),
+            brand: PhantomData,
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const T {
+        self.start.as_ptr()
+    }
+
+    /// The number of values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// assert_eq!(stream.scope(|s| Ok(s.bind_host(&[1, 2, 3]).len()))?, 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// assert!(stream.scope(|s| Ok(s.bind_host::<u8>(&[]).is_empty()))?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<'scope, T> HostMut<'scope, T> {
+    pub(crate) fn new(values: &'scope mut [T]) -> Self {
+        let len = values.len();
+        Self {
+            inner: HostRef {
+                start: NonNull::from(values).cast(),
+                len,
+                brand: PhantomData,
+            },
+        }
+    }
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
+        self.inner.start.as_ptr()
+    }
+}
+
+impl<'scope, T> Deref for HostMut<'scope, T> {
+    type Target = HostRef<'scope, T>;
+
+    fn deref(&self) -> &HostRef<'scope, T> {
+        &self.inner
+    }
+}
+
+macro_rules! debug {
+    ($($name:ident)*) => {$(
+        impl<T> fmt::Debug for $name<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({} x {})"), self.len(), std::any::type_name::<T>())
+            }
+        }
+    )*};
+}
+
+debug!(DeviceRef DeviceMut HostRef HostMut);
+
+/// Memory on the device that a scope can bind: a [`DeviceBuffer`], a [`DeviceBox`], a [`ManagedBuffer`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBox, Result, Stream};
+/// use cuguard::scope::Bindable;
+///
+/// fn clear(stream: &Stream, memory: &mut impl Bindable<Value = u32>) -> Result<()> {
+///     stream.scope(|s| s.zero(&mut s.bind_mut(memory)?))
+/// }
+///
+/// let context = Context::new(0)?;
+/// let mut counter = DeviceBox::new(&context, &7)?;
+/// clear(&Stream::new(&context)?, &mut counter)?;
+/// assert_eq!(counter.get()?, 0);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub trait Bindable: sealed::Sealed {
+    /// What the memory holds.
+    type Value: DeviceCopy;
+
+    #[doc(hidden)]
+    fn place(&self) -> Place<'_>;
+}
+
+/// Where memory is, and whose.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Place<'a> {
+    pub(crate) address: CUdeviceptr,
+    pub(crate) len: usize,
+    pub(crate) state: &'a Arc<ContextState>,
+    /// The stream in whose order it was allocated.
+    pub(crate) home: Option<&'a Arc<StreamState>>,
+}
+
+pub(crate) mod sealed {
+    /// Only this crate knows what may be bound.
+    pub trait Sealed {}
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceBuffer<T> {}
+
+impl<T: DeviceCopy> Bindable for DeviceBuffer<T> {
+    type Value = T;
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            address: self.address(),
+            len: self.len(),
+            state: self.state(),
+            home: self.home(),
+        }
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceBox<T> {}
+
+impl<T: DeviceCopy> Bindable for DeviceBox<T> {
+    type Value = T;
+
+    fn place(&self) -> Place<'_> {
+        self.as_buffer().place()
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for ManagedBuffer<T> {}
+
+impl<T: DeviceCopy> Bindable for ManagedBuffer<T> {
+    type Value = T;
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            address: self.as_device_ptr().as_raw(),
+            len: self.len(),
+            state: self.state(),
+            home: None,
+        }
+    }
+}

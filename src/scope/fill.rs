@@ -1,0 +1,124 @@
+//! Fills of memory on the device within a scope.
+
+use std::mem;
+
+use bytemuck::{NoUninit, Pod, Zeroable};
+use cuguard_driver::api;
+use cuguard_driver::sys::CUresult;
+use cust::memory::DeviceCopy;
+
+use super::Scope;
+use super::bound::DeviceMut;
+use crate::error::Result;
+
+impl<'scope> Scope<'scope, '_> {
+    /// Sets every byte to zero.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?))?;
+    /// assert_eq!(buffer.to_vec()?, [0; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    pub fn zero<T: DeviceCopy + Zeroable>(&self, to: &mut DeviceMut<'scope, T>) -> Result<()> {
+        // All of its bytes are zero in a value that is valid.
+        self.fill_with("Scope::zero", to, 0)
+    }
+
+    /// Sets every byte to `byte`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut buffer = DeviceBuffer::<u64>::zeroed(&context, 3)?;
+    /// stream.scope(|s| s.fill_bytes(&mut s.bind_mut(&mut buffer)?, 0xff))?;
+    /// assert_eq!(buffer.to_vec()?, [u64::MAX; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    pub fn fill_bytes<T: DeviceCopy + Pod>(
+        &self,
+        to: &mut DeviceMut<'scope, T>,
+        byte: u8,
+    ) -> Result<()> {
+        // Whatever bytes there are make a value that is valid.
+        self.fill_with("Scope::fill_bytes", to, byte)
+    }
+
+    fn fill_with<T>(
+        &self,
+        operation: &'static str,
+        to: &mut DeviceMut<'scope, T>,
+        byte: u8,
+    ) -> Result<()> {
+        let (to, bytes) = (*to.address(), to.bytes());
+        self.submit(operation, Some(bytes), "cuMemsetD8Async", |stream| {
+            // SAFETY: there are this many bytes, borrowed until the stream has been waited for.
+            unsafe { api::cuMemsetD8Async(to, byte, bytes, stream) }
+        })
+    }
+
+    /// Sets every value to `value`, which must have 1, 2 or 4 bytes; others do not compile.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut buffer = DeviceBuffer::zeroed(&context, 3)?;
+    /// stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1.5_f32))?;
+    /// assert_eq!(buffer.to_vec()?, [1.5; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    pub fn fill<T: DeviceCopy + NoUninit>(
+        &self,
+        to: &mut DeviceMut<'scope, T>,
+        value: T,
+    ) -> Result<()> {
+        const {
+            assert!(
+                matches!(mem::size_of::<T>(), 1 | 2 | 4),
+                "a value of 1, 2 or 4 bytes"
+            );
+        }
+        let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
+        let function = match mem::size_of::<T>() {
+            1 => "cuMemsetD8Async",
+            2 => "cuMemsetD16Async",
+            _ => "cuMemsetD32Async",
+        };
+        self.submit("Scope::fill", Some(bytes), function, |stream| {
+            let value = bytemuck::bytes_of(&value);
+            // SAFETY: there are `count` values of that size, borrowed until the stream has been
+            // waited for. They are aligned to it: the driver's memory is, and each part of it.
+            unsafe {
+                match *value {
+                    [a] => api::cuMemsetD8Async(to, a, count, stream),
+                    [a, b] => api::cuMemsetD16Async(to, u16::from_ne_bytes([a, b]), count, stream),
+                    [a, b, c, d] => {
+                        let value = u32::from_ne_bytes([a, b, c, d]);
+                        api::cuMemsetD32Async(to, value, count, stream)
+                    }
+                    _ => CUresult::INVALID_VALUE,
+                }
+            }
+        })
+    }
+}
