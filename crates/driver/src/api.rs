@@ -56,3 +56,14 @@ macro_rules! declare {
 }
 
 cuguard_sys::with_functions!(declare);
+
+// Not in the list above: the simulated GPU answers it by name alone, like every function of kernels.
+unsafe extern "C" {
+    pub fn cuModuleLoadDataEx(
+        module: *mut CUmodule,
+        image: *const c_void,
+        count: u32,
+        options: *mut u32,
+        values: *mut *mut c_void,
+    ) -> CUresult;
+}

@@ -95,6 +95,7 @@ mod error;
 mod fallback;
 mod library;
 mod load;
+pub mod result;
 mod table;
 
 pub use choice::{Choice, UnknownChoice};

@@ -106,6 +106,12 @@ fn functions_take_what_cust_raw_passes() {
         compared += 1;
     }
     assert!(compared > 100, "only {compared} functions were compared");
+
+    // Declared on its own.
+    type LoadDataEx<A, B, C, D, E, R> = unsafe extern "C" fn(A, B, C, D, E) -> R;
+    let ours = (api::cuModuleLoadDataEx as LoadDataEx<_, _, _, _, _, _>).signature();
+    let theirs = (cust_raw::cuModuleLoadDataEx as LoadDataEx<_, _, _, _, _, _>).signature();
+    assert_eq!(ours, theirs);
 }
 
 #[test]

@@ -183,6 +183,39 @@ fn arguments_reach_the_driver_and_its_answer_comes_back() {
 }
 
 #[test]
+fn modules_and_launches_reach_the_driver_through_result() {
+    let source = r#"
+        #include <string.h>
+        typedef unsigned long u64;
+        typedef unsigned u32;
+        int cuInit(u32 f) { return 0; }
+        int cuModuleLoadDataEx(u64 *m, const char *image, u32 n, u32 *options, void **values) {
+            int options_are_right = n == 2 && options[0] == 5 && options[1] == 6;
+            if (!options_are_right || values[1] != (void *)64) return 1;
+            if (!strcmp(image, "bad")) { strcpy(values[0], "line 1: bad"); return 218; }
+            *m = 7; return 0;
+        }
+        int cuModuleGetFunction(u64 *f, u64 m, const char *name) {
+            if (strcmp(name, "saxpy")) return 500;
+            *f = 8; return m == 7 ? 0 : 1;
+        }
+        int cuModuleGetGlobal_v2(u64 *address, u64 *bytes, u64 m, const char *name) {
+            *address = 4096; *bytes = 12; return m == 7 && !strcmp(name, "table") ? 0 : 1;
+        }
+        int cuLaunchKernel(u64 f, u32 a, u32 b, u32 c, u32 d, u32 e, u32 g, u32 h, u64 s,
+                           void **p, void **x) {
+            return f == 8 && a == 2 && b == 3 && c == 4 && d == 5 && e == 6 && g == 7 && h == 9
+                && s == 1 && *(int *)p[0] == 10 && *(int *)p[1] == 11 && !x ? 0 : 1;
+        }
+        int cuModuleUnload(u64 m) { return m == 7 ? 0 : 1; }"#;
+    let Some(library) = compile("modules", source) else {
+        return;
+    };
+    let child = Child::new("modules").driver(&library).run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
 fn threads_that_race_to_load_get_one_driver_and_never_a_half_filled_table() {
     // A driver that takes its time to open, so that the others arrive while it is loading.
     let source = "

@@ -1,13 +1,14 @@
 //! What the children do. Each function prints what its test looks for.
 
 use std::error::Error;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 use std::process::Termination;
 use std::ptr::{self, null_mut};
 use std::sync::Barrier;
 use std::thread;
 
+use cuguard_driver::result::{self, module};
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
 use cuguard_driver::{
     Choice, DriverKind, LoadError, SelectError, api, load, loaded, select, select_library,
@@ -37,6 +38,7 @@ fn run() {
         "select_sim" => select_sim(),
         "only_init" => only_init(),
         "arguments" => arguments(),
+        "modules" => modules(),
         "race" => race(),
         "version" => version(),
         "proc_address" => proc_address(),
@@ -222,6 +224,31 @@ fn arguments() -> Outcome {
     };
     assert_eq!(code, CUresult::LAUNCH_FAILED);
     assert_eq!(cust::memory::mem_get_info()?, (5, 7));
+    done()
+}
+
+fn modules() -> Outcome {
+    result::init()?;
+    let mut log = [0; 64];
+    let (mut ten, mut eleven) = (10, 11);
+    let mut parameters = [(&raw mut ten).cast(), (&raw mut eleven).cast()];
+    // SAFETY: the driver of this test reads the texts and the two numbers, writes to the log within its
+    // size, and compares the rest.
+    unsafe {
+        let error = module::load_data_ex(c"bad".as_ptr().cast(), &mut log).unwrap_err();
+        assert_eq!((error.function, error.code.0), ("cuModuleLoadDataEx", 218));
+        assert_eq!(CStr::from_bytes_until_nul(&log)?, c"line 1: bad");
+
+        let module = module::load_data_ex(c"good".as_ptr().cast(), &mut log)?;
+        let error = module::function(module, c"absent").unwrap_err();
+        assert_eq!(error.code, CUresult::NOT_FOUND);
+        let function = module::function(module, c"saxpy")?;
+        let global = module::global(module, c"table")?;
+        assert_eq!((global.address, global.bytes), (4096, 12));
+        let (grid, block) = ([2, 3, 4], [5, 6, 7]);
+        module::launch_kernel(function, grid, block, 9, CUstream(1), &mut parameters)?;
+        module::unload(module)?;
+    }
     done()
 }
 
