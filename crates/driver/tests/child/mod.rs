@@ -19,7 +19,7 @@ use crate::support::{ARGUMENT, ROLE};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Where a child begins. To the test harness this is a test; without a role it has nothing to do.
+/// The entry point of a child. To the test harness this is a test; without a role it does nothing.
 #[test]
 #[ignore = "a child process that the other tests start: cargo test -p cuguard-driver runs it through them"]
 fn run() {
@@ -56,11 +56,11 @@ fn run() {
             1
         }
     };
-    // Past the test harness, which has exit codes of its own.
+    // Not through the test harness, which has exit codes of its own.
     std::process::exit(code);
 }
 
-/// Says that nothing went wrong: a child that ends early without a word shall not pass.
+/// Prints that nothing failed: a child that ends early without output must not pass.
 fn done() -> Outcome {
     println!("all as it should be");
     Ok(())
@@ -68,7 +68,7 @@ fn done() -> Outcome {
 
 fn load_once() -> Outcome {
     println!("loaded: {}", load()?);
-    // Asked again, it answers the same one and says nothing more.
+    // A second call returns the same one and prints nothing more.
     assert!(ptr::eq(load()?, loaded().expect("it was loaded")));
     Ok(())
 }
@@ -94,8 +94,8 @@ fn before_init() -> Outcome {
     let name = unsafe { std::ffi::CStr::from_ptr(text) };
     assert_eq!(name, c"CUDA_ERROR_NO_DEVICE");
 
-    // With a driver that cannot be had, the functions that load one fail in the same way, and
-    // the others answer as before.
+    // With a driver that cannot be loaded, the functions that load one fail in the same way, and
+    // the others return what they did.
     let mut number = 0;
     let mut address = null_mut();
     // SAFETY: the arguments can be written to, the name is a C string.
@@ -148,7 +148,7 @@ fn select_late() -> Outcome {
     Ok(())
 }
 
-/// Selects what is loaded already, as each test of a program does that begins with it.
+/// Selects the driver that is loaded already, as each test of a program may.
 fn select_same() -> Outcome {
     let again = || match std::env::var_os(ARGUMENT).map(PathBuf::from) {
         // SAFETY: the test made the library; it has one function, of the driver's type.
@@ -255,7 +255,7 @@ fn modules() -> Outcome {
 fn race() -> Outcome {
     const THREADS: usize = 16;
     let barrier = Barrier::new(THREADS);
-    let answers: Vec<_> = thread::scope(|scope| {
+    let outcomes: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 let barrier = &barrier;
@@ -280,9 +280,9 @@ fn race() -> Outcome {
         let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         threads.into_iter().map(join).collect()
     });
-    let (_, _, driver) = answers[0];
-    for answer in answers {
-        assert_eq!(answer, (CUresult::SUCCESS, CUresult::SUCCESS, driver));
+    let (_, _, driver) = outcomes[0];
+    for outcome in outcomes {
+        assert_eq!(outcome, (CUresult::SUCCESS, CUresult::SUCCESS, driver));
     }
     done()
 }
@@ -323,7 +323,7 @@ fn cust_main() -> Outcome {
     std::process::exit(1);
 }
 
-/// Has loads fail for two reasons, with all the functions that load.
+/// Makes loads fail for two reasons, with all the functions that load.
 fn reasons() -> Outcome {
     let fail = || {
         let (mut number, mut address) = (0, null_mut());
@@ -348,7 +348,7 @@ fn reasons() -> Outcome {
     done()
 }
 
-/// Knows nothing of this crate.
+/// Does not use this crate.
 fn cust_program() -> Outcome {
     let _context = cust::quick_init()?;
     let buffer = DeviceBuffer::from_slice(&[1_u32, 2, 3])?;
