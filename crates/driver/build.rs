@@ -1,7 +1,7 @@
 //! Writes an empty `libcuda.a` where the linker finds it.
 //!
-//! `cust_raw` asks the linker for `-lcuda`. This crate defines every function that `cust_raw`
-//! declares, so nothing is needed from that library; but the linker stops if there is none.
+//! `cust_raw` links with `-lcuda`. This crate defines every function that `cust_raw` declares, so nothing is
+//! needed from that library; but linking fails if there is none.
 
 use std::path::PathBuf;
 use std::{env, fs};

@@ -1,22 +1,20 @@
-//! The driver's functions as Rust sees them: declarations, with types from [`cuguard_sys`], of the
-//! symbols that this crate defines.
+//! The raw functions of the driver: declarations, with types from [`cuguard_sys`], of the symbols that
+//! this crate defines. [`result`](crate::result) has the same functions with results.
 //!
-//! These are the same symbols that `cust_raw` declares, so calls from here and calls from `cust`
-//! go through the same table to the same driver. The difference lies in the types: what a function
-//! answers is a [`CUresult`] here, a number that may be any; `cust_raw` has an enumeration, and a
-//! code that it does not list is undefined behaviour.
+//! `cust_raw` declares the same symbols, so calls from here and calls from `cust` go through the same
+//! table to the same driver. The types differ: a function here returns a [`CUresult`], which may be any
+//! number; `cust_raw` has an enumeration, where a code that it does not list is undefined behaviour.
 //!
 //! # Safety
 //!
-//! Every function is `unsafe`. The contract is the one in NVIDIA's documentation of the driver
-//! API, under the function's name without `_v2` or `_v3`: above all, that pointers are valid for
-//! what the function reads and writes, for as long as it does so (an asynchronous copy goes on
-//! after the call came back), and that handles are alive.
+//! Every function is `unsafe`. The contract is the one in NVIDIA's documentation of the driver API, under
+//! the function's name without `_v2` or `_v3`: above all, pointers are valid for what the function reads
+//! and writes, for as long as it does so (an asynchronous copy continues after the call returns), and
+//! handles are alive.
 //!
-//! Before `cuInit` was called, every function but `cuInit`, `cuDriverGetVersion`,
-//! `cuGetProcAddress`, `cuGetErrorName` and `cuGetErrorString` answers
-//! `CUDA_ERROR_NOT_INITIALIZED`. A function that the loaded driver lacks answers
-//! `CUDA_ERROR_NOT_SUPPORTED`.
+//! Before `cuInit` was called, every function but `cuInit`, `cuDriverGetVersion`, `cuGetProcAddress`,
+//! `cuGetErrorName` and `cuGetErrorString` returns `CUDA_ERROR_NOT_INITIALIZED`. A function that the loaded
+//! driver lacks returns `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! # Example
 //!
@@ -30,8 +28,7 @@
 //! # }
 //!
 //! let mut devices = 0;
-//! // SAFETY: the functions are called in the order that the driver asks for, and the number can
-//! // be written to.
+//! // SAFETY: `cuInit` comes first, and the number can be written to.
 //! unsafe {
 //!     api::cuInit(0).ok()?;
 //!     api::cuDeviceGetCount(&mut devices).ok()?;
@@ -56,3 +53,14 @@ macro_rules! declare {
 }
 
 cuguard_sys::with_functions!(declare);
+
+// Not in that list: the simulated GPU does not implement it.
+unsafe extern "C" {
+    pub fn cuModuleLoadDataEx(
+        module: *mut CUmodule,
+        image: *const c_void,
+        count: u32,
+        options: *mut u32,
+        values: *mut *mut c_void,
+    ) -> CUresult;
+}

@@ -9,9 +9,10 @@ use std::str::FromStr;
 /// The environment variable that selects the driver.
 pub(crate) const VARIABLE: &str = "CUGUARD_DRIVER";
 
-/// Which driver to load, for [`select`](crate::select). The environment variable `CUGUARD_DRIVER`
-/// takes the same words; it also takes the path of a library, for which a program has
-/// [`select_library`](crate::select_library).
+/// Which driver to load, for [`select`](crate::select).
+///
+/// The environment variable `CUGUARD_DRIVER` takes the same words. It also takes the path of a library,
+/// for which a program calls [`select_library`](crate::select_library).
 ///
 /// ```
 /// use cuguard_driver::Choice;
@@ -26,20 +27,24 @@ pub enum Choice {
     /// `real`: the installed driver, `libcuda.so.1`. The default.
     #[default]
     Real,
-    /// `sim`: the simulated GPU, if the program was built with the feature `sim`.
+    /// `sim`: the simulated GPU. Needs the feature `sim`.
     Sim,
     /// `auto`: the installed driver if there is one and it has a device, else the simulated GPU.
     Auto,
 }
 
 impl Choice {
-    fn from_word(word: &[u8]) -> Option<Choice> {
-        match word {
-            b"real" => Some(Choice::Real),
-            b"sim" => Some(Choice::Sim),
-            b"auto" => Some(Choice::Auto),
-            _ => None,
+    const fn word(self) -> &'static str {
+        match self {
+            Choice::Real => "real",
+            Choice::Sim => "sim",
+            Choice::Auto => "auto",
         }
+    }
+
+    fn from_word(word: &[u8]) -> Option<Choice> {
+        let mut all = [Choice::Real, Choice::Sim, Choice::Auto].into_iter();
+        all.find(|choice| choice.word().as_bytes() == word)
     }
 }
 
@@ -56,11 +61,7 @@ impl FromStr for Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Choice::Real => "real",
-            Choice::Sim => "sim",
-            Choice::Auto => "auto",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -68,13 +69,13 @@ impl fmt::Display for Choice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selected {
     Choice(Choice),
-    /// The library at this path. Loading it runs its code: it is here only where the environment
-    /// names it or an `unsafe` function was called.
+    /// The library at this path. Loading it runs its code, so only the environment and an `unsafe`
+    /// function select it.
     Library(PathBuf),
 }
 
 impl Selected {
-    /// What `CUGUARD_DRIVER` asks for; the default if it is unset or empty.
+    /// What `CUGUARD_DRIVER` selects; the default if it is unset or empty.
     pub(crate) fn from_env() -> Result<Self, UnknownChoice> {
         Self::from_value(std::env::var_os(VARIABLE).as_deref())
     }
@@ -106,8 +107,8 @@ impl fmt::Display for Selected {
     }
 }
 
-/// `path` in a form that reads as a path: a bare file name gets `./`, since without a slash it
-/// would be a word here, and a library to search for to the system's loader.
+/// Prepends `./` to a bare file name: without a slash, `dlopen` would search for a library of that name,
+/// and `CUGUARD_DRIVER` would take it for a word.
 pub(crate) fn explicit(path: &Path) -> PathBuf {
     if path.as_os_str().as_bytes().contains(&b'/') {
         path.to_path_buf()
@@ -133,13 +134,7 @@ pub struct UnknownChoice {
 }
 
 impl UnknownChoice {
-    /// The word, with replacement characters for what is not UTF-8 in it.
-    ///
-    /// ```
-    /// use cuguard_driver::Choice;
-    ///
-    /// assert_eq!("Real".parse::<Choice>().unwrap_err().word(), "Real");
-    /// ```
+    /// The word, with replacement characters for what is not UTF-8.
     #[must_use]
     pub fn word(&self) -> &str {
         &self.word

@@ -1,4 +1,4 @@
-//! A driver that is loaded.
+//! A loaded driver.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -7,10 +7,12 @@ use std::path::Path;
 
 use cuguard_sys::CUresult;
 
+use crate::fallback;
+use crate::kind::DriverKind;
 use crate::library::DriverLibrary;
-use crate::table::{COUNT, Slot};
+use crate::slot::{COUNT, Slot};
 
-/// The driver that is loaded. There is at most one in a process, and it stays.
+/// The loaded driver. A process has at most one, and never unloads it.
 ///
 /// ```
 /// if let Ok(driver) = cuguard_driver::load() {
@@ -21,18 +23,12 @@ use crate::table::{COUNT, Slot};
 /// }
 /// ```
 pub struct Driver {
-    source: Source,
-    /// What the slots are filled with. Kept here too, for a call that came to the door while
-    /// another thread was filling them.
+    /// `None`: the simulated GPU that is compiled in.
+    library: Option<DriverLibrary>,
+    /// What the table is filled with. Kept here too, for calls that reach a fallback while another thread
+    /// is filling the table.
     targets: Targets,
     missing: Vec<&'static str>,
-}
-
-/// Where a driver's functions come from.
-enum Source {
-    Library(DriverLibrary),
-    #[cfg(feature = "sim")]
-    Simulation,
 }
 
 /// The addresses of functions.
@@ -43,71 +39,49 @@ unsafe impl Send for Targets {}
 // SAFETY: as above, and they are never changed.
 unsafe impl Sync for Targets {}
 
-/// What stands behind the driver's functions.
-///
-/// ```
-/// use cuguard_driver::DriverKind;
-///
-/// if let Ok(driver) = cuguard_driver::load() {
-///     match driver.kind() {
-///         DriverKind::Real => println!("times mean something"),
-///         DriverKind::Simulated => println!("results do, times do not"),
-///         _ => {}
-///     }
-/// }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DriverKind {
-    /// A driver for real devices; more exactly, a library that does not say it simulates them.
-    Real,
-    /// The simulated GPU, compiled into the program or loaded as a library.
-    Simulated,
+#[cfg(feature = "sim")]
+use cuguard_sim::lookup as simulated;
+
+#[cfg(not(feature = "sim"))]
+fn simulated(_name: &str) -> Option<*const c_void> {
+    None
+}
+
+fn find(library: Option<&DriverLibrary>, name: &str) -> Option<*const c_void> {
+    match library {
+        Some(library) => library.symbol(name),
+        None => simulated(name),
+    }
 }
 
 impl Driver {
-    /// The driver in an opened library.
-    pub(crate) fn from_library(library: DriverLibrary) -> Self {
-        Self::new(Source::Library(library))
-    }
-
-    /// Whether it is the simulated GPU that is compiled in.
-    pub(crate) fn is_built_in(&self) -> bool {
-        !matches!(self.source, Source::Library(_))
-    }
-
-    /// The simulated GPU that is compiled in.
-    #[cfg(feature = "sim")]
-    pub(crate) fn simulation() -> Self {
-        Self::new(Source::Simulation)
-    }
-
-    fn new(source: Source) -> Self {
+    /// The driver in an opened library, or the simulated GPU that is compiled in.
+    pub(crate) fn new(library: Option<DriverLibrary>) -> Self {
         let mut missing = Vec::new();
         let targets = Slot::ALL.map(|slot| {
-            source.symbol(slot.name()).unwrap_or_else(|| {
+            find(library.as_ref(), slot.name()).unwrap_or_else(|| {
                 missing.push(slot.name());
-                slot.substitute()
+                fallback::after_load(slot)
             })
         });
         Self {
-            source,
+            library,
             targets: Targets(targets),
             missing,
         }
     }
 
-    /// Where calls go when this driver is loaded.
-    pub(crate) fn targets(&self) -> &[*const c_void; COUNT] {
-        &self.targets.0
+    /// Whether it is the simulated GPU that is compiled in.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.library.is_none()
     }
 
-    /// Where calls of one function go when this driver is loaded.
+    /// The address that calls of a function go to while this driver is loaded.
     pub(crate) fn target(&self, slot: Slot) -> *const c_void {
         self.targets.0[slot as usize]
     }
 
-    /// Whether this driver is for real devices or simulates them.
+    /// Whether this driver is real or simulated.
     ///
     /// ```
     /// use cuguard_driver::{Choice, DriverKind, load, select};
@@ -118,31 +92,19 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn kind(&self) -> DriverKind {
-        match &self.source {
-            Source::Library(library) => library.kind(),
-            #[cfg(feature = "sim")]
-            Source::Simulation => DriverKind::Simulated,
-        }
+        let library = self.library.as_ref();
+        library.map_or(DriverKind::Simulated, |library| library.kind)
     }
 
-    /// The library's file, as the system's loader found it; `None` for the simulated GPU that is
-    /// compiled in, and where the loader does not tell.
-    ///
-    /// ```
-    /// let path = cuguard_driver::loaded().and_then(|driver| driver.path());
-    /// assert_eq!(path, None, "nothing is loaded before it is asked for");
-    /// ```
+    /// The library's file, as the dynamic linker found it; `None` for the simulated GPU that is
+    /// compiled in, and where the dynamic linker does not know.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        match &self.source {
-            Source::Library(library) => library.path(),
-            #[cfg(feature = "sim")]
-            Source::Simulation => None,
-        }
+        self.library.as_ref()?.path.as_deref()
     }
 
-    /// The newest version of CUDA that the driver supports, as major and minor number; `None` if
-    /// it does not tell.
+    /// The newest version of CUDA that the driver supports, as major and minor number; `None` if the
+    /// driver does not return one.
     ///
     /// ```
     /// if let Some((major, minor)) = cuguard_driver::load().ok().and_then(|d| d.version()) {
@@ -158,14 +120,12 @@ impl Driver {
         // SAFETY: the number can be written to; the function is legal at any time.
         let result = unsafe { target(&mut version) };
         let version = u32::try_from(version).ok().filter(|&version| version > 0)?;
-        result
-            .is_success()
-            .then_some((version / 1000, version % 1000 / 10))
+        let version = (version / 1000, version % 1000 / 10);
+        result.is_success().then_some(version)
     }
 
-    /// The functions of this crate's table that the driver lacks. A call of one of them answers
-    /// `CUDA_ERROR_NOT_SUPPORTED`, except that the door itself answers `cuGetErrorName` and
-    /// `cuGetErrorString`.
+    /// The functions of this crate's table that the driver lacks. Calls of them fail with
+    /// `CUDA_ERROR_NOT_SUPPORTED`; only `cuGetErrorName` and `cuGetErrorString` work without the driver.
     ///
     /// ```
     /// if let Ok(driver) = cuguard_driver::load() {
@@ -180,7 +140,7 @@ impl Driver {
     /// The address of a function in the driver, also of one that this crate's table does not have;
     /// `None` if the driver lacks it.
     ///
-    /// Calls through the address skip the door. Whoever makes them must know the signature.
+    /// Calls through the address bypass the table. Whoever makes them must know the signature.
     ///
     /// ```
     /// if let Ok(driver) = cuguard_driver::load() {
@@ -190,17 +150,7 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<*const c_void> {
-        self.source.symbol(name)
-    }
-}
-
-impl Source {
-    fn symbol(&self, name: &str) -> Option<*const c_void> {
-        match self {
-            Source::Library(library) => library.symbol(name),
-            #[cfg(feature = "sim")]
-            Source::Simulation => cuguard_sim::lookup(name),
-        }
+        find(self.library.as_ref(), name)
     }
 }
 

@@ -1,17 +1,16 @@
-//! Why no driver could be chosen or loaded.
+//! Why no driver could be loaded.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::choice::{UnknownChoice, VARIABLE};
-use crate::driver::Driver;
 
 /// Why no driver was loaded.
 ///
-/// [`Display`](std::fmt::Display) is for people: for [`NoDriver`](Self::NoDriver) it is several
-/// lines, with everything that was tried and what to do. [`one_line`](Self::one_line) is for logs;
-/// it is also what `cuGetErrorString` answers for `CUDA_ERROR_NO_DEVICE` as long as there is no
-/// driver. When it was a driver function that tried to load, the error is on stderr too.
+/// [`Display`](std::fmt::Display) is for people: [`NoDriver`](Self::NoDriver) prints several lines, with
+/// everything that was tried and what to do. [`one_line`](Self::one_line) is for logs; as long as there is
+/// no driver, `cuGetErrorString` returns it for `CUDA_ERROR_NO_DEVICE`. When a driver function tried to
+/// load, the error is on stderr too.
 ///
 /// ```
 /// match cuguard_driver::load() {
@@ -25,7 +24,7 @@ use crate::driver::Driver;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// `CUGUARD_DRIVER` holds a word that is none of the accepted ones.
+    /// `CUGUARD_DRIVER` is neither a path nor one of the accepted words.
     #[error("{VARIABLE}: {0}")]
     UnknownChoice(#[from] UnknownChoice),
 
@@ -34,24 +33,23 @@ pub enum LoadError {
     NoDriver {
         /// Everything that was tried, in order. There is at least one.
         tried: Vec<Attempt>,
-        /// The program selected the driver with [`select`](crate::select), so that `CUGUARD_DRIVER`
-        /// has no effect.
+        /// The program called [`select`](crate::select), so that `CUGUARD_DRIVER` has no effect.
         chosen_by_program: bool,
     },
 
-    /// The library that was chosen by its path cannot be opened.
-    #[error("cannot open the driver library{}: {reason}", behind_a_space(path))]
+    /// The library that was selected by its path cannot be opened.
+    #[error("cannot open the driver library{}: {reason}", after_space(path))]
     CannotOpen {
-        /// The path, as it was chosen.
+        /// The path, as it was given.
         path: PathBuf,
-        /// Why, in the system's words where it has some.
+        /// Why, in the operating system's words where it has some.
         reason: String,
     },
 
-    /// The library that was chosen by its path is not a driver.
-    #[error("{} is not a CUDA driver: it has no function cuInit", path.display())]
+    /// The library that was selected by its path is not a driver.
+    #[error("{} {NOT_A_DRIVER}", path.display())]
     NotADriver {
-        /// The path, as it was chosen.
+        /// The path, as it was given.
         path: PathBuf,
     },
 
@@ -63,17 +61,19 @@ pub enum LoadError {
     Unusable {
         /// The driver that was found.
         driver: String,
-        /// What it answered.
+        /// What failed.
         reason: String,
     },
 
-    /// The simulated GPU was chosen, but the program was built without it.
+    /// The simulated GPU was selected, but the program was built without it.
     #[error(
         "the simulated GPU was chosen, but this program was built without it; build it with the \
          feature `sim` of cuguard (cargo add cuguard --features sim)"
     )]
     NoSimulation,
 }
+
+pub(crate) const NOT_A_DRIVER: &str = "is not a CUDA driver: it has no function cuInit";
 
 impl LoadError {
     /// The reason on one line.
@@ -90,82 +90,47 @@ impl LoadError {
         let text = match self {
             LoadError::NoDriver {
                 tried,
-                chosen_by_program: true,
-            } => format!(
-                "no CUDA driver was found: {}; install the NVIDIA driver, or select another in the \
-                 program: it selected this one itself, and {VARIABLE} has no effect",
-                summary(tried)
-            ),
-            LoadError::NoDriver { tried, .. } => format!(
-                "no CUDA driver was found: {}; install the NVIDIA driver, or set {VARIABLE} to \
-                 the path of a libcuda.so.1{}",
-                summary(tried),
-                if cfg!(feature = "sim") {
-                    " or to sim"
-                } else {
-                    ""
-                }
-            ),
+                chosen_by_program,
+            } => {
+                let tried = summary(tried);
+                let or = match (chosen_by_program, cfg!(feature = "sim")) {
+                    (true, _) => format!("select another in the program: {BY_PROGRAM}"),
+                    (false, true) => format!("set {VARIABLE} to {A_PATH} or to sim"),
+                    (false, false) => format!("set {VARIABLE} to {A_PATH}"),
+                };
+                format!("no CUDA driver was found: {tried}; install the NVIDIA driver, or {or}")
+            }
             other => other.to_string(),
         };
-        // The system's words and a path may hold anything.
+        // A path and the operating system's words may contain anything.
         text.replace(['\n', '\r'], " ")
     }
 }
 
-/// One library that was tried, and what came of it.
+const A_PATH: &str = "the path of a libcuda.so.1";
+const BY_PROGRAM: &str = "it selected this one itself, and CUGUARD_DRIVER has no effect";
+
+/// One library that was tried, and why it is not used.
 ///
 /// ```
 /// use cuguard_driver::{LoadError, load};
 ///
 /// if let Err(LoadError::NoDriver { tried, .. }) = load() {
+///     assert_eq!(tried[0].library.to_str(), Some("libcuda.so.1"));
 ///     for attempt in &tried {
-///         println!("{}: {}", attempt.library().display(), attempt.reason());
+///         println!("{}: {}", attempt.library.display(), attempt.reason);
 ///     }
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Attempt {
-    library: PathBuf,
-    reason: String,
-    /// Whether there is something at that place at all; then its reason says more than the others.
-    present: bool,
-}
-
-impl Attempt {
-    pub(crate) fn new(library: &Path, reason: impl Into<String>, present: bool) -> Self {
-        Self {
-            library: library.to_path_buf(),
-            reason: reason.into(),
-            present,
-        }
-    }
-
-    /// What was tried: the library's name, which the system's loader looks for, or a path.
-    ///
-    /// ```
-    /// # use cuguard_driver::{LoadError, load};
-    /// if let Err(LoadError::NoDriver { tried, .. }) = load() {
-    ///     assert_eq!(tried[0].library().to_str(), Some("libcuda.so.1"));
-    /// }
-    /// ```
-    #[must_use]
-    pub fn library(&self) -> &Path {
-        &self.library
-    }
-
-    /// Why it was not taken.
-    ///
-    /// ```
-    /// # use cuguard_driver::{LoadError, load};
-    /// if let Err(LoadError::NoDriver { tried, .. }) = load() {
-    ///     assert!(!tried[0].reason().is_empty());
-    /// }
-    /// ```
-    #[must_use]
-    pub fn reason(&self) -> &str {
-        &self.reason
-    }
+    /// A path, or the name that the dynamic linker searched for.
+    pub library: PathBuf,
+    /// Why it is not used.
+    pub reason: String,
+    /// Whether there is such a file; then its reason is the most informative.
+    pub(crate) present: bool,
 }
 
 impl fmt::Display for Attempt {
@@ -174,101 +139,67 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// The attempt that tells most, and how many others there were.
+/// The most informative attempt, and how many others there were.
 pub(crate) fn summary(tried: &[Attempt]) -> String {
-    let telling = tried.iter().find(|attempt| attempt.present);
-    let Some(telling) = telling.or(tried.first()) else {
+    let present = tried.iter().find(|attempt| attempt.present);
+    let Some(attempt) = present.or(tried.first()) else {
         return "nothing was tried".to_owned();
     };
     match tried.len() - 1 {
-        0 => telling.to_string(),
-        1 => format!("{telling} (1 more place tried)"),
-        others => format!("{telling} ({others} more places tried)"),
+        0 => attempt.to_string(),
+        1 => format!("{attempt} (1 more place tried)"),
+        others => format!("{attempt} ({others} more places tried)"),
     }
 }
 
-/// The path with a space before it; nothing for an empty path.
-fn behind_a_space(path: &Path) -> String {
-    if path.as_os_str().is_empty() {
-        String::new()
-    } else {
-        format!(" {}", path.display())
-    }
+/// The path after a space; nothing for an empty path.
+fn after_space(path: &Path) -> String {
+    let space = if path.as_os_str().is_empty() { "" } else { " " };
+    format!("{space}{}", path.display())
 }
 
 /// [`LoadError::NoDriver`] for people.
 fn no_driver(tried: &[Attempt], chosen_by_program: bool) -> String {
-    let mut text = String::from("no CUDA driver was found; tried\n");
-    for attempt in tried {
-        let _ = writeln!(text, "    {attempt}");
-    }
-    text.push_str(
-        "what to do:\n    \
-         install the NVIDIA driver; in a container, start it with access to the GPU; or\n    ",
-    );
-    let _ = if chosen_by_program {
-        write!(
-            text,
-            "select another driver in the program: it selected this one itself, and {VARIABLE} has \
-             no effect;\n    Choice::Sim (or Choice::Auto) selects the simulated GPU"
+    let tried: String = tried.iter().map(|tried| format!("    {tried}\n")).collect();
+    let or = if chosen_by_program {
+        format!(
+            "select another driver in the program: {BY_PROGRAM};\n    \
+             Choice::Sim (or Choice::Auto) selects the simulated GPU"
         )
     } else {
-        write!(
-            text,
-            "set {VARIABLE} to the path of a libcuda.so.1; or\n    \
+        format!(
+            "set {VARIABLE} to {A_PATH}; or\n    \
              set {VARIABLE}=sim (or auto) to run on the simulated GPU"
         )
     };
-    if !cfg!(feature = "sim") {
-        text.push_str(", after building with the feature `sim` of cuguard");
-    }
-    text
-}
-
-/// Why the driver could not be selected. It prints the same with `{:?}`, so that an `unwrap` says what
-/// happened.
-///
-/// ```
-/// use cuguard_driver::{load, select_library};
-///
-/// if let Ok(driver) = load() {
-///     // SAFETY: there is no such library.
-///     let error = unsafe { select_library("/no/such/driver.so") }.unwrap_err();
-///     assert!(error.to_string().contains(&driver.to_string()));
-///     assert_eq!(format!("{error:?}"), error.to_string());
-/// }
-/// ```
-#[derive(Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum SelectError {
-    /// Another driver is loaded already, and stays for the life of the process.
-    #[error("another driver is loaded already: {driver}; select one before the first CUDA call")]
-    #[non_exhaustive]
-    AlreadyLoaded {
-        /// The driver that is loaded.
-        driver: &'static Driver,
-    },
-
-    /// The simulated GPU was chosen, but the program was built without it.
-    #[error("{}", LoadError::NoSimulation)]
-    NoSimulation,
-}
-
-impl fmt::Debug for SelectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+    let build = if cfg!(feature = "sim") {
+        ""
+    } else {
+        ", after building with the feature `sim` of cuguard"
+    };
+    format!(
+        "no CUDA driver was found; tried\n{tried}what to do:\n    \
+         install the NVIDIA driver; in a container, start it with access to the GPU; or\n    {or}{build}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn attempt(library: &str, reason: &str, present: bool) -> Attempt {
+        Attempt {
+            library: library.into(),
+            reason: reason.into(),
+            present,
+        }
+    }
+
     fn tried() -> Vec<Attempt> {
         vec![
-            Attempt::new(Path::new("libcuda.so.1"), "cannot open", false),
-            Attempt::new(Path::new("/a/libcuda.so.1"), "no such file", false),
-            Attempt::new(Path::new("/b/libcuda.so.1"), "wrong ELF class", true),
+            attempt("libcuda.so.1", "cannot open", false),
+            attempt("/a/libcuda.so.1", "no such file", false),
+            attempt("/b/libcuda.so.1", "wrong ELF class", true),
         ]
     }
 
@@ -337,7 +268,7 @@ mod tests {
             },
             LoadError::Unusable {
                 driver: "CUDA driver at /a/b".into(),
-                reason: "cuInit answered 100".into(),
+                reason: "cuInit failed with 100".into(),
             },
             LoadError::NoSimulation,
         ];

@@ -1,124 +1,36 @@
-//! What the slots hold while there is no driver function to jump to.
+//! The functions that the table points to where there is no driver function to jump to.
 //!
-//! All of these are called by C's rules with the arguments of the driver function that they stand
-//! for. Those that stand for many functions take no arguments: in the calling conventions of the
-//! targets that the door works on, the caller puts the arguments away and takes them back.
+//! They are called with the arguments of the driver function that they replace. Those that replace many
+//! functions take no arguments: in the C calling conventions of the supported targets, the caller cleans
+//! up the arguments. (`table` has those that load a driver.)
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::io::Write;
-use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_sys::CUresult;
 
-use crate::error::LoadError;
-use crate::table::Slot;
+use crate::slot::Slot;
 
-/// Stands for every function that needs a driver, as long as none is loaded.
+/// Replaces every function that needs a driver, as long as none is loaded.
 pub(crate) extern "C" fn not_initialized() -> CUresult {
     CUresult::NOT_INITIALIZED
 }
 
-/// Stands for every function that the loaded driver lacks.
-pub(crate) extern "C" fn not_supported() -> CUresult {
+extern "C" fn not_supported() -> CUresult {
     CUresult::NOT_SUPPORTED
 }
 
-/// The loaded driver's function for `slot`, loading a driver first if there is none.
-///
-/// Without a driver the answer is `CUDA_ERROR_NO_DEVICE`. That is not the code that says it best,
-/// but the best one among those that `cust` can tell apart, and [`get_error_string`] gives it the
-/// words that say what happened. Many programs never ask for those words, so they also go to
-/// stderr.
-fn driver_function(slot: Slot) -> Result<*const c_void, CUresult> {
-    match crate::load() {
-        Ok(driver) => Ok(driver.target(slot)),
-        Err(error) => {
-            if is_news(&error) {
-                // In one piece, so that other threads' output does not cut it in two. Without a
-                // stderr there is nobody to tell.
-                let _ = std::io::stderr().write_all(format!("cuguard: {error}\n").as_bytes());
-            }
-            Err(CUresult::NO_DEVICE)
-        }
+/// The replacement for a function that the loaded driver lacks.
+pub(crate) fn after_load(slot: Slot) -> *const c_void {
+    match slot {
+        Slot::cuGetErrorName => get_error_name as *const c_void,
+        Slot::cuGetErrorString => get_error_string as *const c_void,
+        _ => not_supported as *const c_void,
     }
 }
 
-/// Whether this reason comes for the first time: a program that tries again and again is told once.
-fn is_news(error: &LoadError) -> bool {
-    static TOLD: Mutex<Vec<LoadError>> = Mutex::new(Vec::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let news = !told.contains(error);
-    if news {
-        told.push(error.clone());
-    }
-    news
-}
-
-/// `cuInit` before a driver is loaded.
-///
-/// # Safety
-///
-/// That of the driver's `cuInit`.
-pub(crate) unsafe extern "C" fn init(flags: u32) -> CUresult {
-    match driver_function(Slot::cuInit) {
-        Ok(target) => {
-            // SAFETY: the target of this slot is a function with this signature.
-            let target: unsafe extern "C" fn(u32) -> CUresult = unsafe { transmute(target) };
-            // SAFETY: the caller keeps the contract of `cuInit`.
-            unsafe { target(flags) }
-        }
-        Err(code) => code,
-    }
-}
-
-/// `cuDriverGetVersion` before a driver is loaded.
-///
-/// # Safety
-///
-/// That of the driver's `cuDriverGetVersion`.
-pub(crate) unsafe extern "C" fn driver_get_version(version: *mut i32) -> CUresult {
-    match driver_function(Slot::cuDriverGetVersion) {
-        Ok(target) => {
-            // SAFETY: the target of this slot is a function with this signature.
-            let target: unsafe extern "C" fn(*mut i32) -> CUresult = unsafe { transmute(target) };
-            // SAFETY: the caller keeps the contract of `cuDriverGetVersion`.
-            unsafe { target(version) }
-        }
-        Err(code) => code,
-    }
-}
-
-/// `cuGetProcAddress` before a driver is loaded.
-///
-/// # Safety
-///
-/// That of the driver's `cuGetProcAddress`.
-pub(crate) unsafe extern "C" fn get_proc_address(
-    symbol: *const c_char,
-    out: *mut *mut c_void,
-    cuda_version: i32,
-    flags: u64,
-) -> CUresult {
-    match driver_function(Slot::cuGetProcAddress) {
-        Ok(target) => {
-            // SAFETY: the target of this slot is a function with this signature.
-            let target: unsafe extern "C" fn(
-                *const c_char,
-                *mut *mut c_void,
-                i32,
-                u64,
-            ) -> CUresult = unsafe { transmute(target) };
-            // SAFETY: the caller keeps the contract of `cuGetProcAddress`.
-            unsafe { target(symbol, out, cuda_version, flags) }
-        }
-        Err(code) => code,
-    }
-}
-
-/// `cuGetErrorName` as long as no driver answers it.
+/// `cuGetErrorName` without a driver.
 ///
 /// # Safety
 ///
@@ -127,11 +39,11 @@ pub(crate) unsafe extern "C" fn get_error_name(
     code: CUresult,
     out: *mut *const c_char,
 ) -> CUresult {
-    // SAFETY: handed on from the caller.
-    unsafe { answer(code.name_c(), out) }
+    // SAFETY: as the caller ensures.
+    unsafe { write_text(code.name_c(), out) }
 }
 
-/// `cuGetErrorString` as long as no driver answers it.
+/// `cuGetErrorString` without a driver.
 ///
 /// # Safety
 ///
@@ -140,53 +52,42 @@ pub(crate) unsafe extern "C" fn get_error_string(
     code: CUresult,
     out: *mut *const c_char,
 ) -> CUresult {
-    let words = match code {
-        CUresult::NO_DEVICE => reason().or(code.text_c()),
-        _ => code.text_c(),
-    };
-    // SAFETY: handed on from the caller.
-    unsafe { answer(words, out) }
+    let reason = reason().filter(|_| code == CUresult::NO_DEVICE);
+    // SAFETY: as the caller ensures.
+    unsafe { write_text(reason.or(code.text_c()), out) }
 }
 
-/// Writes `words` to `out` the way the driver does: null and an error if there are none.
+/// Writes `text` to `out` as the driver does: null, and an error, if there is none.
 ///
 /// # Safety
 ///
 /// `out` is null, or a pointer can be written to it.
-unsafe fn answer(words: Option<&'static CStr>, out: *mut *const c_char) -> CUresult {
+unsafe fn write_text(text: Option<&'static CStr>, out: *mut *const c_char) -> CUresult {
     if out.is_null() {
         return CUresult::INVALID_VALUE;
     }
-    // SAFETY: not null, and the caller vouches for the rest.
-    unsafe { out.write(words.map_or(ptr::null(), CStr::as_ptr)) };
-    if words.is_some() {
-        CUresult::SUCCESS
-    } else {
-        CUresult::INVALID_VALUE
+    // SAFETY: not null; the rest is as the caller ensures.
+    unsafe { out.write(text.map_or(ptr::null(), CStr::as_ptr)) };
+    match text {
+        Some(_) => CUresult::SUCCESS,
+        None => CUresult::INVALID_VALUE,
     }
 }
 
-/// Why the last load failed, as a C string that lives as long as the process (a C caller may keep
-/// what `cuGetErrorString` answered), or null.
-static REASON: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+/// Why the last load failed. The text is leaked: a C caller may keep what `cuGetErrorString` returned.
+static REASON: Mutex<Option<&'static CStr>> = Mutex::new(None);
 
-/// Why the last load failed.
-fn reason() -> Option<&'static CStr> {
-    let text = REASON.load(Ordering::Acquire);
-    // SAFETY: if not null, the pointer came from `CString::into_raw` and is never given back.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+fn reason() -> MutexGuard<'static, Option<&'static CStr>> {
+    REASON.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Remembers why a load failed; `None` after one that did not. Called under the loader's lock.
+/// Remembers why a load failed; `None` after one that succeeded.
 pub(crate) fn remember(text: Option<&str>) {
-    let Some(text) = text else {
-        REASON.store(ptr::null_mut(), Ordering::Release);
-        return;
-    };
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // A program that asks again and again gets the same words; do not pile them up.
-    if reason() != Some(&text) {
-        REASON.store(text.into_raw(), Ordering::Release);
+    let text = text.map(|text| CString::new(text.replace('\0', " ")).unwrap_or_default());
+    let mut reason = reason();
+    // A program that retries fails for the same reason: leak the text only once.
+    if *reason != text.as_deref() {
+        *reason = text.map(|text| &*Box::leak(text.into_boxed_c_str()));
     }
 }
 
@@ -233,27 +134,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_news_once() {
-        let error = |path: &str| LoadError::NotADriver { path: path.into() };
-        assert!(is_news(&error("/a")));
-        assert!(!is_news(&error("/a")));
-        assert!(is_news(&error("/b")));
-        assert!(!is_news(&error("/a")));
-    }
-
-    #[test]
     fn the_reason_stands_for_no_device_alone_and_is_not_piled_up() {
         let plain = "no CUDA-capable device is detected";
         assert_eq!(ask(get_error_string, 100).1.as_deref(), Some(plain));
-        remember(Some("the door is\0shut"));
+        remember(Some("it is\0missing"));
         assert_eq!(
             ask(get_error_string, 100).1.as_deref(),
-            Some("the door is shut")
+            Some("it is missing")
         );
         assert_eq!(ask(get_error_string, 2).1.as_deref(), Some("out of memory"));
-        let before = REASON.load(Ordering::Acquire);
-        remember(Some("the door is\0shut"));
-        assert_eq!(REASON.load(Ordering::Acquire), before);
+        let before = reason().map(CStr::as_ptr);
+        remember(Some("it is\0missing"));
+        assert_eq!(reason().map(CStr::as_ptr), before);
         remember(None);
         assert_eq!(ask(get_error_string, 100).1.as_deref(), Some(plain));
     }

@@ -1,4 +1,4 @@
-//! Shared libraries that may be a driver: where to look, how to open, what is in them.
+//! Shared libraries that may be a driver: where to search, how to open, what they export.
 
 use std::error::Error;
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -11,24 +11,23 @@ use cuguard_sys::CUresult;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::choice::explicit;
-use crate::driver::DriverKind;
-use crate::error::{Attempt, LoadError};
+use crate::error::{Attempt, LoadError, NOT_A_DRIVER};
+use crate::kind::DriverKind;
 
-/// The name that the driver is installed under. The system's loader looks for it in
+/// The name that the driver is installed under. The dynamic linker searches for it in
 /// `LD_LIBRARY_PATH`, in its cache and in its default folders.
 const SONAME: &str = "libcuda.so.1";
 
-/// Where drivers are found that the system's loader does not find. The toolkit's `stubs` folder is
-/// not among them: what lies there is for linkers and can only answer that it is a stub.
+/// Where drivers are installed that the dynamic linker does not find. The toolkit's `stubs` folder is
+/// not among them: its library is for linkers and only returns `CUDA_ERROR_STUB_LIBRARY`.
 const PLACES: &[&str] = &[
     // Windows Subsystem for Linux.
     "/usr/lib/wsl/lib/libcuda.so.1",
-    // Containers that get the driver mounted in: some cluster services; the container toolkit's
-    // older relatives.
+    // Containers that mount the driver: some cluster services; predecessors of the container toolkit.
     "/usr/local/nvidia/lib64/libcuda.so.1",
     // NixOS.
     "/run/opengl-driver/lib/libcuda.so.1",
-    // The usual folders of Debian and Fedora, for a program whose loader has other defaults.
+    // The usual folders of Debian and Fedora, for a program whose dynamic linker has other defaults.
     #[cfg(target_arch = "x86_64")]
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     #[cfg(target_arch = "aarch64")]
@@ -36,100 +35,84 @@ const PLACES: &[&str] = &[
     "/usr/lib64/libcuda.so.1",
 ];
 
-/// Why something that is neither a file nor a folder is not opened: to open a pipe takes until
-/// somebody writes to it.
-const NOT_REGULAR: &str = "is not a regular file";
-
-/// A library that calls itself a simulation exports a symbol of this name.
+/// A library that simulates a driver exports a symbol of this name.
 const SIMULATION_MARK: &str = "cuguard_simulated_gpu";
 
 /// A library that defines a function `cuInit`.
 pub(crate) struct DriverLibrary {
-    /// Never closed: the slots point into it, and a driver has threads of its own.
+    /// Never closed: the table points into it, and a driver has threads of its own.
     library: ManuallyDrop<Library>,
-    path: Option<PathBuf>,
-    kind: DriverKind,
-}
-
-/// Why a library is not taken.
-enum Refusal {
-    Cannot(String),
-    NotADriver,
+    /// The file, as the dynamic linker found it.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) kind: DriverKind,
 }
 
 impl DriverLibrary {
-    /// The installed driver: the first library that opens and is one.
-    pub(crate) fn installed() -> Result<Self, LoadError> {
+    /// Opens the installed driver: the first library that opens and is one.
+    pub(crate) fn installed(chosen_by_program: bool) -> Result<Self, LoadError> {
         let mut tried = Vec::new();
-        let by_name = std::iter::once(Path::new(SONAME));
-        for library in by_name.chain(PLACES.iter().map(Path::new)) {
-            let present = library.is_absolute() && library.exists();
-            if library.is_absolute() && !library.is_file() {
-                let reason = if present { NOT_REGULAR } else { "no such file" };
-                tried.push(Attempt::new(library, reason, present));
-                continue;
-            }
-            match Self::open(library.as_os_str()) {
+        let by_name = std::iter::once(&SONAME);
+        for library in by_name.chain(PLACES).map(Path::new) {
+            let (opened, exists) = if library.is_absolute() {
+                (Self::at(library), library.exists())
+            } else {
+                (Self::open(library, library.as_os_str()), false)
+            };
+            let (reason, present) = match opened {
                 Ok(opened) => return Ok(opened),
-                Err(Refusal::Cannot(reason)) => {
-                    tried.push(Attempt::new(library, reason, present));
-                }
-                Err(Refusal::NotADriver) => {
-                    let reason = "is not a CUDA driver: it has no function cuInit";
-                    tried.push(Attempt::new(library, reason, true));
-                }
-            }
+                Err(LoadError::CannotOpen { reason, .. }) => (reason, exists),
+                Err(_) => (NOT_A_DRIVER.to_owned(), true),
+            };
+            tried.push(Attempt {
+                library: library.to_path_buf(),
+                reason,
+                present,
+            });
         }
         Err(LoadError::NoDriver {
             tried,
-            chosen_by_program: false,
+            chosen_by_program,
         })
     }
 
-    /// The driver in the file `path`.
+    /// Opens the driver in the file `path`.
     pub(crate) fn at(path: &Path) -> Result<Self, LoadError> {
-        let cannot = |reason: String| LoadError::CannotOpen {
-            path: path.to_path_buf(),
-            reason,
-        };
         if path.as_os_str().is_empty() {
-            return Err(cannot("the path is empty".to_owned()));
+            return Err(cannot_open(path, "the path is empty"));
         }
-        // With a slash in it, the system's loader takes it as a path and searches nowhere else.
+        // With a slash in it, `dlopen` takes it as a path and searches nowhere else.
         let file = explicit(path);
-        // Said here because the loader says it in a roundabout way, and waits for a pipe's writer.
-        match file.metadata() {
-            Err(error) => return Err(cannot(without_number(&error.to_string()))),
-            Ok(metadata) if metadata.is_dir() => return Err(cannot("Is a directory".to_owned())),
-            Ok(metadata) if !metadata.is_file() => return Err(cannot(NOT_REGULAR.to_owned())),
-            Ok(_) => {}
-        }
-        Self::open(file.as_os_str()).map_err(|refusal| match refusal {
-            Refusal::Cannot(reason) => cannot(reason),
-            Refusal::NotADriver => LoadError::NotADriver {
-                path: path.to_path_buf(),
-            },
-        })
+        // Checked here because `dlopen` has worse messages, and blocks on a pipe until there is a writer.
+        let refusal = match file.metadata() {
+            Err(error) => without_number(&error.to_string()).to_owned(),
+            Ok(metadata) if metadata.is_dir() => "Is a directory".to_owned(),
+            Ok(metadata) if !metadata.is_file() => "is not a regular file".to_owned(),
+            Ok(_) => return Self::open(path, file.as_os_str()),
+        };
+        Err(cannot_open(path, refusal))
     }
 
-    fn open(file: &OsStr) -> Result<Self, Refusal> {
-        // SAFETY: this runs the library's initialisers. Whoever installed a library under the
-        // driver's name, or named it as the driver, asked for that.
+    /// Opens `file`; errors name `path`.
+    fn open(path: &Path, file: &OsStr) -> Result<Self, LoadError> {
+        // SAFETY: this runs the library's initializers. Whoever installed a library under the driver's
+        // name, or selected it as the driver, asked for that.
         let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| Refusal::Cannot(words(&error, file)))?;
-        let Some(init) = find(&library, "cuInit") else {
-            return Err(Refusal::NotADriver);
+            .map_err(|error| cannot_open(path, message(&error, file)))?;
+        let not_a_driver = || LoadError::NotADriver {
+            path: path.to_path_buf(),
         };
-        let library = Library::into_raw(library);
-        // A library that is linked against a driver gives the driver's `cuInit`.
-        let defined_there = defines(library, init);
+        let init = find(&library, "cuInit").ok_or_else(not_a_driver)?;
+        let (file, defined_in) = locate(init).unwrap_or_default();
+        let handle = Library::into_raw(library);
+        let link_map = link_map(handle);
         // SAFETY: this is where the handle came from, and it is used nowhere else.
-        let library = unsafe { Library::from_raw(library) };
-        if !defined_there {
-            return Err(Refusal::NotADriver);
+        let library = unsafe { Library::from_raw(handle) };
+        // In a library that is linked against a driver, the driver's `cuInit` is found.
+        if link_map.is_some() && defined_in.is_some() && link_map != defined_in {
+            return Err(not_a_driver());
         }
         Ok(Self {
-            path: file_of(init),
+            path: file,
             kind: match find(&library, SIMULATION_MARK) {
                 Some(_) => DriverKind::Simulated,
                 None => DriverKind::Real,
@@ -138,45 +121,42 @@ impl DriverLibrary {
         })
     }
 
-    pub(crate) fn kind(&self) -> DriverKind {
-        self.kind
-    }
-
-    pub(crate) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
     pub(crate) fn symbol(&self, name: &str) -> Option<*const c_void> {
         find(&self.library, name)
     }
 
-    /// Whether the driver starts and has a device; if not, what it answered.
+    /// Whether the driver starts and has a device; if not, why.
     pub(crate) fn has_device(&self) -> Result<(), String> {
         type Init = unsafe extern "C" fn(u32) -> CUresult;
         type Count = unsafe extern "C" fn(*mut c_int) -> CUresult;
         let function = |name| self.symbol(name).ok_or_else(|| format!("it lacks {name}"));
+        let failed = |name| move |code| format!("{name} failed with {code}");
 
         // SAFETY: a driver's function of this name has this signature.
         let init = unsafe { transmute::<*const c_void, Init>(function("cuInit")?) };
         // SAFETY: as above.
         let count = unsafe { transmute::<*const c_void, Count>(function("cuDeviceGetCount")?) };
         // SAFETY: legal at any time, and more than once.
-        match unsafe { init(0) } {
-            CUresult::SUCCESS => {}
-            code => return Err(format!("cuInit answered {code}")),
-        }
+        unsafe { init(0) }.ok().map_err(failed("cuInit"))?;
         let mut devices = 0;
-        // SAFETY: the driver is initialised, and the number can be written to.
-        match unsafe { count(&mut devices) } {
-            CUresult::SUCCESS if devices > 0 => Ok(()),
-            CUresult::SUCCESS => Err("it has no device".to_owned()),
-            code => Err(format!("cuDeviceGetCount answered {code}")),
+        // SAFETY: the driver is initialized, and the number can be written to.
+        let code = unsafe { count(&mut devices) };
+        code.ok().map_err(failed("cuDeviceGetCount"))?;
+        match devices {
+            ..=0 => Err("it has no device".to_owned()),
+            _ => Ok(()),
         }
     }
 }
 
-/// The address of a symbol, in the library or, as the system's loader searches, in one that it is
-/// linked against.
+fn cannot_open(path: &Path, reason: impl Into<String>) -> LoadError {
+    LoadError::CannotOpen {
+        path: path.to_path_buf(),
+        reason: reason.into(),
+    }
+}
+
+/// The address of a symbol, in the library or, as `dlsym` searches, in one that it is linked against.
 fn find(library: &Library, name: &str) -> Option<*const c_void> {
     // SAFETY: the symbol is only used as an address here.
     let symbol = unsafe { library.get::<*const c_void>(name) }.ok()?;
@@ -184,56 +164,44 @@ fn find(library: &Library, name: &str) -> Option<*const c_void> {
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// Whether `address` lies in the library behind `handle` itself, and not in one that it is linked
-/// against. True where the loader does not tell.
-fn defines(handle: *mut c_void, address: *const c_void) -> bool {
-    // The loader's own note about a library: one for each that is loaded.
-    let mut of_library = ptr::null_mut::<c_void>();
+/// The address of the dynamic linker's `link_map` of a library. Each loaded library has one.
+type LinkMap = ptr::NonNull<c_void>;
+
+/// The link map of the library behind `handle`.
+fn link_map(handle: *mut c_void) -> Option<LinkMap> {
+    let mut map = ptr::null_mut::<c_void>();
+    let out = (&raw mut map).cast::<c_void>();
     // SAFETY: the handle is that of an open library; this request writes one pointer.
-    let told = unsafe {
-        libc::dlinfo(
-            handle,
-            libc::RTLD_DI_LINKMAP,
-            (&raw mut of_library).cast::<c_void>(),
-        )
-    };
-    let mut of_address = ptr::null_mut::<c_void>();
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for; `info` can be written to, and this request writes one
-    // pointer.
-    let found = unsafe {
-        libc::dladdr1(
-            address,
-            info.as_mut_ptr(),
-            &raw mut of_address,
-            RTLD_DL_LINKMAP,
-        )
-    };
-    told != 0 || found == 0 || of_library == of_address
+    let code = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, out) };
+    LinkMap::new(map).filter(|_| code == 0)
 }
 
-/// Asks `dladdr1` for the loader's note about a library (glibc's `dlfcn.h`).
-const RTLD_DL_LINKMAP: c_int = 2;
-
-/// The file that the loader took `address` from.
-fn file_of(address: *const c_void) -> Option<PathBuf> {
+/// The file and the link map of the library that contains `address`.
+fn locate(address: *const c_void) -> Option<(Option<PathBuf>, Option<LinkMap>)> {
+    /// Requests the link map (glibc's `dlfcn.h`).
+    const RTLD_DL_LINKMAP: c_int = 2;
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked for; `info` can be written to.
-    let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
-    // SAFETY: all zeroes is a valid value, and the call has overwritten it or not.
-    let info = unsafe { info.assume_init() };
-    if found == 0 || info.dli_fname.is_null() {
+    let mut map = ptr::null_mut::<c_void>();
+    let out = &raw mut map;
+    // SAFETY: any address may be asked for; `info` can be written to, and this request writes one pointer.
+    let found = unsafe { libc::dladdr1(address, info.as_mut_ptr(), out, RTLD_DL_LINKMAP) };
+    if found == 0 {
         return None;
     }
-    // SAFETY: a C string that lives as long as the library is open: copied at once.
-    let file = unsafe { CStr::from_ptr(info.dli_fname) };
-    let file = Path::new(OsStr::from_bytes(file.to_bytes()));
-    // A relative path would mean another file after the program changes its folder.
-    Some(std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()))
+    // SAFETY: all zeroes is a valid value, and the call has overwritten it.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    let file = (!name.is_null()).then(|| {
+        // SAFETY: a C string that lives as long as the library is open: copied at once.
+        let name = unsafe { CStr::from_ptr(name) };
+        let file = Path::new(OsStr::from_bytes(name.to_bytes()));
+        // A relative path would mean another file after the program changes its directory.
+        std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
+    });
+    Some((file, LinkMap::new(map)))
 }
 
-/// What the system's loader said, without the file's name, which it puts first.
-fn words(error: &libloading::Error, file: &OsStr) -> String {
+/// The dynamic linker's message without the file's name, which it puts first.
+fn message(error: &libloading::Error, file: &OsStr) -> String {
     let text = error
         .source()
         .map_or_else(|| error.to_string(), ToString::to_string);
@@ -241,10 +209,9 @@ fn words(error: &libloading::Error, file: &OsStr) -> String {
     text.strip_prefix(&prefix).unwrap_or(&text).to_owned()
 }
 
-/// The system's words for an error without Rust's " (os error 2)" behind them.
-fn without_number(text: &str) -> String {
-    let end = text.rfind(" (os error").unwrap_or(text.len());
-    text[..end].to_owned()
+/// The message of an operating system error without Rust's " (os error 2)" at its end.
+fn without_number(text: &str) -> &str {
+    text.rfind(" (os error").map_or(text, |end| &text[..end])
 }
 
 #[cfg(test)]
@@ -342,8 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_an_address_is_told() {
-        let own = file_of(file_of as *const c_void).and_then(|path| path.canonicalize().ok());
+    fn the_file_of_an_address_is_found() {
+        let own = locate(locate as *const c_void).and_then(|(path, _)| path);
+        let own = own.and_then(|path| path.canonicalize().ok());
         assert_eq!(own, std::env::current_exe().unwrap().canonicalize().ok());
     }
 }

@@ -1,15 +1,16 @@
-//! The one driver of the process.
+//! The one driver of the process: selecting it, opening it, publishing it.
 //!
 //! ```text
 //!            select                     load, cuInit, ...
 //!           ┌──────┐                  ┌──────────────────► loaded, for good
-//!           ▼      │                  │                    (to select another is an error)
+//!           ▼      │                  │                    (selecting another is an error)
 //!       nothing loaded ───────────────┤
 //!                  ▲                  │
 //!                  └──────────────────┘ failed; the reason is remembered,
-//!                                       one may choose again and load again
+//!                                       a program may select and load again
 //! ```
 
+use std::fmt;
 #[cfg(feature = "sim")]
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,45 +18,45 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::choice::{Choice, Selected, VARIABLE};
 use crate::driver::Driver;
-use crate::error::{LoadError, SelectError};
+use crate::error::{LoadError, summary};
+use crate::fallback;
 use crate::library::DriverLibrary;
-use crate::{fallback, table};
 
 /// The driver, once there is one.
 static LOADED: OnceLock<Loaded> = OnceLock::new();
 
 struct Loaded {
     driver: Driver,
-    /// What it was loaded for, by the program or by the environment.
+    /// What the program or the environment had selected.
     selected: Selected,
 }
 
 impl Loaded {
-    /// Whether `wanted` is the driver that is loaded.
+    /// Whether `wanted` is the loaded driver.
     fn is(&self, wanted: &Selected) -> bool {
-        let found = match self.selected {
-            // Which of the two it found.
-            Selected::Choice(Choice::Auto) if self.driver.is_built_in() => Choice::Sim,
-            Selected::Choice(Choice::Auto) => Choice::Real,
-            _ => return *wanted == self.selected,
+        // Which of the two `auto` found.
+        let found = match self.driver.is_built_in() {
+            true => Choice::Sim,
+            false => Choice::Real,
         };
-        *wanted == self.selected || *wanted == Selected::Choice(found)
+        let auto = self.selected == Selected::Choice(Choice::Auto);
+        *wanted == self.selected || auto && *wanted == Selected::Choice(found)
     }
 }
 
 /// What the program selected. The lock is held while a driver is loaded: one load at a time.
 static SELECTED: Mutex<Option<Selected>> = Mutex::new(None);
 
-/// Nothing in here is left half done by a panic, so a poisoned lock is as good as any.
+/// Every change under this lock is a single assignment, so a poisoned lock is harmless.
 fn selected() -> MutexGuard<'static, Option<Selected>> {
     SELECTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Selects the driver. Must come before the first CUDA call; wins over `CUGUARD_DRIVER`.
 ///
-/// The driver is loaded later, by [`load`] or by the first CUDA call. When that fails, another one
-/// may be selected. To select the driver that is loaded already is no error, so that each test of a
-/// program may begin with it.
+/// The driver is loaded later, by [`load`](crate::load()) or by the first CUDA call. When that fails,
+/// another one may be selected. Selecting the driver that is loaded already is no error, so that each test
+/// of a program may begin with it.
 ///
 /// ```
 /// use cuguard_driver::{Choice, select};
@@ -83,8 +84,8 @@ pub fn select(choice: Choice) -> Result<(), SelectError> {
     set(Selected::Choice(choice))
 }
 
-/// Selects the library at `path` as the driver, else as [`select`]. A bare file name is a file in
-/// the current folder.
+/// Selects the library at `path` as the driver, else like [`select`]. A bare file name is a file in
+/// the current directory.
 ///
 /// ```
 /// use cuguard_driver::{load, select_library};
@@ -116,59 +117,52 @@ pub unsafe fn select_library(path: impl Into<PathBuf>) -> Result<(), SelectError
 
 fn set(wanted: Selected) -> Result<(), SelectError> {
     let mut selected = selected();
-    if let Some(loaded) = LOADED.get() {
-        return match loaded.is(&wanted) {
-            true => Ok(()),
-            false => Err(SelectError::AlreadyLoaded {
-                driver: &loaded.driver,
-            }),
-        };
+    match LOADED.get() {
+        Some(loaded) if loaded.is(&wanted) => {}
+        Some(Loaded { driver, .. }) => return Err(SelectError::AlreadyLoaded { driver }),
+        None if wanted == Selected::Choice(Choice::Sim) && !cfg!(feature = "sim") => {
+            return Err(SelectError::NoSimulation);
+        }
+        None => *selected = Some(wanted),
     }
-    if wanted == Selected::Choice(Choice::Sim) && !cfg!(feature = "sim") {
-        return Err(SelectError::NoSimulation);
-    }
-    *selected = Some(wanted);
     Ok(())
 }
 
-/// Loads the selected driver, or returns the one that is loaded. From any thread, any number of
-/// times.
-///
-/// A program need not call this: `cuInit` does. It serves to learn what is in use, and why there
-/// is none. Unlike `cuInit` it writes nothing to stderr when it fails: the caller has the error.
+/// Why the driver could not be selected. `{:?}` prints the same as `{}`, so that an `unwrap` is readable.
 ///
 /// ```
-/// match cuguard_driver::load() {
-///     Ok(driver) => println!("in use: {driver}"),
-///     Err(error) => eprintln!("{error}"),
+/// use cuguard_driver::{load, select_library};
+///
+/// if let Ok(driver) = load() {
+///     // SAFETY: there is no such library.
+///     let error = unsafe { select_library("/no/such/driver.so") }.unwrap_err();
+///     assert!(error.to_string().contains(&driver.to_string()));
+///     assert_eq!(format!("{error:?}"), error.to_string());
 /// }
 /// ```
-///
-/// # Errors
-///
-/// See [`LoadError`]. A later call tries again.
-pub fn load() -> Result<&'static Driver, LoadError> {
-    if let Some(driver) = loaded() {
-        return Ok(driver);
-    }
-    let selected = selected();
-    // Another thread may have loaded it while this one waited for the lock.
-    if let Some(driver) = loaded() {
-        return Ok(driver);
-    }
-    let opened = open(selected.as_ref());
-    fallback::remember(opened.as_ref().err().map(LoadError::one_line).as_deref());
-    let opened = opened?;
-    let targets = *opened.driver.targets();
-    table::fill(&targets, || {
-        let first = LOADED.set(opened).is_ok();
-        // Not for memory safety: the one that was there first is used.
-        debug_assert!(first, "loads are made one at a time");
-    });
-    Ok(loaded().expect("it was set above, under the lock"))
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// Another driver is loaded already, and stays for the life of the process.
+    #[error("another driver is loaded already: {driver}; select one before the first CUDA call")]
+    #[non_exhaustive]
+    AlreadyLoaded {
+        /// The loaded driver.
+        driver: &'static Driver,
+    },
+
+    /// The simulated GPU was selected, but the program was built without it.
+    #[error("{}", LoadError::NoSimulation)]
+    NoSimulation,
 }
 
-/// The driver that is loaded, if there is one. Loads nothing.
+impl fmt::Debug for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Returns the loaded driver, if there is one. Loads nothing.
 ///
 /// ```
 /// assert!(cuguard_driver::loaded().is_none());
@@ -181,66 +175,78 @@ pub fn loaded() -> Option<&'static Driver> {
     LOADED.get().map(|loaded| &loaded.driver)
 }
 
-/// Opens the driver that the program selected, or else the one that the environment asks for.
+/// Loads the selected driver, or returns the loaded one. `point_slots` points the table at the driver: first
+/// all functions but those that load one, then, after the driver is published, those.
+pub(crate) fn load_with(point_slots: fn(&Driver, bool)) -> Result<&'static Driver, LoadError> {
+    if let Some(driver) = loaded() {
+        return Ok(driver);
+    }
+    let selected = selected();
+    // Another thread may have loaded it while this one waited for the lock.
+    if let Some(driver) = loaded() {
+        return Ok(driver);
+    }
+    let opened = open(selected.as_ref());
+    fallback::remember(opened.as_ref().err().map(LoadError::one_line).as_deref());
+    let opened = opened?;
+    point_slots(&opened.driver, false);
+    let Loaded { driver, .. } = LOADED.get_or_init(|| opened);
+    point_slots(driver, true);
+    Ok(driver)
+}
+
+/// Opens the driver that the program selected, or else the one that the environment selects.
 fn open(selected: Option<&Selected>) -> Result<Loaded, LoadError> {
-    let chosen_by_program = selected.is_some();
-    let (selected, asked) = match selected {
+    let by_program = selected.is_some();
+    let (selected, because) = match selected {
         Some(selected) => (selected.clone(), format!("the program chose {selected}")),
         None => {
             let selected = Selected::from_env()?;
-            let asked = format!("{VARIABLE}={selected}");
-            (selected, asked)
+            let because = format!("{VARIABLE}={selected}");
+            (selected, because)
         }
     };
-    let opened = match &selected {
-        Selected::Library(path) => DriverLibrary::at(path).map(Driver::from_library),
-        Selected::Choice(Choice::Real) => DriverLibrary::installed().map(Driver::from_library),
-        Selected::Choice(Choice::Sim) => simulation(&asked).ok_or(LoadError::NoSimulation),
-        Selected::Choice(Choice::Auto) => auto(&asked),
+    let driver = match &selected {
+        Selected::Library(path) => Driver::new(Some(DriverLibrary::at(path)?)),
+        Selected::Choice(Choice::Real) => Driver::new(Some(DriverLibrary::installed(by_program)?)),
+        Selected::Choice(Choice::Sim) => simulation(&because).ok_or(LoadError::NoSimulation)?,
+        Selected::Choice(Choice::Auto) => auto(by_program, &because)?,
     };
-    match opened {
-        Ok(driver) => Ok(Loaded { driver, selected }),
-        Err(LoadError::NoDriver { tried, .. }) => Err(LoadError::NoDriver {
-            tried,
-            chosen_by_program,
-        }),
-        Err(other) => Err(other),
-    }
+    Ok(Loaded { driver, selected })
 }
 
 /// The installed driver if it has a device, else the simulated GPU.
-fn auto(asked: &str) -> Result<Driver, LoadError> {
-    let (error, why) = match DriverLibrary::installed() {
+fn auto(by_program: bool, because: &str) -> Result<Driver, LoadError> {
+    let (error, why) = match DriverLibrary::installed(by_program) {
         Ok(library) => match library.has_device() {
-            Ok(()) => return Ok(Driver::from_library(library)),
+            Ok(()) => return Ok(Driver::new(Some(library))),
             Err(reason) => {
-                let driver = Driver::from_library(library).to_string();
+                let driver = Driver::new(Some(library)).to_string();
                 let why = format!("{driver}: {reason}");
                 (LoadError::Unusable { driver, reason }, why)
             }
         },
         Err(error) => {
             let why = match &error {
-                LoadError::NoDriver { tried, .. } => crate::error::summary(tried),
+                LoadError::NoDriver { tried, .. } => summary(tried),
                 other => other.one_line(),
             };
             (error, why)
         }
     };
-    simulation(&format!("{asked}: no usable driver: {why}")).ok_or(error)
+    simulation(&format!("{because}: no usable driver: {why}")).ok_or(error)
 }
 
-/// The simulated GPU, announced on stderr: nobody shall take it for a real one.
+/// The simulated GPU, announced on stderr, so that no one takes it for a real one.
 #[cfg(feature = "sim")]
 fn simulation(because: &str) -> Option<Driver> {
     let line = format!("cuguard: using the simulated GPU ({because})\n");
-    // In one piece, so that other threads' output does not cut it in two. Without a stderr there
-    // is nobody to tell.
+    // One write, so that other threads' output does not split it. Without a stderr it is lost.
     let _ = std::io::stderr().write_all(line.as_bytes());
-    Some(Driver::simulation())
+    Some(Driver::new(None))
 }
 
-/// This program was built without a simulated GPU.
+/// This program was built without the simulated GPU.
 #[cfg(not(feature = "sim"))]
 fn simulation(_because: &str) -> Option<Driver> {
     None

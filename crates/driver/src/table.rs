@@ -1,20 +1,28 @@
-//! The table: one slot for each driver function, and the functions of that name that jump through
-//! their slot.
+//! The table: one slot for each driver function, the exported functions that jump through their slot
+//! (trampolines), and the functions that fill the table when they are first called.
 //!
-//! A trampoline is a jump and what the processor needs for it, see `jump!`. It touches no argument
-//! and no stack, so it needs to know neither how many arguments there are nor of which type, and it
-//! leaves no frame behind that a debugger or a stack capture would show.
+//! A trampoline is a jump and what the processor needs for it, see `jump!`. It touches neither arguments
+//! nor stack, so it works for any signature, and it leaves no frame that a debugger or a stack trace
+//! would show.
 
 use std::arch::naked_asm;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
+use std::io::Write;
+use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use cuguard_sys::CUresult;
+
+use crate::driver::Driver;
+use crate::error::LoadError;
 use crate::fallback;
+use crate::load::load_with;
+use crate::slot::{COUNT, Slot};
 
-/// The code of a trampoline: takes a slot's content with an acquiring load and jumps there.
+/// The code of a trampoline: reads a slot with an acquire load and jumps there.
 ///
-/// The load must acquire, as [`fill`] says: who finds the driver's own function in a slot must also
-/// find what the loading thread wrote before. On this processor every load does.
+/// [`point_slots`] says why the load must acquire. On this processor every load does.
 // Not `target_arch = "x86_64"`: a target that is neither stops in `lib.rs`, with that message alone.
 #[cfg(not(target_arch = "aarch64"))]
 macro_rules! jump {
@@ -23,20 +31,19 @@ macro_rules! jump {
     };
 }
 
-/// The code of a trampoline: takes a slot's content with an acquiring load and jumps there.
+/// The code of a trampoline: reads a slot with an acquire load and jumps there.
 ///
-/// The load must acquire, as [`fill`] says: who finds the driver's own function in a slot must also
-/// find what the loading thread wrote before. A plain `ldr` does not see to that; `ldar` does, and
-/// takes no offset, hence the `add`.
+/// [`point_slots`] says why the load must acquire. A plain `ldr` does not; `ldar` does, and takes no
+/// offset, hence the `add`.
 ///
-/// `x16` is the register that the calling convention leaves to code between caller and callee. A
-/// jump through it may land where a call may, so the target needs nothing special.
+/// `x16` is the register that the calling convention reserves for code between caller and callee. A
+/// jump through it may land where a call may, so the target needs no special landing instruction.
 #[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     () => {
         concat!(
-            // `bti c`, by the number that older processors and assemblers know as "do nothing":
-            // in a program with branch protection, a call through a pointer must land on it.
+            // `bti c`, by the number that older processors and assemblers treat as a no-op: in a
+            // program with branch protection, a call through a pointer must land on it.
             "hint #34\n",
             "adrp x16, {slots} + {offset}\n",
             "add x16, x16, :lo12:{slots} + {offset}\n",
@@ -50,15 +57,15 @@ macro_rules! jump {
 macro_rules! initial {
     // Legal before `cuInit`: these load the driver, then call it.
     (cuInit) => {
-        fallback::init as *const c_void
+        loading::cuInit as *const c_void
     };
     (cuDriverGetVersion) => {
-        fallback::driver_get_version as *const c_void
+        loading::cuDriverGetVersion as *const c_void
     };
     (cuGetProcAddress) => {
-        fallback::get_proc_address as *const c_void
+        loading::cuGetProcAddress as *const c_void
     };
-    // Legal before `cuInit`, and needed to say why there is no driver: answered here.
+    // Legal before `cuInit`, and needed to print why there is no driver.
     (cuGetErrorName) => {
         fallback::get_error_name as *const c_void
     };
@@ -72,19 +79,7 @@ macro_rules! initial {
 
 macro_rules! table {
     ($($name:ident)*) => {
-        /// The number of a function in the table.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(usize)]
-        pub(crate) enum Slot {
-            $($name),*
-        }
-
-        impl Slot {
-            /// All slots, in the order of the table.
-            pub(crate) const ALL: [Slot; COUNT] = [$(Slot::$name),*];
-        }
-
-        /// Where calls go. A slot never holds null, so a trampoline need not look.
+        /// Where calls go. A slot is never null, so trampolines do not check.
         static SLOTS: [AtomicPtr<c_void>; COUNT] =
             [$(AtomicPtr::new(initial!($name).cast_mut())),*];
 
@@ -93,9 +88,9 @@ macro_rules! table {
             use super::{SLOTS, Slot, naked_asm};
 
             $(
-                // Hidden: were it visible, a program that exports its symbols would offer this
-                // function to the driver library itself, whose own calls would then come back
-                // here, and a shared library would offer it to everybody.
+                // Hidden: were it visible, a program that exports its symbols would export this
+                // function to the driver library itself, whose own calls would then come back here,
+                // and a shared library would export it to every other.
                 #[unsafe(no_mangle)]
                 #[unsafe(naked)]
                 pub(super) unsafe extern "C" fn $name() {
@@ -109,73 +104,112 @@ macro_rules! table {
             )*
         }
 
-        /// Names every trampoline, so that the linker takes and keeps them all, whichever of them
-        /// the program happens to mention.
+        /// Names every trampoline, so that the linker keeps them all, whichever of them the program
+        /// calls.
         #[used]
         static TRAMPOLINES: [unsafe extern "C" fn(); COUNT] = [$(trampolines::$name),*];
     };
 }
 
-/// How many functions there are.
-pub(crate) const COUNT: usize = cuguard_sys::NAMES.len();
-
 cuguard_sys::with_names!(table);
 
-impl Slot {
-    /// The function's name.
-    pub(crate) const fn name(self) -> &'static str {
-        cuguard_sys::NAMES[self as usize]
-    }
-
-    /// Whether the function loads a driver when it is called before there is one.
-    const fn loads(self) -> bool {
-        matches!(
-            self,
-            Slot::cuInit | Slot::cuDriverGetVersion | Slot::cuGetProcAddress
-        )
-    }
-
-    /// Whether the door can answer this function by itself, driver or not.
-    pub(crate) const fn answered_here(self) -> bool {
-        matches!(self, Slot::cuGetErrorName | Slot::cuGetErrorString)
-    }
-
-    /// Where calls of this function go now.
-    fn target(self) -> *const c_void {
-        SLOTS[self as usize].load(Ordering::Acquire)
-    }
-
-    /// What the slot holds when a driver is loaded that lacks the function: the door's own answer
-    /// where it has one, otherwise "not supported".
-    pub(crate) fn substitute(self) -> *const c_void {
-        if self.answered_here() {
-            self.target()
-        } else {
-            fallback::not_supported as *const c_void
+/// Points at `driver` those slots whose functions load a driver, or all others.
+///
+/// The others come first, then the driver is published, then those that load. A thread that calls
+/// `cuInit` meanwhile either still finds [`loading::cuInit`], waits for the load to end and is forwarded;
+/// or it finds the driver's own `cuInit`, and then all other slots are the driver's already. Release stores
+/// here and acquire loads in the trampolines keep that true on a processor that reorders.
+fn point_slots(driver: &Driver, that_load: bool) {
+    // See `TRAMPOLINES`: the loader must refer to it.
+    std::hint::black_box(&TRAMPOLINES);
+    for slot in Slot::ALL {
+        if slot.loads() == that_load {
+            let target = driver.target(slot).cast_mut();
+            // A call would jump there.
+            assert!(!target.is_null(), "{} has no function", slot.name());
+            SLOTS[slot as usize].store(target, Ordering::Release);
         }
     }
 }
 
-/// Points the slots at `targets`, and calls `publish` when all are set but those of the functions
-/// that load a driver.
+/// Loads the selected driver, or returns the loaded one. From any thread, any number of times.
 ///
-/// The order is the point. A thread that calls `cuInit` while another is loading either still
-/// comes to the door, waits there for the load to end and is sent on, or it finds the driver's own
-/// `cuInit` in the slot; then all other slots are the driver's already. Releasing stores here and
-/// acquiring loads in the trampolines keep that true on a processor that reorders.
-pub(crate) fn fill(targets: &[*const c_void; COUNT], publish: impl FnOnce()) {
-    // See `TRAMPOLINES`: the loader must refer to it.
-    std::hint::black_box(&TRAMPOLINES);
-    let set = |slot: Slot| {
-        let target = targets[slot as usize].cast_mut();
-        // A call would jump there. Whoever made the table has put a function into each slot.
-        assert!(!target.is_null(), "{} has no function", slot.name());
-        SLOTS[slot as usize].store(target, Ordering::Release);
-    };
-    let (last, first): (Vec<Slot>, Vec<Slot>) = Slot::ALL.iter().partition(|slot| slot.loads());
-    first.into_iter().for_each(set);
-    publish();
-    last.into_iter().for_each(set);
+/// A program need not call this: `cuInit` does. It serves to find out which driver is in use, and why
+/// there is none. Unlike `cuInit` it writes nothing to stderr when it fails.
+///
+/// ```
+/// match cuguard_driver::load() {
+///     Ok(driver) => println!("in use: {driver}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// ```
+///
+/// # Errors
+///
+/// See [`LoadError`]. A later call tries again.
+pub fn load() -> Result<&'static Driver, LoadError> {
+    load_with(point_slots)
+}
+
+/// The loaded driver's function for `slot`, after loading a driver if there is none.
+///
+/// Without a driver the code is `CUDA_ERROR_NO_DEVICE`: among the codes that `cust` has, the one that
+/// fits best. `cuGetErrorString` returns the reason for it, and as many programs never call that, the
+/// reason also goes to stderr.
+fn driver_function(slot: Slot) -> Result<*const c_void, CUresult> {
+    match load() {
+        Ok(driver) => Ok(driver.target(slot)),
+        Err(error) => {
+            if is_new(&error) {
+                // One write, so that other threads' output does not split it. Without a stderr there is
+                // no other place for it.
+                let _ = std::io::stderr().write_all(format!("cuguard: {error}\n").as_bytes());
+            }
+            Err(CUresult::NO_DEVICE)
+        }
+    }
+}
+
+/// Whether this error occurs for the first time: a program that retries prints it once.
+fn is_new(error: &LoadError) -> bool {
+    static PRINTED: Mutex<Vec<LoadError>> = Mutex::new(Vec::new());
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = !printed.contains(error);
+    if new {
+        printed.push(error.clone());
+    }
+    new
+}
+
+/// What the functions that load a driver do before there is one: load it, then call its function.
+#[expect(non_snake_case, reason = "the driver's own names")]
+mod loading {
+    use super::*;
+
+    macro_rules! load_then_call {
+        ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {$(
+            /// # Safety
+            ///
+            /// That of the driver's function.
+            pub(super) unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+                match driver_function(Slot::$name) {
+                    Ok(target) => {
+                        type Function = unsafe extern "C" fn($($type),*) -> CUresult;
+                        // SAFETY: the target of this slot is a function with this signature.
+                        let target = unsafe { transmute::<*const c_void, Function>(target) };
+                        // SAFETY: as the caller ensures.
+                        unsafe { target($($parameter),*) }
+                    }
+                    Err(code) => code,
+                }
+            }
+        )*};
+    }
+    load_then_call! {
+        fn cuInit(flags: u32);
+        fn cuDriverGetVersion(version: *mut i32);
+        fn cuGetProcAddress(symbol: *const c_char, out: *mut *mut c_void, cuda_version: i32, flags: u64);
+    }
 }
 
 #[cfg(test)]
@@ -183,17 +217,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_numbered_in_the_order_of_the_names() {
-        assert_eq!(Slot::cuGetErrorString as usize, 0);
-        assert_eq!(Slot::cuProfilerStop as usize, COUNT - 1);
-        for (number, slot) in Slot::ALL.iter().enumerate() {
-            assert_eq!(*slot as usize, number);
-            assert_eq!(format!("{slot:?}"), slot.name());
-        }
+    fn a_reason_is_new_once() {
+        let error = |path: &str| LoadError::NotADriver { path: path.into() };
+        assert!(is_new(&error("/a")));
+        assert!(!is_new(&error("/a")));
+        assert!(is_new(&error("/b")));
+        assert!(!is_new(&error("/a")));
     }
 
-    /// The address that the trampoline at `code` takes its target from, read from the code. An
-    /// error holds code that is not a trampoline's.
+    /// The address of the slot that the trampoline at `code` jumps through, decoded from its
+    /// instructions. An error holds instructions that are not a trampoline's.
     #[cfg(target_arch = "x86_64")]
     fn source(code: *const ()) -> Result<usize, [u8; 6]> {
         // SAFETY: a trampoline is six bytes of code, and code can be read.
@@ -205,8 +238,8 @@ mod tests {
         Ok((code.addr() + 6).wrapping_add_signed(distance as isize))
     }
 
-    /// The address that the trampoline at `code` takes its target from, read from the code. An
-    /// error holds code that is not a trampoline's.
+    /// The address of the slot that the trampoline at `code` jumps through, decoded from its
+    /// instructions. An error holds instructions that are not a trampoline's.
     #[cfg(target_arch = "aarch64")]
     fn source(code: *const ()) -> Result<usize, [u32; 5]> {
         const BTI_C: u32 = 0xd503_245f;

@@ -8,7 +8,7 @@ use cuguard_driver::{api, sys};
 
 #[test]
 fn the_table_has_the_names_that_cust_raw_declares() {
-    // That this compiles is the better half: each name exists in `cust_raw`.
+    // Compiling this proves most of it: each name exists in `cust_raw`.
     macro_rules! addresses {
         ($($name:ident)*) => { [$((stringify!($name), cust_raw::$name as *const ())),*] };
     }
@@ -34,12 +34,12 @@ fn both_declarations_of_a_function_mean_the_same_symbol() {
     }
 }
 
-/// What the calling convention looks at in a parameter.
+/// What matters about a parameter to the calling convention.
 #[derive(Debug, PartialEq, Eq)]
 struct Passed {
     size: usize,
     align: usize,
-    /// Floating-point numbers travel in registers of their own.
+    /// Floating-point numbers are passed in registers of their own.
     float: bool,
 }
 
@@ -53,7 +53,7 @@ impl Passed {
     }
 }
 
-/// What a function takes and, last, what it answers.
+/// The types of parameters and, last, of the result.
 trait Signature {
     fn signature(&self) -> Vec<Passed>;
 }
@@ -106,6 +106,12 @@ fn functions_take_what_cust_raw_passes() {
         compared += 1;
     }
     assert!(compared > 100, "only {compared} functions were compared");
+
+    // Declared on its own.
+    type LoadDataEx<A, B, C, D, E, R> = unsafe extern "C" fn(A, B, C, D, E) -> R;
+    let ours = (api::cuModuleLoadDataEx as LoadDataEx<_, _, _, _, _, _>).signature();
+    let theirs = (cust_raw::cuModuleLoadDataEx as LoadDataEx<_, _, _, _, _, _>).signature();
+    assert_eq!(ours, theirs);
 }
 
 #[test]
@@ -127,7 +133,7 @@ fn the_comparison_of_signatures_sees_a_difference() {
     assert_ne!(short, float);
 }
 
-/// Compares size, alignment and the place of each field.
+/// Compares size, alignment and field offsets.
 macro_rules! same_layout {
     ($ours:ident, $theirs:ident { $($field:ident),* }) => {
         assert_eq!(size_of::<sys::$ours>(), size_of::<cust_raw::$theirs>(), stringify!($ours));
@@ -240,9 +246,9 @@ fn handles_and_results_have_the_widths_that_cust_raw_gives_them() {
     );
 }
 
-/// What the door answers must be something that `cust_raw`'s enumeration has.
+/// The codes that this crate returns itself must be in `cust_raw`'s enumeration.
 #[test]
-fn the_codes_of_the_door_are_codes_of_cust_raw() {
+fn the_codes_of_this_crate_are_codes_of_cust_raw() {
     use cust_raw::cudaError_enum as Theirs;
     use sys::CUresult as Ours;
     for (ours, theirs) in [

@@ -1,5 +1,5 @@
-//! The program that holds the door does not need libcuda, and neither offers nor wants a driver
-//! function where others can see it. Read from this test program's own file.
+//! A program with this crate does not need libcuda, and neither exports nor imports a driver function
+//! dynamically. Read from this test program's own file.
 //!
 //! Other linkers, profiles and kinds of output: `scripts/check-linking.sh`.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use cuguard_driver as _;
 
-/// The parts of a 64-bit little-endian ELF file that the system's loader looks at.
+/// The parts of a 64-bit little-endian ELF file that the dynamic linker reads.
 struct Elf {
     bytes: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl Elf {
         usize::try_from(u64::from_le_bytes(number)).expect("64 bits")
     }
 
-    /// Kind, place in the file, address and size in the file of each segment.
+    /// Type, file offset, address and file size of each segment.
     fn segments(&self) -> Vec<(u32, usize, usize, usize)> {
         let (table, size, count) = (
             self.number::<8>(0x20),
@@ -50,7 +50,7 @@ impl Elf {
             .collect()
     }
 
-    /// Where in the file the byte lies that is loaded to `address`.
+    /// The file offset of the byte that is loaded to `address`.
     fn place(&self, address: usize) -> usize {
         self.segments()
             .into_iter()
@@ -75,7 +75,7 @@ impl Elf {
             .collect()
     }
 
-    /// The only value of a tag, as a place in the file.
+    /// The only value of a tag, as a file offset.
     fn table(&self, tag: u64) -> usize {
         let entries = self.dynamic();
         let entry = entries.iter().find(|(found, _)| *found == tag);
@@ -89,14 +89,14 @@ impl Elf {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// The libraries that the loader must find before the program starts.
+    /// The libraries that the dynamic linker must find before the program starts.
     fn needed(&self) -> Vec<String> {
         let entries = self.dynamic();
         let needed = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED);
         needed.map(|(_, name)| self.string(*name)).collect()
     }
 
-    /// The names of the symbols that the loader sees, offered or wanted.
+    /// The names of the dynamic symbols, exported or imported.
     fn dynamic_symbols(&self) -> BTreeSet<String> {
         // The table's length is not stored. It lies before the strings, as linkers lay it out.
         let (symbols, strings) = (self.table(DT_SYMTAB), self.table(DT_STRTAB));
@@ -104,7 +104,7 @@ impl Elf {
         (symbols..strings)
             .step_by(SYMBOL_SIZE)
             .map(|at| self.number::<4>(at))
-            // Behind the last symbol other tables may follow; what is no name is none of ours.
+            // After the last symbol other tables may follow; what is no name is skipped.
             .filter(|name| strings + name < self.bytes.len())
             .map(|name| self.string(name))
             .collect()
@@ -113,7 +113,7 @@ impl Elf {
 
 #[test]
 fn this_program_does_not_need_libcuda() {
-    // So that `cust_raw` and its wish for libcuda are part of this program.
+    // So that `cust_raw` and its `-lcuda` are part of this program.
     std::hint::black_box(cust_raw::cuMemAlloc_v2 as *const ());
     let needed = Elf::of_this_program().needed();
     assert!(

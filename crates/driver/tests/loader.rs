@@ -1,9 +1,8 @@
-//! How a driver is chosen and loaded, in real child processes: there is one driver in a process,
-//! and it stays.
+//! How a driver is selected and loaded, in real child processes: a process loads one driver and keeps it.
 //!
-//! A child is this same test program, told by an environment variable which of the functions in
-//! `child/mod.rs` to run. Libraries that pretend to be drivers are made with the C compiler; on a
-//! machine without one, to which this program was taken, such a test says that it was not run.
+//! A child is this same test program; an environment variable names the function in `child/mod.rs` to run.
+//! Libraries that imitate drivers are compiled with the C compiler; on a machine without one, a test that
+//! needs it prints that it was not run.
 
 mod child;
 mod support;
@@ -28,7 +27,7 @@ fn a_folder_is_named() {
 
 #[test]
 fn a_library_that_is_no_driver_is_named() {
-    let Some(library) = compile("not_a_driver", "int answer(void) { return 42; }") else {
+    let Some(library) = compile("not_a_driver", "int other(void) { return 42; }") else {
         return;
     };
     let child = Child::new("load").driver(&library).run();
@@ -43,7 +42,7 @@ fn a_library_that_is_only_linked_against_a_driver_is_none() {
     let Some(driver) = compile("linked/driver.so", "int cuInit(unsigned f) { return 0; }") else {
         return;
     };
-    // It is found where it lies when the other is loaded.
+    // It is found in the same folder when the other is loaded.
     let folder = driver.parent().expect("a file lies in a folder");
     let mut search = OsString::from("-Wl,-rpath,");
     search.push(folder);
@@ -52,7 +51,7 @@ fn a_library_that_is_only_linked_against_a_driver_is_none() {
         driver.as_os_str(),
         search.as_os_str(),
     ];
-    let source = "int cuInit(unsigned); int answer(void) { return cuInit(0); }";
+    let source = "int cuInit(unsigned); int other(void) { return cuInit(0); }";
     let Some(library) = compile_with("linked/against.so", source, &arguments) else {
         return;
     };
@@ -65,7 +64,7 @@ fn a_library_that_is_only_linked_against_a_driver_is_none() {
     child.succeeded_with(&format!("loaded: CUDA driver at {}", driver.display()));
 }
 
-/// Without a C compiler a test that needs one says so.
+/// Without a C compiler a test that needs one prints so.
 #[test]
 fn a_test_that_cannot_run_says_so() {
     let program = std::env::current_exe().expect("this program has a file");
@@ -102,7 +101,7 @@ fn what_is_not_utf8_is_no_panic() {
 }
 
 #[test]
-fn before_a_driver_is_loaded_functions_answer_not_initialized() {
+fn before_a_driver_is_loaded_functions_return_not_initialized() {
     let child = Child::new("before_init").driver("/nonexistent/x.so").run();
     child.succeeded_with("all as it should be");
 }
@@ -154,7 +153,7 @@ fn choosing_the_driver_that_is_loaded_is_no_error() {
 }
 
 #[test]
-fn a_function_that_the_driver_lacks_answers_not_supported() {
+fn a_function_that_the_driver_lacks_returns_not_supported() {
     let Some(library) = compile("only_init", "int cuInit(unsigned f) { return f ? 1 : 0; }") else {
         return;
     };
@@ -163,12 +162,12 @@ fn a_function_that_the_driver_lacks_answers_not_supported() {
 }
 
 #[test]
-fn arguments_reach_the_driver_and_its_answer_comes_back() {
+fn arguments_reach_the_driver_and_its_code_comes_back() {
     let source = "
         typedef unsigned long u64;
         typedef unsigned u32;
         int cuInit(u32 f) { return 0; }
-        /* Eleven arguments, some of them on the stack; answers a code made from all. */
+        /* Eleven arguments, some of them on the stack; the code depends on all. */
         int cuLaunchKernel(u64 f, u32 a, u32 b, u32 c, u32 d, u32 e, u32 g, u32 h, u64 s,
                            void **p, void **x) {
             return f == 1 && a == 2 && b == 3 && c == 4 && d == 5 && e == 6 && g == 7 && h == 8
@@ -183,8 +182,41 @@ fn arguments_reach_the_driver_and_its_answer_comes_back() {
 }
 
 #[test]
+fn modules_and_launches_reach_the_driver_through_result() {
+    let source = r#"
+        #include <string.h>
+        typedef unsigned long u64;
+        typedef unsigned u32;
+        int cuInit(u32 f) { return 0; }
+        int cuModuleLoadDataEx(u64 *m, const char *image, u32 n, u32 *options, void **values) {
+            int options_are_right = n == 2 && options[0] == 5 && options[1] == 6;
+            if (!options_are_right || values[1] != (void *)64) return 1;
+            if (!strcmp(image, "bad")) { strcpy(values[0], "line 1: bad"); return 218; }
+            *m = 7; return 0;
+        }
+        int cuModuleGetFunction(u64 *f, u64 m, const char *name) {
+            if (strcmp(name, "saxpy")) return 500;
+            *f = 8; return m == 7 ? 0 : 1;
+        }
+        int cuModuleGetGlobal_v2(u64 *address, u64 *bytes, u64 m, const char *name) {
+            *address = 4096; *bytes = 12; return m == 7 && !strcmp(name, "table") ? 0 : 1;
+        }
+        int cuLaunchKernel(u64 f, u32 a, u32 b, u32 c, u32 d, u32 e, u32 g, u32 h, u64 s,
+                           void **p, void **x) {
+            return f == 8 && a == 2 && b == 3 && c == 4 && d == 5 && e == 6 && g == 7 && h == 9
+                && s == 1 && *(int *)p[0] == 10 && *(int *)p[1] == 11 && !x ? 0 : 1;
+        }
+        int cuModuleUnload(u64 m) { return m == 7 ? 0 : 1; }"#;
+    let Some(library) = compile("modules", source) else {
+        return;
+    };
+    let child = Child::new("modules").driver(&library).run();
+    child.succeeded_with("all as it should be");
+}
+
+#[test]
 fn threads_that_race_to_load_get_one_driver_and_never_a_half_filled_table() {
-    // A driver that takes its time to open, so that the others arrive while it is loading.
+    // A driver that is slow to open, so that the others arrive while it is loading.
     let source = "
         #include <unistd.h>
         static int opened;
@@ -273,7 +305,7 @@ fn a_driver_that_lacks_the_words_leaves_a_cust_program_with_ours() {
 }
 
 #[test]
-fn a_stub_library_is_a_driver_and_answers_for_itself() {
+fn a_stub_library_is_a_driver_and_returns_its_own_code() {
     let Some(library) = compile("stub", "int cuInit(unsigned f) { return 34; }") else {
         return;
     };
@@ -294,7 +326,7 @@ fn a_library_that_simulates_is_told_apart() {
 #[test]
 fn without_a_driver_the_error_lists_what_was_tried() {
     if let Some(driver) = installed_driver() {
-        // Past the test harness, which keeps back what a passing test prints.
+        // Not through the test harness, which hides what a passing test prints.
         let test = "without_a_driver_the_error_lists_what_was_tried";
         let _ = writeln!(
             std::io::stderr(),
@@ -305,7 +337,7 @@ fn without_a_driver_the_error_lists_what_was_tried() {
     for child in [Child::new("load"), Child::new("load").driver("real")] {
         let child = child.run();
         child.failed_with("no CUDA driver was found; tried\n    libcuda.so.1: cannot open");
-        child.failed_with("\n    /usr/lib/wsl/lib/libcuda.so.1: no such file\n");
+        child.failed_with("\n    /usr/lib/wsl/lib/libcuda.so.1: No such file or directory\n");
         child.failed_with("what to do:\n    install the NVIDIA driver");
     }
     let child = Child::new("cust").driver("real").run();
@@ -341,19 +373,19 @@ fn auto_takes_a_driver_that_has_a_device() {
 #[test]
 fn auto_falls_back_when_the_driver_cannot_be_used() {
     let source = "int cuInit(unsigned f) { return 0; }";
-    let count = |answer: &str| format!("{source} int cuDeviceGetCount(int *n) {{ {answer} }}");
+    let count = |body: &str| format!("{source} int cuDeviceGetCount(int *n) {{ {body} }}");
     for (name, source, reason) in [
         (
             "fails",
             "int cuDeviceGetCount(int *n) { return 0; } int cuInit(unsigned f) { return 803; }"
                 .to_owned(),
-            "cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+            "cuInit failed with CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
         ),
         ("none", count("*n = 0; return 0;"), "it has no device"),
         (
             "refuses",
             count("return 999;"),
-            "cuDeviceGetCount answered CUDA_ERROR_UNKNOWN (999)",
+            "cuDeviceGetCount failed with CUDA_ERROR_UNKNOWN (999)",
         ),
         ("lacks", source.to_owned(), "it lacks cuDeviceGetCount"),
     ] {

@@ -1,13 +1,14 @@
 //! What the children do. Each function prints what its test looks for.
 
 use std::error::Error;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 use std::process::Termination;
 use std::ptr::{self, null_mut};
 use std::sync::Barrier;
 use std::thread;
 
+use cuguard_driver::result::{self, module};
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
 use cuguard_driver::{
     Choice, DriverKind, LoadError, SelectError, api, load, loaded, select, select_library,
@@ -18,7 +19,7 @@ use crate::support::{ARGUMENT, ROLE};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Where a child begins. To the test harness this is a test; without a role it has nothing to do.
+/// The entry point of a child. To the test harness this is a test; without a role it does nothing.
 #[test]
 #[ignore = "a child process that the other tests start: cargo test -p cuguard-driver runs it through them"]
 fn run() {
@@ -37,6 +38,7 @@ fn run() {
         "select_sim" => select_sim(),
         "only_init" => only_init(),
         "arguments" => arguments(),
+        "modules" => modules(),
         "race" => race(),
         "version" => version(),
         "proc_address" => proc_address(),
@@ -54,11 +56,11 @@ fn run() {
             1
         }
     };
-    // Past the test harness, which has exit codes of its own.
+    // Not through the test harness, which has exit codes of its own.
     std::process::exit(code);
 }
 
-/// Says that nothing went wrong: a child that ends early without a word shall not pass.
+/// Prints that nothing failed: a child that ends early without output must not pass.
 fn done() -> Outcome {
     println!("all as it should be");
     Ok(())
@@ -66,7 +68,7 @@ fn done() -> Outcome {
 
 fn load_once() -> Outcome {
     println!("loaded: {}", load()?);
-    // Asked again, it answers the same one and says nothing more.
+    // A second call returns the same one and prints nothing more.
     assert!(ptr::eq(load()?, loaded().expect("it was loaded")));
     Ok(())
 }
@@ -92,8 +94,8 @@ fn before_init() -> Outcome {
     let name = unsafe { std::ffi::CStr::from_ptr(text) };
     assert_eq!(name, c"CUDA_ERROR_NO_DEVICE");
 
-    // With a driver that cannot be had, the functions that load one fail in the same way, and
-    // the others answer as before.
+    // With a driver that cannot be loaded, the functions that load one fail in the same way, and
+    // the others return what they did.
     let mut number = 0;
     let mut address = null_mut();
     // SAFETY: the arguments can be written to, the name is a C string.
@@ -146,7 +148,7 @@ fn select_late() -> Outcome {
     Ok(())
 }
 
-/// Selects what is loaded already, as each test of a program does that begins with it.
+/// Selects the driver that is loaded already, as each test of a program may.
 fn select_same() -> Outcome {
     let again = || match std::env::var_os(ARGUMENT).map(PathBuf::from) {
         // SAFETY: the test made the library; it has one function, of the driver's type.
@@ -225,10 +227,35 @@ fn arguments() -> Outcome {
     done()
 }
 
+fn modules() -> Outcome {
+    result::init()?;
+    let mut log = [0; 64];
+    let (mut ten, mut eleven) = (10, 11);
+    let mut parameters = [(&raw mut ten).cast(), (&raw mut eleven).cast()];
+    // SAFETY: the driver of this test reads the texts and the two numbers, writes to the log within its
+    // size, and compares the rest.
+    unsafe {
+        let error = module::load_data_ex(c"bad".as_ptr().cast(), &mut log).unwrap_err();
+        assert_eq!((error.function, error.code.0), ("cuModuleLoadDataEx", 218));
+        assert_eq!(CStr::from_bytes_until_nul(&log)?, c"line 1: bad");
+
+        let module = module::load_data_ex(c"good".as_ptr().cast(), &mut log)?;
+        let error = module::function(module, c"absent").unwrap_err();
+        assert_eq!(error.code, CUresult::NOT_FOUND);
+        let function = module::function(module, c"saxpy")?;
+        let global = module::global(module, c"table")?;
+        assert_eq!((global.address, global.bytes), (4096, 12));
+        let (grid, block) = ([2, 3, 4], [5, 6, 7]);
+        module::launch_kernel(function, grid, block, 9, CUstream(1), &mut parameters)?;
+        module::unload(module)?;
+    }
+    done()
+}
+
 fn race() -> Outcome {
     const THREADS: usize = 16;
     let barrier = Barrier::new(THREADS);
-    let answers: Vec<_> = thread::scope(|scope| {
+    let outcomes: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 let barrier = &barrier;
@@ -253,9 +280,9 @@ fn race() -> Outcome {
         let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         threads.into_iter().map(join).collect()
     });
-    let (_, _, driver) = answers[0];
-    for answer in answers {
-        assert_eq!(answer, (CUresult::SUCCESS, CUresult::SUCCESS, driver));
+    let (_, _, driver) = outcomes[0];
+    for outcome in outcomes {
+        assert_eq!(outcome, (CUresult::SUCCESS, CUresult::SUCCESS, driver));
     }
     done()
 }
@@ -296,7 +323,7 @@ fn cust_main() -> Outcome {
     std::process::exit(1);
 }
 
-/// Has loads fail for two reasons, with all the functions that load.
+/// Makes loads fail for two reasons, with all the functions that load.
 fn reasons() -> Outcome {
     let fail = || {
         let (mut number, mut address) = (0, null_mut());
@@ -321,7 +348,7 @@ fn reasons() -> Outcome {
     done()
 }
 
-/// Knows nothing of this crate.
+/// Does not use this crate.
 fn cust_program() -> Outcome {
     let _context = cust::quick_init()?;
     let buffer = DeviceBuffer::from_slice(&[1_u32, 2, 3])?;

@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The variable that tells a child what to run.
+/// The variable that names what a child runs.
 pub(crate) const ROLE: &str = "CUGUARD_TEST_ROLE";
 /// The variable that gives it an argument.
 pub(crate) const ARGUMENT: &str = "CUGUARD_TEST_ARGUMENT";
 
-/// A child process to be.
+/// A child process that is not started yet.
 pub(crate) struct Child {
     command: Command,
 }
@@ -40,7 +40,7 @@ impl Child {
         self
     }
 
-    /// Lets the system's loader look where `library` lies before it looks elsewhere.
+    /// Puts the folder of `library` first in `LD_LIBRARY_PATH`.
     pub(crate) fn search(mut self, library: &Path) -> Self {
         let mut folders = OsString::from(library.parent().expect("a file lies in a folder"));
         if let Some(others) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -51,7 +51,7 @@ impl Child {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it until it ends.
     pub(crate) fn run(mut self) -> Finished {
         let output = self.command.output().expect("a child can be started");
         Finished {
@@ -62,7 +62,7 @@ impl Child {
     }
 }
 
-/// What became of a child.
+/// How a child ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     code: Option<i32>,
@@ -92,7 +92,7 @@ impl Finished {
         lines.filter(|line| line.starts_with(start)).count()
     }
 
-    /// It ended with code 0 and said on stderr, in one line, that the GPU is simulated, and why.
+    /// It ended with code 0 and printed on stderr, in one line, that the GPU is simulated, and why.
     #[track_caller]
     pub(crate) fn announced(&self, why: &str) {
         assert_eq!(self.code, Some(0), "{self:#?}");
@@ -110,8 +110,8 @@ impl Finished {
     }
 }
 
-/// A folder for files that tests make: cargo's, or the system's if this program was taken to a
-/// machine on which it was not built.
+/// A folder for files of tests: cargo's, or the system's if this program runs on another machine than it
+/// was built on.
 fn scratch() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if folder.is_dir() {
@@ -121,8 +121,8 @@ fn scratch() -> PathBuf {
     }
 }
 
-/// Makes a shared library from C source, in a file of this name. `None` where there is no C
-/// compiler; that is then said on stderr.
+/// Compiles a shared library from C source, to a file of this name. `None`, and a line on stderr, where
+/// there is no C compiler.
 pub(crate) fn compile(name: &str, source: &str) -> Option<PathBuf> {
     compile_with(name, source, &[])
 }
@@ -148,7 +148,7 @@ pub(crate) fn compile_with(name: &str, source: &str, arguments: &[&OsStr]) -> Op
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let test = std::thread::current();
             let test = test.name().unwrap_or("a test");
-            // Past the test harness, which keeps back what a passing test prints.
+            // Not through the test harness, which hides what a passing test prints.
             let line = format!("{test}: NOT RUN: needs a C compiler\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             return None;
@@ -166,7 +166,7 @@ pub(crate) fn compile_with(name: &str, source: &str, arguments: &[&OsStr]) -> Op
 /// The driver that is installed on this machine, if there is one.
 pub(crate) fn installed_driver() -> Option<String> {
     let child = Child::new("load").driver("real").run();
-    // The test harness may have begun the line with words of its own.
+    // The test harness may have printed the beginning of the line.
     let (_, found) = child.stdout.split_once("loaded: ")?;
     found.lines().next().map(str::to_owned)
 }

@@ -1,0 +1,139 @@
+//! Contexts: creation, the calling thread's stack of contexts, and what a context governs.
+//!
+//! Functions without a context among their arguments act on the calling thread's current one and fail with
+//! `CUDA_ERROR_INVALID_CONTEXT` if there is none.
+
+use cuguard_sys::{CUcontext, CUdevice};
+
+use super::{Result, call};
+
+/// Creates a context on `device` and pushes it onto the calling thread's stack.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE`, `CUDA_ERROR_OUT_OF_MEMORY`, or any other driver error.
+#[inline]
+pub fn create(flags: u32, device: CUdevice) -> Result<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the variable can be written to; the driver checks flags and device.
+    unsafe { call!(cuCtxCreate_v2(&mut context, flags, device))? };
+    Ok(context)
+}
+
+/// Destroys a context that [`create`] returned, with everything allocated in it.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// The context is alive, and nothing that belongs to it is used afterwards.
+#[inline]
+pub unsafe fn destroy(context: CUcontext) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuCtxDestroy_v2(context)) }
+}
+
+/// Pushes `context` onto the calling thread's stack: it is the current one until it is popped.
+///
+/// # Errors
+///
+/// Any driver error; the stack is unchanged then.
+///
+/// # Safety
+///
+/// The context is alive.
+#[inline]
+pub unsafe fn push_current(context: CUcontext) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuCtxPushCurrent_v2(context)) }
+}
+
+/// Pops the current context off the calling thread's stack and returns it.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_CONTEXT` if the stack is empty, or any other driver error.
+#[inline]
+pub fn pop_current() -> Result<CUcontext> {
+    let mut popped = CUcontext::NULL;
+    // SAFETY: the variable can be written to.
+    unsafe { call!(cuCtxPopCurrent_v2(&mut popped))? };
+    Ok(popped)
+}
+
+/// Returns the calling thread's current context, or `None` if there is none.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_NOT_PERMITTED` inside a stream's host function, or any other driver error.
+#[inline]
+pub fn current() -> Result<Option<CUcontext>> {
+    let mut current = CUcontext::NULL;
+    // SAFETY: the variable can be written to.
+    unsafe { call!(cuCtxGetCurrent(&mut current))? };
+    Ok((!current.is_null()).then_some(current))
+}
+
+/// Waits until all work of the current context is complete.
+///
+/// # Errors
+///
+/// Any driver error, also that of earlier asynchronous work.
+#[inline]
+pub fn synchronize() -> Result {
+    // SAFETY: takes no arguments.
+    unsafe { call!(cuCtxSynchronize()) }
+}
+
+/// Returns a limit of the current context; `limit` is a constant of [`limit`](cuguard_sys::limit).
+///
+/// # Errors
+///
+/// `CUDA_ERROR_UNSUPPORTED_LIMIT`, or any other driver error.
+#[inline]
+pub fn limit(limit: u32) -> Result<usize> {
+    let mut value = 0;
+    // SAFETY: the variable can be written to; the driver checks the number of the limit.
+    unsafe { call!(cuCtxGetLimit(&mut value, limit))? };
+    Ok(value)
+}
+
+/// Sets a limit of the current context; the driver may round the value up.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_UNSUPPORTED_LIMIT`, `CUDA_ERROR_OUT_OF_MEMORY`, or any other driver error.
+#[inline]
+pub fn set_limit(limit: u32, value: usize) -> Result {
+    // SAFETY: the driver checks the number of the limit and the value.
+    unsafe { call!(cuCtxSetLimit(limit, value)) }
+}
+
+/// The priorities that streams of a context can have. Lower numbers are served first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamPriorities {
+    /// The numerically largest priority: served last.
+    pub least: i32,
+    /// The numerically smallest priority: served first.
+    pub greatest: i32,
+}
+
+/// Returns the priorities that streams of the current context can have.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn stream_priority_range() -> Result<StreamPriorities> {
+    let mut range = StreamPriorities::default();
+    // SAFETY: both variables can be written to.
+    unsafe {
+        call!(cuCtxGetStreamPriorityRange(
+            &mut range.least,
+            &mut range.greatest
+        ))?
+    };
+    Ok(range)
+}

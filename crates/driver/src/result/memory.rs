@@ -1,0 +1,156 @@
+//! Memory: allocating, freeing and registering. [`copy`](super::copy) fills and copies it.
+
+use std::ffi::c_void;
+
+use cuguard_sys::{CUdeviceptr, CUmemoryPool, CUstream};
+
+use super::{Result, call};
+
+/// The memory of the current context's device, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// What is free, for all processes together.
+    pub free: usize,
+    /// All that there is.
+    pub total: usize,
+}
+
+/// Returns how much memory the current context's device has, and how much of it is free.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn info() -> Result<MemoryInfo> {
+    let mut info = MemoryInfo::default();
+    // SAFETY: both variables can be written to.
+    unsafe { call!(cuMemGetInfo_v2(&mut info.free, &mut info.total))? };
+    Ok(info)
+}
+
+/// Allocates device memory in the current context.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for 0 bytes, or any other driver error.
+#[inline]
+pub fn alloc(bytes: usize) -> Result<CUdeviceptr> {
+    let mut address = 0;
+    // SAFETY: the variable can be written to.
+    unsafe { call!(cuMemAlloc_v2(&mut address, bytes))? };
+    Ok(address)
+}
+
+/// Allocates managed memory in the current context; `flags` is
+/// [`MEM_ATTACH_GLOBAL`](cuguard_sys::flags::MEM_ATTACH_GLOBAL) or
+/// [`MEM_ATTACH_HOST`](cuguard_sys::flags::MEM_ATTACH_HOST).
+///
+/// # Errors
+///
+/// As [`alloc`], and `CUDA_ERROR_NOT_SUPPORTED`.
+#[inline]
+pub fn alloc_managed(bytes: usize, flags: u32) -> Result<CUdeviceptr> {
+    let mut address = 0;
+    // SAFETY: the variable can be written to; the driver checks the flags.
+    unsafe { call!(cuMemAllocManaged(&mut address, bytes, flags))? };
+    Ok(address)
+}
+
+/// Frees what [`alloc`] or [`alloc_managed`] returned, of any context. Waits for the device.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` where nothing is allocated at `address`, or any other driver error.
+///
+/// # Safety
+///
+/// Nothing uses the memory afterwards, and nobody else frees it.
+#[inline]
+pub unsafe fn free(address: CUdeviceptr) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemFree_v2(address)) }
+}
+
+/// Allocates from the device's current pool, in the order of `stream`.
+///
+/// # Errors
+///
+/// As [`alloc`].
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn alloc_async(bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
+    let mut address = 0;
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    unsafe { call!(cuMemAllocAsync(&mut address, bytes, stream))? };
+    Ok(address)
+}
+
+/// Allocates from `pool`, in the order of `stream`.
+///
+/// # Errors
+///
+/// As [`alloc`].
+///
+/// # Safety
+///
+/// Pool and stream are alive.
+#[inline]
+pub unsafe fn alloc_from_pool_async(
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Result<CUdeviceptr> {
+    let mut address = 0;
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    unsafe { call!(cuMemAllocFromPoolAsync(&mut address, bytes, pool, stream))? };
+    Ok(address)
+}
+
+/// Frees memory in the order of `stream`, without waiting.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` where nothing is allocated at `address`, or any other driver error.
+///
+/// # Safety
+///
+/// The stream is alive. Only work that the stream is ordered after uses the memory, and nobody else frees it.
+#[inline]
+pub unsafe fn free_async(address: CUdeviceptr, stream: CUstream) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemFreeAsync(address, stream)) }
+}
+
+/// Page-locks host memory and registers it with the driver; `flags` is
+/// [`MEMHOSTALLOC_PORTABLE`](cuguard_sys::flags::MEMHOSTALLOC_PORTABLE), which all contexts accept, or 0.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`, or any other driver error.
+///
+/// # Safety
+///
+/// The memory stays allocated until it is unregistered.
+#[inline]
+pub unsafe fn host_register(start: *mut c_void, bytes: usize, flags: u32) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemHostRegister_v2(start, bytes, flags)) }
+}
+
+/// Unregisters host memory that [`host_register`] registered.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`, or any other driver error.
+///
+/// # Safety
+///
+/// `start` is the beginning of a registered range, and no work in flight uses it.
+#[inline]
+pub unsafe fn host_unregister(start: *mut c_void) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemHostUnregister(start)) }
+}

@@ -1,0 +1,99 @@
+//! Streams. The null handle is the legacy default stream of the current context.
+
+use cuguard_sys::{CUevent, CUstream};
+
+use super::{Result, call};
+
+/// Creates a stream in the current context; `flags` is
+/// [`STREAM_NON_BLOCKING`](cuguard_sys::flags::STREAM_NON_BLOCKING) or 0.
+///
+/// The driver moves a priority outside
+/// [`stream_priority_range`](super::context::stream_priority_range) to the nearest one inside.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE`, or any other driver error.
+#[inline]
+pub fn create_with_priority(flags: u32, priority: i32) -> Result<CUstream> {
+    let mut stream = CUstream::NULL;
+    // SAFETY: the variable can be written to; the driver checks flags and priority.
+    unsafe { call!(cuStreamCreateWithPriority(&mut stream, flags, priority))? };
+    Ok(stream)
+}
+
+/// Destroys a stream. Does not wait; work that is on it still completes.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// The stream is alive, not a default stream, and not used afterwards.
+#[inline]
+pub unsafe fn destroy(stream: CUstream) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuStreamDestroy_v2(stream)) }
+}
+
+/// Returns the stream's priority.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn priority(stream: CUstream) -> Result<i32> {
+    let mut priority = 0;
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    unsafe { call!(cuStreamGetPriority(stream, &mut priority))? };
+    Ok(priority)
+}
+
+/// Waits until all work on the stream is complete.
+///
+/// # Errors
+///
+/// Any driver error, also that of the work.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn synchronize(stream: CUstream) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuStreamSynchronize(stream)) }
+}
+
+/// Returns whether all work on the stream is complete; `false` is the driver's `CUDA_ERROR_NOT_READY`.
+///
+/// # Errors
+///
+/// Any other driver error, also that of the work.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn query(stream: CUstream) -> Result<bool> {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(check_complete, cuStreamQuery(stream)) }
+}
+
+/// Makes later work on the stream wait until `event` is complete. The host does not wait.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// Stream and event are alive.
+#[inline]
+pub unsafe fn wait_event(stream: CUstream, event: CUevent) -> Result {
+    // SAFETY: as the caller ensures; there are no flags.
+    unsafe { call!(cuStreamWaitEvent(stream, event, 0)) }
+}
