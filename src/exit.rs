@@ -72,7 +72,7 @@ fn end() {
     // Kept until they are told of, also if their guards and their context go meanwhile.
     let mut known = open_contexts::all();
     for state in &known {
-        let _ = state.let_teardown_end(until);
+        let _ = state.wait_for_other_teardown(until);
     }
     process::set(process::EXITING);
     note_exit();
@@ -80,7 +80,7 @@ fn end() {
     fence::heavy();
     let until = Instant::now() + PATIENCE;
     open_contexts::drain_opening(until);
-    known.retain(|state| !state.is_told());
+    known.retain(|state| !state.is_reported());
     for state in open_contexts::all() {
         if !known.iter().any(|one| Arc::ptr_eq(one, &state)) {
             known.push(state);
@@ -88,9 +88,9 @@ fn end() {
     }
     known.iter().for_each(|state| state.gate.drain(until));
     deferred::abandon();
-    known.iter().for_each(|state| state.tell());
+    known.iter().for_each(|state| state.report_once());
     let until = Instant::now() + PATIENCE_TO_TELL;
-    known.iter().for_each(|state| state.let_telling_end(until));
+    known.iter().for_each(|state| state.wait_for_report(until));
     tell_late();
     report::finish();
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use cuguard::report::Report;
 use support::json;
 
 /// An example, as cargo (or the bundle) puts it beside the tests.

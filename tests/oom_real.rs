@@ -334,7 +334,6 @@ fn another_process_holds_the_card() -> Result<()> {
             assert!(pids.contains(&child.id()), "{pids:?}, not {}", child.id());
             close("held by the other process", *bytes, held);
         }
-        _ => {}
     }
     drop(context);
     drop(child.stdin.take());

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
-use cuguard::driver::{self, sys};
 use cuguard::chunked::*;
+use cuguard::driver::{self, sys};
 use cuguard::oom::*;
 use cuguard::report::*;
 use cuguard::scope::*;

@@ -2,24 +2,26 @@
 
 use std::panic::Location;
 
+use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
-use cuguard_registry::Kind;
+use cuguard_registry::{Entry, Key, Kind};
 
 use super::context_state::{ContextState, Entered};
+use super::owned_resource::{OwnedResource, Owner};
 use crate::error::{Error, Result};
 
-/// What is asked for.
+/// An allocation, as errors describe it.
 pub(crate) struct Request {
     pub(crate) operation: &'static str,
-    /// `None` for what no guard holds.
+    /// `None` for a launch, which no guard owns.
     pub(crate) kind: Option<Kind>,
-    /// 0 where nobody knows: what needs no memory does not come here.
+    /// 0 where only the driver knows: a stream, a module, a launch.
     pub(crate) bytes: usize,
     pub(crate) site: &'static Location<'static>,
 }
 
 impl Request {
-    /// For what the driver makes of memory without telling how much: a stream, a module, a launch.
+    /// For what takes memory and does not say how much: a stream, a module, a launch.
     #[track_caller]
     pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<Kind>) -> Self {
         Self {
@@ -31,23 +33,20 @@ impl Request {
     }
 }
 
-/// Who says that there is not enough.
+/// Who refused the memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Refused {
     /// The driver.
-    Memory {
-        function: &'static str,
-        code: CUresult,
-    },
-    /// The budget of the context, of which this much was held.
+    Memory(CallError),
+    /// The budget of the context, with this much in use.
     Limit { held: u64 },
 }
 
-/// Why an attempt did not succeed.
+/// Why an attempt failed.
 pub(crate) enum Failed {
-    /// For want of memory.
+    /// Too little memory: recovery may help.
     Short(Refused),
-    /// For another reason.
+    /// Any other error.
     Other(Error),
 }
 
@@ -64,36 +63,59 @@ impl From<Error> for Failed {
 }
 
 impl Failed {
-    /// The driver said no to so many bytes, which were taken from the budget.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn by_driver(
-        state: &ContextState,
-        operation: &'static str,
-        function: &'static str,
-        code: CUresult,
-        (kind, bytes): (Kind, usize),
-    ) -> Self {
-        state.budget.give_back(kind, bytes as u64);
-        if code == CUresult::OUT_OF_MEMORY {
-            return Self::Short(Refused::Memory { function, code });
-        }
-        match state.check(operation, function, code, Some(bytes as u64)) {
-            Err(error) => Self::Other(error),
-            Ok(()) => unreachable!("the code is an error"),
-        }
-    }
-
-    /// Turns a code of the driver into a result, where nobody knows how many bytes it wanted.
+    /// A driver call that allocates, and does not say how many bytes.
     #[inline]
-    pub(crate) fn check(
-        entered: &Entered<'_>,
-        function: &'static str,
-        code: CUresult,
-    ) -> Result<(), Self> {
-        if code == CUresult::OUT_OF_MEMORY {
-            return Err(Self::Short(Refused::Memory { function, code }));
+    pub(crate) fn check<T>(entered: &Entered<'_>, result: result::Result<T>) -> Result<T, Self> {
+        match result {
+            Err(error) if error.code == CUresult::OUT_OF_MEMORY => {
+                Err(Self::Short(Refused::Memory(error)))
+            }
+            result => Ok(entered.check(result)?),
         }
-        Ok(entered.check(function, code)?)
     }
+}
+
+/// Allocates once: checks the budget, calls the driver, records the resource and owns it. The caller has entered the
+/// gate. (Invariant 2: recorded after the driver allocated.)
+#[inline(always)]
+pub(crate) fn allocate(
+    owner: Owner,
+    request: &Request,
+    kind: Kind,
+    type_name: &'static str,
+    call: impl FnOnce() -> result::Result<u64>,
+) -> Result<OwnedResource, Failed> {
+    let state = owner.state();
+    let bytes = request.bytes as u64;
+    if kind.is_memory() {
+        if bytes == 0 {
+            return Ok(OwnedResource::nothing(owner, kind));
+        }
+        if state.budget.is_limited() {
+            state.budget.take(kind, bytes)?;
+        }
+    }
+    let address = match call() {
+        Ok(address) => address,
+        Err(error) => return Err(failed(state, request, kind, error)),
+    };
+    let entry = Entry {
+        bytes,
+        type_name,
+        stream: owner.stream(),
+    };
+    let key = Key::new(kind, address);
+    Ok(OwnedResource::new_at(request.site, owner, key, entry))
+}
+
+#[cold]
+#[inline(never)]
+fn failed(state: &ContextState, request: &Request, kind: Kind, error: CallError) -> Failed {
+    let bytes = request.bytes as u64;
+    state.budget.give_back(kind, bytes);
+    if error.code == CUresult::OUT_OF_MEMORY {
+        return Failed::Short(Refused::Memory(error));
+    }
+    let bytes = (bytes != 0).then_some(bytes);
+    Failed::Other(state.error(request.operation, error, bytes))
 }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUcontext, CUresult};
+use cuguard_driver::result::{self, CallError};
+use cuguard_driver::sys::CUcontext;
 
 use super::budget::Budget;
 use super::callbacks::Callbacks;
@@ -26,7 +26,8 @@ use super::unregistered::Unregistered;
 use super::{deferred, open_contexts};
 use crate::error::{DriverError, Error, Result};
 use cuguard_registry::{
-    ContextInfo, FailedCall, Key, Kind, Origin, Registry, Site, Snapshot, SnapshotReason,
+    ContextInfo, FailedCall, FailedFree, Key, Kind, Origin, Record, Registry, Site, Snapshot,
+    SnapshotReason,
 };
 use cuguard_report::ReportSettings;
 use cuguard_sync::process;
@@ -54,24 +55,24 @@ pub(crate) struct ContextState {
     /// What its guards may hold.
     pub(crate) budget: Budget,
     /// What is tried when memory runs out.
-    pub(crate) shortage: OomPolicy,
+    pub(crate) oom_policy: OomPolicy,
     pub(crate) callbacks: Callbacks,
     /// The streams and pools that are there, for when memory runs out.
     pub(crate) streams: List,
     pub(crate) pools: List,
     pub(crate) gate: Gate,
-    /// The thread that is tearing the context down, 0 for none. Its logger may come back here, and
+    /// The thread that is teardown_thread the context down, 0 for none. Its logger may come back here, and
     /// must not wait for itself.
-    pub(crate) tearing: AtomicUsize,
+    pub(crate) teardown_thread: AtomicUsize,
     /// Teardown has seen that the device has nothing left to do in this context.
-    pub(crate) settled: AtomicBool,
+    pub(crate) device_idle: AtomicBool,
     /// Host memory that the driver does not use any more.
     pub(crate) unregistered: Unregistered,
     /// The pools of memory that was given away, by its address: a pool must not go before its memory.
     pub(crate) escaped_pools: Mutex<HashMap<u64, Arc<PoolState>>>,
     /// How far the telling of what leaked has come.
-    pub(crate) story: Mutex<ReportState>,
-    pub(crate) told: Condvar,
+    pub(crate) report_state: Mutex<ReportState>,
+    pub(crate) reported: Condvar,
     /// Where the `Context` was dropped, if that was before the last of its resources.
     dropped: OnceLock<Origin>,
     /// Where it was closed.
@@ -101,7 +102,7 @@ pub(crate) struct Parts {
     pub(crate) report: ReportSettings,
     pub(crate) free_leaks: bool,
     pub(crate) memory_limit: Option<u64>,
-    pub(crate) shortage: OomPolicy,
+    pub(crate) oom_policy: OomPolicy,
 }
 
 impl fmt::Debug for ContextState {
@@ -130,17 +131,17 @@ impl ContextState {
             report: parts.report,
             free_leaks: parts.free_leaks,
             budget: Budget::new(parts.memory_limit),
-            shortage: parts.shortage,
+            oom_policy: parts.oom_policy,
             callbacks: Callbacks::default(),
             streams: List::default(),
             pools: List::default(),
             gate: Gate::default(),
-            tearing: AtomicUsize::new(0),
-            settled: AtomicBool::new(false),
+            teardown_thread: AtomicUsize::new(0),
+            device_idle: AtomicBool::new(false),
             unregistered: Unregistered::default(),
             escaped_pools: Mutex::default(),
-            story: Mutex::default(),
-            told: Condvar::new(),
+            report_state: Mutex::default(),
+            reported: Condvar::new(),
             dropped: OnceLock::new(),
             closed: OnceLock::new(),
         });
@@ -151,7 +152,8 @@ impl ContextState {
     /// Begins an operation: makes the context current on this thread if it is not.
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
         let (entered, current) = self.enter_uncurrent(operation)?;
-        current.map(|()| entered)
+        self.check(operation, current, None)?;
+        Ok(entered)
     }
 
     /// Begins an operation that may wait for the device, and so may also free what was
@@ -165,7 +167,7 @@ impl ContextState {
     /// This is on the way of every allocation and every free.
     #[inline]
     pub(crate) fn try_enter_current(&self) -> Option<GateGuard<'_>> {
-        self.pass_in().filter(|_| self.is_current())
+        self.try_enter().filter(|_| self.is_current())
     }
 
     /// Begins an operation that needs no current context: one that changes what is current, or one
@@ -173,26 +175,22 @@ impl ContextState {
     /// whichever one is current, if any is. (The conformance suite holds drivers to that.) `None`
     /// where the context is closed, or the process is ending.
     #[inline]
-    pub(crate) fn pass_in(&self) -> Option<GateGuard<'_>> {
-        self.gate.pass().filter(|_| !process::is_exiting())
+    pub(crate) fn try_enter(&self) -> Option<GateGuard<'_>> {
+        self.gate.enter().filter(|_| !process::is_exiting())
     }
 
     /// Whether the context is current on this thread.
     #[inline]
     fn is_current(&self) -> bool {
-        let mut current = CUcontext::NULL;
-        // SAFETY: the variable can be written to. A failure leaves it null, which no context is.
-        let _ = unsafe { api::cuCtxGetCurrent(&mut current) };
-        current == self.context
+        result::context::current().is_ok_and(|current| current == Some(self.context))
     }
 
-    /// Begins an operation that goes on where the context cannot be made current; and says why it
-    /// cannot.
+    /// Begins an operation that goes on where the context cannot be made current, and returns why it cannot.
     pub(crate) fn enter_uncurrent(
         &self,
         operation: &'static str,
-    ) -> Result<(Entered<'_>, Result<()>)> {
-        let Some(inside) = self.gate.pass() else {
+    ) -> Result<(Entered<'_>, result::Result)> {
+        let Some(inside) = self.gate.enter() else {
             return Err(Error::ContextClosed { operation });
         };
         // The end of the process is looked at from inside: the handler that ends it waits for those
@@ -210,33 +208,28 @@ impl ContextState {
             return Ok((entered, Ok(())));
         }
         // SAFETY: the context is alive: teardown waits for those who are inside.
-        let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
-        entered.pushed = code.is_success();
-        let pushed = self.check(operation, "cuCtxPushCurrent", code, None);
+        let pushed = unsafe { result::context::push_current(self.context) };
+        entered.pushed = pushed.is_ok();
         Ok((entered, pushed))
     }
 
-    /// Turns a code of the driver into a result.
+    /// Turns the error of a driver call into one of this operation.
     #[inline]
-    pub(crate) fn check(
+    pub(crate) fn check<T>(
         &self,
         operation: &'static str,
-        function: &'static str,
-        code: CUresult,
+        result: result::Result<T>,
         bytes: Option<u64>,
-    ) -> Result<()> {
-        if code.is_success() {
-            return Ok(());
-        }
-        Err(self.refused(operation, function, code, bytes))
+    ) -> Result<T> {
+        result.map_err(|error| self.error(operation, error, bytes))
     }
 
+    /// The same for an error. One that breaks the context is kept for the report.
     #[cold]
-    fn refused(
+    pub(crate) fn error(
         &self,
         operation: &'static str,
-        function: &'static str,
-        code: CUresult,
+        CallError { function, code }: CallError,
         bytes: Option<u64>,
     ) -> Error {
         if code.breaks_context() {
@@ -251,6 +244,21 @@ impl ContextState {
             bytes,
             device: Some(self.device),
         })
+    }
+
+    /// Records a free that the driver refused: the resource is lost, and shows in the report.
+    #[cold]
+    #[track_caller]
+    pub(crate) fn record_failed_free(
+        &self,
+        key: Key,
+        bytes: u64,
+        record: Option<Record>,
+        CallError { function, code }: CallError,
+    ) {
+        let name = code.name().unwrap_or_default();
+        self.registry
+            .file_failed_free(FailedFree::new(key, bytes, record, function, code.0, name));
     }
 
     pub(crate) fn snapshot(&self, reason: SnapshotReason) -> Snapshot {
@@ -302,8 +310,8 @@ impl ContextState {
             // In a forked child, locks may be held for ever.
             return true;
         }
-        let story = self.lock_story();
-        let in_time = matches!(*story, ReportState::Unknown);
+        let state = self.lock_report();
+        let in_time = matches!(*state, ReportState::Pending);
         if in_time {
             self.registry.set_deferred(key, bytes);
         }
@@ -323,12 +331,13 @@ impl ContextState {
     /// that is under way, so the caller must not be inside the gate; but not for ever, and then nobody
     /// knows.
     pub(crate) fn is_unregistered(&self, address: u64) -> bool {
-        self.let_teardown_end(Instant::now() + PATIENCE) && self.unregistered.contains(address)
+        self.wait_for_other_teardown(Instant::now() + PATIENCE)
+            && self.unregistered.contains(address)
     }
 
     /// Waits until a context that is closed is torn down, unless this thread does that.
     pub(crate) fn wait_for_teardown(&self) {
-        if self.tearing.load(Ordering::Acquire) != this_thread() {
+        if self.teardown_thread.load(Ordering::Acquire) != this_thread() {
             self.gate.wait_for_teardown();
         }
     }
@@ -352,22 +361,16 @@ impl Entered<'_> {
         self.operation
     }
 
-    /// Turns a code of the driver into a result of this operation.
+    /// Turns the error of a driver call into one of this operation.
     #[inline]
-    pub(crate) fn check(&self, function: &'static str, code: CUresult) -> Result<()> {
-        self.state.check(self.operation, function, code, None)
+    pub(crate) fn check<T>(&self, result: result::Result<T>) -> Result<T> {
+        self.state.check(self.operation, result, None)
     }
 
-    /// The same for a call about so many bytes.
+    /// The same for a call about `bytes` bytes.
     #[inline]
-    pub(crate) fn check_bytes(
-        &self,
-        function: &'static str,
-        code: CUresult,
-        bytes: usize,
-    ) -> Result<()> {
-        let bytes = Some(bytes as u64);
-        self.state.check(self.operation, function, code, bytes)
+    pub(crate) fn check_bytes<T>(&self, result: result::Result<T>, bytes: usize) -> Result<T> {
+        self.state.check(self.operation, result, Some(bytes as u64))
     }
 }
 
@@ -375,8 +378,8 @@ impl Drop for Entered<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.pushed && !process::is_exiting() {
-            // SAFETY: takes away what `enter` pushed; nothing in between changes the stack.
-            let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
+            // What `enter` pushed: nothing in between changes the stack.
+            let _ = result::context::pop_current();
         }
     }
 }

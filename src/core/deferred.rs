@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUcontext, CUresult};
+use cuguard_driver::result;
+use cuguard_driver::sys::CUresult;
 
 use super::context_state::ContextState;
 use super::host_memory::{self, HostMemory};
@@ -77,10 +77,7 @@ pub(crate) fn is_not_permitted(error: &Error) -> bool {
 /// Whether the calling thread is inside a host function of the driver's. The caller is inside a gate,
 /// so that the process does not exit meanwhile.
 pub(crate) fn in_host_function() -> bool {
-    let mut current = CUcontext::NULL;
-    // SAFETY: the variable can be written to.
-    let code = unsafe { api::cuCtxGetCurrent(&mut current) };
-    code == CUresult::NOT_PERMITTED
+    result::context::current().is_err_and(|error| error.code == CUresult::NOT_PERMITTED)
 }
 
 /// Puts something off until the next opportunity.

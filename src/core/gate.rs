@@ -50,7 +50,7 @@ impl Default for Gate {
 impl Gate {
     /// Passes in; `None` where the gate is closed.
     #[inline]
-    pub(crate) fn pass(&self) -> Option<GateGuard<'_>> {
+    pub(crate) fn enter(&self) -> Option<GateGuard<'_>> {
         let lane = self.inside.slot();
         lane.increment();
         fence::light();
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn a_closed_gate_lets_nobody_in() {
         let gate = Gate::default();
-        drop(gate.pass().expect("open"));
+        drop(gate.enter().expect("open"));
         assert!(gate.close());
-        assert!(gate.pass().is_none() && gate.is_closed());
+        assert!(gate.enter().is_none() && gate.is_closed());
         assert!(!gate.close());
     }
 
@@ -173,7 +173,7 @@ mod tests {
             thread::scope(|scope| {
                 for _ in 0..3 {
                     scope.spawn(|| {
-                        while let Some(inside) = gate.pass() {
+                        while let Some(inside) = gate.enter() {
                             assert!(!over.load(Ordering::Relaxed));
                             passed.fetch_add(1, Ordering::Relaxed);
                             drop(inside);
@@ -193,7 +193,7 @@ mod tests {
     fn closing_waits_for_who_is_inside_and_others_wait_for_teardown() {
         let gate = Gate::default();
         let out = AtomicBool::new(false);
-        let inside = gate.pass().expect("open");
+        let inside = gate.enter().expect("open");
         thread::scope(|scope| {
             scope.spawn(|| {
                 assert!(gate.close());
@@ -204,7 +204,7 @@ mod tests {
                 thread::yield_now();
             }
             // Who is inside comes to a closed gate and does not wait.
-            assert!(gate.pass().is_none());
+            assert!(gate.enter().is_none());
             gate.drain(Instant::now() + Duration::from_millis(5));
             out.store(true, Ordering::Relaxed);
             drop(inside);

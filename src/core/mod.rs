@@ -31,7 +31,7 @@ mod teardown;
 mod unregistered;
 pub(crate) mod wait;
 
-pub(crate) use allocate::{Failed, Refused, Request};
+pub(crate) use allocate::{Failed, Refused, Request, allocate};
 pub use callbacks::ReleaseCallback;
 pub(crate) use context_state::{ContextState, Entered, Parts, Source, key, log_error};
 pub(crate) use free_progress::{FreePoint, FreeProgress};

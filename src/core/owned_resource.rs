@@ -1,12 +1,12 @@
-//! A claim: the one owner of one resource. Every guard holds one, and lets it do what must never
-//! go wrong: enter the resource in the registry, take it out and free it, whatever thread it is
-//! dropped on, and keep the driver's word when it refuses.
+//! The one owner of one resource. Every guard holds one: it records the resource, erases the record and frees it,
+//! on whatever thread it is dropped, and records a refused free.
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::{CUresult, CUstream};
 
 use super::context_state::{ContextState, Entered};
@@ -17,7 +17,7 @@ use super::open_context::OpenContext;
 use super::pool_state::PoolState;
 use super::stream_state::StreamState;
 use crate::error::{Error, Result};
-use cuguard_registry::{Entry, FailedFree, Key, Kind, Record};
+use cuguard_registry::{Entry, Key, Kind, Record};
 use cuguard_sync::process;
 
 pub(crate) struct OwnedResource {
@@ -28,26 +28,26 @@ pub(crate) struct OwnedResource {
     flags: AtomicU64,
 }
 
-/// What a claim has to do when it goes.
+/// What is to be done on drop.
 mod flags {
-    /// To free what it owns.
+    /// Free it.
     pub(super) const OWNED: u64 = 0;
-    /// The same, after what `cust` may have given to the default stream.
-    pub(super) const LENT: u64 = 1;
-    /// Nothing is owned any more (freed, or released), or never was.
+    /// Free it, after work that `cust` may have enqueued on the default stream.
+    pub(super) const SHARED_WITH_CUST: u64 = 1;
+    /// Nothing: freed, released by `into_raw`, or never allocated.
     pub(super) const DONE: u64 = 2;
-    /// Set beside one of the first two: the guard was dropped, and the free was put off.
+    /// With one of the first two: the guard was dropped, and the free is deferred.
     pub(super) const DEFERRED: u64 = 4;
 }
 
-/// What a claim keeps alive. One of them and not several: a stream keeps its context open, and each
+/// What the resource keeps alive. One of them and not several: a stream keeps its context open, and each reference
 /// count that many threads share costs them time.
 #[derive(Clone)]
 pub(crate) enum Owner {
     /// The context, which stays open for as long as the resource lives.
     Context(Arc<OpenContext>),
-    /// The flags of the context alone, for a resource whose users keep the context open: a pool
-    /// stays for memory that was released to the program, which keeps no context open.
+    /// The state of the context alone, for a resource whose users keep the context open: a pool stays for escaped
+    /// memory, which keeps no context open.
     State(Arc<ContextState>),
     /// The stream that stream-ordered memory is freed on. It lives as long as the memory.
     Stream(Arc<StreamState>),
@@ -69,7 +69,7 @@ impl From<&Arc<StreamState>> for Owner {
 }
 
 impl Owner {
-    fn state(&self) -> &Arc<ContextState> {
+    pub(super) fn state(&self) -> &Arc<ContextState> {
         match self {
             Self::Context(context) => context,
             Self::State(state) => state,
@@ -100,24 +100,22 @@ impl fmt::Debug for OwnedResource {
     }
 }
 
-/// What came of a free.
+/// The outcome of a free.
 pub(crate) enum Released {
-    /// It was tried: the driver's error, if any, is filed.
+    /// It was tried; an error of the driver is recorded.
     Done(Result<()>),
-    /// The driver permits no call now, as inside a host function: nothing was done, and the claim
-    /// owns the resource as before.
+    /// The driver permits no call now, inside a host function: nothing was done, and the resource is owned as before.
     NotNow(Error),
 }
 
 impl OwnedResource {
-    /// Takes a resource that the driver just gave out. (Law 2: into the registry after the driver
-    /// allocated.)
+    /// Owns and records a resource that the driver just allocated (invariant 2).
     #[track_caller]
     pub(crate) fn new(owner: Owner, key: Key, entry: Entry) -> Self {
         Self::new_at(Location::caller(), owner, key, entry)
     }
 
-    /// The same for a caller that knows the line itself.
+    /// The same with a given call site.
     #[inline(always)]
     pub(crate) fn new_at(
         site: &'static Location<'static>,
@@ -135,7 +133,7 @@ impl OwnedResource {
         }
     }
 
-    /// A claim on nothing, for what takes no memory.
+    /// Owns nothing: for empty buffers and zero-sized types.
     pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
         Self {
             owner,
@@ -149,12 +147,12 @@ impl OwnedResource {
         }
     }
 
-    /// Takes back what [`into_raw`](Self::into_raw) gave, or adopts what somebody else made.
+    /// Takes ownership of what [`into_raw`](Self::into_raw) released, or of what other code allocated.
     #[track_caller]
     pub(crate) fn from_raw(owner: Owner, key: Key, entry: Entry) -> Self {
         owner.state().budget.add(key.kind, entry.bytes);
         if process::is_forked() {
-            // It belongs to the parent, and locks of the registry may be held for ever.
+            // It belongs to the parent, and a thread that does not exist here may hold a lock of the registry.
             let mut owned = Self::nothing(owner, key.kind);
             owned.key = key;
             return owned;
@@ -175,15 +173,15 @@ impl OwnedResource {
         }
     }
 
-    /// Gives the resource away. It stays in the registry, marked as escaped. 0 where its context is
-    /// closed: teardown has freed it, or is about to.
+    /// Releases ownership. The record stays, marked as escaped. 0 where the context is closed: teardown has freed
+    /// the resource, or is about to.
     pub(crate) fn into_raw(mut self) -> u64 {
-        if !self.finish() {
+        if !self.disown() {
             return self.key.address;
         }
         let state = self.state();
-        // Teardown waits, so it finds the mark or has not begun.
-        let Some(inside) = state.gate.pass() else {
+        // Teardown waits for this, so it sees the mark.
+        let Some(inside) = state.gate.enter() else {
             state.count_late_drop(self.key.kind, self.bytes);
             return 0;
         };
@@ -193,32 +191,30 @@ impl OwnedResource {
             let old = state
                 .escaped_pools()
                 .insert(self.key.address, both.0.clone());
-            // Without the lock, as a pool may be destroyed here.
+            // Outside the gate and without the lock: a pool may be destroyed here.
             drop(inside);
             drop(old);
         }
         self.key.address
     }
 
-    /// Owns nothing from now on. Tells whether it did.
-    fn finish(&mut self) -> bool {
+    /// Owns nothing from now on. Returns whether it did before.
+    fn disown(&mut self) -> bool {
         std::mem::replace(self.flags.get_mut(), flags::DONE) != flags::DONE
     }
 
-    /// Notes that `cust` gets at stream-ordered memory, and may give work on it to the default
-    /// stream that nobody waits for.
-    pub(crate) fn lend(&self) {
-        let (owned, lent) = (flags::OWNED, flags::LENT);
+    /// Records that `cust` sees stream-ordered memory and may enqueue work on it on the default stream.
+    pub(crate) fn share_with_cust(&self) {
+        let (owned, shared) = (flags::OWNED, flags::SHARED_WITH_CUST);
         let order = Ordering::Relaxed;
-        let _ = self.flags.compare_exchange(owned, lent, order, order);
+        let _ = self.flags.compare_exchange(owned, shared, order, order);
     }
 
-    /// What the home stream is given from now on happens after what `cust` gave to the default
-    /// stream, if it ever got at the memory. Its context is current.
+    /// Orders the home stream after the default stream, if `cust` ever saw the memory. The context is current.
     pub(crate) fn order_after_default_stream(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
-            Some(home) if self.flags.load(Ordering::Relaxed) == flags::LENT => {
-                home.order_after_handle(entered, CUstream::NULL)
+            Some(home) if self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST => {
+                entered.check(home.order_after_handle(CUstream::NULL))
             }
             _ => Ok(()),
         }
@@ -244,7 +240,7 @@ impl OwnedResource {
         }
     }
 
-    /// Notes that the owner is dropped while other guards keep the resource.
+    /// Records that the guard is dropped while others keep the resource.
     #[cold]
     pub(crate) fn keep(&self) {
         if !process::is_exiting() {
@@ -287,18 +283,17 @@ impl OwnedResource {
         deferred::push(Deferred::Free(owned, memory));
     }
 
-    /// The usual way for a resource to go: its context is there, and current, and the driver takes
-    /// it. False where it is not so simple, with nothing done. Kept short, as it is on the way of
-    /// every free.
+    /// Frees in the common case: the context is open and current, and the driver accepts the free. False where that
+    /// does not hold, with nothing done. Short, because it is on the hot path of every free.
     ///
-    /// Law 2: out of the registry before the driver frees, as the driver hands the address out
-    /// again at once. Law 3: what it refuses is kept.
+    /// Invariant 2: erased before the driver frees, because another thread may be handed this address the moment the
+    /// free runs. Invariant 3: a refused free is recorded.
     #[inline]
     #[track_caller]
-    fn release_quickly(&mut self) -> bool {
+    fn try_free_now(&mut self) -> bool {
         let state = self.owner.state();
         let inside = match self.key.kind {
-            Kind::StreamOrdered => state.pass_in(),
+            Kind::StreamOrdered => state.try_enter(),
             _ => state.try_enter_current(),
         };
         let Some(inside) = inside else {
@@ -306,51 +301,55 @@ impl OwnedResource {
         };
         *self.flags.get_mut() = flags::DONE;
         let record = state.registry.remove(self.key, self.bytes);
-        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
-        // SAFETY: this claim is the one owner and frees once. Its context is current, or that of
-        // its stream. What guards let happen to the resource on other streams is ordered before its
-        // home stream.
-        let code = unsafe { free::free(self.key, stream) };
-        if code.is_success() {
-            self.freed();
-            return true;
+        // SAFETY: its context is current, or that of its stream.
+        if let Err(error) = unsafe { self.free() } {
+            let done = self.free_refused(error, record);
+            drop(inside);
+            if !done {
+                *self.flags.get_mut() = flags::OWNED;
+            }
+            return done;
         }
-        let taken = self.not_taken(code, stream, record);
-        drop(inside);
-        if !taken {
-            *self.flags.get_mut() = flags::OWNED;
-        }
-        taken
+        self.after_free();
+        true
     }
 
-    /// The driver refused to take it as quickly as that. Stream-ordered memory is freed whatever is
-    /// current, but not while a context is that somebody has destroyed.
-    /// False where nothing was done, as the driver permits no call now.
+    /// # Safety
+    ///
+    /// The resource is erased from the registry and not freed yet. Its context is current, but for memory of the
+    /// device, which any context may free.
+    #[inline]
+    unsafe fn free(&self) -> result::Result {
+        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
+        // SAFETY: this is the one owner. What guards let happen to the resource on other streams is ordered before
+        // its home stream.
+        unsafe { free::free(self.key, stream) }
+    }
+
+    /// The driver refused the free of [`try_free_now`](Self::try_free_now). Stream-ordered memory can be freed
+    /// whatever context is current, but not while a destroyed context is. False where nothing was done, because the
+    /// driver permits no call now.
     #[cold]
     #[track_caller]
-    fn not_taken(&self, code: CUresult, stream: CUstream, record: Option<Record>) -> bool {
-        let mut code = code;
-        if code == CUresult::NOT_PERMITTED && deferred::in_host_function() {
+    fn free_refused(&self, error: CallError, record: Option<Record>) -> bool {
+        if error.code == CUresult::NOT_PERMITTED && deferred::in_host_function() {
             let registry = &self.state().registry;
             registry.put_back(self.key, record, self.bytes);
             return false;
         }
         let dead = matches!(
-            code,
+            error.code,
             CUresult::CONTEXT_IS_DESTROYED | CUresult::INVALID_CONTEXT
         );
+        let mut freed = Err(error);
         if dead
             && self.key.kind == Kind::StreamOrdered
             && let Ok(_entered) = self.state().enter("drop")
         {
-            // SAFETY: as in `release_quickly`, where nothing was freed.
-            code = unsafe { free::free(self.key, stream) };
+            // SAFETY: as in `try_free_now`, where nothing was freed.
+            freed = unsafe { self.free() };
         }
-        if code.is_success() {
-            self.freed();
-        } else {
-            self.file("drop", free::function(self.key.kind), code, record);
-        }
+        let _ = self.finish_free("drop", freed, record);
         true
     }
 
@@ -358,8 +357,11 @@ impl OwnedResource {
     #[track_caller]
     pub(crate) fn release(&mut self, operation: &'static str) -> Released {
         let before = *self.flags.get_mut();
-        let (lent, deferred) = (before & flags::LENT != 0, before & flags::DEFERRED != 0);
-        if !self.finish() {
+        let (shared, deferred) = (
+            before & flags::SHARED_WITH_CUST != 0,
+            before & flags::DEFERRED != 0,
+        );
+        if !self.disown() {
             return Released::Done(Ok(()));
         }
         let state = self.owner.state();
@@ -373,63 +375,59 @@ impl OwnedResource {
                 return Released::Done(Err(error));
             }
             Err(error) => {
-                // It is not freed, and no leak, should the exit report be still to come. In a forked
-                // child there is none, and locks may be held for ever.
+                // Not freed and no leak, should the exit report be still to come. In a forked child there is none,
+                // and a lock may be held by a thread that does not exist there.
                 if !process::is_forked() {
                     state.registry.set_deferred(self.key, self.bytes);
                 }
                 return Released::Done(Err(error));
             }
         };
-        if let Err(error) = &current
-            && deferred::is_not_permitted(error)
+        if let Err(error) = current
+            && error.code == CUresult::NOT_PERMITTED
         {
-            let error = error.clone();
             drop(entered);
             *self.flags.get_mut() = before;
-            return Released::NotNow(error);
+            return Released::NotNow(state.error(operation, error, None));
         }
         let record = state.registry.remove(self.key, self.bytes);
-        // Memory of the device can be freed whatever context is current.
-        let needs_context = lent
+        // Device memory can be freed whatever context is current.
+        let needs_context = shared
             || !matches!(
                 self.key.kind,
                 Kind::Device | Kind::StreamOrdered | Kind::Managed
             );
-        if let Err(error) = current
-            && needs_context
-        {
-            // A free that could not even be tried.
-            let code = error.code().unwrap_or(CUresult::UNKNOWN);
-            self.file(operation, "cuCtxPushCurrent", code, record);
-            return Released::Done(Err(error));
-        }
-        if let Some(home) = self.home().filter(|_| lent)
-            && let Err(error) = home.order_after_handle(&entered, CUstream::NULL)
-        {
-            // Work that `cust` gave to the default stream may still write to it.
-            let (function, code) = match &error {
-                Error::Driver(error) => (error.function, error.code),
-                _ => ("cuStreamWaitEvent", CUresult::UNKNOWN),
-            };
-            self.file(operation, function, code, record);
-            return Released::Done(Err(error));
-        }
-        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
-        // SAFETY: as in `release_quickly`.
-        let code = unsafe { free::free(self.key, stream) };
-        let function = free::function(self.key.kind);
-        if code.is_success() {
-            self.freed();
-        } else {
-            self.file(operation, function, code, record);
-        }
-        Released::Done(entered.check_bytes(function, code, self.bytes as usize))
+        let ready = match self.home() {
+            _ if needs_context && current.is_err() => current,
+            // Work that `cust` enqueued on the default stream may still write to it.
+            Some(home) if shared => home.order_after_handle(CUstream::NULL),
+            _ => Ok(()),
+        };
+        // SAFETY: erased above; the context is current where the kind needs it.
+        let freed = ready.and_then(|()| unsafe { self.free() });
+        let result = self.finish_free(operation, freed, record);
+        drop(entered);
+        Released::Done(result)
     }
 
-    /// The driver has taken it.
+    /// Accounts for a free, or records that the driver refused it.
+    #[track_caller]
+    fn finish_free(
+        &self,
+        operation: &'static str,
+        freed: result::Result,
+        record: Option<Record>,
+    ) -> Result<()> {
+        let state = self.state();
+        match freed {
+            Ok(()) => self.after_free(),
+            Err(error) => state.record_failed_free(self.key, self.bytes, record, error),
+        }
+        state.check(operation, freed, Some(self.bytes))
+    }
+
     #[inline]
-    fn freed(&self) {
+    fn after_free(&self) {
         let budget = &self.state().budget;
         if budget.is_limited() {
             budget.give_back(self.key.kind, self.bytes);
@@ -438,41 +436,18 @@ impl OwnedResource {
             home.note_free(self.bytes);
         }
     }
-
-    /// Keeps what the driver refused.
-    #[cold]
-    #[track_caller]
-    fn file(
-        &self,
-        operation: &'static str,
-        function: &'static str,
-        code: CUresult,
-        record: Option<Record>,
-    ) {
-        let state = self.state();
-        // Notes an error that breaks the context; the result is for those who can return it.
-        let _ = state.check(operation, function, code, None);
-        state.registry.file_failed_free(FailedFree::new(
-            self.key,
-            self.bytes,
-            record,
-            function,
-            code.0,
-            code.name().unwrap_or_default(),
-        ));
-    }
 }
 
 impl Drop for OwnedResource {
     #[inline]
     fn drop(&mut self) {
-        let quick = match *self.flags.get_mut() {
+        let done = match *self.flags.get_mut() {
             flags::DONE => true,
-            flags::OWNED => self.release_quickly(),
+            flags::OWNED => self.try_free_now(),
             _ => false,
         };
-        // What goes wrong is filed.
-        if !quick && let Released::NotNow(_) = self.release("drop") {
+        // A refused free is recorded.
+        if !done && let Released::NotNow(_) = self.release("drop") {
             self.defer(None);
         }
     }

@@ -11,71 +11,78 @@ use cuguard_sync::process;
 use super::context_state::{ContextState, this_thread};
 use super::open_contexts;
 
-/// How far the telling of what leaked has come.
+/// The report of a context.
+///
+/// ```text
+///     Pending ──► Taken ──► Reporting ──► Reported
+///        └────────────────────┘  a context that was never closed, at exit
+/// ```
 #[derive(Debug, Default)]
 pub(crate) enum ReportState {
+    /// Teardown has not looked yet.
     #[default]
-    Unknown,
-    /// What there was when teardown looked.
-    Known(Box<Snapshot>),
-    /// It is being told, by the thread with this number.
-    Telling(usize),
-    Told,
+    Pending,
+    /// What was live when teardown looked.
+    Taken(Box<Snapshot>),
+    /// The thread with this number reports.
+    Reporting(usize),
+    Reported,
 }
 
-/// Says that it is told, however the telling ends.
-struct Told<'a>(&'a ContextState);
+/// Sets `Reported` on drop, however the report ends.
+struct SetReported<'a>(&'a ContextState);
 
-impl Drop for Told<'_> {
+impl Drop for SetReported<'_> {
     fn drop(&mut self) {
-        *self.0.lock_story() = ReportState::Told;
-        self.0.told.notify_all();
+        *self.0.lock_report() = ReportState::Reported;
+        self.0.reported.notify_all();
         open_contexts::remove(self.0);
     }
 }
 
 impl ContextState {
-    pub(crate) fn lock_story(&self) -> MutexGuard<'_, ReportState> {
-        self.story.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock_report(&self) -> MutexGuard<'_, ReportState> {
+        self.report_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pools that stay for memory which was released to the program are no leak.
-    fn escape_stray_pools(&self) {
+    /// Pools that stay for memory which escaped are no leak.
+    fn mark_escaped_pools(&self) {
         for pool in self.escaped_pools().values() {
             self.registry.escape(pool.key(), 0);
         }
     }
 
-    /// Takes down what there is. False where somebody else tells already.
-    pub(super) fn note(&self, reason: SnapshotReason) -> bool {
-        self.escape_stray_pools();
-        // Locked, so that a guard that is dropped meanwhile is in it, or knows that it is late.
-        let mut story = self.lock_story();
-        let ours = matches!(*story, ReportState::Unknown);
-        if ours {
-            *story = ReportState::Known(Box::new(self.snapshot(reason)));
+    /// Takes the snapshot that is reported later. False if the exit handler reports already.
+    pub(super) fn take_snapshot(&self, reason: SnapshotReason) -> bool {
+        self.mark_escaped_pools();
+        // Locked, so that a guard that is dropped meanwhile is in the snapshot, or counts as a late drop.
+        let mut state = self.lock_report();
+        let is_ours = matches!(*state, ReportState::Pending);
+        if is_ours {
+            *state = ReportState::Taken(Box::new(self.snapshot(reason)));
         }
-        ours
+        is_ours
     }
 
-    /// Whether all is told.
-    pub(crate) fn is_told(&self) -> bool {
-        matches!(*self.lock_story(), ReportState::Told)
+    pub(crate) fn is_reported(&self) -> bool {
+        matches!(*self.lock_report(), ReportState::Reported)
     }
 
-    /// Reports what there was, once. Calls no driver.
-    pub(crate) fn tell(&self) {
-        let story = {
-            let mut story = self.lock_story();
-            if matches!(*story, ReportState::Telling(_) | ReportState::Told) {
+    /// Reports the context, once. Does not call the driver.
+    pub(crate) fn report_once(&self) {
+        let taken = {
+            let mut state = self.lock_report();
+            if matches!(*state, ReportState::Reporting(_) | ReportState::Reported) {
                 return;
             }
-            std::mem::replace(&mut *story, ReportState::Telling(this_thread()))
+            std::mem::replace(&mut *state, ReportState::Reporting(this_thread()))
         };
-        let _told = Told(self);
-        self.escape_stray_pools();
-        let mut snapshot = match story {
-            ReportState::Known(mut snapshot) => {
+        let _reported = SetReported(self);
+        self.mark_escaped_pools();
+        let mut snapshot = match taken {
+            ReportState::Taken(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();
                 snapshot.broken = self.registry.broken();
                 snapshot.not_released = self.registry.not_released();
@@ -84,27 +91,25 @@ impl ContextState {
             _ if self.is_dropped() => self.snapshot(SnapshotReason::KeptOpen),
             _ => self.snapshot(SnapshotReason::NeverClosed),
         };
-        // Those that come after this are told at the end of the process.
+        // Later ones are reported at exit.
         snapshot.late_drops = self.registry.late().take();
-        // The report may run the program's logger. Whatever that does, the rest is done, and a drop
-        // does not panic.
-        let reported = catch_unwind(AssertUnwindSafe(|| {
+        // The report may run the program's logger, and a drop must not panic.
+        drop(catch_unwind(AssertUnwindSafe(|| {
             report::emit(&snapshot, &self.report, process::is_exiting());
-        }));
-        drop(reported);
+        })));
     }
 
-    /// Lets another thread that is just telling end, for a while. (Not for ever: it may wait for a
-    /// lock that the thread holds which called `exit`.)
-    pub(crate) fn let_telling_end(&self, until: Instant) {
-        let mut story = self.lock_story();
-        while matches!(*story, ReportState::Telling(thread) if thread != this_thread()) {
+    /// Waits for a report on another thread, until `until`: it may need a lock that the thread which called `exit`
+    /// holds.
+    pub(crate) fn wait_for_report(&self, until: Instant) {
+        let mut state = self.lock_report();
+        while matches!(*state, ReportState::Reporting(thread) if thread != this_thread()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            let waited = self.told.wait_timeout(story, left);
-            story = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.reported.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
-use cuguard_registry::{FailedFree, Key, Kind, PAGE};
+use cuguard_driver::result::{self, CallError, event, stream};
+use cuguard_driver::sys::{CUevent, CUstream, flags};
+use cuguard_registry::{Key, Kind, PAGE};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
@@ -39,16 +39,16 @@ impl List {
 
     /// Takes the events of marks that others wait for, and of streams that are gone. The gate is closed,
     /// and the device has nothing left to do: for them that is as good as that it passed.
-    pub(crate) fn take_marks(&self) -> Vec<Key> {
+    pub(crate) fn take_marks(&self) -> Vec<CUevent> {
         let mut entries = self.lock();
         let marks = std::mem::take(&mut entries.marks).into_values();
         let parting = std::mem::take(&mut entries.parting).into_values();
         let events = marks.chain(parting.map(|(event, _)| event));
-        events.map(event_key).collect()
+        events.collect()
     }
 }
 
-pub(crate) fn event_key(event: CUevent) -> Key {
+fn event_key(event: CUevent) -> Key {
     Key::new(Kind::Event, event.0 as u64)
 }
 
@@ -122,22 +122,19 @@ impl Listed {
         };
         let stream = CUstream(self.key.address as usize);
         // SAFETY: it is destroyed after this.
-        if unsafe { api::cuStreamQuery(stream) } != CUresult::NOT_READY {
+        if unsafe { stream::query(stream) } != Ok(false) {
             return;
         }
-        let mut event = CUevent::NULL;
-        // SAFETY: the variable can be written to, and the context is current.
-        let made = unsafe { api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING) };
-        if !made.is_success() {
+        let Ok(mark) = event::create(flags::EVENT_DISABLE_TIMING) else {
             return;
-        }
+        };
         // SAFETY: both are alive, and of one context.
-        if unsafe { api::cuEventRecord(event, stream) }.is_success() {
+        if unsafe { event::record(mark, stream) }.is_ok() {
             let mut entries = self.state.streams.lock();
-            entries.parting.insert(self.number, (event, unseen));
+            entries.parting.insert(self.number, (mark, unseen));
         } else {
             // SAFETY: nobody else knows of it.
-            unsafe { destroy_event(&self.state, event_key(event)) };
+            let _ = unsafe { destroy_event(&self.state, mark) };
         }
     }
 }
@@ -191,7 +188,7 @@ pub(crate) fn sweep(state: &ContextState) -> (u64, u64) {
     let mut entries = state.streams.lock();
     entries.parting.retain(|_, (event, _)| {
         // SAFETY: it is alive, as it is on the list.
-        let waits = unsafe { api::cuEventQuery(*event) } == CUresult::NOT_READY;
+        let waits = unsafe { event::query(*event) } == Ok(false);
         if !waits {
             passed.push(*event);
         }
@@ -203,33 +200,26 @@ pub(crate) fn sweep(state: &ContextState) -> (u64, u64) {
     drop(entries);
     for event in passed {
         // SAFETY: nobody else knows of it any more, and its context is current.
-        unsafe { destroy_event(state, event_key(event)) };
+        let _ = unsafe { destroy_event(state, event) };
     }
     left
 }
 
-/// Destroys the event of a mark. What the driver refuses is filed.
+/// Destroys an event that has no guard. A refused free is recorded.
 ///
 /// # Safety
 ///
 /// It is alive, nobody uses it, and its context is current.
-pub(crate) unsafe fn destroy_event(state: &ContextState, key: Key) {
-    // SAFETY: as the caller promises.
-    let code = unsafe { free::free(key, CUstream::NULL) };
-    if !code.is_success() {
-        file_event(state, key, free::function(Kind::Event), code);
+pub(crate) unsafe fn destroy_event(state: &ContextState, event: CUevent) -> result::Result {
+    // SAFETY: as the caller ensures.
+    let destroyed = unsafe { free::free(event_key(event), CUstream::NULL) };
+    if let Err(error) = destroyed {
+        record_event(state, event, error);
     }
+    destroyed
 }
 
-/// Files an event that could not be destroyed.
-pub(crate) fn file_event(state: &ContextState, key: Key, function: &'static str, code: CUresult) {
-    let failed = FailedFree::new(
-        key,
-        0,
-        None,
-        function,
-        code.0,
-        code.name().unwrap_or_default(),
-    );
-    state.registry.file_failed_free(failed);
+/// Records an event that could not be destroyed.
+pub(crate) fn record_event(state: &ContextState, event: CUevent, error: CallError) {
+    state.record_failed_free(event_key(event), 0, None, error);
 }

@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use cuguard_driver::api;
+use cuguard_driver::result::{self, event, stream};
 use cuguard_driver::sys::{CUevent, CUstream, flags};
-use cuguard_registry::{FailedFree, Kind};
 
-use super::context_state::{ContextState, Entered, key};
-use super::free;
+use super::context_state::ContextState;
 use super::free_progress::{FreePoint, FreeProgress};
 use super::owned_resource::OwnedResource;
-use super::stream_list::Listed;
+use super::stream_list::{self, Listed};
 use crate::error::Result;
 
 /// The driver's stream, destroyed when the last that shares it goes.
@@ -68,45 +66,27 @@ impl StreamState {
         if self.handle() == other.handle() {
             return Ok(());
         }
-        self.order_after_handle(&entered, other.handle())
+        entered.check(self.order_after_handle(other.handle()))
     }
 
     /// The same for a stream by its handle, which is alive and of this context. Its context is
     /// current.
-    pub(crate) fn order_after_handle(&self, entered: &Entered<'_>, other: CUstream) -> Result<()> {
-        let mut event = CUevent::NULL;
-        // SAFETY: the variable can be written to, and the context is current.
-        entered.check("cuEventCreate", unsafe {
-            api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING)
-        })?;
+    pub(crate) fn order_after_handle(&self, other: CUstream) -> result::Result {
+        let temporary = event::create(flags::EVENT_DISABLE_TIMING)?;
         // SAFETY: event and streams are alive and of the current context.
         let ordered = unsafe {
-            entered
-                .check("cuEventRecord", api::cuEventRecord(event, other))
-                .and_then(|()| {
-                    let code = api::cuStreamWaitEvent(self.handle(), event, 0);
-                    entered.check("cuStreamWaitEvent", code)
-                })
+            event::record(temporary, other)
+                .and_then(|()| stream::wait_event(self.handle(), temporary))
         };
-        let key = key(Kind::Event, event.0 as u64);
-        // SAFETY: made above, and nobody else knows it. The driver keeps what is left to wait for.
-        let code = unsafe { free::free(key, CUstream::NULL) };
-        let function = free::function(Kind::Event);
-        if !code.is_success() {
-            // It never was in the registry, but what is lost is told (law 3).
-            let name = code.name().unwrap_or_default();
-            let failed = FailedFree::new(key, 0, None, function, code.0, name);
-            self.state().registry.file_failed_free(failed);
-        }
-        ordered.and(entered.check(function, code))
+        // SAFETY: created above, and nobody else knows it. The driver keeps what is left to wait for.
+        let destroyed = unsafe { stream_list::destroy_event(self.state(), temporary) };
+        ordered.and(destroyed)
     }
 
     /// Work enqueued from now on waits for the event, which is alive and of this context.
     pub(crate) fn wait_for(&self, operation: &'static str, event: CUevent) -> Result<()> {
         let entered = self.state().enter(operation)?;
         // SAFETY: both are alive and of the current context.
-        entered.check("cuStreamWaitEvent", unsafe {
-            api::cuStreamWaitEvent(self.handle(), event, 0)
-        })
+        entered.check(unsafe { stream::wait_event(self.handle(), event) })
     }
 }

@@ -1,28 +1,25 @@
-//! The end of a context: wait for the device, take down what is still there, free it, give the
-//! context back, and report.
+//! Teardown of a context: wait for the device, take a snapshot, free what is left, release the context, report.
 //!
-//! The facts for the report are taken before anything is freed. They are told after, as the driver
-//! may refuse a free, and that belongs into the report too (law 3). Should the process end in the
-//! meantime, the exit handler tells them instead.
+//! The snapshot is taken before anything is freed and reported after, because the driver may refuse a free, and that
+//! belongs into the report too (invariant 3). If the process exits in between, the exit handler reports it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use cuguard_driver::api;
+use cuguard_driver::result::{self, CallError, context, device, stream};
 use cuguard_driver::sys::{CUresult, CUstream};
+use cuguard_registry::{FailedCall, Kind, SnapshotReason};
+use cuguard_sync::process;
 
 use super::context_state::{ContextState, Source, this_thread};
-use super::stream_list::{destroy_event, file_event};
+use super::stream_list::{destroy_event, record_event};
 use super::wait::{Refusals, is_dead};
 use super::{deferred, free};
 use crate::error::{Error, Result};
-use cuguard_registry::{FailedCall, FailedFree, Kind, SnapshotReason};
-use cuguard_sync::process;
 
 impl ContextState {
-    /// Ends the context. Once; later calls find it done. The first thing that went wrong is
-    /// answered, the rest is done all the same.
+    /// Tears the context down, once; later calls return `Ok`. Returns the first error; the rest is done all the same.
     pub(crate) fn tear_down(&self, operation: &'static str, reason: SnapshotReason) -> Result<()> {
         if self.gate.is_closed() {
             return Ok(());
@@ -34,21 +31,19 @@ impl ContextState {
         // Frees what was dropped in host functions, which is no leak.
         deferred::run();
         self.check_permitted(operation)?;
-        // What they hold is freed, and no leak. They are the program's, and may do anything when they
-        // go.
+        // What the callbacks own is freed, and no leak. They are the program's: their drops may do anything.
         drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.close())));
-        // One that another thread is in drops what it likes until it is over, and needs the gate open
-        // for it.
+        // A callback that runs on another thread may drop guards until it returns, and needs the gate open for it.
         self.callbacks.wait_for_calls();
-        self.tearing.store(this_thread(), Ordering::Release);
-        // Operations under way end first.
+        self.teardown_thread.store(this_thread(), Ordering::Release);
+        // Waits for the operations that are inside.
         if !self.gate.close() {
             return Ok(());
         }
-        // The exit of the process may have begun while this waited; from here on it waits for this.
+        // The process may have begun to exit while this waited; from here on the exit handler waits for this.
         let inside = self.gate.count_in();
         if process::is_exiting() {
-            self.tearing.store(0, Ordering::Release);
+            self.teardown_thread.store(0, Ordering::Release);
             self.gate.finish();
             return ending;
         }
@@ -58,99 +53,99 @@ impl ContextState {
                 first = result;
             }
         };
-        let pushed = self.push(operation);
-        keep(pushed.clone());
+        let pushed = self.push();
+        keep(self.check(operation, pushed, None));
         if pushed.is_ok() {
             keep(self.wait_for_device(operation));
         }
-        // Where the exit handler tells already, it looks at the registry at this moment.
-        let ours = self.note(reason);
-        if ours && !process::is_exiting() {
-            keep(self.free_leaks(operation, &pushed));
+        // If the exit handler reports already, it reads the registry at this moment.
+        let is_ours = self.take_snapshot(reason);
+        if is_ours && !process::is_exiting() {
+            keep(self.free_leaks(operation, pushed));
         }
-        self.take_marks(&pushed);
+        self.destroy_marks(pushed);
         if pushed.is_ok() && !process::is_exiting() {
-            // SAFETY: takes away what was pushed above.
-            let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
+            let _ = context::pop_current();
         }
-        keep(self.give_back(operation));
+        keep(self.release_context(operation));
         self.unregistered.finish();
         drop(inside);
-        // Others may wait for this with a lock in their hands that the report needs.
+        // Other threads may wait for this while they hold a lock that the report needs.
         self.gate.finish();
-        self.tell();
-        self.tearing.store(0, Ordering::Release);
+        self.report_once();
+        self.teardown_thread.store(0, Ordering::Release);
         first
     }
 
     /// Fails inside a host function, where the driver permits no call.
     fn check_permitted(&self, operation: &'static str) -> Result<()> {
-        let Some(_inside) = self.pass_in() else {
-            // Closed, or the process is exiting: what follows finds that too.
-            return Ok(());
-        };
-        let code = match deferred::in_host_function() {
-            true => CUresult::NOT_PERMITTED,
-            false => CUresult::SUCCESS,
-        };
-        self.check(operation, "cuCtxGetCurrent", code, None)
+        // Where the context is closed, or the process is exiting, what follows finds that too.
+        let inside = self.try_enter();
+        if inside.is_some() && deferred::in_host_function() {
+            let error = CallError {
+                function: "cuCtxGetCurrent",
+                code: CUresult::NOT_PERMITTED,
+            };
+            return Err(self.error(operation, error, None));
+        }
+        Ok(())
     }
 
-    /// Makes the context current. All that follows needs it, so a refusal is not taken at once.
-    fn push(&self, operation: &'static str) -> Result<()> {
-        let mut pushed = Ok(());
-        for _ in 0..Refusals::ENOUGH {
-            // SAFETY: the context is alive until it is given back.
-            let code = unsafe { api::cuCtxPushCurrent_v2(self.context) };
-            pushed = self.check(operation, "cuCtxPushCurrent", code, None);
+    /// Makes the context current. All that follows needs it, so it is retried.
+    fn push(&self) -> result::Result {
+        for _ in 1..Refusals::ENOUGH {
+            // SAFETY: the context is alive until it is released.
+            let pushed = unsafe { context::push_current(self.context) };
             if pushed.is_ok() || process::is_exiting() {
-                break;
+                return pushed;
             }
             std::thread::sleep(Refusals::PAUSE);
         }
-        pushed
+        // SAFETY: as above.
+        unsafe { context::push_current(self.context) }
     }
 
-    /// Waits for the device. Scopes count on it, so a wait that is refused is tried again a few
-    /// times. Where the driver says that the context is of no use any more, nothing is under way in
-    /// it either.
+    /// Waits for the device. Scopes rely on it, so it is retried. Where the driver returns again and again that the
+    /// context is unusable, nothing runs in it either.
     fn wait_for_device(&self, operation: &'static str) -> Result<()> {
-        let mut answer = Ok(());
+        let mut first = Ok(());
         let mut dead = 0;
         for _ in 0..Refusals::ENOUGH {
             if process::is_exiting() {
                 break;
             }
-            // SAFETY: the context is current.
-            let code = unsafe { api::cuCtxSynchronize() };
-            answer = answer.and(self.check(operation, "cuCtxSynchronize", code, None));
-            if code.is_success() {
-                self.settled.store(true, Ordering::Release);
+            let Err(error) = context::synchronize() else {
+                self.device_idle.store(true, Ordering::Release);
                 break;
-            }
+            };
+            first = first.and(Err(self.error(operation, error, None)));
             if process::is_exiting() {
                 break;
             }
-            // SAFETY: asks the default stream of the current context.
-            let idle = unsafe { api::cuStreamQuery(CUstream::NULL) };
-            dead = if is_dead(code) && is_dead(idle) {
-                dead + 1
-            } else {
-                0
-            };
-            self.settled
+            // SAFETY: queries the default stream of the current context.
+            let query = unsafe { stream::query(CUstream::NULL) };
+            let is_dead = is_dead(error.code) && query.is_err_and(|error| is_dead(error.code));
+            dead = if is_dead { dead + 1 } else { 0 };
+            self.device_idle
                 .store(dead == Refusals::ENOUGH, Ordering::Release);
             std::thread::sleep(Refusals::PAUSE);
         }
-        answer
+        first
     }
 
-    /// Frees what is alive, on a device that has nothing left to do: all of it, or where that is not
-    /// wanted only what guards have dropped that could not free it.
-    fn free_leaks(&self, operation: &'static str, pushed: &Result<()>) -> Result<()> {
+    /// Frees what is live, on an idle device: all of it, or with `free_leaks` off only what guards have dropped and
+    /// could not free.
+    fn free_leaks(&self, operation: &'static str, pushed: result::Result) -> Result<()> {
         let mut first = Ok(());
         let mut stream_ordered = false;
-        // Memory that was released may be freed later, so its pool stays, until the process exits.
+        // So that a pool sees the frees of its memory complete.
+        let synchronize = || {
+            if pushed.is_ok() {
+                // SAFETY: the default stream of the current context.
+                let _ = unsafe { stream::synchronize(CUstream::NULL) };
+            }
+        };
+        // Memory that escaped may be freed later, so its pool stays until the process exits.
         std::mem::forget(std::mem::take(&mut *self.escaped_pools()));
         let records = match self.free_leaks {
             true => self.registry.drain(),
@@ -160,99 +155,80 @@ impl ContextState {
             if process::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
             }
-            if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) && pushed.is_ok()
-            {
-                // Pools come last, when their memory is really free. SAFETY: the context is current.
-                let _ = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
+            // Pools come last.
+            if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) {
+                synchronize();
             }
             stream_ordered |= key.kind == Kind::StreamOrdered;
-            let (function, code) = match pushed {
-                // SAFETY: the record says that a guard owns this, and the closed gate keeps that
-                // guard from ever freeing it. The context is current. The device is idle, so the
-                // default stream is as good as any.
-                Ok(()) => (free::function(key.kind), unsafe {
-                    free::free(key, CUstream::NULL)
-                }),
-                Err(error) => (
-                    "cuCtxPushCurrent",
-                    error.code().unwrap_or(CUresult::UNKNOWN),
-                ),
-            };
-            if code.is_success() {
-                if matches!(key.kind, Kind::Pinned | Kind::Registered) {
+            // SAFETY: the record says that a guard owns this, and the closed gate keeps that guard from freeing it.
+            // The context is current. The device is idle, so the default stream is as good as any.
+            let freed = pushed.and_then(|()| unsafe { free::free(key, CUstream::NULL) });
+            match freed {
+                Ok(()) if matches!(key.kind, Kind::Pinned | Kind::Registered) => {
                     self.unregistered.add(key.address);
                 }
-                continue;
+                Ok(()) => {}
+                Err(error) => {
+                    let bytes = record.bytes();
+                    first = first.and(Err(self.error(operation, error, Some(bytes))));
+                    self.record_failed_free(key, bytes, Some(record), error);
+                }
             }
-            let bytes = record.bytes();
-            first = first.and(self.check(operation, function, code, Some(bytes)));
-            self.registry.file_failed_free(FailedFree::new(
-                key,
-                bytes,
-                Some(record),
-                function,
-                code.0,
-                code.name().unwrap_or_default(),
-            ));
         }
-        if stream_ordered && pushed.is_ok() && !process::is_exiting() {
-            // So that the pool sees the frees happen. SAFETY: the context is current.
-            let _ = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
+        if stream_ordered && !process::is_exiting() {
+            synchronize();
         }
         first
     }
 
-    /// Destroys the marks by which other contexts wait for frees in this one. Others may keep the
-    /// driver's context alive, and the events with it.
-    fn take_marks(&self, pushed: &Result<()>) {
-        for key in self.streams.take_marks() {
+    /// Destroys the events by which other contexts wait for frees in this one. Others may keep the driver's context,
+    /// and the events with it.
+    fn destroy_marks(&self, pushed: result::Result) {
+        for event in self.streams.take_marks() {
             match pushed {
                 _ if process::is_exiting() => {}
-                // SAFETY: the list has let go of it, those who wait look there, and the closed gate
-                // keeps them from looking at the event. The context is current.
-                Ok(()) => unsafe { destroy_event(self, key) },
-                Err(error) => {
-                    let code = error.code().unwrap_or(CUresult::UNKNOWN);
-                    file_event(self, key, "cuCtxPushCurrent", code);
-                }
+                // SAFETY: it is off the list, where those who wait look for it, and the closed gate keeps out those
+                // who found it before. The context is current.
+                Ok(()) => drop(unsafe { destroy_event(self, event) }),
+                Err(error) => record_event(self, event, error),
             }
         }
     }
 
-    fn give_back(&self, operation: &'static str) -> Result<()> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that releases contexts"
+    )]
+    fn release_context(&self, operation: &'static str) -> Result<()> {
         if process::is_exiting() {
             return Err(Error::ProcessEnding { operation });
         }
-        let (function, code) = match self.source {
-            Source::Primary => {
-                // SAFETY: gives back what the builder retained, once.
-                let code = unsafe { api::cuDevicePrimaryCtxRelease_v2(self.device as i32) };
-                ("cuDevicePrimaryCtxRelease", code)
-            }
+        let released = match self.source {
+            // SAFETY: releases what the builder retained, once.
+            Source::Primary => unsafe { device::primary_ctx_release(self.device as i32) },
             Source::Own => {
                 // SAFETY: the builder created it, and the closed gate keeps all others out.
-                let code = unsafe { api::cuCtxDestroy_v2(self.context) };
-                if code.is_success() {
+                let destroyed = unsafe { context::destroy(self.context) };
+                if destroyed.is_ok() {
                     self.unregistered.add_all();
-                    // Its work went with it.
-                    self.settled.store(true, Ordering::Release);
+                    // Its work is destroyed with it.
+                    self.device_idle.store(true, Ordering::Release);
                 }
-                ("cuCtxDestroy", code)
+                destroyed
             }
         };
-        if !code.is_success() {
+        if let Err(CallError { function, code }) = released {
             let name = code.name().unwrap_or_default();
             self.registry
                 .note_not_released(FailedCall::new(operation, function, code.0, name));
         }
-        self.check(operation, function, code, None)
+        self.check(operation, released, None)
     }
 
-    /// Lets a teardown that is under way on another thread end, for a little while. False where it
-    /// is still under way.
-    pub(crate) fn let_teardown_end(&self, until: Instant) -> bool {
+    /// Waits for a teardown on another thread, until `until`. Returns whether none is in progress.
+    pub(crate) fn wait_for_other_teardown(&self, until: Instant) -> bool {
         !self.gate.is_closed()
-            || self.tearing.load(Ordering::Acquire) == this_thread()
+            || self.teardown_thread.load(Ordering::Acquire) == this_thread()
             || self.gate.wait_for_teardown_until(until)
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use cuguard_driver::api;
+use cuguard_driver::result::{context, stream};
 use cuguard_driver::sys::{CUresult, CUstream};
 use cuguard_sync::process;
 
@@ -91,7 +91,7 @@ pub(crate) fn give_up(operation: &str, why: &str) -> ! {
 }
 
 /// Waits for a stream whatever it takes, and answers what the driver refused first on the way.
-pub(crate) fn settle(entered: &Entered<'_>, stream: CUstream) -> Result<()> {
+pub(crate) fn settle(entered: &Entered<'_>, handle: CUstream) -> Result<()> {
     let mut answer = Ok(());
     let mut refusals = Refusals::default();
     loop {
@@ -99,24 +99,21 @@ pub(crate) fn settle(entered: &Entered<'_>, stream: CUstream) -> Result<()> {
             stop_here(entered.operation());
         }
         // SAFETY: the stream is alive.
-        let stream_code = unsafe { api::cuStreamSynchronize(stream) };
-        answer = answer.and(entered.check("cuStreamSynchronize", stream_code));
-        if stream_code.is_success() {
+        let Err(of_stream) = (unsafe { stream::synchronize(handle) }) else {
             break;
-        }
-        // SAFETY: the context is current.
-        let context_code = unsafe { api::cuCtxSynchronize() };
-        if context_code.is_success() {
+        };
+        answer = answer.and(entered.check(Err(of_stream)));
+        let Err(of_context) = context::synchronize() else {
             break;
-        }
+        };
         // SAFETY: the stream is alive.
-        let query_code = unsafe { api::cuStreamQuery(stream) };
-        if query_code.is_success()
-            || refusals.are_final(
-                entered.operation(),
-                &[stream_code, context_code, query_code],
-            )
-        {
+        let of_query = match unsafe { stream::query(handle) } {
+            Ok(true) => break,
+            Ok(false) => CUresult::NOT_READY,
+            Err(error) => error.code,
+        };
+        let codes = [of_stream.code, of_context.code, of_query];
+        if refusals.are_final(entered.operation(), &codes) {
             break;
         }
     }

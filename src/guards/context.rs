@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
-use cuguard_driver::api;
+use cuguard_driver::result::{context, memory};
 use cuguard_driver::sys::CUcontext;
 
 use crate::core::{ContextState, OpenContext, ReleaseCallback, stream_list};
@@ -172,13 +172,10 @@ impl Context {
     /// What the driver says.
     pub fn memory(&self) -> Result<MemoryInfo> {
         let entered = self.state().enter_to_wait("Context::memory")?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: both variables can be written to.
-        let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
-        entered.check("cuMemGetInfo", code)?;
+        let info = entered.check(memory::info())?;
         Ok(MemoryInfo {
-            free: free as u64,
-            total: total as u64,
+            free: info.free as u64,
+            total: info.total as u64,
         })
     }
 
@@ -195,10 +192,7 @@ impl Context {
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Context::synchronize")?;
-        stream_list::note_context_wait(self.state(), || {
-            // SAFETY: the context is current.
-            entered.check("cuCtxSynchronize", unsafe { api::cuCtxSynchronize() })
-        })?;
+        stream_list::note_context_wait(self.state(), || entered.check(context::synchronize()))?;
         // The device has passed all that streams left which are gone.
         stream_list::sweep(self.state());
         Ok(())
@@ -222,16 +216,15 @@ impl Context {
     /// What the driver says.
     pub fn make_current(&self) -> Result<ContextGuard<'_>> {
         const OPERATION: &str = "Context::make_current";
-        let Some(_inside) = self.state().pass_in() else {
+        let Some(_inside) = self.state().try_enter() else {
             // It cannot be closed, as it is borrowed.
             return Err(Error::ProcessEnding {
                 operation: OPERATION,
             });
         };
         // SAFETY: the context is alive.
-        let code = unsafe { api::cuCtxPushCurrent_v2(self.state().context) };
-        self.state()
-            .check(OPERATION, "cuCtxPushCurrent", code, None)?;
+        let pushed = unsafe { context::push_current(self.state().context) };
+        self.state().check(OPERATION, pushed, None)?;
         Ok(ContextGuard {
             context: self,
             _this_thread: PhantomData,
@@ -485,25 +478,21 @@ pub struct ContextGuard<'a> {
 
 impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
-        let Some(_inside) = self.context.state().pass_in() else {
+        let Some(_inside) = self.context.state().try_enter() else {
             return;
         };
         // The driver keeps a stack of contexts for each thread. Others that were put on it since
         // stay there.
         let ours = self.context.state().context;
         let mut others = Vec::new();
-        loop {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: the variable can be written to.
-            let code = unsafe { api::cuCtxPopCurrent_v2(&mut popped) };
-            if !code.is_success() || popped == ours {
-                break;
-            }
+        while let Ok(popped) = context::pop_current()
+            && popped != ours
+        {
             others.push(popped);
         }
         for other in others.into_iter().rev() {
             // SAFETY: it was on the stack a moment ago.
-            let _ = unsafe { api::cuCtxPushCurrent_v2(other) };
+            let _ = unsafe { context::push_current(other) };
         }
     }
 }

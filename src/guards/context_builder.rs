@@ -1,10 +1,9 @@
 //! How a context is made.
 
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUcontext, CUresult};
+use cuguard_driver::result::{self, CallError, context, device};
+use cuguard_driver::sys::CUresult;
 
 use crate::core::{ContextState, OomPolicy, Parts, Source, deferred, open_contexts};
 use crate::error::{DriverError, Error, Result};
@@ -38,7 +37,7 @@ pub struct ContextBuilder {
     report: Option<ReportSettings>,
     free_leaks: Option<bool>,
     memory_limit: Option<u64>,
-    shortage: OomPolicy,
+    oom_policy: OomPolicy,
 }
 
 impl Default for ContextBuilder {
@@ -50,7 +49,7 @@ impl Default for ContextBuilder {
             report: None,
             free_leaks: None,
             memory_limit: None,
-            shortage: OomPolicy::new(),
+            oom_policy: OomPolicy::new(),
         }
     }
 }
@@ -175,7 +174,7 @@ impl ContextBuilder {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn oom_policy(mut self, settings: OomPolicy) -> Self {
-        self.shortage = settings;
+        self.oom_policy = settings;
         self
     }
 
@@ -197,28 +196,21 @@ impl ContextBuilder {
     /// As [`Context::new`].
     pub fn build(self) -> Result<Context> {
         const OPERATION: &str = "Context::new";
-        let check = |function, code: CUresult| match code {
-            CUresult::SUCCESS => Ok(()),
-            code => Err(Error::Driver(DriverError {
+        let failed = |CallError { function, code }| {
+            Error::Driver(DriverError {
                 operation: OPERATION,
                 function,
                 code,
                 bytes: None,
                 device: Some(self.device),
-            })),
+            })
         };
         // A context that waits to be torn down may hold what this one needs.
         deferred::run();
         let _making = open_contexts::opening(OPERATION)?;
         cuguard_driver::load()?;
-        // SAFETY: may be called at any time, and again.
-        check("cuInit", unsafe { api::cuInit(0) })?;
-        let mut count = 0;
-        // SAFETY: the variable can be written to.
-        check("cuDeviceGetCount", unsafe {
-            api::cuDeviceGetCount(&mut count)
-        })?;
-        let count = count.max(0) as u32;
+        result::init().map_err(failed)?;
+        let count = device::count().map_err(failed)?;
         if self.device >= count {
             return Err(Error::NoSuchDevice {
                 operation: OPERATION,
@@ -228,13 +220,8 @@ impl ContextBuilder {
         }
         let device = self.device as i32;
         let mut name = [0; 256];
-        // SAFETY: the array has as many bytes as is said.
-        check("cuDeviceGetName", unsafe {
-            api::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device)
-        })?;
-        let name = name.map(|c| c as u8);
-        let name = CStr::from_bytes_until_nul(&name)
-            .unwrap_or_default()
+        let name = device::name(device, &mut name)
+            .map_err(failed)?
             .to_string_lossy();
 
         // What the environment names wins over the program.
@@ -245,31 +232,19 @@ impl ContextBuilder {
         let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
         let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
-        let made = |function, code: CUresult| match code {
-            CUresult::OUT_OF_MEMORY => Err(recovery::context_refused(
-                OPERATION,
-                self.device,
-                &name,
-                function,
-                code,
-            )),
-            code => check(function, code),
+        let context = match self.source {
+            Source::Primary => device::primary_ctx_retain(device),
+            // Creating makes it current, which nobody asked for.
+            Source::Own => context::create(0, device).inspect(|_| {
+                let _ = context::pop_current();
+            }),
         };
-        let mut context = CUcontext::NULL;
-        match self.source {
-            Source::Primary => {
-                // SAFETY: the variable can be written to; the device exists.
-                let code = unsafe { api::cuDevicePrimaryCtxRetain(&mut context, device) };
-                made("cuDevicePrimaryCtxRetain", code)?;
+        let context = context.map_err(|error| match error.code {
+            CUresult::OUT_OF_MEMORY => {
+                recovery::context_refused(OPERATION, self.device, &name, error)
             }
-            Source::Own => {
-                // SAFETY: as above.
-                let code = unsafe { api::cuCtxCreate_v2(&mut context, 0, device) };
-                made("cuCtxCreate", code)?;
-                // Creating makes it current, which nobody asked for. SAFETY: takes that away.
-                let _ = unsafe { api::cuCtxPopCurrent_v2(std::ptr::null_mut()) };
-            }
-        }
+            _ => failed(error),
+        })?;
         exit::install();
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let state = ContextState::new(Parts {
@@ -282,7 +257,7 @@ impl ContextBuilder {
             report,
             free_leaks,
             memory_limit: self.memory_limit,
-            shortage: self.shortage,
+            oom_policy: self.oom_policy,
         });
         Ok(Context::of(state))
     }

@@ -1,6 +1,6 @@
 //! The device heap: what `malloc` inside a kernel takes from.
 
-use cuguard_driver::api;
+use cuguard_driver::result::context;
 use cuguard_driver::sys::limit;
 
 use crate::core::{Entered, log_error};
@@ -71,18 +71,13 @@ pub struct DeviceHeap<'a> {
 }
 
 fn get(entered: &Entered<'_>) -> Result<u64> {
-    let mut value = 0;
-    // SAFETY: the variable can be written to, and the context is current.
-    let code = unsafe { api::cuCtxGetLimit(&mut value, limit::MALLOC_HEAP_SIZE) };
-    entered.check("cuCtxGetLimit", code)?;
+    let value = entered.check(context::limit(limit::MALLOC_HEAP_SIZE))?;
     Ok(value as u64)
 }
 
 fn set(entered: &Entered<'_>, bytes: u64) -> Result<()> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    // SAFETY: the context is current.
-    let code = unsafe { api::cuCtxSetLimit(limit::MALLOC_HEAP_SIZE, bytes) };
-    entered.check_bytes("cuCtxSetLimit", code, bytes)
+    entered.check_bytes(context::set_limit(limit::MALLOC_HEAP_SIZE, bytes), bytes)
 }
 
 impl<'a> DeviceHeap<'a> {

@@ -3,19 +3,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cuguard_driver::api;
+use cuguard_driver::result::event;
 use cuguard_driver::sys::{CUevent, CUresult, flags};
 
 use crate::core::{
-    ContextState, Failed, FreePoint, FreeProgress, OwnedResource, Request, StreamState, key,
-    same_context,
+    self, ContextState, FreePoint, FreeProgress, OwnedResource, Request, StreamState, same_context,
 };
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{Context, Stream};
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::Kind;
 
 /// A mark in the work of a stream: it happens when the stream gets there.
 ///
@@ -92,15 +91,10 @@ impl Event {
         };
         let request = Request::of_unknown_size(operation, Some(Kind::Event));
         let owned = recovery::satisfy(state, &request, || {
-            let entered = state.enter(operation)?;
-            let mut event = CUevent::NULL;
-            // SAFETY: the variable can be written to, and the context is current.
-            let code = unsafe { api::cuEventCreate(&mut event, flags) };
-            Failed::check(&entered, "cuEventCreate", code)?;
-            let key = key(Kind::Event, event.0 as u64);
-            let entry = Entry::of_handle("");
-            let owner = context.open().into();
-            Ok(OwnedResource::new_at(request.site, owner, key, entry))
+            let _entered = state.enter(operation)?;
+            core::allocate(context.open().into(), &request, Kind::Event, "", || {
+                event::create(flags).map(|event| event.0 as u64)
+            })
         })?;
         Ok(Self {
             owned,
@@ -180,9 +174,7 @@ impl Event {
         let mut last = self.lock_moment();
         let moment = stream.moment();
         // SAFETY: both are alive and of the current context.
-        entered.check("cuEventRecord", unsafe {
-            api::cuEventRecord(self.as_raw(), stream.handle())
-        })?;
+        entered.check(unsafe { event::record(self.as_raw(), stream.handle()) })?;
         *last = Some(moment);
         Ok(())
     }
@@ -210,9 +202,7 @@ impl Event {
         let entered = self.state().enter_to_wait("Event::synchronize")?;
         let before = self.lock_moment().clone();
         // SAFETY: the event is alive.
-        entered.check("cuEventSynchronize", unsafe {
-            api::cuEventSynchronize(self.as_raw())
-        })?;
+        entered.check(unsafe { event::synchronize(self.as_raw()) })?;
         // Where it was recorded again meanwhile, nobody knows for which of the two this waited.
         if let (Some((notes, moment)), Some(now)) = (before, &*self.lock_moment())
             && Arc::ptr_eq(&notes, &now.0)
@@ -242,10 +232,7 @@ impl Event {
     pub fn is_complete(&self) -> Result<bool> {
         let entered = self.state().enter("Event::is_complete")?;
         // SAFETY: the event is alive.
-        match unsafe { api::cuEventQuery(self.as_raw()) } {
-            CUresult::NOT_READY => Ok(false),
-            code => entered.check("cuEventQuery", code).map(|()| true),
-        }
+        entered.check(unsafe { event::query(self.as_raw()) })
     }
 
     /// The time from `earlier` to this event, by the device's clock, which ticks about every half
@@ -272,13 +259,11 @@ impl Event {
         let earlier_of = ("the earlier event", earlier.state());
         same_context::check(OPERATION, ("the later event", self.state()), earlier_of)?;
         let entered = self.state().enter(OPERATION)?;
-        let mut milliseconds = 0.0;
-        // SAFETY: both events are alive, and the variable can be written to.
-        let code =
-            unsafe { api::cuEventElapsedTime(&mut milliseconds, earlier.as_raw(), self.as_raw()) };
+        // SAFETY: both events are alive.
+        let elapsed = unsafe { event::elapsed_time(earlier.as_raw(), self.as_raw()) };
         drop(entered);
         // The driver has one code for several reasons.
-        let operation = match code {
+        let operation = match elapsed.err().map_or(CUresult::SUCCESS, |error| error.code) {
             CUresult::NOT_READY => "Event::elapsed_since (one of the events has not happened yet)",
             CUresult::INVALID_HANDLE if !(self.timed && earlier.timed) => {
                 "Event::elapsed_since (one of the events was made without timing)"
@@ -288,8 +273,7 @@ impl Event {
             }
             _ => OPERATION,
         };
-        self.state()
-            .check(operation, "cuEventElapsedTime", code, None)?;
+        let milliseconds = self.state().check(operation, elapsed, None)?;
         let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }

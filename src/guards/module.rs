@@ -1,34 +1,20 @@
 //! Modules: code for the device, with its functions and variables.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
 use std::mem;
-use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
+use cuguard_driver::result::{self, copy, module, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
-use cuguard_driver::{DriverKind, api, loaded};
+use cuguard_driver::{DriverKind, loaded};
 
-use crate::core::{ContextState, Entered, Failed, OwnedResource, Request, key};
+use crate::core::{self, ContextState, Entered, Failed, OwnedResource, Request};
 use crate::error::{Error, Result};
 use crate::guards::Context;
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
-
-unsafe extern "C" {
-    /// Loads a module, with options. Defined by `cuguard_driver`, as all of the driver's functions.
-    fn cuModuleLoadDataEx(
-        module: *mut CUmodule,
-        image: *const c_void,
-        count: u32,
-        options: *mut u32,
-        values: *mut *mut c_void,
-    ) -> CUresult;
-}
-
-/// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
-const ERROR_LOG: [u32; 2] = [5, 6];
+use cuguard_registry::Kind;
 
 /// Code that is loaded to the device, unloaded when this goes.
 ///
@@ -137,30 +123,12 @@ impl Module {
         let request = Request::of_unknown_size(operation, Some(Kind::Module));
         let owned = recovery::satisfy(state, &request, || {
             let entered = state.enter(operation)?;
-            let mut module = CUmodule::NULL;
             let mut log = vec![0_u8; 16 << 10];
-            let mut options = ERROR_LOG;
-            let mut values = [
-                log.as_mut_ptr().cast(),
-                ptr::without_provenance_mut(log.len()),
-            ];
-            // SAFETY: the variable can be written to, and the context is current. There are as many
-            // options and values as is said; the log has as many bytes as is said. The caller
-            // vouches for the image.
-            let code = unsafe {
-                cuModuleLoadDataEx(
-                    &mut module,
-                    image,
-                    options.len() as u32,
-                    options.as_mut_ptr(),
-                    values.as_mut_ptr(),
-                )
-            };
-            check_load(&entered, code, &log)?;
-            let key = key(Kind::Module, module.0 as u64);
-            let entry = Entry::of_handle("");
             let owner = context.open().into();
-            Ok(OwnedResource::new_at(request.site, owner, key, entry))
+            // SAFETY: the caller vouches for the image.
+            let loaded = unsafe { module::load_data_ex(image, &mut log) };
+            let loaded = check_load(&entered, loaded, &log)?;
+            core::allocate(owner, &request, Kind::Module, "", || Ok(loaded.0 as u64))
         })?;
         Ok(Self { owned })
     }
@@ -196,21 +164,20 @@ impl Module {
     }
 
     /// Looks a name up in the module.
-    fn look_up(
+    fn look_up<R>(
         &self,
         operation: &'static str,
-        function: &'static str,
         name: &str,
-        call: impl FnOnce(CUmodule, *const c_char) -> CUresult,
-    ) -> Result<()> {
+        call: impl FnOnce(CUmodule, &CStr) -> result::Result<R>,
+    ) -> Result<R> {
         let text = to_c(operation, name)?;
         let entered = self.state().enter(operation)?;
-        match call(self.as_raw(), text.as_ptr()) {
-            CUresult::NOT_FOUND => Err(Error::NoSuchSymbol {
+        match call(self.as_raw(), &text) {
+            Err(error) if error.code == CUresult::NOT_FOUND => Err(Error::NoSuchSymbol {
                 operation,
                 name: name.to_owned(),
             }),
-            code => entered.check(function, code),
+            found => entered.check(found),
         }
     }
 
@@ -229,13 +196,10 @@ impl Module {
     /// [`Error::NoSuchSymbol`], [`Error::InteriorNul`], [`Error::ContextClosed`], or what the
     /// driver says.
     pub fn function(&self, name: &str) -> Result<Function<'_>> {
-        let mut handle = CUfunction::default();
-        let call = |module, name| {
-            // SAFETY: the module is alive, the name ends in a NUL, and the variable can be written
-            // to.
-            unsafe { api::cuModuleGetFunction(&mut handle, module, name) }
-        };
-        self.look_up("Module::function", "cuModuleGetFunction", name, call)?;
+        let handle = self.look_up("Module::function", name, |module, name| {
+            // SAFETY: the module is alive.
+            unsafe { module::function(module, name) }
+        })?;
         Ok(Function {
             handle,
             module: self,
@@ -261,13 +225,11 @@ impl Module {
     /// [`Error::LengthMismatch`], counted in bytes, where the variable's size is no multiple of
     /// `T`'s; else as [`function`](Self::function).
     pub fn global<T: Pod>(&self, name: &str) -> Result<Global<'_, T>> {
-        let (mut address, mut bytes) = (0, 0);
-        let call = |module, name| {
-            // SAFETY: the module is alive, the name ends in a NUL, and the variables can be written
-            // to.
-            unsafe { api::cuModuleGetGlobal_v2(&mut address, &mut bytes, module, name) }
-        };
-        self.look_up("Module::global", "cuModuleGetGlobal", name, call)?;
+        let module::Global { address, bytes } =
+            self.look_up("Module::global", name, |module, name| {
+                // SAFETY: the module is alive.
+                unsafe { module::global(module, name) }
+            })?;
         let size = mem::size_of::<T>();
         if size == 0 || !bytes.is_multiple_of(size) {
             return Err(Error::LengthMismatch {
@@ -303,20 +265,23 @@ impl Module {
 }
 
 /// What the driver said to a module, with what its compiler said.
-fn check_load(entered: &Entered<'_>, code: CUresult, log: &[u8]) -> Result<(), Failed> {
-    const FUNCTION: &str = "cuModuleLoadDataEx";
+fn check_load(
+    entered: &Entered<'_>,
+    result: result::Result<CUmodule>,
+    log: &[u8],
+) -> Result<CUmodule, Failed> {
     let simulated = loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated);
-    if simulated && code == CUresult::NOT_SUPPORTED {
+    if simulated && result.is_err_and(|error| error.code == CUresult::NOT_SUPPORTED) {
         let operation = entered.operation();
         return Err(Error::NoKernels { operation }.into());
     }
     let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let log = String::from_utf8_lossy(log).trim().to_owned();
     if log.is_empty() {
-        return Failed::check(entered, FUNCTION, code);
+        return Failed::check(entered, result);
     }
     // Also where the compiler was out of memory: it ran on the host, and its words say more.
-    match entered.check(FUNCTION, code) {
+    match entered.check(result) {
         Err(Error::Driver(error)) => Err(Error::Compile { error, log }.into()),
         result => Ok(result?),
     }
@@ -448,12 +413,11 @@ impl<T: Pod> Global<'_, T> {
         let entered = self.module.state().enter(OPERATION)?;
         let bytes = mem::size_of_val(values);
         // SAFETY: both sides have this many bytes; the source is read when this returns.
-        let code = unsafe { api::cuMemcpyHtoD_v2(self.address, values.as_ptr().cast(), bytes) };
-        entered.check_bytes("cuMemcpyHtoD", code, bytes)?;
+        let copied = unsafe { copy::htod(self.address, values.as_ptr().cast(), bytes) };
+        entered.check_bytes(copied, bytes)?;
         // The device may still be at it, and streams that do not block would not wait for it.
         // SAFETY: the default stream of the current context.
-        let code = unsafe { api::cuStreamSynchronize(CUstream::NULL) };
-        entered.check("cuStreamSynchronize", code)
+        entered.check(unsafe { stream::synchronize(CUstream::NULL) })
     }
 
     /// Copies the values of the variable. There must be room for as many as it holds.
@@ -475,8 +439,8 @@ impl<T: Pod> Global<'_, T> {
         let bytes = mem::size_of_val(values);
         // SAFETY: both sides have this many bytes, and any bytes make a valid `T`; the call returns
         // when it is done.
-        let code = unsafe { api::cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), self.address, bytes) };
-        entered.check_bytes("cuMemcpyDtoH", code, bytes)
+        let copied = unsafe { copy::dtoh(values.as_mut_ptr().cast(), self.address, bytes) };
+        entered.check_bytes(copied, bytes)
     }
 
     /// The values, copied to the host.

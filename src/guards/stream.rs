@@ -8,14 +8,14 @@ use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUresult, CUstream, flags};
+use cuguard_driver::result::{context, stream};
+use cuguard_driver::sys::{CUstream, flags};
 
-use crate::core::{Failed, Listed, OwnedResource, Request, StreamState, key, same_context};
+use crate::core::{self, Listed, Request, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Context, Event};
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::Kind;
 
 /// A queue of work that the device does in order. Streams run beside each other.
 ///
@@ -130,11 +130,8 @@ impl Stream {
     /// [`Error::ContextClosed`], or what the driver says.
     pub fn priorities(context: &Context) -> Result<RangeInclusive<i32>> {
         let entered = context.state().enter("Stream::priorities")?;
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both variables can be written to.
-        let code = unsafe { api::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) };
-        entered.check("cuCtxGetStreamPriorityRange", code)?;
-        Ok(greatest..=least)
+        let range = entered.check(context::stream_priority_range())?;
+        Ok(range.greatest..=range.least)
     }
 
     pub(crate) fn core(&self) -> &Arc<StreamState> {
@@ -184,11 +181,8 @@ impl Stream {
     /// [`Error::ContextClosed`], or what the driver says.
     pub fn priority(&self) -> Result<i32> {
         let entered = self.core.state().enter("Stream::priority")?;
-        let mut priority = 0;
-        // SAFETY: the stream is alive, and the variable can be written to.
-        let code = unsafe { api::cuStreamGetPriority(self.as_raw(), &mut priority) };
-        entered.check("cuStreamGetPriority", code)?;
-        Ok(priority)
+        // SAFETY: the stream is alive.
+        entered.check(unsafe { stream::priority(self.as_raw()) })
     }
 
     /// Waits until the device has done all that the stream was given.
@@ -208,8 +202,7 @@ impl Stream {
         let entered = self.core.state().enter_to_wait("Stream::synchronize")?;
         self.core.note_wait(|| {
             // SAFETY: the stream is alive.
-            let code = unsafe { api::cuStreamSynchronize(self.as_raw()) };
-            entered.check("cuStreamSynchronize", code)
+            entered.check(unsafe { stream::synchronize(self.as_raw()) })
         })
     }
 
@@ -231,10 +224,7 @@ impl Stream {
     pub fn is_idle(&self) -> Result<bool> {
         let entered = self.core.state().enter("Stream::is_idle")?;
         // SAFETY: the stream is alive.
-        match unsafe { api::cuStreamQuery(self.as_raw()) } {
-            CUresult::NOT_READY => Ok(false),
-            code => entered.check("cuStreamQuery", code).map(|()| true),
-        }
+        entered.check(unsafe { stream::query(self.as_raw()) })
     }
 
     /// What this stream is given from now on waits until the event has happened. An event that was
@@ -382,17 +372,13 @@ impl StreamBuilder<'_> {
         let state = self.context.state();
         let request = Request::of_unknown_size("Stream::new", Some(Kind::Stream));
         let core = recovery::satisfy(state, &request, || {
-            let entered = state.enter(request.operation)?;
-            let mut handle = CUstream::NULL;
-            // SAFETY: the variable can be written to, and the context is current.
-            let code =
-                unsafe { api::cuStreamCreateWithPriority(&mut handle, self.flags, self.priority) };
-            Failed::check(&entered, "cuStreamCreateWithPriority", code)?;
-            let key = key(Kind::Stream, handle.0 as u64);
-            let entry = Entry::of_handle("");
+            let _entered = state.enter(request.operation)?;
             let owner = self.context.open().into();
-            let owned = OwnedResource::new_at(request.site, owner, key, entry);
-            let listed = Listed::new(state, |state| &state.streams, key);
+            let owned = core::allocate(owner, &request, Kind::Stream, "", || {
+                stream::create_with_priority(self.flags, self.priority)
+                    .map(|stream| stream.0 as u64)
+            })?;
+            let listed = Listed::new(state, |state| &state.streams, owned.key());
             Ok(StreamState::new(listed, owned))
         })?;
         Ok(Stream {

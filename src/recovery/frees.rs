@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
+use cuguard_driver::result::event;
+use cuguard_driver::sys::{CUstream, flags};
 
 use super::{OPERATION, pools};
 use crate::core::open_contexts::on_device;
-use crate::core::stream_list::{Entries, destroy_event, event_key, file_event, sweep};
+use crate::core::stream_list::{Entries, destroy_event, record_event, sweep};
 use crate::core::{ContextState, FreePoint, FreeProgress};
 use crate::error::Error;
 use cuguard_sync::process;
@@ -68,13 +68,10 @@ impl Mark {
             }
             // Before the mark is made, so that it is after all that is in the moment.
             let moment = notes.now();
-            let mut event = CUevent::NULL;
-            // SAFETY: the variable can be written to, and the context is current.
-            let made = unsafe { api::cuEventCreate(&mut event, flags::EVENT_DISABLE_TIMING) };
-            if !made.is_success() {
+            let Ok(event) = event::create(flags::EVENT_DISABLE_TIMING) else {
                 unmarked += 1;
                 continue;
-            }
+            };
             *next += 1;
             events.insert(*next, event);
             let mark = Self {
@@ -84,8 +81,8 @@ impl Mark {
                 moment,
             };
             // SAFETY: the stream is on the list, so it is alive; and both are of one context.
-            let recorded = unsafe { api::cuEventRecord(event, CUstream(key.address as usize)) };
-            if recorded.is_success() {
+            let recorded = unsafe { event::record(event, CUstream(key.address as usize)) };
+            if recorded.is_ok() {
                 marks.push(mark);
             } else {
                 unmarked += 1;
@@ -111,15 +108,12 @@ impl Mark {
             Ok(_entered) => {
                 // SAFETY: the event is alive: teardown, who else destroys it, waits for who is inside,
                 // and had not begun when this one came in.
-                let code = unsafe { api::cuEventQuery(event) };
-                if code.is_success() {
-                    // SAFETY: as before.
-                    let seen = unsafe { api::cuEventSynchronize(event) };
-                    if seen.is_success() {
-                        self.notes.see(self.moment);
-                    }
+                let passed = unsafe { event::query(event) };
+                // SAFETY: as before.
+                if passed == Ok(true) && unsafe { event::synchronize(event) }.is_ok() {
+                    self.notes.see(self.moment);
                 }
-                code != CUresult::NOT_READY
+                passed != Ok(false)
             }
             // Teardown is about to take it.
             Err(Error::ContextClosed { .. }) => false,
@@ -130,23 +124,18 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let entered = self.state.enter(OPERATION);
-        let refused = match &entered {
-            Ok(_) => None,
-            Err(error) => match error.code() {
-                Some(code) => Some(code),
-                // Teardown takes it; and at the end of the process nobody is asked.
-                None => return,
-            },
+        // Where the context is closed, teardown destroys it; and at exit nothing calls the driver.
+        let Ok((_entered, current)) = self.state.enter_uncurrent(OPERATION) else {
+            return;
         };
         let event = self.state.streams.lock().marks.remove(&self.number);
         let Some(event) = event else {
             return;
         };
-        match refused {
+        match current {
             // SAFETY: nobody else knows of it any more, and its context is current.
-            None => unsafe { destroy_event(&self.state, event_key(event)) },
-            Some(code) => file_event(&self.state, event_key(event), "cuCtxPushCurrent", code),
+            Ok(()) => drop(unsafe { destroy_event(&self.state, event) }),
+            Err(error) => record_event(&self.state, event, error),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cuguard_driver::api;
+use cuguard_driver::result::{CallError, device, memory};
 use cuguard_driver::sys::CUresult;
 
 use super::{frees, pools, probe, processes};
@@ -27,7 +27,7 @@ fn asked(
     attempts: Vec<RecoveryResult>,
 ) -> OutOfMemory {
     let (function, code, limit) = match refused {
-        Refused::Memory { function, code } => (Some(*function), *code, None),
+        Refused::Memory(error) => (Some(error.function), error.code, None),
         Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, Some(*held)),
     };
     OutOfMemory {
@@ -64,21 +64,21 @@ pub(super) fn refused(
     if let Some((free, total)) = memory(state) {
         (why.free, why.total) = (Some(free), Some(total));
     }
-    let settings = &state.shortage;
+    let settings = &state.oom_policy;
     (why.busy_streams, why.pending_bytes) = frees::pending(state.device);
     why.pools = pools::pools(state);
     why.pools.retain(|pool| pool.reserved != 0);
     let neighbours = neighbours(state.device, Some(state));
     why.contexts = other_contexts(state.device, Some(state), &neighbours);
     // What the budget refused is nobody else's doing.
-    why.processes = match settings.ask_processes && matches!(refused, Refused::Memory { .. }) {
+    why.processes = match settings.ask_processes && matches!(refused, Refused::Memory(_)) {
         true => processes::processes_seen_from(state),
         false => Processes::Unknown("not asked for".to_owned()),
     };
     let shared = neighbours.get(&state.number).copied();
     holdings(&state.registry, shared, &mut why);
     why.settings.callbacks = state.callbacks.count();
-    why.settings.devices = match state.pass_in() {
+    why.settings.devices = match state.try_enter() {
         Some(_inside) => devices(),
         None => 0,
     };
@@ -94,8 +94,7 @@ pub(crate) fn context_refused(
     operation: &'static str,
     device: u32,
     device_name: &str,
-    function: &'static str,
-    code: CUresult,
+    CallError { function, code }: CallError,
 ) -> Error {
     let mut why = OutOfMemory {
         asked: FailedRequest {
@@ -114,33 +113,22 @@ pub(crate) fn context_refused(
     why.info.device_name = device_name.to_owned();
     why.free = processes::free(device);
     why.settings.devices = devices();
-    let mut total = 0;
-    // SAFETY: the variable can be written to, and the device exists.
-    if unsafe { api::cuDeviceTotalMem_v2(&mut total, device as i32) }.is_success() {
-        why.total = Some(total as u64);
-    }
+    why.total = device::total_mem(device as i32)
+        .ok()
+        .map(|total| total as u64);
     Error::OutOfMemory(Box::new(why))
 }
 
 /// The caller is inside a gate: at the end of the process nobody calls the driver.
 fn devices() -> u32 {
-    let mut count = 0;
-    // SAFETY: the variable can be written to.
-    let code = unsafe { api::cuDeviceGetCount(&mut count) };
-    if code.is_success() {
-        count.max(0) as u32
-    } else {
-        0
-    }
+    device::count().unwrap_or(0)
 }
 
 /// Free and total, if the driver tells.
 pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
     let _entered = state.enter("out of memory").ok()?;
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: both variables can be written to.
-    let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
-    code.is_success().then_some((free as u64, total as u64))
+    let info = memory::info().ok()?;
+    Some((info.free as u64, info.total as u64))
 }
 
 /// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are

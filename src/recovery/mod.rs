@@ -22,6 +22,6 @@ mod retry;
 
 pub(crate) use gather::context_refused;
 pub(crate) use probe::largest_block;
-pub(crate) use retry::{guessing, retry, satisfy};
+pub(crate) use retry::{guessing, satisfy};
 
 const OPERATION: &str = "out of memory";

@@ -1,8 +1,9 @@
 //! The memory pools of a device, for the moment in which memory runs out: what they have and do not
 //! use.
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUmemoryPool, pool_attribute};
+use cuguard_driver::result::device;
+use cuguard_driver::result::pool::{self, Attribute};
+use cuguard_driver::sys::CUmemoryPool;
 
 use super::OPERATION;
 use crate::core::ContextState;
@@ -15,10 +16,7 @@ fn for_each_pool(state: &ContextState, mut each: impl FnMut(CUmemoryPool, PoolUs
     let Ok(_entered) = state.enter(OPERATION) else {
         return;
     };
-    let mut default = CUmemoryPool::NULL;
-    // SAFETY: the variable can be written to, and the device exists.
-    let code = unsafe { api::cuDeviceGetDefaultMemPool(&mut default, state.device as i32) };
-    if code.is_success()
+    if let Ok(default) = device::default_mem_pool(state.device as i32)
         && let Some(pool) = look_at(default, "the device's pool".to_owned())
     {
         each(default, pool);
@@ -60,26 +58,19 @@ pub(super) fn is_another_set(state: &ContextState) -> bool {
     let Ok(_entered) = state.enter(OPERATION) else {
         return false;
     };
-    let mut set = CUmemoryPool::NULL;
-    // SAFETY: the variable can be written to, and the device exists.
-    let code = unsafe { api::cuDeviceGetMemPool(&mut set, state.device as i32) };
-    let mut is_known = !code.is_success();
-    for_each_pool(state, |pool, _| is_known |= pool == set);
+    let set = device::mem_pool(state.device as i32);
+    let mut is_known = set.is_err();
+    for_each_pool(state, |pool, _| is_known |= set == Ok(pool));
     !is_known
 }
 
 /// The pool is alive.
 fn look_at(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
-    let ask = |attribute| {
-        let mut value = 0_u64;
-        // SAFETY: the device's own pool is always there, others are on the list; and these
-        // attributes are 64 bits wide.
-        let code = unsafe { api::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
-        code.is_success().then_some(value)
-    };
-    let reserved = ask(pool_attribute::RESERVED_MEM_CURRENT)?;
-    let mut pool = PoolUse::new(name, reserved, ask(pool_attribute::USED_MEM_CURRENT)?);
-    pool.threshold = ask(pool_attribute::RELEASE_THRESHOLD);
+    // SAFETY: the device's own pool is always there, others are on the list.
+    let ask = |attribute| unsafe { pool::attribute(pool, attribute) }.ok();
+    let reserved = ask(Attribute::Reserved)?;
+    let mut pool = PoolUse::new(name, reserved, ask(Attribute::Used)?);
+    pool.threshold = ask(Attribute::ReleaseThreshold);
     Some(pool)
 }
 
@@ -90,7 +81,7 @@ pub(super) fn trim(state: &ContextState) -> bool {
         if looked.unused() != 0 {
             any = true;
             // What it refuses it keeps, and the report shows that. SAFETY: as in `look_at`.
-            let _ = unsafe { api::cuMemPoolTrimTo(pool, 0) };
+            let _ = unsafe { pool::trim_to(pool, 0) };
         }
     });
     any

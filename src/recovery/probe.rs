@@ -1,37 +1,29 @@
 //! The largest block that could be had now, found by trying.
 
-use cuguard_driver::api;
+use cuguard_driver::result::memory::{self, MemoryInfo};
 use cuguard_driver::sys::CUstream;
 
 use crate::core::{ContextState, free, key};
 use crate::error::Result;
-use cuguard_registry::{FailedFree, Kind, PAGE};
+use cuguard_registry::{Kind, PAGE};
 
 /// Looks for it between what was had and what was not, in whole pages. The blocks are not recorded:
 /// they are gone before this returns.
 pub(crate) fn largest_block(state: &ContextState, operation: &'static str) -> Result<u64> {
     let entered = state.enter(operation)?;
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: both variables can be written to.
-    let code = unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) };
-    entered.check("cuMemGetInfo", code)?;
+    let MemoryInfo { free, total } = entered.check(memory::info())?;
     let try_it = |pages: u64| {
-        let mut address = 0;
-        // SAFETY: the variable can be written to, and the context is current.
-        let code = unsafe { api::cuMemAlloc_v2(&mut address, (pages * PAGE) as usize) };
-        if !code.is_success() {
+        let bytes = pages * PAGE;
+        let Ok(address) = memory::alloc(bytes as usize) else {
             return Ok(false);
-        }
+        };
         let key = key(Kind::Device, address);
-        // SAFETY: it was given out just now, and nobody else knows of it.
-        let code = unsafe { free::free(key, CUstream::NULL) };
-        let function = free::function(Kind::Device);
-        if !code.is_success() {
-            let (bytes, name) = (pages * PAGE, code.name().unwrap_or_default());
-            let failed = FailedFree::new(key, bytes, None, function, code.0, name);
-            state.registry.file_failed_free(failed);
+        // SAFETY: allocated just now, and nobody else knows of it.
+        let freed = unsafe { free::free(key, CUstream::NULL) };
+        if let Err(error) = freed {
+            state.record_failed_free(key, bytes, None, error);
         }
-        entered.check(function, code).map(|()| true)
+        entered.check(freed).map(|()| true)
     };
     // Where pools have unused memory the driver takes it from them, so it may be more than is free.
     let (mut had, mut refused) = (0, total.max(free) as u64 / PAGE + 1);

@@ -1,11 +1,9 @@
 //! Which processes hold memory of a device: NVML knows, and for a simulated GPU the simulation.
 
 #[cfg(feature = "nvml")]
-use std::ffi::CStr;
-
 use cuguard_driver::DriverKind;
 #[cfg(feature = "nvml")]
-use cuguard_driver::api;
+use cuguard_driver::result::device;
 #[cfg(feature = "nvml")]
 use cuguard_machine::{Machine, Process, Unknown};
 
@@ -23,7 +21,7 @@ pub(super) fn processes_seen_from(state: &ContextState) -> Processes {
 
 fn ask_from(state: &ContextState) -> Processes {
     // The end of the process waits for those who are inside.
-    match state.pass_in() {
+    match state.try_enter() {
         Some(_inside) => processes(state.device),
         None => Processes::Unknown("the context was closed, or the process is ending".to_owned()),
     }
@@ -112,13 +110,7 @@ fn ask<T>(
     question: impl FnOnce(&Machine, &str) -> Result<T, Unknown>,
 ) -> Result<T, String> {
     let mut id = [0; 32];
-    // SAFETY: the array has as many bytes as is said.
-    let code = unsafe { api::cuDeviceGetPCIBusId(id.as_mut_ptr(), id.len() as i32, device as i32) };
-    if !code.is_success() {
-        return Err(format!("cuDeviceGetPCIBusId answered {code}"));
-    }
-    let id = id.map(|letter| letter as u8);
-    let id = CStr::from_bytes_until_nul(&id).unwrap_or_default();
+    let id = device::pci_bus_id(device as i32, &mut id).map_err(|error| error.to_string())?;
     let machine = Machine::get().map_err(ToString::to_string)?;
     question(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
 }

@@ -110,8 +110,7 @@ fn run_steps(
                 freed: 0,
             };
             // Of the budget, frees that wait and unused memory of pools take nothing.
-            let matters =
-                step == RecoveryStep::Callbacks || matches!(refused, Refused::Memory { .. });
+            let matters = step == RecoveryStep::Callbacks || matches!(refused, Refused::Memory(_));
             if attempt.allowed && matters {
                 let before = gather::memory(state);
                 let mut outcome = None;
@@ -139,7 +138,7 @@ fn run_steps(
                         state.callbacks.call_each(bytes, &mut ask_again)
                     }
                     RecoveryStep::Wait => {
-                        let most = state.shortage.wait_at_most;
+                        let most = state.oom_policy.wait_at_most;
                         frees::wait_for_frees(state, most, &mut ask_again)
                     }
                     RecoveryStep::Trim => {
@@ -169,8 +168,8 @@ fn run_steps(
 
 fn is_allowed(state: &ContextState, step: RecoveryStep) -> bool {
     match step {
-        RecoveryStep::Callbacks => state.shortage.callbacks,
-        RecoveryStep::Wait => state.shortage.wait,
-        RecoveryStep::Trim => state.shortage.trim,
+        RecoveryStep::Callbacks => state.oom_policy.callbacks,
+        RecoveryStep::Wait => state.oom_policy.wait,
+        RecoveryStep::Trim => state.oom_policy.trim,
     }
 }

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cuguard_driver::api;
+use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
 
 use crate::core::wait::{Refusals, give_up, settle, stop_here};
@@ -78,10 +78,14 @@ impl<'a> End<'a> {
                 Ok((_entered, Err(error))) => {
                     // A stream can be asked also where its context cannot be made current.
                     // SAFETY: the stream is alive.
-                    let idle = unsafe { api::cuStreamQuery(self.core.handle()) };
-                    let refused = error.code().unwrap_or(CUresult::UNKNOWN);
-                    answer = answer.and(Err(error));
-                    if idle.is_success() || refusals.are_final(OPERATION, &[refused, idle]) {
+                    let query = unsafe { stream::query(self.core.handle()) };
+                    answer = answer.and(Err(state.error(OPERATION, error, None)));
+                    let idle = match query {
+                        Ok(true) => break,
+                        Ok(false) => CUresult::NOT_READY,
+                        Err(error) => error.code,
+                    };
+                    if refusals.are_final(OPERATION, &[error.code, idle]) {
                         break;
                     }
                 }
@@ -93,7 +97,7 @@ impl<'a> End<'a> {
                 Err(_) if process::is_exiting() => stop_here(OPERATION),
                 Err(_) => {
                     state.wait_for_teardown();
-                    if !state.settled.load(Ordering::Acquire) {
+                    if !state.device_idle.load(Ordering::Acquire) {
                         give_up(
                             OPERATION,
                             "the context was closed within the scope, and the driver refused to \

@@ -3,8 +3,7 @@
 use std::mem;
 
 use bytemuck::{NoUninit, Pod, Zeroable};
-use cuguard_driver::api;
-use cuguard_driver::sys::CUresult;
+use cuguard_driver::result::copy;
 use cust::memory::DeviceCopy;
 
 use super::Scope;
@@ -65,9 +64,9 @@ impl<'scope> Scope<'scope, '_> {
         byte: u8,
     ) -> Result<()> {
         let (to, bytes) = (*to.address(), to.bytes());
-        self.submit(operation, Some(bytes), "cuMemsetD8Async", |stream| {
+        self.submit(operation, bytes, |stream| {
             // SAFETY: there are this many bytes, borrowed until the stream has been waited for.
-            unsafe { api::cuMemsetD8Async(to, byte, bytes, stream) }
+            unsafe { copy::set_d8_async(to, byte, bytes, stream) }
         })
     }
 
@@ -99,24 +98,19 @@ impl<'scope> Scope<'scope, '_> {
             );
         }
         let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
-        let function = match mem::size_of::<T>() {
-            1 => "cuMemsetD8Async",
-            2 => "cuMemsetD16Async",
-            _ => "cuMemsetD32Async",
-        };
-        self.submit("Scope::fill", Some(bytes), function, |stream| {
+        self.submit("Scope::fill", bytes, |stream| {
             let value = bytemuck::bytes_of(&value);
             // SAFETY: there are `count` values of that size, borrowed until the stream has been
             // waited for. They are aligned to it: the driver's memory is, and each part of it.
             unsafe {
                 match *value {
-                    [a] => api::cuMemsetD8Async(to, a, count, stream),
-                    [a, b] => api::cuMemsetD16Async(to, u16::from_ne_bytes([a, b]), count, stream),
+                    [a] => copy::set_d8_async(to, a, count, stream),
+                    [a, b] => copy::set_d16_async(to, u16::from_ne_bytes([a, b]), count, stream),
                     [a, b, c, d] => {
                         let value = u32::from_ne_bytes([a, b, c, d]);
-                        api::cuMemsetD32Async(to, value, count, stream)
+                        copy::set_d32_async(to, value, count, stream)
                     }
-                    _ => CUresult::INVALID_VALUE,
+                    _ => unreachable!("asserted above"),
                 }
             }
         })

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Deref;
 use std::ptr;
 
-use cuguard_driver::api;
+use cuguard_driver::result::module;
 use cuguard_driver::sys::CUfunction;
 use cust::function::{BlockSize, GridSize};
 use cust::memory::DeviceCopy;
@@ -177,31 +177,11 @@ impl<'scope> Scope<'scope, '_> {
             module_of,
         )?;
         let (grid, block) = (grid.into(), block.into());
-        let mut parameters: Vec<*mut c_void> = arguments
+        let parameters: Vec<*mut c_void> = arguments
             .iter()
             .map(|argument| argument.parameter().cast_mut())
             .collect();
-        let parameters = parameters.as_mut_ptr();
-        let launch = |stream| {
-            // SAFETY: the function's module is borrowed until the stream has been waited for. The
-            // parameters are read, and only read, during the call; that they are the kernel's is
-            // what the caller vouches for.
-            unsafe {
-                api::cuLaunchKernel(
-                    function.as_raw(),
-                    grid.x,
-                    grid.y,
-                    grid.z,
-                    block.x,
-                    block.y,
-                    block.z,
-                    shared_bytes,
-                    stream,
-                    parameters,
-                    ptr::null_mut(),
-                )
-            }
-        };
+        let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
         // A kernel may need local memory, and its code may be loaded only now. Code 2 is never what
         // became of earlier work, so the launch has done nothing and can be asked for again, behind
         // what the stream has by then. Within a scope that is as good as for an allocation there:
@@ -209,7 +189,22 @@ impl<'scope> Scope<'scope, '_> {
         // scope waits also where a callback panics, or closes the context.
         let request = Request::of_unknown_size(OPERATION, None);
         recovery::satisfy(self.core().state(), &request, || {
-            self.ask(OPERATION, "cuLaunchKernel", launch)
+            let mut parameters = parameters.clone();
+            self.ask(OPERATION, |stream| {
+                let function = function.as_raw();
+                // SAFETY: the function's module is borrowed until the stream has been waited for. The parameters are
+                // read, and only read, during the call; the caller vouches that they are the kernel's.
+                unsafe {
+                    module::launch_kernel(
+                        function,
+                        grid,
+                        block,
+                        shared_bytes,
+                        stream,
+                        &mut parameters,
+                    )
+                }
+            })
         })
     }
 }

@@ -13,8 +13,8 @@ mod scope_refusals;
 
 use std::marker::PhantomData;
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{CUresult, CUstream};
+use cuguard_driver::result::{self, copy};
+use cuguard_driver::sys::CUstream;
 use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
@@ -287,22 +287,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn submit(
         &self,
         operation: &'static str,
-        bytes: Option<usize>,
-        function: &'static str,
-        call: impl FnOnce(CUstream) -> CUresult,
+        bytes: usize,
+        call: impl FnOnce(CUstream) -> result::Result,
     ) -> Result<()> {
         let core = self.core();
         let entered = core.state().enter(operation)?;
-        if bytes == Some(0) {
+        if bytes == 0 {
             return Ok(());
         }
         // Also when the call is refused: an error may come from earlier work, with this begun.
         self.end.expect_work();
-        let code = call(core.handle());
-        match bytes {
-            Some(bytes) => entered.check_bytes(function, code, bytes),
-            None => entered.check(function, code),
-        }
+        entered.check_bytes(call(core.handle()), bytes)
     }
 
     /// Gives work to the stream that may find too little memory. It can be asked for again then:
@@ -310,14 +305,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub(crate) fn ask(
         &self,
         operation: &'static str,
-        function: &'static str,
-        call: impl FnOnce(CUstream) -> CUresult,
+        call: impl FnOnce(CUstream) -> result::Result,
     ) -> Result<(), Failed> {
         let core = self.core();
         let entered = core.state().enter(operation)?;
         // As in `submit`.
         self.end.expect_work();
-        Failed::check(&entered, function, call(core.handle()))
+        Failed::check(&entered, call(core.handle()))
     }
 
     /// Copies from the host to the device.
@@ -345,10 +339,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         const OPERATION: &str = "Scope::upload";
         check_len(OPERATION, to.len(), from.len())?;
         let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
-        self.submit(OPERATION, Some(bytes), "cuMemcpyHtoDAsync", |stream| {
+        self.submit(OPERATION, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream has been
             // waited for.
-            unsafe { api::cuMemcpyHtoDAsync_v2(to, from, bytes, stream) }
+            unsafe { copy::htod_async(to, from, bytes, stream) }
         })
     }
 
@@ -377,10 +371,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         const OPERATION: &str = "Scope::download";
         check_len(OPERATION, from.len(), to.len())?;
         let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
-        self.submit(OPERATION, Some(bytes), "cuMemcpyDtoHAsync", |stream| {
+        self.submit(OPERATION, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream has been
             // waited for. What comes is valid: it was when it was put there.
-            unsafe { api::cuMemcpyDtoHAsync_v2(to, from, bytes, stream) }
+            unsafe { copy::dtoh_async(to, from, bytes, stream) }
         })
     }
 
@@ -409,10 +403,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         const OPERATION: &str = "Scope::copy";
         check_len(OPERATION, to.len(), from.len())?;
         let (to, from, bytes) = (*to.address(), *from.address(), to.bytes());
-        self.submit(OPERATION, Some(bytes), "cuMemcpyDtoDAsync", |stream| {
+        self.submit(OPERATION, bytes, |stream| {
             // SAFETY: both sides have this many bytes, and are borrowed until the stream has been
             // waited for. They do not overlap: `to` is exclusive.
-            unsafe { api::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) }
+            unsafe { copy::dtod_async(to, from, bytes, stream) }
         })
     }
 

@@ -24,7 +24,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
         // The memory may still be being written, and what `cust` does with it is ordered before its
         // free, which must not be forgotten either.
-        self.owned.lend();
+        self.owned.share_with_cust();
         match self.state().enter(OPERATION) {
             // An error here comes back from whatever `cust` does next.
             Ok(entered) => drop(self.settle(&entered)),

@@ -5,18 +5,18 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use cuguard_driver::api;
+use cuguard_driver::result::{copy, memory};
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
 use super::host_limit;
 use crate::core::{
-    ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState, key, wait,
+    self, ContextState, Entered, OpenContext, OwnedResource, Request, StreamState, wait,
 };
 use crate::error::{Error, Result};
 use crate::guards::Context;
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::Kind;
 
 /// The bytes of so many `T`.
 pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize> {
@@ -63,79 +63,42 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     pub(super) owned: OwnedResource,
 }
 
-/// Takes device memory. One function for all types of elements.
+/// Allocates device memory, and stays inside the gate for what the caller does next. One function for all types.
 #[track_caller]
-fn take(
+fn allocate<'a>(
     operation: &'static str,
-    context: &Arc<OpenContext>,
+    context: &'a Arc<OpenContext>,
     bytes: usize,
     type_name: &'static str,
-) -> Result<OwnedResource> {
-    if bytes == 0 {
-        context.enter(operation)?;
-        return Ok(OwnedResource::nothing(context.into(), Kind::Device));
-    }
+) -> Result<(Entered<'a>, OwnedResource)> {
     let request = Request {
         operation,
         kind: Some(Kind::Device),
         bytes,
         site: Location::caller(),
     };
-    match ask(&request, context, type_name) {
-        Ok(owned) => Ok(owned),
-        Err(failed) => recovery::retry(failed, context, &request, &|| {
-            ask(&request, context, type_name)
-        }),
-    }
-}
-
-/// Asks the driver once.
-#[inline]
-fn ask(
-    request: &Request,
-    context: &Arc<OpenContext>,
-    type_name: &'static str,
-) -> Result<OwnedResource, Failed> {
-    let state: &ContextState = context;
-    let _entered = state.enter_to_wait(request.operation)?;
-    if state.budget.is_limited() {
-        state.budget.take(Kind::Device, request.bytes as u64)?;
-    }
-    let mut address = 0;
-    // SAFETY: the variable can be written to, and the context is current.
-    let code = unsafe { api::cuMemAlloc_v2(&mut address, request.bytes) };
-    if !code.is_success() {
-        let what = (Kind::Device, request.bytes);
-        let operation = request.operation;
-        return Err(Failed::by_driver(
-            state,
-            operation,
-            "cuMemAlloc",
-            code,
-            what,
-        ));
-    }
-    let entry = Entry {
-        bytes: request.bytes as u64,
-        type_name,
-        stream: 0,
-    };
-    let key = key(Kind::Device, address);
-    Ok(OwnedResource::new_at(
-        request.site,
-        context.into(),
-        key,
-        entry,
-    ))
+    let state: &Arc<ContextState> = context;
+    recovery::satisfy(state, &request, || {
+        let entered = state.enter_to_wait(operation)?;
+        let owned = core::allocate(context.into(), &request, Kind::Device, type_name, || {
+            memory::alloc(bytes)
+        })?;
+        Ok((entered, owned))
+    })
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Memory for `len` values, with whatever is in it.
+    /// Uninitialized memory for `len` values.
     #[track_caller]
-    fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
+    fn allocate<'a>(
+        operation: &'static str,
+        context: &'a Context,
+        len: usize,
+    ) -> Result<(Entered<'a>, Self)> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let owned = take(operation, context.open(), bytes, std::any::type_name::<T>())?;
-        Ok(Self::assemble(len, owned))
+        let type_name = std::any::type_name::<T>();
+        let (entered, owned) = allocate(operation, context.open(), bytes, type_name)?;
+        Ok((entered, Self::assemble(len, owned)))
     }
 
     pub(super) fn assemble(len: usize, owned: OwnedResource) -> Self {
@@ -169,8 +132,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         context: &Context,
         values: &[T],
     ) -> Result<Self> {
-        let mut buffer = Self::allocate(operation, context, values.len())?;
-        buffer.write(operation, values)?;
+        let (entered, mut buffer) = Self::allocate(operation, context, values.len())?;
+        buffer.write_within(&entered, values)?;
+        drop(entered);
         Ok(buffer)
     }
 
@@ -193,8 +157,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         T: Zeroable,
     {
         const OPERATION: &str = "DeviceBuffer::zeroed";
-        let mut buffer = Self::allocate(OPERATION, context, len)?;
-        buffer.clear(OPERATION)?;
+        let (entered, mut buffer) = Self::allocate(OPERATION, context, len)?;
+        buffer.clear_within(&entered)?;
+        drop(entered);
         Ok(buffer)
     }
 
@@ -219,7 +184,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
     pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
-        Self::allocate("DeviceBuffer::uninitialized", context, len)
+        let (_entered, buffer) = Self::allocate("DeviceBuffer::uninitialized", context, len)?;
+        Ok(buffer)
     }
 
     /// Gives the buffer a name that reports show.
@@ -314,52 +280,62 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
         self.check_len(operation, values.len())?;
-        let entered = self.state().enter_to_wait(operation)?;
-        let (bytes, from) = (self.size_in_bytes(), values.as_ptr().cast());
+        let state = self.state().clone();
+        let entered = state.enter_to_wait(operation)?;
+        self.write_within(&entered, values)
+    }
+
+    /// Copies as many values as the buffer has. Synchronous.
+    fn write_within(&mut self, entered: &Entered<'_>, values: &[T]) -> Result<()> {
+        let (bytes, from) = (size_of_val(values), values.as_ptr().cast());
         if bytes == 0 {
             return Ok(());
         }
         match self.home() {
             None => {
                 // SAFETY: both sides have this many bytes; the source is read when this returns.
-                let code = unsafe { api::cuMemcpyHtoD_v2(self.address(), from, bytes) };
-                entered.check_bytes("cuMemcpyHtoD", code, bytes)?;
-                self.settle(&entered)
+                let copied = unsafe { copy::htod(self.address(), from, bytes) };
+                entered.check_bytes(copied, bytes)?;
+                self.settle(entered)
             }
             Some(home) => {
-                self.owned.order_after_default_stream(&entered)?;
-                // In the order of the home stream, where the memory is valid. SAFETY: both sides
-                // have this many bytes, and stay until `settle` has waited.
-                let code = unsafe {
-                    api::cuMemcpyHtoDAsync_v2(self.address(), from, bytes, home.handle())
-                };
-                let submitted = entered.check_bytes("cuMemcpyHtoDAsync", code, bytes);
-                self.settle(&entered).and(submitted)
+                self.owned.order_after_default_stream(entered)?;
+                // On the home stream, in whose order the memory is valid. SAFETY: both sides have this many bytes, and
+                // stay until `settle` has waited.
+                let enqueued =
+                    unsafe { copy::htod_async(self.address(), from, bytes, home.handle()) };
+                let enqueued = entered.check_bytes(enqueued, bytes);
+                self.settle(entered).and(enqueued)
             }
         }
     }
 
     pub(super) fn clear(&mut self, operation: &'static str) -> Result<()> {
+        if self.size_in_bytes() == 0 {
+            return Ok(());
+        }
+        let state = self.state().clone();
+        let entered = state.enter(operation)?;
+        self.clear_within(&entered)
+    }
+
+    fn clear_within(&mut self, entered: &Entered<'_>) -> Result<()> {
         let bytes = self.size_in_bytes();
         if bytes == 0 {
             return Ok(());
         }
-        let entered = self.state().enter(operation)?;
         // SAFETY: the memory has this many bytes; on a stream, it is valid in its order.
-        let (function, code) = unsafe {
+        let cleared = unsafe {
             match self.home() {
-                None => ("cuMemsetD8", api::cuMemsetD8_v2(self.address(), 0, bytes)),
-                Some(home) => (
-                    "cuMemsetD8Async",
-                    api::cuMemsetD8Async(self.address(), 0, bytes, home.handle()),
-                ),
+                None => copy::set_d8(self.address(), 0, bytes),
+                Some(home) => copy::set_d8_async(self.address(), 0, bytes, home.handle()),
             }
         };
-        entered.check_bytes(function, code, bytes)?;
+        entered.check_bytes(cleared, bytes)?;
         match self.home() {
-            // Others come to a stream-ordered buffer through its stream.
+            // Others reach a stream-ordered buffer through its stream.
             Some(_) => Ok(()),
-            None => self.settle(&entered),
+            None => self.settle(entered),
         }
     }
 
@@ -414,17 +390,16 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         match self.home() {
             None => {
                 // SAFETY: both sides have this many bytes; the call returns when it is done.
-                let code = unsafe { api::cuMemcpyDtoH_v2(to.cast(), self.address(), bytes) };
-                entered.check_bytes("cuMemcpyDtoH", code, bytes)
+                let copied = unsafe { copy::dtoh(to.cast(), self.address(), bytes) };
+                entered.check_bytes(copied, bytes)
             }
             Some(home) => {
                 self.owned.order_after_default_stream(&entered)?;
                 // SAFETY: both sides have this many bytes, and stay until `settle` has waited.
-                let code = unsafe {
-                    api::cuMemcpyDtoHAsync_v2(to.cast(), self.address(), bytes, home.handle())
-                };
-                let submitted = entered.check_bytes("cuMemcpyDtoHAsync", code, bytes);
-                self.settle(&entered).and(submitted)
+                let enqueued =
+                    unsafe { copy::dtoh_async(to.cast(), self.address(), bytes, home.handle()) };
+                let enqueued = entered.check_bytes(enqueued, bytes);
+                self.settle(&entered).and(enqueued)
             }
         }
     }

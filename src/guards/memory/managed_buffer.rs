@@ -5,16 +5,16 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use cuguard_driver::api;
+use cuguard_driver::result::{CallError, device, memory};
 use cuguard_driver::sys::{CUresult, device_attribute, flags};
 use cust::memory::{DeviceCopy, DevicePointer};
 
 use super::host_limit;
-use crate::core::{ContextState, Failed, OwnedResource, Request, key, same_context};
+use crate::core::{self, ContextState, OwnedResource, Request, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of};
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::Kind;
 
 /// Values of type `T` in managed memory, which moves between host and device by itself.
 ///
@@ -66,45 +66,23 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             bytes,
             site: Location::caller(),
         };
-        let ask = || -> Result<OwnedResource, Failed> {
+        let owned = recovery::satisfy(state, &request, || {
             let entered = state.enter_to_wait(operation)?;
-            if bytes == 0 {
-                return Ok(OwnedResource::nothing(context.open().into(), Kind::Managed));
-            }
-            let mut concurrent = 0;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
-            // SAFETY: the variable can be written to; the device exists.
-            let code = unsafe {
-                api::cuDeviceGetAttribute(&mut concurrent, attribute, state.device as i32)
-            };
-            entered.check("cuDeviceGetAttribute", code)?;
-            if concurrent == 0 {
+            let concurrent = entered.check(device::attribute(attribute, state.device as i32))?;
+            if concurrent == 0 && bytes != 0 {
                 // There the host must not touch it while any kernel runs, which nobody can see to.
-                let code = CUresult::NOT_SUPPORTED;
-                entered.check_bytes("concurrent managed access", code, bytes)?;
+                let error = CallError {
+                    function: "concurrent managed access",
+                    code: CUresult::NOT_SUPPORTED,
+                };
+                entered.check_bytes(Err(error), bytes)?;
             }
-            state.budget.take(Kind::Managed, bytes as u64)?;
-            let mut address = 0;
-            // SAFETY: the variable can be written to, and the context is current.
-            let code =
-                unsafe { api::cuMemAllocManaged(&mut address, bytes, flags::MEM_ATTACH_GLOBAL) };
-            if !code.is_success() {
-                let (function, what) = ("cuMemAllocManaged", (Kind::Managed, bytes));
-                return Err(Failed::by_driver(state, operation, function, code, what));
-            }
-            let entry = Entry {
-                bytes: bytes as u64,
-                type_name: std::any::type_name::<T>(),
-                stream: 0,
-            };
-            let key = key(Kind::Managed, address);
-            let owner = context.open().into();
-            Ok(OwnedResource::new_at(request.site, owner, key, entry))
-        };
-        let owned = match ask() {
-            Ok(owned) => owned,
-            Err(failed) => recovery::retry(failed, state, &request, &ask)?,
-        };
+            let (owner, type_name) = (context.open().into(), std::any::type_name::<T>());
+            core::allocate(owner, &request, Kind::Managed, type_name, || {
+                memory::alloc_managed(bytes, flags::MEM_ATTACH_GLOBAL)
+            })
+        })?;
         // The host sees values of `T` there. (0 is no memory.) What was taken goes with the claim.
         let (address, align) = (owned.address(), mem::align_of::<T>());
         if !address.is_multiple_of(align as u64) {

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use cuguard_driver::api;
-use cuguard_driver::sys::{
-    CUmemLocation, CUmemPoolProps, CUmemoryPool, pool_attribute, virtual_memory,
-};
+use cuguard_driver::result::pool;
+use cuguard_driver::sys::CUmemoryPool;
 
 use crate::core::{
-    ContextState, Failed, Listed, OpenContext, OwnedResource, Owner, PoolState, Request, key,
+    self, ContextState, Listed, OpenContext, OwnedResource, Owner, PoolState, Request,
 };
 use crate::error::Result;
 use crate::guards::Context;
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::Kind;
 
 /// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
 /// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
@@ -59,26 +57,14 @@ impl MemoryPool {
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         let state = context.state();
-        let properties = CUmemPoolProps {
-            allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
-            location: CUmemLocation {
-                type_: virtual_memory::LOCATION_TYPE_DEVICE,
-                id: state.device as i32,
-            },
-            ..CUmemPoolProps::default()
-        };
         let request = Request::of_unknown_size("MemoryPool::new", Some(Kind::MemoryPool));
         let core = recovery::satisfy(state, &request, || {
-            let entered = state.enter(request.operation)?;
-            let mut pool = CUmemoryPool::NULL;
-            // SAFETY: the variable can be written to, the properties are read during the call.
-            let code = unsafe { api::cuMemPoolCreate(&mut pool, &properties) };
-            Failed::check(&entered, "cuMemPoolCreate", code)?;
-            let key = key(Kind::MemoryPool, pool.0 as u64);
-            let entry = Entry::of_handle("");
+            let _entered = state.enter(request.operation)?;
             let owner = Owner::State(state.clone());
-            let owned = OwnedResource::new_at(request.site, owner, key, entry);
-            let listed = Listed::new(state, |state| &state.pools, key);
+            let owned = core::allocate(owner, &request, Kind::MemoryPool, "", || {
+                pool::create(state.device as i32).map(|pool| pool.0 as u64)
+            })?;
+            let listed = Listed::new(state, |state| &state.pools, owned.key());
             Ok(PoolState::new(listed, owned))
         })?;
         Ok(Self {
@@ -113,15 +99,10 @@ impl MemoryPool {
         CUmemoryPool(self.owned().address() as usize)
     }
 
-    fn get(&self, operation: &'static str, attribute: u32) -> Result<u64> {
+    fn get(&self, operation: &'static str, attribute: pool::Attribute) -> Result<u64> {
         let entered = self.state().enter(operation)?;
-        let mut value = 0_u64;
-        // SAFETY: the attributes asked for here are 64 bits wide.
-        let code = unsafe {
-            api::cuMemPoolGetAttribute(self.as_raw(), attribute, (&raw mut value).cast())
-        };
-        entered.check("cuMemPoolGetAttribute", code)?;
-        Ok(value)
+        // SAFETY: the pool is alive.
+        entered.check(unsafe { pool::attribute(self.as_raw(), attribute) })
     }
 
     /// The bytes that the pool has taken from the device.
@@ -140,10 +121,7 @@ impl MemoryPool {
     ///
     /// What the driver says.
     pub fn reserved_bytes(&self) -> Result<u64> {
-        self.get(
-            "MemoryPool::reserved_bytes",
-            pool_attribute::RESERVED_MEM_CURRENT,
-        )
+        self.get("MemoryPool::reserved_bytes", pool::Attribute::Reserved)
     }
 
     /// The bytes that are in use.
@@ -165,7 +143,7 @@ impl MemoryPool {
     ///
     /// What the driver says.
     pub fn used_bytes(&self) -> Result<u64> {
-        self.get("MemoryPool::used_bytes", pool_attribute::USED_MEM_CURRENT)
+        self.get("MemoryPool::used_bytes", pool::Attribute::Used)
     }
 
     /// How many bytes the pool may keep when the host waits for a stream. By default 0: all that
@@ -188,13 +166,9 @@ impl MemoryPool {
     /// What the driver says.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
         let entered = self.state().enter("MemoryPool::set_release_threshold")?;
-        let mut value = bytes;
-        let attribute = pool_attribute::RELEASE_THRESHOLD;
-        // SAFETY: the attribute is 64 bits wide.
-        let code = unsafe {
-            api::cuMemPoolSetAttribute(self.as_raw(), attribute, (&raw mut value).cast())
-        };
-        entered.check("cuMemPoolSetAttribute", code)
+        let attribute = pool::Attribute::ReleaseThreshold;
+        // SAFETY: the pool is alive.
+        entered.check(unsafe { pool::set_attribute(self.as_raw(), attribute, bytes) })
     }
 
     /// Gives memory that is not in use back to the device, down to `keep` bytes.
@@ -218,8 +192,7 @@ impl MemoryPool {
     pub fn trim_to(&self, keep: usize) -> Result<()> {
         let entered = self.state().enter("MemoryPool::trim_to")?;
         // SAFETY: the pool is alive.
-        let code = unsafe { api::cuMemPoolTrimTo(self.as_raw(), keep) };
-        entered.check("cuMemPoolTrimTo", code)
+        entered.check(unsafe { pool::trim_to(self.as_raw(), keep) })
     }
 
     /// Gives the pool a name that reports show.

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-use cuguard_driver::api;
+use cuguard_driver::result::memory;
 use cust::memory::DeviceCopy;
 
 use crate::core::host_memory::release;
@@ -34,8 +34,8 @@ pub(crate) unsafe fn register<T>(
     // Every context may use it, as it is with memory.
     const PORTABLE: u32 = 1;
     // SAFETY: the caller vouches for the memory.
-    let code = unsafe { api::cuMemHostRegister_v2(start.cast(), bytes, PORTABLE) };
-    entered.check_bytes("cuMemHostRegister", code, bytes)?;
+    let registered = unsafe { memory::host_register(start.cast(), bytes, PORTABLE) };
+    entered.check_bytes(registered, bytes)?;
     let entry = Entry {
         bytes: bytes as u64,
         type_name: std::any::type_name::<T>(),

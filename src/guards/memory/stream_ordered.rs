@@ -4,114 +4,57 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use cuguard_driver::api;
+use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{Failed, OwnedResource, Owner, Request, StreamState, key, same_context};
+use crate::core::{self, OwnedResource, Owner, Request, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
 use crate::recovery;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::Kind;
 
-/// Takes memory in the order of a stream, from a pool or from the device's own. One function for
-/// all types of elements.
+/// Allocates stream-ordered memory, from a pool or from the device's. One function for all types.
 #[track_caller]
-fn take(
+fn allocate(
     operation: &'static str,
     pool: Option<&MemoryPool>,
-    core: &Arc<StreamState>,
+    stream: &Arc<StreamState>,
     bytes: usize,
     type_name: &'static str,
 ) -> Result<OwnedResource> {
-    let state = core.state();
+    let state = stream.state();
     if let Some(pool) = pool {
         let pool_of = ("the pool", pool.state());
         same_context::check(operation, pool_of, ("the stream", state))?;
     }
-    let site = Location::caller();
-    match ask(operation, site, pool, core, bytes, type_name) {
-        Ok(owned) => Ok(owned),
-        Err(failed) => ask_again(failed, operation, site, pool, core, bytes, type_name),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn ask_again(
-    failed: Failed,
-    operation: &'static str,
-    site: &'static Location<'static>,
-    pool: Option<&MemoryPool>,
-    core: &Arc<StreamState>,
-    bytes: usize,
-    type_name: &'static str,
-) -> Result<OwnedResource> {
     let request = Request {
         operation,
         kind: Some(Kind::StreamOrdered),
         bytes,
-        site,
+        site: Location::caller(),
     };
-    recovery::retry(failed, core.state(), &request, &|| {
-        ask(operation, site, pool, core, bytes, type_name)
+    recovery::satisfy(state, &request, || {
+        let Some(_inside) = state.try_enter() else {
+            // Returns why.
+            state.enter(operation)?;
+            return Err(Error::ContextClosed { operation }.into());
+        };
+        let owner = match pool {
+            None => Owner::from(stream),
+            Some(pool) => Owner::Pool(Box::new((pool.core().clone(), stream.clone()))),
+        };
+        core::allocate(owner, &request, Kind::StreamOrdered, type_name, || {
+            let stream = stream.handle();
+            // SAFETY: stream and pool are alive.
+            unsafe {
+                match pool {
+                    None => memory::alloc_async(bytes, stream),
+                    Some(pool) => memory::alloc_from_pool_async(bytes, pool.as_raw(), stream),
+                }
+            }
+        })
     })
-}
-
-/// Asks the driver once.
-#[inline(always)]
-fn ask(
-    operation: &'static str,
-    site: &'static Location<'static>,
-    pool: Option<&MemoryPool>,
-    core: &Arc<StreamState>,
-    bytes: usize,
-    type_name: &'static str,
-) -> Result<OwnedResource, Failed> {
-    let state = core.state();
-    let Some(_inside) = state.pass_in() else {
-        // Says why.
-        state.enter(operation)?;
-        return Err(Error::ContextClosed { operation }.into());
-    };
-    if bytes == 0 {
-        return Ok(OwnedResource::nothing(core.into(), Kind::StreamOrdered));
-    }
-    if state.budget.is_limited() {
-        state.budget.take(Kind::StreamOrdered, bytes as u64)?;
-    }
-    let mut address = 0;
-    let (out, on) = (&mut address, core.handle());
-    // SAFETY: the variable can be written to; stream and pool are alive.
-    let (function, code) = unsafe {
-        match pool {
-            None => ("cuMemAllocAsync", api::cuMemAllocAsync(out, bytes, on)),
-            Some(pool) => (
-                "cuMemAllocFromPoolAsync",
-                api::cuMemAllocFromPoolAsync(out, bytes, pool.as_raw(), on),
-            ),
-        }
-    };
-    if !code.is_success() {
-        return Err(Failed::by_driver(
-            state,
-            operation,
-            function,
-            code,
-            (Kind::StreamOrdered, bytes),
-        ));
-    }
-    let owner = match pool {
-        None => Owner::from(core),
-        Some(pool) => Owner::Pool(Box::new((pool.core().clone(), core.clone()))),
-    };
-    let entry = Entry {
-        bytes: bytes as u64,
-        type_name,
-        stream: owner.stream(),
-    };
-    let key = key(Kind::StreamOrdered, address);
-    Ok(OwnedResource::new_at(site, owner, key, entry))
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -125,7 +68,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
-        let owned = take(operation, pool, stream.core(), bytes, type_name)?;
+        let owned = allocate(operation, pool, stream.core(), bytes, type_name)?;
         Ok(Self::assemble(len, owned))
     }
 
