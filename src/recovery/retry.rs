@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 
 /// Asks the driver, and runs the recovery steps where there is too little memory. `ask` is as for [`retry`], and is
 /// the first attempt too.
+#[inline]
 pub(crate) fn satisfy<T>(
     state: &Arc<ContextState>,
     request: &Request,

@@ -1,0 +1,120 @@
+//! A resource is freed once, by its owner; a free that the driver refuses is recorded and not repeated.
+
+mod support;
+
+#[path = "support/gate.rs"]
+mod gate;
+
+use cuguard::driver::sys::CUresult;
+use cuguard::report::Report;
+use cuguard::sim::{self, Fault};
+use cuguard::{Context, DeviceBuffer, Event, Kind, Result, Stream};
+use gate::Gate;
+use support::*;
+
+/// Dropped on a thread on which the context is not current and cannot be made current: not freed, not deferred, and
+/// recorded with the call that failed.
+#[test]
+fn a_drop_that_cannot_make_its_context_current_is_recorded() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_drop_that_cannot_make_its_context_current_is_recorded") {
+        return Ok(());
+    }
+    let context = Context::builder().dedicated().build()?;
+    let (event, stream) = (Event::new(&context)?, Stream::new(&context)?);
+    let alive = sim::alive();
+    let fault = Fault::nth_call_of("cuCtxPushCurrent_v2", 1).answering(CUresult::INVALID_VALUE);
+    sim::inject(fault.sticky()).unwrap();
+    drop((event, stream));
+    sim::clear_faults();
+    let after = sim::alive();
+    assert_eq!(
+        (after.events, after.streams),
+        (alive.events, alive.streams),
+        "neither may be destroyed without its context"
+    );
+    let snapshot = context.snapshot();
+    assert!(snapshot.deferred.is_empty(), "{}", snapshot.display());
+    let mut failed: Vec<_> = snapshot
+        .failed_frees
+        .iter()
+        .map(|failed| (failed.allocated.kind, failed.function, failed.code))
+        .collect();
+    failed.sort();
+    assert_eq!(
+        failed,
+        [
+            (Kind::Stream, "cuCtxPushCurrent", 1),
+            (Kind::Event, "cuCtxPushCurrent", 1)
+        ]
+    );
+    Ok(())
+}
+
+fn failed_frees(context: &Context) -> u64 {
+    let failed = context.snapshot().failed_frees;
+    failed.iter().map(|failed| failed.allocated.amount.count).sum()
+}
+
+/// The driver refuses a free once. A second attempt would succeed, and free memory that may be somebody else's by
+/// then: the driver does not say whether the first one did anything.
+#[test]
+fn a_refused_free_is_not_repeated() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_refused_free_is_not_repeated") {
+        return Ok(());
+    }
+    let context = Context::builder().dedicated().build()?;
+    let stream = Stream::new(&context)?;
+    for current in [false, true] {
+        for function in ["cuMemFree_v2", "cuMemFreeAsync"] {
+            let _current = current.then(|| context.make_current()).transpose()?;
+            let buffer = match function {
+                "cuMemFree_v2" => DeviceBuffer::<u8>::zeroed(&context, 1000)?,
+                _ => DeviceBuffer::zeroed_on(&stream, 1000)?,
+            };
+            let before = failed_frees(&context);
+            let fault = Fault::nth_call_of(function, 1).answering(CUresult::INVALID_VALUE);
+            let injected = sim::inject(fault).unwrap();
+            drop(buffer);
+            assert_eq!(injected.fired(), 1);
+            sim::clear_faults();
+            let after = failed_frees(&context);
+            assert_eq!(after, before + 1, "{function}, current: {current}");
+        }
+    }
+    Ok(())
+}
+
+/// `cust` has enqueued work on the default stream, and the buffer is dropped in a host function: the deferred free
+/// still waits for that work. (The simulated GPU stops the process at a write to freed memory.)
+#[test]
+fn a_deferred_free_waits_for_work_of_cust() -> Result<()> {
+    let turn = turn();
+    let context = Context::new(0)?;
+    let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1 << 20)?;
+    home.synchronize()?;
+    {
+        let _current = context.make_current()?;
+        buffer.set_8(7)?;
+    }
+    // Stands for the fill, which may not be complete when the buffer is dropped.
+    let gate = Gate::on_default_stream(&context);
+    {
+        let _current = context.make_current()?;
+        other.add_callback(Box::new(move || drop(buffer))).unwrap();
+    }
+    other.synchronize()?;
+    // Frees what was deferred: on the home stream, behind the work of the default stream.
+    let _ = context.memory()?;
+    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    let free_is_enqueued = !home.is_idle()?;
+    gate.open();
+    context.synchronize()?;
+    assert!(free_is_enqueued, "the free did not wait for the default stream");
+    drop((home, other));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
