@@ -53,7 +53,10 @@ fn a_drop_that_cannot_make_its_context_current_is_recorded() -> Result<()> {
 
 fn failed_frees(context: &Context) -> u64 {
     let failed = context.snapshot().failed_frees;
-    failed.iter().map(|failed| failed.allocated.amount.count).sum()
+    failed
+        .iter()
+        .map(|failed| failed.allocated.amount.count)
+        .sum()
 }
 
 /// The driver refuses a free once. A second attempt would succeed, and free memory that may be somebody else's by
@@ -112,7 +115,10 @@ fn a_deferred_free_waits_for_work_of_cust() -> Result<()> {
     let free_is_enqueued = !home.is_idle()?;
     gate.open();
     context.synchronize()?;
-    assert!(free_is_enqueued, "the free did not wait for the default stream");
+    assert!(
+        free_is_enqueued,
+        "the free did not wait for the default stream"
+    );
     drop((home, other));
     context.close()?;
     turn.all_came_back();

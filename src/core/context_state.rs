@@ -17,7 +17,6 @@ use cuguard_driver::sys::CUcontext;
 
 use super::budget::Budget;
 use super::callbacks::Callbacks;
-use super::gate::{Gate, GateGuard};
 use super::policy::OomPolicy;
 use super::pool_state::PoolState;
 use super::report_state::ReportState;
@@ -30,7 +29,7 @@ use cuguard_registry::{
     SnapshotReason,
 };
 use cuguard_report::ReportSettings;
-use cuguard_sync::process;
+use cuguard_sync::{Gate, GateGuard, process};
 
 /// Where the driver's context comes from, and so how it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,6 @@ mod context_state;
 pub(crate) mod deferred;
 pub(crate) mod free;
 mod free_progress;
-mod gate;
 pub(crate) mod host_memory;
 mod open_context;
 pub(crate) mod open_contexts;

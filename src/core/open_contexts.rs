@@ -5,10 +5,9 @@ use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, Weak};
 
 use cuguard_registry::{ContextInfo, Late, SnapshotReason};
 use cuguard_report::ReportSettings;
-use cuguard_sync::process;
+use cuguard_sync::{Gate, GateGuard, process};
 
 use super::context_state::ContextState;
-use super::gate::{Gate, GateGuard};
 use crate::error::{Error, Result};
 
 static OPEN: Mutex<Vec<Weak<ContextState>>> = Mutex::new(Vec::new());

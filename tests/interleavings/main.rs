@@ -1,5 +1,4 @@
-//! Every order in which threads can run, for the protocols that threads depend on: the gate of a
-//! context (src/gate.rs, with src/fence.rs and src/exit.rs); invariant 2, the order of registry and
+//! Every order in which threads can run, for the protocols that threads depend on: invariant 2, the order of registry and
 //! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs); the newest records
 //! of a thread (src/registry/recent.rs), which their owner changes without a lock.
 //!
@@ -7,7 +6,6 @@
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
 //! found: as the proof that the explorer sees what it is there for.
 
-mod gate;
 mod lifetime;
 mod order;
 mod processor;
@@ -67,16 +65,6 @@ fn explore<M: Model>(start: M) -> Result<usize, &'static str> {
 #[test]
 fn the_sources_are_as_modelled() {
     let steps = [
-        (
-            include_str!("../../src/core/gate.rs"),
-            "fn pass",
-            &["enter()", "fence::light()", "closed.load"][..],
-        ),
-        (
-            include_str!("../../src/core/gate.rs"),
-            "fn close",
-            &["closed.swap", "fence::heavy()", "is_empty()"],
-        ),
         (
             include_str!("../../src/core/teardown.rs"),
             "fn tear_down",

@@ -3,9 +3,14 @@
 //! The lowest layer. The registry and the guards stand above it; the `unsafe` that the barrier and the clock need
 //! is here, so that the registry needs none. It knows no CUDA and nothing of guards, records or reports.
 
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
 pub mod clock;
 pub mod fence;
+mod gate;
 pub mod per_thread;
+mod primitive;
 pub mod process;
 
+pub use gate::{Gate, GateGuard};
 pub use per_thread::{PerThread, Slot};

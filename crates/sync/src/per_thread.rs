@@ -7,13 +7,13 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::process;
 
 /// How many threads have a slot of their own.
-pub const SLOTS: usize = 32;
+pub const SLOTS: usize = if cfg!(loom) { 3 } else { 32 };
 
 /// The slot of all other threads.
 const SHARED: usize = SLOTS;
@@ -143,12 +143,27 @@ thread_local! {
 /// The index of the calling thread's slot: the same for as long as the thread lives.
 #[inline]
 pub fn slot_index() -> usize {
+    #[cfg(loom)]
+    return loom_index();
+    #[cfg(not(loom))]
     SLOT_INDEX.with(|index| {
         if index.get() == UNKNOWN {
             index.set(acquire());
         }
         index.get()
     })
+}
+
+/// loom's threads share the thread-local values of one thread, so each gets an index by its own means.
+#[cfg(loom)]
+fn loom_index() -> usize {
+    loom::lazy_static! {
+        static ref COUNT: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
+    }
+    loom::thread_local! {
+        static INDEX: usize = COUNT.fetch_add(1, Ordering::Relaxed).min(SHARED);
+    }
+    INDEX.with(|index| *index)
 }
 
 #[cold]
@@ -171,10 +186,9 @@ fn acquire() -> usize {
     owned.unwrap_or(SHARED)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
     use super::{PerThread, SHARED, SLOTS, slot_index};

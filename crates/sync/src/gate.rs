@@ -12,15 +12,17 @@
 //! closed gate waits: an operation within another one can never be in the way of a teardown that
 //! waits for the outer one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Instant;
 
-use cuguard_sync::fence;
-use cuguard_sync::{PerThread, Slot};
+use crate::fence;
+use crate::per_thread::{PerThread, Slot};
+use crate::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::primitive::{Condvar, Mutex, pause};
 
+/// Counts the operations that are inside; teardown closes it, and waits for them.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     closed: AtomicBool,
     /// How many operations of each lane are inside.
     inside: PerThread<AtomicU64>,
@@ -31,7 +33,7 @@ pub(crate) struct Gate {
 
 /// Inside the gate until this goes.
 #[derive(Debug)]
-pub(crate) struct GateGuard<'a> {
+pub struct GateGuard<'a> {
     lane: Slot<'a, AtomicU64>,
 }
 
@@ -50,7 +52,7 @@ impl Default for Gate {
 impl Gate {
     /// Passes in; `None` where the gate is closed.
     #[inline]
-    pub(crate) fn enter(&self) -> Option<GateGuard<'_>> {
+    pub fn enter(&self) -> Option<GateGuard<'_>> {
         let lane = self.inside.slot();
         lane.increment();
         fence::light();
@@ -61,32 +63,28 @@ impl Gate {
 
     /// Counts the caller as inside, whatever the gate is. For teardown itself, which the end of the
     /// process must wait for like for any operation.
-    pub(crate) fn count_in(&self) -> GateGuard<'_> {
+    pub fn count_in(&self) -> GateGuard<'_> {
         let lane = self.inside.slot();
         lane.increment();
         fence::light();
         GateGuard { lane }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Whether it is closed, or about to be.
+    pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
     /// Closes the gate and waits until everybody is out. False where it was closed before.
-    pub(crate) fn close(&self) -> bool {
+    pub fn close(&self) -> bool {
         if self.closed.swap(true, Ordering::SeqCst) {
             return false;
         }
         fence::heavy();
-        let mut turns = 0_u32;
+        let mut turn = 0;
         while !self.is_empty() {
-            turns += 1;
-            match turns {
-                0..50 => std::hint::spin_loop(),
-                50..100 => std::thread::yield_now(),
-                // Some operations wait for the device; nobody is in a hurry here.
-                _ => std::thread::sleep(Duration::from_micros(100)),
-            }
+            pause(turn);
+            turn += 1;
         }
         true
     }
@@ -101,20 +99,20 @@ impl Gate {
     /// Waits a little until nobody is inside. For the end of the process, where operations that
     /// are under way should end, and cannot be waited for if they do not. Those who come later must
     /// have something to see that sends them away, written before a [heavy](fence::heavy) barrier.
-    pub(crate) fn drain(&self, until: Instant) {
+    pub fn drain(&self, until: Instant) {
         while !self.is_empty() && Instant::now() < until {
-            std::thread::sleep(Duration::from_micros(100));
+            pause(u32::MAX);
         }
     }
 
     /// Says that teardown is done.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         *self.done.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
     /// Waits until teardown is done. Must not be called inside the gate, nor by teardown itself.
-    pub(crate) fn wait_for_teardown(&self) {
+    pub fn wait_for_teardown(&self) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while !*done {
             done = self
@@ -125,7 +123,7 @@ impl Gate {
     }
 
     /// The same, for a while. False where it is not done then.
-    pub(crate) fn wait_for_teardown_until(&self, until: Instant) -> bool {
+    pub fn wait_for_teardown_until(&self, until: Instant) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while !*done {
             let left = until.saturating_duration_since(Instant::now());
@@ -147,7 +145,7 @@ impl Drop for GateGuard<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread;

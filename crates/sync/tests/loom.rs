@@ -1,0 +1,132 @@
+//! Every order in which threads can run through the gate, by loom, on the gate's own source:
+//!
+//!     RUSTFLAGS="--cfg loom" cargo test -p cuguard-sync --release --test loom
+//!
+//! loom knows ordinary barriers only: that the asymmetric barrier of `fence` has the same effect is tested on the real
+//! processor, in `fence.rs`.
+
+#![cfg(loom)]
+
+use std::time::{Duration, Instant};
+
+use cuguard_sync::{Gate, fence};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+/// Stands for the driver's context: operations use it, teardown destroys it. loom fails where both happen at once.
+struct Context {
+    gate: Gate,
+    alive: UnsafeCell<bool>,
+}
+
+// SAFETY: what the tests show.
+unsafe impl Sync for Context {}
+// SAFETY: plain data.
+unsafe impl Send for Context {}
+
+impl Context {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gate: Gate::default(),
+            alive: UnsafeCell::new(true),
+        })
+    }
+
+    fn operation(&self) {
+        if let Some(_inside) = self.gate.enter() {
+            // SAFETY: loom checks that nobody writes meanwhile.
+            assert!(self.alive.with(|alive| unsafe { *alive }));
+        }
+    }
+
+    fn tear_down(&self) -> bool {
+        let is_first = self.gate.close();
+        if is_first {
+            // SAFETY: loom checks that nobody reads or writes meanwhile.
+            self.alive.with_mut(|alive| unsafe { *alive = false });
+            self.gate.finish();
+        }
+        is_first
+    }
+}
+
+#[test]
+fn teardown_is_alone() {
+    loom::model(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || {
+                context.operation();
+                context.operation();
+            }
+        });
+        assert!(context.tear_down());
+        operation.join().unwrap();
+        assert!(context.gate.is_closed() && context.gate.enter().is_none());
+    });
+}
+
+#[test]
+fn two_operations_and_a_teardown() {
+    loom::model(|| {
+        let context = Context::new();
+        let operations = [(); 2].map(|()| {
+            let context = context.clone();
+            thread::spawn(move || context.operation())
+        });
+        context.tear_down();
+        operations
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn one_of_two_teardowns_is_first_and_the_other_can_wait() {
+    loom::model(|| {
+        let context = Context::new();
+        let other = thread::spawn({
+            let context = context.clone();
+            move || {
+                let is_first = context.tear_down();
+                context.gate.wait_for_teardown();
+                // SAFETY: loom checks that nobody writes meanwhile.
+                assert!(!context.alive.with(|alive| unsafe { *alive }));
+                is_first
+            }
+        });
+        let is_first = context.tear_down();
+        assert_ne!(other.join().unwrap(), is_first);
+    });
+}
+
+/// The exit handler sets a flag, and then waits until the gate is empty: an operation that does not see the flag is
+/// seen inside.
+#[test]
+fn the_exit_handler_is_alone() {
+    loom::model(|| {
+        let context = Context::new();
+        let exiting = Arc::new(AtomicBool::new(false));
+        let operation = thread::spawn({
+            let (context, exiting) = (context.clone(), exiting.clone());
+            move || {
+                let inside = context.gate.enter();
+                if inside.is_some() && !exiting.load(Ordering::SeqCst) {
+                    // SAFETY: loom checks that nobody writes meanwhile.
+                    assert!(context.alive.with(|alive| unsafe { *alive }));
+                }
+            }
+        });
+        exiting.store(true, Ordering::SeqCst);
+        fence::heavy();
+        context
+            .gate
+            .drain(Instant::now() + Duration::from_secs(3600));
+        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        context.alive.with_mut(|alive| unsafe { *alive = false });
+        operation.join().unwrap();
+    });
+}
