@@ -1,6 +1,7 @@
-//! Every order in which threads can run, for the protocols that threads depend on: invariant 2, the order of registry and
-//! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs); the newest records
-//! of a thread (src/registry/recent.rs), which their owner changes without a lock.
+//! Every order in which threads can run, for the protocols that threads depend on: invariant 2, the order
+//! of registry and driver (src/core/owned_resource.rs); invariant 4, who tears a context down
+//! (src/core/open_context.rs); the newest records of a thread (crates/registry/src/recent.rs), which their
+//! owner changes without a lock. (For the gate, see crates/sync/tests/loom.rs.)
 //!
 //! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
@@ -74,7 +75,7 @@ fn the_sources_are_as_modelled() {
                 "is_exiting()",
                 "self.push",
                 "finish()",
-            ],
+            ][..],
         ),
         (
             include_str!("../../src/exit.rs"),

@@ -189,6 +189,7 @@ fn acquire() -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
     use super::{PerThread, SHARED, SLOTS, slot_index};
