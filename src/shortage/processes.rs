@@ -7,7 +7,7 @@ use cuguard_driver::DriverKind;
 #[cfg(feature = "nvml")]
 use cuguard_driver::api;
 #[cfg(feature = "nvml")]
-use cuguard_machine::{Machine, Process, Unknown};
+use cuguard_nvml::{Nvml, NvmlError, Process};
 
 use crate::custody::Custody;
 use crate::oom::{ProcessUse, Processes};
@@ -102,14 +102,14 @@ fn nvml(device: u32) -> Processes {
 /// Whether a device is a part of a card: what NVML says of the card does not hold for it.
 #[cfg(feature = "nvml")]
 fn is_cut(device: u32) -> bool {
-    ask(device, |machine, id| machine.is_cut(id)).unwrap_or(false)
+    ask(device, |machine, id| machine.is_mig_enabled(id)).unwrap_or(false)
 }
 
 /// Asks NVML about a device; or says why that cannot be.
 #[cfg(feature = "nvml")]
 fn ask<T>(
     device: u32,
-    question: impl FnOnce(&Machine, &str) -> Result<T, Unknown>,
+    question: impl FnOnce(&Nvml, &str) -> Result<T, NvmlError>,
 ) -> Result<T, String> {
     let mut id = [0; 32];
     // SAFETY: the array has as many bytes as is said.
@@ -119,7 +119,7 @@ fn ask<T>(
     }
     let id = id.map(|letter| letter as u8);
     let id = CStr::from_bytes_until_nul(&id).unwrap_or_default();
-    let machine = Machine::get().map_err(ToString::to_string)?;
+    let machine = Nvml::get().map_err(ToString::to_string)?;
     question(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
 }
 
