@@ -1,13 +1,13 @@
-//! The long way: the addresses from the crate `backtrace`.
+//! Stack traces by the crate `backtrace`, where there is no rule.
 
-/// Fills `frames` by `backtrace`. With `first`, the frames inside of the one with that address are
-/// left out; they belong to this crate and to the unwinder.
+/// Fills `frames` by `backtrace`. With `first`, the frames before the one with that address are left
+/// out; they belong to this crate and to the unwinder.
 #[cold]
 #[inline(never)]
 pub(crate) fn trace(frames: &mut [usize], first: Option<usize>) -> usize {
     let count = trace_from(frames, first);
     if count == 0 && first.is_some() {
-        // The unwinder did not come as far as the caller. It still knows something.
+        // The unwinder stopped before the caller's frame: keep what it has found.
         return trace_from(frames, None);
     }
     count
@@ -36,10 +36,10 @@ fn trace_from(frames: &mut [usize], first: Option<usize>) -> usize {
     count
 }
 
-/// Calls `visit` with the address of each frame until it answers `false`.
+/// Calls `visit` with the address of each frame until it returns `false`.
 fn each(mut visit: impl FnMut(usize) -> bool) {
-    // The lock of `backtrace` is there for the debug library of Windows. On Linux it is left out: a
-    // child that was forked while another thread held it would wait for ever.
+    // The lock of `backtrace` serves the debug library of Windows. Not taken on Linux: a child that was
+    // forked while another thread held it would deadlock.
     #[cfg(target_os = "linux")]
     // SAFETY: on Linux this calls `_Unwind_Backtrace` and nothing else, and that may be called by
     // any number of threads at once.
