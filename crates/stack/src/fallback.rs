@@ -19,7 +19,8 @@ fn trace_from(frames: &mut [usize], first: Option<usize>) -> usize {
     }
     let mut skipping = first.is_some();
     let mut count = 0;
-    each(|address| {
+    let visit = |frame: &backtrace::Frame| {
+        let address = frame.ip() as usize;
         if address == 0 {
             return false;
         }
@@ -32,20 +33,15 @@ fn trace_from(frames: &mut [usize], first: Option<usize>) -> usize {
             count += 1;
         }
         count < frames.len()
-    });
-    count
-}
-
-/// Calls `visit` with the address of each frame until it returns `false`.
-fn each(mut visit: impl FnMut(usize) -> bool) {
+    };
     // The lock of `backtrace` serves the debug library of Windows. Not taken on Linux: a child that was
     // forked while another thread held it would deadlock.
     #[cfg(target_os = "linux")]
-    // SAFETY: on Linux this calls `_Unwind_Backtrace` and nothing else, and that may be called by
-    // any number of threads at once.
+    // SAFETY: on Linux this calls only `_Unwind_Backtrace`, which any number of threads may call at once.
     unsafe {
-        backtrace::trace_unsynchronized(|frame| visit(frame.ip() as usize));
+        backtrace::trace_unsynchronized(visit);
     }
     #[cfg(not(target_os = "linux"))]
-    backtrace::trace(|frame| visit(frame.ip() as usize));
+    backtrace::trace(visit);
+    count
 }

@@ -30,18 +30,34 @@ macro_rules! jump_with_registers {
     };
 }
 
-/// Defines an entry function that jumps to `$target`.
+/// Defines an entry function that calls `$walk` with the caller's frame.
 macro_rules! entry {
-    ($name:ident, $target:ident) => {
-        /// Passes its arguments on, with the registers that the caller has after the call.
-        ///
-        /// # Safety
-        ///
-        /// `frames` must point to `len` writable words.
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name(frames: *mut usize, len: usize) -> usize {
-            std::arch::naked_asm!(jump_with_registers!(), target = sym $target)
+    ($name:ident, $walk:path) => {
+        mod $name {
+            use super::*;
+
+            unsafe extern "C" fn target(
+                frames: *mut usize,
+                len: usize,
+                sp: usize,
+                fp: usize,
+                ra: usize,
+            ) -> usize {
+                // SAFETY: as the caller of the entry function ensures.
+                let frames = unsafe { std::slice::from_raw_parts_mut(frames, len) };
+                // SAFETY: these are the registers of the function that called the entry function.
+                unsafe { $walk(frames, Frame { ra, sp, fp }) }
+            }
+
+            /// # Safety
+            ///
+            /// `frames` must point to `len` writable words.
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name(frames: *mut usize, len: usize) -> usize {
+                std::arch::naked_asm!(jump_with_registers!(), target = sym target)
+            }
         }
+        use $name::$name;
     };
 }
 

@@ -42,22 +42,16 @@ pub(super) fn remaining() -> usize {
 
 #[cold]
 fn query(sp: usize) -> Option<usize> {
-    let stack = STACK.get();
+    let mut stack = STACK.get();
     if stack.tries == TRIES {
         return None;
     }
+    stack.tries += 1;
     // Before the call: libc allocates in it, and an allocator may capture a stack as well.
-    STACK.set(Stack {
-        tries: stack.tries + 1,
-        ..stack
-    });
-    let (low, high) = stack_of_thread()?;
-    STACK.set(Stack {
-        low,
-        high,
-        tries: stack.tries + 1,
-    });
-    (low <= sp && sp < high).then_some(high)
+    STACK.set(stack);
+    (stack.low, stack.high) = stack_of_thread()?;
+    STACK.set(stack);
+    (stack.low <= sp && sp < stack.high).then_some(stack.high)
 }
 
 /// Lower and upper end of the calling thread's stack, from libc.

@@ -33,6 +33,7 @@ impl UnwindContextStorage<usize> for OnStack {
 }
 
 /// What the unwinder returns with an entry.
+#[derive(Default)]
 #[repr(C)]
 struct Bases {
     text: usize,
@@ -58,11 +59,7 @@ pub(super) fn rule(ra: usize) -> Rule {
         // Code that was generated at run time can change without notice.
         return Rule::NONE.unloadable();
     }
-    let mut bases = Bases {
-        text: 0,
-        data: 0,
-        function: 0,
-    };
+    let mut bases = Bases::default();
     // SAFETY: `bases` can be written to.
     let entry = unsafe { _Unwind_Find_FDE(call, &mut bases) };
     let rule = if !entry.is_null() {
@@ -151,7 +148,7 @@ fn plain(row: &UnwindTableRow<usize, OnStack>) -> Option<Rule> {
     if row.register(SP).is_some() {
         return None;
     }
-    Some(Rule::new(base, cfa, ra, fp))
+    Rule::new(base, cfa, ra, fp)
 }
 
 /// The length of an entry with its length field; `None` at the end of the section, and for entries of

@@ -74,25 +74,17 @@ pub(crate) fn method() -> Method {
 /// What [`walk_with_rules`] returns for a stack that the rules do not cover.
 const NO_RULES: usize = usize::MAX;
 
-/// Fills `frames` with the stack of the function that continues with these registers.
+/// Fills `frames` with the stack of the function that continues with the registers of `start`.
 ///
 /// # Safety
 ///
-/// `frames` must point to `len` writable words. The registers must be those of the caller after the
-/// call.
-unsafe extern "C" fn walk(
-    frames: *mut usize,
-    len: usize,
-    sp: usize,
-    fp: usize,
-    ra: usize,
-) -> usize {
+/// `start` must be the registers of a function that has called and has not yet returned, on the
+/// calling thread.
+#[inline(always)]
+unsafe fn walk(frames: &mut [usize], start: Frame) -> usize {
     // SAFETY: as the caller ensures.
-    match unsafe { walk_with_rules(frames, len, sp, fp, ra) } {
-        NO_RULES => {
-            // SAFETY: as the caller ensures.
-            unsafe { walk_with_backtrace(frames, len, sp, fp, ra) }
-        }
+    match unsafe { walk_with_rules(frames, start) } {
+        NO_RULES => fallback::trace(frames, Some(start.ra)),
         count => count,
     }
 }
@@ -103,16 +95,7 @@ unsafe extern "C" fn walk(
 ///
 /// As in [`walk`].
 #[inline(always)]
-unsafe extern "C" fn walk_with_rules(
-    frames: *mut usize,
-    len: usize,
-    sp: usize,
-    fp: usize,
-    ra: usize,
-) -> usize {
-    // SAFETY: as the caller ensures.
-    let frames = unsafe { std::slice::from_raw_parts_mut(frames, len) };
-    let start = Frame { ra, sp, fp };
+unsafe fn walk_with_rules(frames: &mut [usize], start: Frame) -> usize {
     // Acquire: a thread that reads the decision also sees the permanent modules.
     if METHOD.load(Ordering::Acquire) != RULES && !decide(start) {
         return NO_RULES;
@@ -126,24 +109,15 @@ unsafe extern "C" fn walk_with_rules(
 /// # Safety
 ///
 /// As in [`walk`].
-unsafe extern "C" fn walk_with_backtrace(
-    frames: *mut usize,
-    len: usize,
-    _sp: usize,
-    _fp: usize,
-    ra: usize,
-) -> usize {
-    // SAFETY: as the caller ensures.
-    let frames = unsafe { std::slice::from_raw_parts_mut(frames, len) };
-    fallback::trace(frames, Some(ra))
+unsafe fn walk_with_backtrace(frames: &mut [usize], start: Frame) -> usize {
+    fallback::trace(frames, Some(start.ra))
 }
 
 /// Walks by rules; `None` if the rules do not cover this stack.
 ///
 /// # Safety
 ///
-/// `start` must be the registers of a function that has called and has not yet returned, on the
-/// calling thread.
+/// As in [`walk`].
 #[inline(always)]
 unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
     let high = bounds::top(start.sp)?;

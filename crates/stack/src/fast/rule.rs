@@ -78,14 +78,10 @@ impl Rule {
     /// There is no caller.
     pub(super) const END: Rule = Rule(1 << SLOT_SHIFT);
 
-    /// The rule with these offsets in bytes, the latter two from the CFA, or `NONE`. Without `fp`
-    /// the frame pointer is unchanged.
-    pub(super) fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Rule {
-        Rule::packed(base, cfa, ra, fp).unwrap_or(Rule::NONE)
-    }
-
+    /// The rule with these offsets in bytes, the latter two from the CFA; `None` if it does not fit. Without
+    /// `fp` the frame pointer is unchanged.
     #[cfg(target_arch = "x86_64")]
-    fn packed(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
+    pub(super) fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
         if ra != -8 {
             return None;
         }
@@ -100,8 +96,9 @@ impl Rule {
         ))
     }
 
+    /// As above.
     #[cfg(target_arch = "aarch64")]
-    fn packed(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
+    pub(super) fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
         let saved = match fp {
             Some(offset) if offset == ra.checked_sub(8)? => FP_SAVED,
             Some(_) => return None,
@@ -239,6 +236,10 @@ mod tests {
     #[cfg(target_arch = "aarch64")]
     const RA: i64 = -24;
 
+    fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Rule {
+        Rule::new(base, cfa, ra, fp).unwrap_or(Rule::NONE)
+    }
+
     /// A stack of words, each of which holds its own address, and a frame in its middle.
     fn stack() -> (Vec<usize>, Frame, usize) {
         let mut words = vec![0usize; 1024];
@@ -266,13 +267,13 @@ mod tests {
     #[test]
     fn offsets_come_back_as_they_were() {
         for cfa in [32, 48, 96, 2048] {
-            let rule = Rule::new(Base::Sp, cfa, RA, None);
+            let rule = new(Base::Sp, cfa, RA, None);
             let (ra, sp, fp, old_sp, old_fp) = apply(rule).unwrap();
             assert_eq!(sp, old_sp + cfa as usize);
             assert_eq!(ra, sp - RA.unsigned_abs() as usize);
             assert_eq!(fp, old_fp);
 
-            let rule = Rule::new(Base::Fp, cfa, RA, Some(RA - 8));
+            let rule = new(Base::Fp, cfa, RA, Some(RA - 8));
             let (ra, sp, fp, _, old_fp) = apply(rule).unwrap();
             assert_eq!(sp, old_fp + cfa as usize);
             assert_eq!(ra, sp - RA.unsigned_abs() as usize);
@@ -282,13 +283,13 @@ mod tests {
 
     #[test]
     fn nothing_is_read_outside_of_the_stack() {
-        assert_eq!(apply(Rule::new(Base::Sp, 513 * 8, RA, None)), None);
-        assert_eq!(apply(Rule::new(Base::Fp, 425 * 8, RA, None)), None);
-        assert!(apply(Rule::new(Base::Sp, 512 * 8, RA, None)).is_some());
+        assert_eq!(apply(new(Base::Sp, 513 * 8, RA, None)), None);
+        assert_eq!(apply(new(Base::Fp, 425 * 8, RA, None)), None);
+        assert!(apply(new(Base::Sp, 512 * 8, RA, None)).is_some());
         // A frame pointer below the stack pointer.
         let (_words, mut frame, high) = stack();
         frame.fp = frame.sp - 64;
-        let rule = Rule::new(Base::Fp, 64, RA, None);
+        let rule = new(Base::Fp, 64, RA, None);
         // SAFETY: as in `apply`.
         assert!(unsafe { rule.apply(frame, high) }.is_none());
     }
@@ -296,20 +297,20 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_no_rule() {
         for rule in [
-            Rule::new(Base::Sp, 0, RA, None),
-            Rule::new(Base::Sp, -16, RA, None),
-            Rule::new(Base::Sp, 20, RA, None),
-            Rule::new(Base::Sp, 1 << SLOT_SHIFT, RA, None),
-            Rule::new(Base::Sp, 16, 8, None),
-            Rule::new(Base::Sp, 16, i64::MIN, None),
-            Rule::new(Base::Sp, 16, RA, Some(RA)),
-            Rule::new(Base::Sp, 16, RA, Some(i64::MIN)),
-            Rule::new(Base::Sp, i64::MAX, i64::MAX, Some(i64::MAX)),
+            new(Base::Sp, 0, RA, None),
+            new(Base::Sp, -16, RA, None),
+            new(Base::Sp, 20, RA, None),
+            new(Base::Sp, 1 << SLOT_SHIFT, RA, None),
+            new(Base::Sp, 16, 8, None),
+            new(Base::Sp, 16, i64::MIN, None),
+            new(Base::Sp, 16, RA, Some(RA)),
+            new(Base::Sp, 16, RA, Some(i64::MIN)),
+            new(Base::Sp, i64::MAX, i64::MAX, Some(i64::MAX)),
         ] {
             assert_eq!(rule, Rule::NONE);
         }
         assert!(apply(Rule::NONE).is_none() && apply(Rule::END).is_none());
         assert!(Rule::END.is_end() && Rule::END.unloadable().is_end());
-        assert!(!Rule::NONE.is_end() && !Rule::new(Base::Sp, 16, RA, None).is_end());
+        assert!(!Rule::NONE.is_end() && !new(Base::Sp, 16, RA, None).is_end());
     }
 }

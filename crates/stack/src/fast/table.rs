@@ -125,7 +125,7 @@ mod tests {
         // No module is at these addresses.
         let a = 0x10_0000_1000;
         let b = a + (SIZE << ALIGN_BITS);
-        let rule = |cfa| Rule::new(Base::Sp, cfa, -8, None);
+        let rule = |cfa| Rule::new(Base::Sp, cfa, -8, None).unwrap();
         put(a, rule(16));
         put(b, rule(32));
         let found = |ra| {
