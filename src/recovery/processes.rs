@@ -5,7 +5,7 @@ use cuguard_driver::DriverKind;
 #[cfg(feature = "nvml")]
 use cuguard_driver::result::device;
 #[cfg(feature = "nvml")]
-use cuguard_machine::{Machine, Process, Unknown};
+use cuguard_nvml::{Nvml, NvmlError, Process};
 
 use crate::core::ContextState;
 use cuguard_report::oom::{ProcessUse, Processes};
@@ -100,18 +100,18 @@ fn nvml(device: u32) -> Processes {
 /// Whether a device is a part of a card: what NVML says of the card does not hold for it.
 #[cfg(feature = "nvml")]
 fn is_cut(device: u32) -> bool {
-    ask(device, |machine, id| machine.is_cut(id)).unwrap_or(false)
+    ask(device, |machine, id| machine.is_mig_enabled(id)).unwrap_or(false)
 }
 
 /// Asks NVML about a device; or says why that cannot be.
 #[cfg(feature = "nvml")]
 fn ask<T>(
     device: u32,
-    question: impl FnOnce(&Machine, &str) -> Result<T, Unknown>,
+    question: impl FnOnce(&Nvml, &str) -> Result<T, NvmlError>,
 ) -> Result<T, String> {
     let mut id = [0; 32];
     let id = device::pci_bus_id(device as i32, &mut id).map_err(|error| error.to_string())?;
-    let machine = Machine::get().map_err(ToString::to_string)?;
+    let machine = Nvml::get().map_err(ToString::to_string)?;
     question(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
 }
 

@@ -140,7 +140,7 @@ impl Driver {
     /// The address of a function in the driver, also of one that this crate's table does not have;
     /// `None` if the driver lacks it.
     ///
-    /// Calls through the address bypass the table. Whoever makes them must know the signature.
+    /// Calls through the address bypass the table; the caller must know the signature.
     ///
     /// ```
     /// if let Ok(driver) = cuguard_driver::load() {

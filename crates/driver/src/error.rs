@@ -42,7 +42,7 @@ pub enum LoadError {
     CannotOpen {
         /// The path, as it was given.
         path: PathBuf,
-        /// Why, in the operating system's words where it has some.
+        /// Why; the operating system's message where it has one.
         reason: String,
     },
 
@@ -102,7 +102,7 @@ impl LoadError {
             }
             other => other.to_string(),
         };
-        // A path and the operating system's words may contain anything.
+        // A path and the operating system's message may contain line breaks.
         text.replace(['\n', '\r'], " ")
     }
 }

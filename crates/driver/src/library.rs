@@ -183,7 +183,7 @@ fn locate(address: *const c_void) -> Option<(Option<PathBuf>, Option<LinkMap>)> 
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let mut map = ptr::null_mut::<c_void>();
     let out = &raw mut map;
-    // SAFETY: any address may be asked for; `info` can be written to, and this request writes one pointer.
+    // SAFETY: any address may be passed; `info` can be written to, and this request writes one pointer.
     let found = unsafe { libc::dladdr1(address, info.as_mut_ptr(), out, RTLD_DL_LINKMAP) };
     if found == 0 {
         return None;
@@ -253,7 +253,7 @@ mod tests {
         match &error {
             Some(LoadError::CannotOpen { path, reason }) => {
                 assert_eq!(path, &file);
-                // The loader's words for a file that it could read.
+                // The dynamic linker's messages for a file that it could read.
                 assert!(
                     ["file too short", "invalid ELF header"].contains(&reason.as_str()),
                     "{reason}"

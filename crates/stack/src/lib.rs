@@ -1,32 +1,38 @@
-//! The return addresses of the calling thread, fast enough to take them on every allocation.
+//! Stack traces of the calling thread, as return addresses, fast enough to capture one on every
+//! allocation.
 //!
-//! An unwinder works out for each frame, again and again, how to get from it to its caller. The
-//! answer depends on nothing but the return address. So this crate works it out once for each
-//! return address, packs it into one word, and keeps it in a table that all threads read without a
-//! lock. From then on a frame costs two loads and a few additions.
+//! For each frame, an unwinder computes how to get from it to its caller. The result depends on nothing but
+//! the return address. So this crate computes it once for each return address, packs it into one word, and
+//! caches it in a table that all threads read without a lock. From then on a frame costs two loads and a few
+//! additions.
 //!
-//! - [`capture`] is that way.
-//! - [`capture_with_rules`] and [`capture_with_backtrace`] are its two halves.
-//! - [`method()`] says which of the two [`capture`] starts with in this process.
+//! - [`capture`] uses that table, and `backtrace` where it must.
+//! - [`capture_with_rules`] and [`capture_with_backtrace`] use one of the two alone.
+//! - [`method()`] returns which of the two [`capture`] tries first in this process.
+//! - [`modules`] lists the program and its libraries, to find names for addresses elsewhere.
 //!
-//! # When the short way is not taken
+//! The crate knows no symbols, no CUDA and no reports.
 //!
-//! On Linux with glibc on x86-64 or AArch64, the first capture goes both ways and compares. Where
-//! the two differ, and on all other systems, every capture is left to `backtrace`.
+//! # When `backtrace` is used
 //!
-//! Single stacks are left to `backtrace` as well: those with a frame whose rule is no plain offset
-//! (signal frames, expressions), with code that belongs to no loaded module (code made at run time),
-//! and those that do not lie on the stack the thread was started with (coroutines, signal stacks).
+//! On Linux with glibc on x86-64 or AArch64, the first capture is made with both and compared. If they
+//! differ, and on all other systems, every capture uses `backtrace`.
 //!
-//! # Libraries that come and go
+//! So does every stack with a frame whose rule is not a plain offset (signal frames, DWARF expressions), with
+//! code that belongs to no module (generated at run time), or outside the stack that the thread was started
+//! with (coroutines, signal stacks).
 //!
-//! A library can be unloaded, and another one loaded at the same addresses. The program, this
-//! library and libc stay for as long as the table does, and their rules are used without a
-//! question. A rule from another module is used only after the loader was asked, once per capture,
-//! how many modules it has unloaded so far; when the number has changed, all such rules are thrown
-//! away.
+//! # Unloaded libraries
+//!
+//! A library can be unloaded, and another one loaded at the same addresses. The program, this library and
+//! libc stay loaded for as long as the table does, and their rules are used unchecked. A rule of another
+//! module is used only after checking, once per capture, how many modules the dynamic linker has unloaded so
+//! far; when the number has changed, all such rules are discarded.
 
-// Where the unwinder is libgcc's, and the registers are known.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod elf;
+mod fallback;
+// The systems where the unwinder is libgcc's and the registers are known.
 #[cfg_attr(
     not(all(
         target_os = "linux",
@@ -34,30 +40,27 @@
         target_pointer_width = "64",
         any(target_arch = "x86_64", target_arch = "aarch64"),
     )),
-    path = "other.rs"
+    path = "portable.rs"
 )]
 mod fast;
-mod loaded;
 mod method;
-mod slow;
+mod module;
 
-pub use loaded::{Module, modules};
-pub use method::{Method, method};
+pub use method::Method;
+pub use module::{Module, modules};
 
-/// Fills `frames` with the return addresses of the calling thread, innermost first, and answers how
-/// many there are. What lies behind that number in `frames` is not touched.
+/// Fills `frames` with the return addresses of the calling thread, innermost first, and returns how many
+/// there are. The rest of `frames` is not written.
 ///
-/// The first address is the one at which the caller of `capture` goes on after the call. From there
-/// on the addresses are those of `frame.ip()` in `backtrace::trace`, up to the outermost frame or
-/// the end of `frames`. The null address that `backtrace` gives at the end of some stacks is left
-/// out.
+/// The first address is that of the instruction after the call of `capture`. From there on the addresses are
+/// those of `frame.ip()` in `backtrace::trace`, up to the outermost frame or the end of `frames`, without the
+/// null address at which `backtrace` ends some stacks.
 ///
-/// On systems that this crate has no rules for, some frames of the capturing functions come before
-/// those.
+/// On systems without rules, some frames of the capturing functions come first.
 ///
-/// Nothing is allocated and no lock is taken for a stack whose return addresses are known. The
-/// first capture of a thread asks libc for the bounds of its stack, and a return address that is
-/// new is looked up with the unwinder's means.
+/// Allocates nothing and takes no lock if all return addresses are in the table. The first capture of a
+/// thread queries libc for the bounds of its stack, and a new return address is looked up in the unwind
+/// tables.
 ///
 /// ```
 /// let mut frames = [0; 32];
@@ -75,13 +78,13 @@ pub fn capture(frames: &mut [usize]) -> usize {
     fast::capture(frames)
 }
 
-/// The same as [`capture`], always by `backtrace::trace`: to compare with, and to measure against.
+/// Like [`capture`], but always by `backtrace::trace`: for comparison.
 ///
 /// ```
 /// let (mut a, mut b) = ([0; 64], [0; 64]);
 /// let count = cuguard_stack::capture(&mut a);
 /// let other = cuguard_stack::capture_with_backtrace(&mut b);
-/// // The frame of this function is at two places of it. Those of its callers are the same.
+/// // The two calls have different return addresses. Those of the callers are the same.
 /// assert_eq!(count, other);
 /// assert_eq!(a[count - 1], b[other - 1]);
 /// ```
@@ -90,8 +93,7 @@ pub fn capture_with_backtrace(frames: &mut [usize]) -> usize {
     fast::capture_with_backtrace(frames)
 }
 
-/// The same as [`capture`], or `None` where [`capture`] would ask `backtrace`. `frames` may be
-/// filled in part then.
+/// Like [`capture`], or `None` where [`capture`] would use `backtrace`; `frames` may be filled in part then.
 ///
 /// ```
 /// let mut frames = [0; 16];
@@ -103,4 +105,14 @@ pub fn capture_with_backtrace(frames: &mut [usize]) -> usize {
 #[inline(always)]
 pub fn capture_with_rules(frames: &mut [usize]) -> Option<usize> {
     fast::capture_with_rules(frames)
+}
+
+/// Returns the method of this process. The first capture decides it; this one, if there was none yet.
+///
+/// ```
+/// println!("stacks are captured by {}", cuguard_stack::method());
+/// ```
+#[must_use]
+pub fn method() -> Method {
+    fast::method()
 }

@@ -1,4 +1,4 @@
-//! The way captures are taken, as a value to print.
+//! How stack traces are captured, as a value to print.
 
 use std::fmt;
 
@@ -13,8 +13,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
-    /// By a table of unwind rules, and by `backtrace` only for the stacks that the rules do not
-    /// cover.
+    /// By a table of unwind rules, and by `backtrace` for stacks that the rules do not cover.
     Rules,
     /// By `backtrace`, for all stacks.
     Backtrace,
@@ -27,14 +26,4 @@ impl fmt::Display for Method {
             Method::Backtrace => "backtrace",
         })
     }
-}
-
-/// The method of this process. It is chosen with the first capture, or here if there was none yet.
-///
-/// ```
-/// println!("stacks are captured by {}", cuguard_stack::method());
-/// ```
-#[must_use]
-pub fn method() -> Method {
-    crate::fast::method()
 }

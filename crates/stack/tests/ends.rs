@@ -1,5 +1,4 @@
-//! Places at the edges of a thread's or a process's life, many threads, and a program without
-//! symbols.
+//! The beginning and the end of a thread or a process, many threads, and a program without symbols.
 
 #![cfg(all(
     target_os = "linux",
@@ -39,7 +38,7 @@ extern "C" fn plain_thread(found: *mut std::ffi::c_void) -> *mut std::ffi::c_voi
 fn on_a_thread_that_rust_did_not_start() {
     let found = AtomicUsize::new(0);
     let mut id = 0 as libc::pthread_t;
-    // SAFETY: the thread is joined before `found` is gone.
+    // SAFETY: the thread is joined before `found` is dropped.
     unsafe {
         let pointer = (&raw const found).cast_mut().cast();
         assert_eq!(
@@ -109,7 +108,7 @@ extern "C" fn at_exit() {
 fn in_a_handler_at_exit() {
     const VARIABLE: &str = "CUGUARD_STACK_EXIT";
     if std::env::var_os(VARIABLE).is_some() {
-        // SAFETY: the handler takes and gives nothing.
+        // SAFETY: the handler has neither parameters nor a result.
         assert_eq!(unsafe { libc::atexit(at_exit) }, 0);
         return;
     }
@@ -141,7 +140,7 @@ fn in_a_forked_child() {
 fn many_threads_at_once() {
     #[inline(never)]
     fn branch(path: usize, depth: usize) {
-        // Two return addresses at each level, so that all threads have other stacks.
+        // Two return addresses at each level, so that all threads have different stacks.
         if depth == 0 {
             check(rules());
         } else if path & 1 == 0 {

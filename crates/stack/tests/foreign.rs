@@ -1,5 +1,5 @@
-//! Frames that no rule covers or that come and go: libraries, code made at run time, other stacks,
-//! signals, and assembly.
+//! Frames that no rule covers or that are unloaded: libraries, code generated at run time, other stacks, signals,
+//! and assembly.
 
 #![cfg(all(
     target_os = "linux",
@@ -27,7 +27,7 @@ extern "C" fn called_back() -> c_int {
     1
 }
 
-/// Runs something that calls back, and answers how many frames there were.
+/// Runs a function that calls back, and returns how many frames there were.
 fn frames_within(by: By, run: impl FnOnce()) -> usize {
     WANTED.set(by);
     FOUND.set(0);
@@ -37,7 +37,7 @@ fn frames_within(by: By, run: impl FnOnce()) -> usize {
 
 type Entry = unsafe extern "C" fn(extern "C" fn() -> c_int) -> c_int;
 
-/// A folder that is removed in the end.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -76,10 +76,10 @@ impl Drop for Folder {
     }
 }
 
-/// Loads a library, calls its function, and unloads it. Answers the function's address.
+/// Loads a library, calls its function, and unloads it. Returns the function's address.
 #[inline(never)]
 fn load_and_call(library: &CStr, by: By) -> Option<usize> {
-    // SAFETY: the library's function has this type, and is not used after the library is gone.
+    // SAFETY: the library's function has this type, and is not used after the library is unloaded.
     unsafe {
         let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
         if handle.is_null() {
@@ -99,7 +99,7 @@ fn load_and_call(library: &CStr, by: By) -> Option<usize> {
 #[test]
 fn libraries_that_are_loaded_at_the_same_address() {
     let folder = Folder::new("cuguard-stack-libraries");
-    // The same code but for the size, so that the calls lie at the same place too.
+    // The same code but for the size, so that the calls are at the same address too.
     let Some(small) = folder.library("small", 24, &[]) else {
         return not_run("there is no C compiler");
     };
@@ -131,8 +131,8 @@ fn libraries_on_many_threads() {
         for (thread, library) in libraries.iter().enumerate() {
             scope.spawn(move || {
                 for _ in 0..40 + thread {
-                    // A library may fall out of the table while another one is unloaded, but it is
-                    // looked up again.
+                    // The rules of a library may be discarded while another one is unloaded, but they
+                    // are computed again.
                     load_and_call(library.as_ref().expect("a library"), rules());
                 }
             });
@@ -159,7 +159,7 @@ fn a_library_without_unwind_information() {
         }
         let symbol = libc::dlsym(handle, c"enter".as_ptr());
         let enter = std::mem::transmute::<*mut c_void, Entry>(symbol);
-        // The unwinder ends there: itself is the last frame.
+        // The unwinder stops there: that code is the last frame.
         assert!(frames_within(By::Either, || assert_eq!(enter(called_back), 2)) >= 3);
         libc::dlclose(handle);
     }
@@ -278,7 +278,7 @@ mod assembly {
         ".cfi_endproc",
     );
 
-    // The CFA from another register than a rule knows.
+    // The CFA relative to a register that rules do not support.
     std::arch::global_asm!(
         ".globl cuguard_stack_rbx",
         "cuguard_stack_rbx:",
@@ -328,7 +328,7 @@ mod assembly {
 
     #[test]
     fn the_frame_pointer_as_a_plain_register() {
-        // SAFETY: it calls what it gets, and keeps to the rules for functions.
+        // SAFETY: it calls its argument, and follows the calling convention.
         let run = || assert_eq!(unsafe { cuguard_stack_rbp(called_back) }, 1);
         assert!(frames_within(rules(), run) > 4);
     }

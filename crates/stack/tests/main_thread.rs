@@ -26,7 +26,7 @@ fn main() {
         target_env = "gnu",
         any(target_arch = "x86_64", target_arch = "aarch64")
     ));
-    // Before anything else has chosen the method.
+    // Before anything else has decided on the method.
     let mut frames = [0; 64];
     assert_eq!(capture_with_rules(&mut frames).is_some(), has_rules);
     assert_eq!(method() == Method::Rules, has_rules);

@@ -1,4 +1,4 @@
-//! Stacks of all shapes that compilers make: the addresses are those of `backtrace`.
+//! Stacks of all shapes that compilers generate: the addresses are those of `backtrace`.
 
 #![cfg(all(
     target_os = "linux",
@@ -219,7 +219,7 @@ fn frames_that_are_big() {
     let by = rules();
     let found = big::<100>(&|| big::<5000>(&|| big::<70_000>(&|| big::<16>(&|| check(by)))));
     assert!(found > 8);
-    // Larger than a rule can say on AArch64.
+    // Larger than a rule can express on AArch64.
     assert!(big::<300_000>(&|| check(By::Either)) > 4);
 }
 

@@ -1,4 +1,4 @@
-//! Threads with hardly any stack: a capture leaves them alive.
+//! Threads with hardly any stack: a capture does not overflow it.
 
 #![cfg(target_os = "linux")]
 
@@ -18,7 +18,7 @@ extern "C" fn first_capture(_: *mut c_void) -> *mut c_void {
 fn a_first_capture_fits_on_a_small_stack() {
     for kibibytes in [16, 20, 24, 32, 40, 48, 64, 96, 128, 256] {
         // SAFETY: the attributes are initialised before they are used, and the thread's function
-        // takes and answers a pointer that nobody follows.
+        // takes and returns a pointer that is never dereferenced.
         let count = unsafe {
             let mut attributes = std::mem::zeroed();
             assert_eq!(libc::pthread_attr_init(&mut attributes), 0);

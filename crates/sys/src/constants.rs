@@ -1,7 +1,8 @@
-//! The driver's constants that this project uses, grouped by what they belong to.
+//! The driver's constants that this project uses, grouped by the driver's enumerations.
 
-/// `CUdevice_attribute`: what `cuDeviceGetAttribute` can be asked.
-#[expect(missing_docs, reason = "the driver's own names")]
+#![expect(missing_docs, reason = "the driver's own names")]
+
+/// `CUdevice_attribute`, for `cuDeviceGetAttribute`.
 pub mod device_attribute {
     pub const MAX_THREADS_PER_BLOCK: u32 = 1;
     pub const WARP_SIZE: u32 = 10;
@@ -18,16 +19,14 @@ pub mod device_attribute {
     pub const MEMORY_POOLS_SUPPORTED: u32 = 115;
 }
 
-/// `CUlimit`: what `cuCtxGetLimit` and `cuCtxSetLimit` govern.
-#[expect(missing_docs, reason = "the driver's own names")]
+/// `CUlimit`, for `cuCtxGetLimit` and `cuCtxSetLimit`.
 pub mod limit {
     pub const STACK_SIZE: u32 = 0;
     pub const PRINTF_FIFO_SIZE: u32 = 1;
     pub const MALLOC_HEAP_SIZE: u32 = 2;
 }
 
-/// Flags of streams and events.
-#[expect(missing_docs, reason = "the driver's own names")]
+/// Flags of streams, events, managed and host memory.
 pub mod flags {
     pub const STREAM_NON_BLOCKING: u32 = 1;
     pub const EVENT_BLOCKING_SYNC: u32 = 1;
@@ -40,8 +39,7 @@ pub mod flags {
     pub const MEMHOSTALLOC_WRITECOMBINED: u32 = 4;
 }
 
-/// `CUmemPool_attribute`.
-#[expect(missing_docs, reason = "the driver's own names")]
+/// `CUmemPool_attribute`, for `cuMemPoolGetAttribute` and `cuMemPoolSetAttribute`.
 pub mod pool_attribute {
     pub const REUSE_FOLLOW_EVENT_DEPENDENCIES: u32 = 1;
     pub const REUSE_ALLOW_OPPORTUNISTIC: u32 = 2;
@@ -53,8 +51,7 @@ pub mod pool_attribute {
     pub const USED_MEM_HIGH: u32 = 8;
 }
 
-/// `CUpointer_attribute`: what `cuPointerGetAttribute` can be asked.
-#[expect(missing_docs, reason = "the driver's own names")]
+/// `CUpointer_attribute`, for `cuPointerGetAttribute`.
 pub mod pointer_attribute {
     pub const CONTEXT: u32 = 1;
     pub const MEMORY_TYPE: u32 = 2;
@@ -69,8 +66,7 @@ pub mod pointer_attribute {
     pub const MAPPED: u32 = 13;
 }
 
-/// `CUmemorytype`.
-#[expect(missing_docs, reason = "the driver's own names")]
+/// `CUmemorytype`, for two-dimensional copies and pointer attributes.
 pub mod memory_type {
     pub const HOST: u32 = 1;
     pub const DEVICE: u32 = 2;
@@ -78,13 +74,11 @@ pub mod memory_type {
     pub const UNIFIED: u32 = 4;
 }
 
-/// What virtual memory management and memory pools are made of.
-#[expect(missing_docs, reason = "the driver's own names")]
+/// Values of virtual memory management and memory pools.
 pub mod virtual_memory {
     pub const ALLOCATION_TYPE_PINNED: u32 = 1;
     pub const LOCATION_TYPE_DEVICE: u32 = 1;
     pub const ACCESS_NONE: u32 = 0;
-    pub const ACCESS_READ: u32 = 1;
     pub const ACCESS_READWRITE: u32 = 3;
     pub const GRANULARITY_MINIMUM: u32 = 0;
     pub const GRANULARITY_RECOMMENDED: u32 = 1;

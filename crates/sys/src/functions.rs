@@ -1,11 +1,11 @@
-//! Signatures of the driver functions that this project calls or simulates. Each answers a
+//! Signatures of the driver functions that this project calls or simulates. Each returns a
 //! [`CUresult`](crate::CUresult).
 
-/// Hands the signatures of all functions that this project calls or simulates to the macro
-/// `$callback`, as a sequence of `fn name(parameter: type, ...);`.
+/// Calls the macro `$callback` with the signatures of all functions that this project calls or simulates, as a
+/// sequence of `fn name(parameter: type, ...);`.
 ///
-/// The types are those of this crate and of `core::ffi`: the place that uses the macro imports
-/// them with `use cuguard_sys::*;`.
+/// The types are those of this crate and of `core::ffi`; the caller imports them with
+/// `use cuguard_sys::*;`.
 ///
 /// ```
 /// macro_rules! names {
@@ -20,7 +20,7 @@
 macro_rules! with_functions {
     ($callback:ident) => {
         $callback! {
-            // Start and errors
+            // Initialization and errors
             fn cuInit(flags: u32);
             fn cuDriverGetVersion(driver_version: *mut i32);
             fn cuGetErrorName(error: CUresult, text: *mut *const c_char);

@@ -1,15 +1,14 @@
 //! The CUDA driver's binary interface as plain data, for the crates of `cuguard`.
 //!
-//! Nothing here calls, loads or links anything. There are
+//! Nothing here calls, loads or links anything. It contains
 //!
 //! - [`NAMES`] and [`with_names!`]: all 353 functions that `cust_raw` 0.11.3 declares;
 //! - [`with_functions!`]: the signatures of those that this project calls or simulates;
-//! - [`CUresult`]: the result codes with their names and the driver's words for them;
-//! - the C types and constants that those signatures need.
+//! - [`CUresult`]: the result codes with the driver's names and descriptions;
+//! - the C types and constants of those signatures.
 //!
-//! It differs from `cust_raw` in one thing that matters: what the driver answers is a number
-//! here, not a Rust enumeration, so that a code from a newer driver is a code without a name
-//! instead of undefined behaviour.
+//! The important difference to `cust_raw`: a result code is a number here, not a Rust enumeration. A code of a
+//! newer driver is then a code without a name, not undefined behaviour.
 
 #![allow(
     non_camel_case_types,

@@ -1,8 +1,7 @@
-//! The names of all driver functions that `cust_raw` 0.11.3 declares, in its order: one plain
-//! list, from which the door makes its table and the simulated driver its exports.
+//! The names of all driver functions that `cust_raw` 0.11.3 declares, in its order. The driver loader's table and
+//! the simulated driver's exports are generated from this list.
 
-/// Hands the names of all 353 functions to the macro `$callback`, as a plain sequence of
-/// identifiers.
+/// Calls the macro `$callback` with the names of all 353 functions, as a sequence of identifiers.
 ///
 /// ```
 /// macro_rules! count {

@@ -1,9 +1,10 @@
 //! The driver's result codes.
 
+use std::ffi::CStr;
 use std::fmt;
 
-/// What a driver function answers: a number, not a Rust enumeration, because a driver newer than
-/// this crate may answer a number that this crate has no name for.
+/// The result code of a driver function: a number, not a Rust enumeration, because a driver newer than this crate
+/// may return a number that this crate has no name for.
 ///
 /// ```
 /// use cuguard_sys::CUresult;
@@ -15,8 +16,16 @@ use std::fmt;
 /// ```
 #[repr(transparent)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[must_use = "a driver call that failed says so only here"]
+#[must_use = "a failed driver call is visible only in its code"]
 pub struct CUresult(pub u32);
+
+/// Called in constants alone: a text with a NUL inside does not compile.
+const fn c_str(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a text has a NUL inside"),
+    }
+}
 
 macro_rules! codes {
     ($($constant:ident = $code:literal, $name:literal, $text:literal;)*) => {
@@ -26,7 +35,7 @@ macro_rules! codes {
                 pub const $constant: CUresult = CUresult($code);
             )*
 
-            /// All codes that have a name, in the order of their numbers.
+            /// All codes that have a name, in numerical order.
             ///
             /// ```
             /// use cuguard_sys::CUresult;
@@ -36,10 +45,10 @@ macro_rules! codes {
             /// ```
             pub const ALL: &[CUresult] = &[$(CUresult($code)),*];
 
-            /// The code's name and the driver's words for it, each ending in a NUL for C.
-            const fn words(self) -> Option<(&'static str, &'static str)> {
+            /// The code's name and description.
+            const fn texts(self) -> Option<(&'static CStr, &'static CStr)> {
                 match self.0 {
-                    $($code => Some((concat!($name, "\0"), concat!($text, "\0"))),)*
+                    $($code => Some(const { (c_str(concat!($name, "\0")), c_str(concat!($text, "\0"))) }),)*
                     _ => None,
                 }
             }
@@ -47,7 +56,7 @@ macro_rules! codes {
     };
 }
 
-// As driver 580.159.04 (CUDA 13.0) tells them.
+// As driver 580.159.04 (CUDA 13.0) returns them.
 codes! {
     SUCCESS = 0, "CUDA_SUCCESS", "no error";
     INVALID_VALUE = 1, "CUDA_ERROR_INVALID_VALUE", "invalid argument";
@@ -180,9 +189,8 @@ impl CUresult {
         if self.is_success() { Ok(()) } else { Err(self) }
     }
 
-    /// Whether the code says that the device stopped in the middle of its work, as after an access
-    /// to a bad address. The context is of no use then: every later call answers the same code, and
-    /// only a new process helps.
+    /// Whether the code means that the device stopped with an error, as after an access to an invalid address. The
+    /// context is unusable then: every later call fails with the same code, and only a new process recovers.
     ///
     /// ```
     /// # use cuguard_sys::CUresult;
@@ -207,7 +215,7 @@ impl CUresult {
         )
     }
 
-    /// The name in the driver's header, or `None` for a number that this crate does not know.
+    /// The name in the driver's header; `None` for a number that this crate does not know.
     ///
     /// ```
     /// # use cuguard_sys::CUresult;
@@ -216,10 +224,10 @@ impl CUresult {
     /// ```
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
-        self.words().map(|(name, _)| name.trim_end_matches('\0'))
+        self.name_c()?.to_str().ok()
     }
 
-    /// The driver's words for the code, or `None` for a number that this crate does not know.
+    /// The driver's description of the code; `None` for a number that this crate does not know.
     ///
     /// ```
     /// # use cuguard_sys::CUresult;
@@ -227,7 +235,7 @@ impl CUresult {
     /// ```
     #[must_use]
     pub fn text(self) -> Option<&'static str> {
-        self.words().map(|(_, text)| text.trim_end_matches('\0'))
+        self.text_c()?.to_str().ok()
     }
 
     /// [`name`](Self::name) for C.
@@ -237,9 +245,8 @@ impl CUresult {
     /// assert_eq!(CUresult::SUCCESS.name_c(), Some(c"CUDA_SUCCESS"));
     /// ```
     #[must_use]
-    pub fn name_c(self) -> Option<&'static std::ffi::CStr> {
-        self.words()
-            .and_then(|(name, _)| std::ffi::CStr::from_bytes_with_nul(name.as_bytes()).ok())
+    pub fn name_c(self) -> Option<&'static CStr> {
+        self.texts().map(|(name, _)| name)
     }
 
     /// [`text`](Self::text) for C.
@@ -249,9 +256,8 @@ impl CUresult {
     /// assert_eq!(CUresult::SUCCESS.text_c(), Some(c"no error"));
     /// ```
     #[must_use]
-    pub fn text_c(self) -> Option<&'static std::ffi::CStr> {
-        self.words()
-            .and_then(|(_, text)| std::ffi::CStr::from_bytes_with_nul(text.as_bytes()).ok())
+    pub fn text_c(self) -> Option<&'static CStr> {
+        self.texts().map(|(_, text)| text)
     }
 }
 

@@ -1,20 +1,21 @@
-//! The C types that the functions take, under the names that the driver's header gives them.
-//! Enumerations are plain `u32`: a driver may answer values that are newer than this crate.
+//! The C types of the driver's parameters, under the names of its header. Enumerations are plain `u32`: a driver
+//! may return values that are newer than this crate.
 
 #![expect(
+    missing_docs,
     non_snake_case,
     reason = "fields keep the driver's names, so that its documentation applies"
 )]
 
 use std::ffi::c_void;
 
-/// A device's number within the process, as `cuDeviceGet` answers it.
+/// A device, as `cuDeviceGet` returns it: its ordinal within the process.
 pub type CUdevice = i32;
 
 /// An address in a device's memory.
 pub type CUdeviceptr = u64;
 
-/// A piece of physical memory made by `cuMemCreate`.
+/// Physical memory that `cuMemCreate` allocated.
 pub type CUmemGenericAllocationHandle = u64;
 
 /// A host function for `cuLaunchHostFunc`.
@@ -28,8 +29,8 @@ macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         ///
-        /// An opaque handle: a pointer for the driver, a number for everybody else, so that it
-        /// can be sent to any thread and compared.
+        /// An opaque handle: a pointer for the driver, a number for all other code, so that it can be sent to
+        /// any thread and compared.
         #[repr(transparent)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub usize);
@@ -60,7 +61,7 @@ handles! {
     CUfunction;
     /// A memory pool.
     CUmemoryPool;
-    /// An array, the opaque layout that textures and surfaces read.
+    /// An array: memory in the opaque layout that textures and surfaces read.
     CUarray;
 }
 
@@ -71,51 +72,36 @@ impl CUstream {
     pub const PER_THREAD: CUstream = CUstream(2);
 }
 
-/// A device's identity, stable over reboots.
+/// A device's identity, stable across reboots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the driver's own names")]
 pub struct CUuuid {
     pub bytes: [u8; 16],
 }
 
-/// Where memory lies.
+/// Where memory is located.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the driver's own names")]
 pub struct CUmemLocation {
     pub type_: u32,
     pub id: i32,
 }
 
-/// What a memory pool is made of.
+/// The properties of a memory pool.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the driver's own names")]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CUmemPoolProps {
     pub allocType: u32,
     pub handleTypes: u32,
     pub location: CUmemLocation,
     pub win32SecurityAttributes: *mut c_void,
-    pub reserved: [u8; 64],
+    /// 64 bytes in the driver's header.
+    pub reserved: [u64; 8],
 }
 
-impl Default for CUmemPoolProps {
-    fn default() -> Self {
-        Self {
-            allocType: 0,
-            handleTypes: 0,
-            location: CUmemLocation::default(),
-            win32SecurityAttributes: std::ptr::null_mut(),
-            reserved: [0; 64],
-        }
-    }
-}
-
-/// What physical memory to create.
+/// The properties of physical memory.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the driver's own names")]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CUmemAllocationProp {
     pub type_: u32,
     pub requestedHandleTypes: u32,
@@ -124,22 +110,9 @@ pub struct CUmemAllocationProp {
     pub allocFlags: CUmemAllocationFlags,
 }
 
-impl Default for CUmemAllocationProp {
-    fn default() -> Self {
-        Self {
-            type_: 0,
-            requestedHandleTypes: 0,
-            location: CUmemLocation::default(),
-            win32HandleMetaData: std::ptr::null_mut(),
-            allocFlags: CUmemAllocationFlags::default(),
-        }
-    }
-}
-
 /// The flags within [`CUmemAllocationProp`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the driver's own names")]
 pub struct CUmemAllocationFlags {
     pub compressionType: u8,
     pub gpuDirectRDMACapable: u8,
@@ -147,10 +120,9 @@ pub struct CUmemAllocationFlags {
     pub reserved: [u8; 4],
 }
 
-/// Who may use a mapped range, and how.
+/// Which device may access a mapped range, and how.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "the driver's own names")]
 pub struct CUmemAccessDesc {
     pub location: CUmemLocation,
     pub flags: u32,
@@ -158,8 +130,7 @@ pub struct CUmemAccessDesc {
 
 /// A two-dimensional copy.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "the driver's own names")]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CUDA_MEMCPY2D {
     pub srcXInBytes: usize,
     pub srcY: usize,
@@ -179,33 +150,9 @@ pub struct CUDA_MEMCPY2D {
     pub Height: usize,
 }
 
-impl Default for CUDA_MEMCPY2D {
-    fn default() -> Self {
-        Self {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcMemoryType: 0,
-            srcHost: std::ptr::null(),
-            srcDevice: 0,
-            srcArray: CUarray::NULL,
-            srcPitch: 0,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstMemoryType: 0,
-            dstHost: std::ptr::null_mut(),
-            dstDevice: 0,
-            dstArray: CUarray::NULL,
-            dstPitch: 0,
-            WidthInBytes: 0,
-            Height: 0,
-        }
-    }
-}
-
 /// The shape of an array.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the driver's own names")]
 pub struct CUDA_ARRAY3D_DESCRIPTOR {
     pub Width: usize,
     pub Height: usize,

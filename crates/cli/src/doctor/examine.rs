@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cuguard::driver::sys::{CUresult, device_attribute};
 use cuguard::driver::{DriverKind, LoadError, api};
-use cuguard_machine::{ComputeMode, Gpu, Machine, Process, Unknown};
+use cuguard_nvml::{ComputeMode, Gpu, Nvml, NvmlError, Process};
 
 use super::facts::{Driver, Facts, GpuFacts};
 use super::failure::{Failure, Reason, Surroundings, codes};
@@ -53,7 +53,7 @@ fn look(
     let nvml = if simulated {
         Err("it does not describe a simulated GPU".to_owned())
     } else {
-        Machine::get().map_err(Unknown::to_string)
+        Nvml::get().map_err(NvmlError::to_string)
     };
     let machine = nvml.as_ref().ok().copied();
     let gpus: Vec<GpuFacts> = wanted
@@ -73,10 +73,10 @@ fn look(
             simulated,
             path: driver.path().map(|path| path.display().to_string()),
             cuda: driver.version(),
-            version: machine.and_then(Machine::driver_version).map(str::to_owned),
+            version: machine.and_then(Nvml::driver_version).map(str::to_owned),
         },
         without_nvml: nvml.err(),
-        sees_all_processes: cuguard_machine::sees_all_processes(),
+        sees_all_processes: cuguard_nvml::sees_all_processes(),
         gpus,
         unseen,
         visible_devices: visible_devices(),
@@ -113,7 +113,7 @@ fn device_count() -> Result<u32, Reason> {
 fn gpu(
     ordinal: u32,
     simulated: bool,
-    machine: Option<&Machine>,
+    machine: Option<&Nvml>,
     measuring: Measuring,
     earlier: Option<&GpuFacts>,
 ) -> GpuFacts {
@@ -178,7 +178,7 @@ fn processes_of(
 }
 
 /// GPUs that NVML shows and CUDA does not.
-fn unseen(machine: &Machine, gpus: &[GpuFacts]) -> Vec<Gpu> {
+fn unseen(machine: &Nvml, gpus: &[GpuFacts]) -> Vec<Gpu> {
     let mut all = machine.gpus().unwrap_or_default();
     all.retain(|one| {
         let seen = |gpu: &GpuFacts| gpu.machine.pci_bus_id == one.pci_bus_id;

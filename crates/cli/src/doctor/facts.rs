@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_machine::{Gpu, Process};
+use cuguard_nvml::{Gpu, Process};
 
 /// All that was found out about the machine.
 #[derive(Clone, Debug, Default)]

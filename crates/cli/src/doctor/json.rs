@@ -1,6 +1,6 @@
 //! The report for programs: one object on one line. `docs/doctor-schema.md` describes it.
 
-use cuguard_machine::Process;
+use cuguard_nvml::Process;
 
 use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::Failure;
@@ -184,7 +184,7 @@ fn findings(verdict: &Verdict) -> Value {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use cuguard_machine::{ComputeMode, Gpu, Memory, ProcessKind};
+    use cuguard_nvml::{ComputeMode, Gpu, Memory, ProcessKind};
     use serde_json::Value as Read;
 
     use super::*;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cuguard::{Context, Error, Level};
 
 use cuguard::report::ReportSettings;
-use cuguard_machine::{ComputeMode, Gpu, Memory};
+use cuguard_nvml::{ComputeMode, Gpu, Memory};
 
 use super::facts::{Measured, Probe};
 

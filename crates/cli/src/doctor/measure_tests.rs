@@ -7,7 +7,7 @@ use cuguard::driver::{Choice, select};
 use cuguard::sim::{
     Config, Fault, OtherProcess, clear_faults, configure, inject, set_other_processes,
 };
-use cuguard_machine::Process;
+use cuguard_nvml::Process;
 
 use super::*;
 use crate::doctor::examine::examine;

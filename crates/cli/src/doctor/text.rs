@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use cuguard::report::ByteSize;
-use cuguard_machine::{ComputeMode, Process};
+use cuguard_nvml::{ComputeMode, Process};
 
 use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
 use super::failure::Failure;
@@ -243,7 +243,7 @@ fn modes(gpu: &GpuFacts) -> String {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use cuguard_machine::{Gpu, Memory, ProcessKind};
+    use cuguard_nvml::{Gpu, Memory, ProcessKind};
 
     use super::*;
     use crate::doctor::failure::{Reason, Surroundings};

@@ -1,7 +1,7 @@
 //! From facts to findings: what is wrong, with the numbers that say so, and what to do about it.
 
 use cuguard::report::ByteSize;
-use cuguard_machine::{ComputeMode, Process, ProcessKind};
+use cuguard_nvml::{ComputeMode, Process, ProcessKind};
 
 use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::codes;

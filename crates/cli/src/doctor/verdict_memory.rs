@@ -1,7 +1,7 @@
 //! Findings about memory: that it is full, in pieces, held by others, held by nobody knows whom.
 
 use cuguard::report::ByteSize;
-use cuguard_machine::Process;
+use cuguard_nvml::Process;
 
 use super::facts::{Facts, GpuFacts, Measured};
 use super::percent::percent;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_machine::{Gpu, Memory};
+use cuguard_nvml::{Gpu, Memory};
 
 use super::*;
 use crate::doctor::facts::Measured;

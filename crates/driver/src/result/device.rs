@@ -109,7 +109,7 @@ pub fn default_mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
     Ok(pool)
 }
 
-/// Returns the pool that [`alloc_async`](super::memory::alloc_async) takes memory from now.
+/// Returns the pool that [`alloc_async`](super::memory::alloc_async) uses now.
 ///
 /// # Errors
 ///

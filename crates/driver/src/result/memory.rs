@@ -64,7 +64,7 @@ pub fn alloc_managed(bytes: usize, flags: u32) -> Result<CUdeviceptr> {
 ///
 /// # Safety
 ///
-/// Nothing uses the memory afterwards, and nobody else frees it.
+/// Nothing uses the memory afterwards, and no other code frees it.
 #[inline]
 pub unsafe fn free(address: CUdeviceptr) -> Result {
     // SAFETY: as the caller ensures.
@@ -117,7 +117,7 @@ pub unsafe fn alloc_from_pool_async(
 ///
 /// # Safety
 ///
-/// The stream is alive. Only work that the stream is ordered after uses the memory, and nobody else frees it.
+/// The stream is alive. Only work that the stream is ordered after uses the memory, and no other code frees it.
 #[inline]
 pub unsafe fn free_async(address: CUdeviceptr, stream: CUstream) -> Result {
     // SAFETY: as the caller ensures.

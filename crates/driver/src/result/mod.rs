@@ -7,12 +7,12 @@
 //! 3. the guards of `cuguard`, which own what these functions create.
 //!
 //! A function here makes one driver call. It allocates nothing, takes no lock and remembers nothing:
-//! whoever calls it decides which context is current and who frees what it returns. It knows neither
-//! guards nor reports. Functions are grouped by what they act on and named after the driver's function;
+//! the caller decides which context is current and owns what is returned. It knows neither guards nor
+//! reports. Functions are grouped by what they act on and named after the driver's function;
 //! arguments keep the driver's order.
 //!
-//! A function is safe if no pointer and no handle goes in and nothing that others may still use is
-//! destroyed. Everything else is `unsafe`, and its `# Safety` section states what the caller must ensure.
+//! A function is safe if it takes no pointer and no handle and destroys nothing that other code may still
+//! use. Everything else is `unsafe`, and its `# Safety` section states what the caller must ensure.
 //!
 #![cfg_attr(feature = "sim", doc = "```")]
 #![cfg_attr(not(feature = "sim"), doc = "```no_run")]

@@ -84,7 +84,7 @@ pub unsafe fn function(module: CUmodule, name: &CStr) -> Result<CUfunction> {
 /// A variable of a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Global {
-    /// Where it lies in device memory.
+    /// Its address in device memory.
     pub address: CUdeviceptr,
     /// Its size.
     pub bytes: usize,

@@ -1,12 +1,12 @@
-//! Where the stack of the calling thread lies. Nothing outside of it is read.
+//! The bounds of the calling thread's stack. Nothing outside of it is read.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 use super::rule::MARGIN;
 
-/// How often libc is asked by a thread that is not on the stack that libc told. More than once,
-/// because some libcs tell of the main thread's stack only the part in use, and it grows.
+/// How often a thread queries libc while it is not on the stack that libc returned. More than once,
+/// because for the main thread some libcs return only the part in use, and it grows.
 const TRIES: u8 = 8;
 
 #[derive(Clone, Copy)]
@@ -17,13 +17,13 @@ struct Stack {
 }
 
 thread_local! {
-    // Without a destructor, so that it is there while other thread locals are destroyed.
+    // Without a destructor, so that it is usable while other thread locals are destroyed.
     static STACK: Cell<Stack> = const {
         Cell::new(Stack { low: 0, high: 0, tries: 0 })
     };
 }
 
-/// The upper end of the calling thread's stack, if `sp` lies on it. All from [`MARGIN`] bytes below
+/// The upper end of the calling thread's stack, if `sp` is on it. Everything from [`MARGIN`] bytes below
 /// `sp` up to there is readable.
 #[inline(always)]
 pub(super) fn top(sp: usize) -> Option<usize> {
@@ -31,56 +31,50 @@ pub(super) fn top(sp: usize) -> Option<usize> {
     if stack.low <= sp && sp < stack.high {
         return Some(stack.high);
     }
-    ask(sp)
+    query(sp)
 }
 
-/// How much of the stack is left, on a thread that [`top`] has told of.
-pub(super) fn room() -> usize {
+/// How many bytes of stack are left, on a thread for which [`top`] succeeded.
+pub(super) fn remaining() -> usize {
     let here = 0_u8;
     (&raw const here as usize).saturating_sub(STACK.get().low)
 }
 
 #[cold]
-fn ask(sp: usize) -> Option<usize> {
-    let stack = STACK.get();
+fn query(sp: usize) -> Option<usize> {
+    let mut stack = STACK.get();
     if stack.tries == TRIES {
         return None;
     }
-    // Before the question: libc allocates for it, and an allocator may want a stack as well.
-    STACK.set(Stack {
-        tries: stack.tries + 1,
-        ..stack
-    });
-    let (low, high) = query()?;
-    STACK.set(Stack {
-        low,
-        high,
-        tries: stack.tries + 1,
-    });
-    (low <= sp && sp < high).then_some(high)
+    stack.tries += 1;
+    // Before the call: libc allocates in it, and an allocator may capture a stack as well.
+    STACK.set(stack);
+    (stack.low, stack.high) = stack_of_thread()?;
+    STACK.set(stack);
+    (stack.low <= sp && sp < stack.high).then_some(stack.high)
 }
 
-/// Lower and upper end of the calling thread's stack, as libc tells.
-fn query() -> Option<(usize, usize)> {
+/// Lower and upper end of the calling thread's stack, from libc.
+fn stack_of_thread() -> Option<(usize, usize)> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: the place for the answer is there.
+    // SAFETY: `attributes` can be written to.
     if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
         return None;
     }
     let mut low = std::ptr::null_mut();
     let mut size = 0;
     // SAFETY: the call above has filled the attributes. They are not used after the second call.
-    let answer = unsafe {
-        let answer = libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut size);
+    let code = unsafe {
+        let code = libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut size);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        answer
+        code
     };
     let low = low as usize;
-    // Multiples of 8, as the walk wants it.
+    // A multiple of 8, as the walk expects.
     let high = low.checked_add(size)? & !7;
-    // With the margin, and with room for the frames of this crate.
+    // Above the margin.
     let low = low.checked_add(MARGIN)?;
-    (answer == 0 && low < high).then_some((low, high))
+    (code == 0 && low < high).then_some((low, high))
 }
 
 #[cfg(test)]
@@ -88,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_lies_on_the_stack_and_a_box_does_not() {
+    fn a_local_is_on_the_stack_and_a_box_is_not() {
         for _ in 0..2 * TRIES {
             let local = 0usize;
             let sp = &raw const local as usize;

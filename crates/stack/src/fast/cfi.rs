@@ -1,4 +1,4 @@
-//! Works out a rule from the call frame information that compilers leave next to the code.
+//! Computes a rule from the call frame information (`.eh_frame`) that compilers emit.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry,
@@ -10,27 +10,21 @@ use super::modules;
 use super::rule::{Base, Rule};
 
 #[cfg(target_arch = "x86_64")]
-mod registers {
-    use gimli::{Register, X86_64};
-    pub(super) const SP: Register = X86_64::RSP;
-    pub(super) const FP: Register = X86_64::RBP;
-    pub(super) const RA: Register = X86_64::RA;
-}
-
+const REGISTERS: [Register; 3] = [gimli::X86_64::RSP, gimli::X86_64::RBP, gimli::X86_64::RA];
 #[cfg(target_arch = "aarch64")]
-mod registers {
-    use gimli::{AArch64, Register};
-    pub(super) const SP: Register = AArch64::SP;
-    pub(super) const FP: Register = AArch64::X29;
-    pub(super) const RA: Register = AArch64::X30;
-}
+const REGISTERS: [Register; 3] = [gimli::AArch64::SP, gimli::AArch64::X29, gimli::AArch64::X30];
 
-use registers::{FP, RA, SP};
+/// Stack pointer.
+const SP: Register = REGISTERS[0];
+/// Frame pointer.
+const FP: Register = REGISTERS[1];
+/// Return address.
+const RA: Register = REGISTERS[2];
 
 type Reader = EndianSlice<'static, NativeEndian>;
 
-/// Place for the rules on the stack, for as many registers as functions save. Where it is not
-/// enough, the stack is left to `backtrace`.
+/// Storage on the stack for the rules of as many registers as functions save. Where it is too small,
+/// `backtrace` captures the stack.
 struct OnStack;
 
 impl UnwindContextStorage<usize> for OnStack {
@@ -38,7 +32,8 @@ impl UnwindContextStorage<usize> for OnStack {
     type Stack = [UnwindTableRow<usize, Self>; 4];
 }
 
-/// What the unwinder says along with an entry.
+/// What the unwinder returns with an entry.
+#[derive(Default)]
 #[repr(C)]
 struct Bases {
     text: usize,
@@ -47,51 +42,50 @@ struct Bases {
 }
 
 unsafe extern "C" {
-    /// The entry for the code at this address. It is libgcc's, which `backtrace` unwinds by, and
-    /// knows everything that the unwinder itself knows.
+    /// Finds the entry for the code at this address. It is a function of libgcc, whose unwinder
+    /// `backtrace` uses, so it finds what that unwinder finds.
     fn _Unwind_Find_FDE(address: usize, bases: *mut Bases) -> *const u8;
 }
 
-/// The rule for the frame that goes on at this return address.
+/// The rule for the frame that continues at this return address.
 #[cold]
 pub(super) fn rule(ra: usize) -> Rule {
-    // The call lies before the return address, and may be the last thing in its function.
+    // The call is before the return address, and may be the last instruction of its function.
     let Some(call) = ra.checked_sub(1) else {
         return Rule::END;
     };
-    let stays = modules::stays(call);
-    if !stays && !modules::contains(call) {
-        // Whoever made this code can change it without telling.
-        return Rule::SLOW.volatile();
+    let permanent = modules::is_permanent(call);
+    if !permanent && !modules::contains(call) {
+        // Code that was generated at run time can change without notice.
+        return Rule::NONE.unloadable();
     }
-    let mut bases = Bases {
-        text: 0,
-        data: 0,
-        function: 0,
-    };
-    // SAFETY: the place for the answer is there.
+    let mut bases = Bases::default();
+    // SAFETY: `bases` can be written to.
     let entry = unsafe { _Unwind_Find_FDE(call, &mut bases) };
     let rule = if !entry.is_null() {
-        // SAFETY: the unwinder answers with an entry of a module, and that module's code is on the
-        // stack of this thread.
-        unsafe { read(entry, &bases, call) }.unwrap_or(Rule::SLOW)
-    } else if stays && !super::enter::returns_from_signal(ra) {
-        // The unwinder reports such a frame, and goes no further.
+        // SAFETY: the unwinder returns an entry of a module, and a function of that module has not yet
+        // returned on this thread, so that it stays loaded.
+        unsafe { read(entry, &bases, call) }.unwrap_or(Rule::NONE)
+    } else if permanent && !super::arch::returns_from_signal(ra) {
+        // The unwinder reports such a frame, and stops there.
         Rule::END
     } else {
-        Rule::SLOW
+        Rule::NONE
     };
-    if stays { rule } else { rule.volatile() }
+    match permanent {
+        true => rule,
+        false => rule.unloadable(),
+    }
 }
 
 /// The rule for the code at `address`, from the entry that covers it.
 ///
 /// # Safety
 ///
-/// `entry` must be a frame description entry in `.eh_frame`, with the common entry that it refers
-/// to, and stay for the length of the call.
+/// `entry` must be a frame description entry in `.eh_frame`, together with the common information entry
+/// that it refers to, and stay loaded during the call.
 unsafe fn read(entry: *const u8, bases: &Bases, address: usize) -> Option<Rule> {
-    // SAFETY: an entry starts with its length and the distance to its common entry.
+    // SAFETY: an entry starts with its length and the distance to its common information entry.
     let (length, distance) = unsafe { (length(entry)?, number(entry.wrapping_add(4))) };
     let common = entry.wrapping_add(4).wrapping_sub(distance as usize);
     // SAFETY: the entry refers to it.
@@ -107,8 +101,8 @@ unsafe fn read(entry: *const u8, bases: &Bases, address: usize) -> Option<Rule> 
     if size > isize::MAX as usize {
         return None;
     }
-    // SAFETY: they are parts of one section. The lifetime is longer than promised, but nothing
-    // that is made from it leaves this function.
+    // SAFETY: they are parts of one section. The lifetime is longer than the caller ensures, but nothing
+    // that borrows from it leaves this function.
     let section: &'static [u8] = unsafe { std::slice::from_raw_parts(start, size) };
     let mut section = EhFrame::new(section, NativeEndian);
     if cfg!(target_arch = "aarch64") {
@@ -132,12 +126,12 @@ unsafe fn read(entry: *const u8, bases: &Bases, address: usize) -> Option<Rule> 
     plain(row)
 }
 
-/// The rule that a row of the unwind table says, if it is one of plain offsets.
+/// The rule of a row of the unwind table, if it consists of plain offsets.
 fn plain(row: &UnwindTableRow<usize, OnStack>) -> Option<Rule> {
     let ra = match row.register(RA) {
         Some(RegisterRule::Offset(offset)) => offset,
         Some(RegisterRule::Undefined) => return Some(Rule::END),
-        // On AArch64: a function that calls nobody. It has no place but inside of a signal.
+        // On AArch64: a leaf function, which only a signal interrupts.
         _ => return None,
     };
     let (base, cfa) = match *row.cfa() {
@@ -154,17 +148,17 @@ fn plain(row: &UnwindTableRow<usize, OnStack>) -> Option<Rule> {
     if row.register(SP).is_some() {
         return None;
     }
-    Some(Rule::new(base, cfa, ra, fp))
+    Rule::new(base, cfa, ra, fp)
 }
 
-/// The length of an entry with its length field; `None` for the end of the section, and for entries
-/// of more than 4 GiB, which have another form.
+/// The length of an entry with its length field; `None` at the end of the section, and for entries of
+/// more than 4 GiB, which have another format.
 ///
 /// # Safety
 ///
 /// As in [`number`].
 unsafe fn length(entry: *const u8) -> Option<usize> {
-    // SAFETY: the caller's word.
+    // SAFETY: as the caller ensures.
     match unsafe { number(entry) } {
         0 | u32::MAX => None,
         length => Some(length as usize + 4),
@@ -175,6 +169,6 @@ unsafe fn length(entry: *const u8) -> Option<usize> {
 ///
 /// There must be 4 readable bytes.
 unsafe fn number(at: *const u8) -> u32 {
-    // SAFETY: the caller's word.
+    // SAFETY: as the caller ensures.
     unsafe { at.cast::<u32>().read_unaligned() }
 }

@@ -1,8 +1,8 @@
-//! The walk by rules, and the choice whether it is taken at all.
+//! The walk by rules, and the decision whether it is used at all. Must not know what stacks are captured for.
 
+mod arch;
 mod bounds;
 mod cfi;
-mod enter;
 mod modules;
 mod rule;
 mod table;
@@ -10,109 +10,98 @@ mod table;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use self::arch::{entry, jump_with_registers};
 use self::rule::{Frame, Rule};
-use crate::{Method, slow};
+use crate::fallback;
+use crate::method::Method;
 
-/// Which way captures go. A larger number wins over a smaller one.
-static CHOICE: AtomicU8 = AtomicU8::new(OPEN);
-const OPEN: u8 = 0;
+/// How captures are made. A larger number wins over a smaller one.
+static METHOD: AtomicU8 = AtomicU8::new(UNDECIDED);
+const UNDECIDED: u8 = 0;
 const RULES: u8 = 1;
 const BACKTRACE: u8 = 2;
 
-/// Working out a rule takes some stack itself. Where there is less than this, `backtrace` is left
-/// with it, which needs little.
-const ROOM: usize = 64 << 10;
+/// Computing a rule needs some stack. Where there is less than this, `backtrace` is used, which needs
+/// little.
+const MIN_STACK: usize = 64 << 10;
 
 /// How many frames the first capture compares.
 const COMPARED: usize = 64;
 
 thread_local! {
-    /// Set while this thread makes the choice.
-    static CHOOSING: Cell<bool> = const { Cell::new(false) };
+    /// Set while this thread decides.
+    static DECIDING: Cell<bool> = const { Cell::new(false) };
 }
+
+entry!(enter, walk);
+entry!(enter_with_backtrace, walk_with_backtrace);
+entry!(enter_with_rules, walk_with_rules);
 
 /// See [`crate::capture`].
 #[inline(always)]
 pub(crate) fn capture(frames: &mut [usize]) -> usize {
     // SAFETY: pointer and length are those of a slice.
-    unsafe { enter::enter(frames.as_mut_ptr(), frames.len()) }
+    unsafe { enter(frames.as_mut_ptr(), frames.len()) }
 }
 
 /// See [`crate::capture_with_backtrace`].
 #[inline(always)]
 pub(crate) fn capture_with_backtrace(frames: &mut [usize]) -> usize {
     // SAFETY: pointer and length are those of a slice.
-    unsafe { enter::enter_with_backtrace(frames.as_mut_ptr(), frames.len()) }
+    unsafe { enter_with_backtrace(frames.as_mut_ptr(), frames.len()) }
 }
 
 /// See [`crate::capture_with_rules`].
 #[inline(always)]
 pub(crate) fn capture_with_rules(frames: &mut [usize]) -> Option<usize> {
     // SAFETY: pointer and length are those of a slice.
-    let count = unsafe { enter::enter_with_rules(frames.as_mut_ptr(), frames.len()) };
-    (count != NOT_COVERED).then_some(count)
+    let count = unsafe { enter_with_rules(frames.as_mut_ptr(), frames.len()) };
+    (count != NO_RULES).then_some(count)
 }
 
 /// See [`crate::method()`].
 pub(crate) fn method() -> Method {
-    if CHOICE.load(Ordering::Acquire) == OPEN {
+    if METHOD.load(Ordering::Acquire) == UNDECIDED {
         capture(&mut [0]);
     }
-    match CHOICE.load(Ordering::Acquire) {
+    match METHOD.load(Ordering::Acquire) {
         RULES => Method::Rules,
-        // Still open: this stack is none to compare on, and was left to `backtrace`.
+        // Still undecided: the rules do not cover this stack.
         _ => Method::Backtrace,
     }
 }
 
-/// What [`walk_with_rules`] answers for a stack that has to be left to `backtrace`.
-const NOT_COVERED: usize = usize::MAX;
+/// What [`walk_with_rules`] returns for a stack that the rules do not cover.
+const NO_RULES: usize = usize::MAX;
 
-/// Fills `frames` with the stack of the function that will go on with these registers.
+/// Fills `frames` with the stack of the function that continues with the registers of `start`.
 ///
 /// # Safety
 ///
-/// `frames` must point to `len` writable words. The registers must be those of the caller after the
-/// call.
-unsafe extern "C" fn walk(
-    frames: *mut usize,
-    len: usize,
-    sp: usize,
-    fp: usize,
-    ra: usize,
-) -> usize {
-    // SAFETY: the caller's word.
-    match unsafe { walk_with_rules(frames, len, sp, fp, ra) } {
-        NOT_COVERED => {
-            // SAFETY: the caller's word.
-            unsafe { walk_with_backtrace(frames, len, sp, fp, ra) }
-        }
+/// `start` must be the registers of a function that has called and has not yet returned, on the
+/// calling thread.
+#[inline(always)]
+unsafe fn walk(frames: &mut [usize], start: Frame) -> usize {
+    // SAFETY: as the caller ensures.
+    match unsafe { walk_with_rules(frames, start) } {
+        NO_RULES => fallback::trace(frames, Some(start.ra)),
         count => count,
     }
 }
 
-/// The same, or [`NOT_COVERED`].
+/// The same, or [`NO_RULES`].
 ///
 /// # Safety
 ///
 /// As in [`walk`].
 #[inline(always)]
-unsafe extern "C" fn walk_with_rules(
-    frames: *mut usize,
-    len: usize,
-    sp: usize,
-    fp: usize,
-    ra: usize,
-) -> usize {
-    // SAFETY: the caller's word.
-    let frames = unsafe { std::slice::from_raw_parts_mut(frames, len) };
-    let start = Frame { ra, sp, fp };
-    // Acquire: who sees the choice also sees the modules that stay.
-    if CHOICE.load(Ordering::Acquire) != RULES && !choose(start) {
-        return NOT_COVERED;
+unsafe fn walk_with_rules(frames: &mut [usize], start: Frame) -> usize {
+    // Acquire: a thread that reads the decision also sees the permanent modules.
+    if METHOD.load(Ordering::Acquire) != RULES && !decide(start) {
+        return NO_RULES;
     }
-    // SAFETY: the caller's word.
-    unsafe { by_rules(frames, start) }.unwrap_or(NOT_COVERED)
+    // SAFETY: as the caller ensures.
+    unsafe { by_rules(frames, start) }.unwrap_or(NO_RULES)
 }
 
 /// The same, always by `backtrace`.
@@ -120,24 +109,15 @@ unsafe extern "C" fn walk_with_rules(
 /// # Safety
 ///
 /// As in [`walk`].
-unsafe extern "C" fn walk_with_backtrace(
-    frames: *mut usize,
-    len: usize,
-    _sp: usize,
-    _fp: usize,
-    ra: usize,
-) -> usize {
-    // SAFETY: the caller's word.
-    let frames = unsafe { std::slice::from_raw_parts_mut(frames, len) };
-    slow::trace(frames, Some(ra))
+unsafe fn walk_with_backtrace(frames: &mut [usize], start: Frame) -> usize {
+    fallback::trace(frames, Some(start.ra))
 }
 
-/// Walks by rules; `None` if this stack has to be left to `backtrace`.
+/// Walks by rules; `None` if the rules do not cover this stack.
 ///
 /// # Safety
 ///
-/// `start` must be the registers of a function that has called and has not yet returned, on the
-/// calling thread.
+/// As in [`walk`].
 #[inline(always)]
 unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
     let high = bounds::top(start.sp)?;
@@ -147,7 +127,7 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
         Some(place) => place,
         None => return Some(0),
     };
-    let mut asked = false;
+    let mut refreshed = false;
     let mut frame = start;
     loop {
         *place = frame.ra;
@@ -158,15 +138,14 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
         };
         let rule = match table::first(frame.ra) {
             Some(rule) => rule,
-            None => find(frame.ra, &mut asked),
+            None => find(frame.ra, &mut refreshed),
         };
         // SAFETY: the stack is readable from the margin below the start up to `high`, and `sp` only
         // grows from there.
         match unsafe { rule.apply(frame, high) } {
             Some(caller) => frame = caller,
             None if frame.ra == 0 || rule.is_end() => {
-                // One place is taken ahead. A null address is no frame, and has no rule that leads
-                // on from it.
+                // `place` is one ahead. A null address is no frame, and has no rule.
                 let filled = len - places.len() - 1;
                 return Some(filled - usize::from(frame.ra == 0));
             }
@@ -175,54 +154,54 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
     }
 }
 
-/// The rule for a return address that is not at its first place in the table. `asked` says whether
-/// this walk has asked for unloaded modules already.
+/// The rule for a return address that the table's first array does not have. `refreshed` is whether this
+/// walk has checked for unloaded modules already.
 #[cold]
 #[inline(never)]
-fn find(ra: usize, asked: &mut bool) -> Rule {
+fn find(ra: usize, refreshed: &mut bool) -> Rule {
     let found = table::second(ra).and_then(|rule| {
-        if !rule.is_volatile() {
+        if !rule.is_unloadable() {
             return Some(rule);
         }
-        if !std::mem::replace(asked, true) {
+        if !std::mem::replace(refreshed, true) {
             table::refresh();
         }
-        // Once more: the one that was seen may be from before the modules changed.
+        // Once more: the rule found above may be from before a module was unloaded.
         table::second(ra)
     });
     if let Some(rule) = found {
         return rule;
     }
-    if bounds::room() < ROOM {
-        return Rule::SLOW;
+    if bounds::remaining() < MIN_STACK {
+        return Rule::NONE;
     }
     let rule = cfi::rule(ra);
     table::put(ra, rule);
     rule
 }
 
-/// Makes the choice if it is open, by going both ways on this stack. Answers whether it is for the
+/// Decides on a method if it is undecided, by capturing this stack with both. Returns whether it is the
 /// rules.
 #[cold]
 #[inline(never)]
-fn choose(start: Frame) -> bool {
-    // Looking for the stack's bounds may allocate, and an allocator may want a stack as well.
-    if CHOICE.load(Ordering::Acquire) != OPEN || bounds::top(start.sp).is_none() {
+fn decide(start: Frame) -> bool {
+    // Querying the stack's bounds may allocate, and an allocator may capture a stack as well.
+    if METHOD.load(Ordering::Acquire) != UNDECIDED || bounds::top(start.sp).is_none() {
         return false;
     }
-    if bounds::room() < ROOM || CHOOSING.replace(true) {
+    if bounds::remaining() < MIN_STACK || DECIDING.replace(true) {
         return false;
     }
-    modules::note_staying();
+    modules::record_permanent();
     let (mut a, mut b) = ([0; COMPARED], [0; COMPARED]);
-    // SAFETY: `start` is what the caller of this crate has.
+    // SAFETY: `start` has the registers of the caller of this crate.
     if let Some(count) = unsafe { by_rules(&mut a, start) } {
-        let expected = slow::trace(&mut b, Some(start.ra));
+        let expected = fallback::trace(&mut b, Some(start.ra));
         let equal = count == expected && a == b;
         let choice = if equal { RULES } else { BACKTRACE };
-        CHOICE.fetch_max(choice, Ordering::AcqRel);
+        METHOD.fetch_max(choice, Ordering::AcqRel);
     }
-    // Where the rules do not cover this stack, another one decides.
-    CHOOSING.set(false);
-    CHOICE.load(Ordering::Acquire) == RULES
+    // Where the rules do not cover this stack, a later capture decides.
+    DECIDING.set(false);
+    METHOD.load(Ordering::Acquire) == RULES
 }

@@ -1,48 +1,48 @@
 //! How to get from a frame to its caller, packed into the low bits of a word.
 //!
-//! The canonical frame address (CFA) is the stack pointer that the caller had before its call. It
-//! follows from the stack pointer or from the frame pointer by adding an offset. The return address
-//! and the caller's frame pointer lie at offsets below it. That is all a compiler normally needs,
-//! and all that a rule can say; anything else is [`Rule::SLOW`].
+//! The canonical frame address (CFA) is the stack pointer that the caller had before its call: the stack
+//! pointer or the frame pointer plus an offset. The return address and the caller's frame pointer are at
+//! offsets below it. That is all that compilers normally use, and all that a rule can express; anything
+//! else is [`Rule::NONE`].
 //!
 //! | bits | meaning |
 //! |---|---|
 //! | 0 | the module can be unloaded |
-//! | 1 | the CFA is counted from the frame pointer, else from the stack pointer |
+//! | 1 | the CFA is relative to the frame pointer, else to the stack pointer |
 //! | 2 | AArch64: the frame pointer was saved right below the return address |
 //! | from 3 on | the CFA's offset in bytes, a multiple of 8 |
 //! | from `SLOT_SHIFT` on | how many words below the CFA something was saved |
 //!
 //! On x86-64 the return address is always the word below the CFA, and the slot is that of the frame
-//! pointer; 1 stands for a frame pointer that was not touched. It is stored as its distance to the
-//! largest one. On AArch64 it is that of the return address.
+//! pointer; 1 means that the frame pointer is unchanged. It is stored as its distance to the largest one.
+//! On AArch64 the slot is that of the return address.
 //!
 //! An offset of 0 is no rule: the walk stops there, because the CFA does not grow, and only then
-//! looks at what the word says. So the walk has no test for it.
+//! distinguishes `NONE` from `END`. So the walk needs no test for it.
 
 #[cfg(target_arch = "x86_64")]
 use std::hint::select_unpredictable;
 
-const VOLATILE: u64 = 1;
+const UNLOADABLE: u64 = 1;
 const FROM_FP: u64 = 1 << 1;
 #[cfg(target_arch = "aarch64")]
 const FP_SAVED: u64 = 1 << 2;
 
-/// 4 MiB of frame, and the frame pointer among the 255 words next to the CFA: compilers save it
+/// Frames of up to 4 MiB, and the frame pointer among the 255 words next to the CFA: compilers save it
 /// with the first pushes.
 #[cfg(target_arch = "x86_64")]
 const SLOT_SHIFT: u32 = 22;
-/// 128 KiB of frame, and the return address anywhere in it: GCC saves it at the lower end.
+/// Frames of up to 128 KiB, and the return address anywhere in it: GCC saves it at the lower end.
 #[cfg(target_arch = "aarch64")]
 const SLOT_SHIFT: u32 = 17;
 
-/// How many bits of a word a rule takes. The others are left to the table.
+/// How many bits of a word a rule takes. The table uses the others.
 #[cfg(target_arch = "x86_64")]
 pub(super) const RULE_BITS: u32 = 30;
 #[cfg(target_arch = "aarch64")]
 pub(super) const RULE_BITS: u32 = 31;
 
-/// How far below the stack pointer of a frame [`Rule::apply`] may read, whatever the rule says.
+/// How far below the stack pointer of a frame [`Rule::apply`] may read, with any rule.
 #[cfg(target_arch = "x86_64")]
 pub(super) const MARGIN: usize = SLOT_MAX as usize * 8;
 #[cfg(target_arch = "aarch64")]
@@ -51,7 +51,7 @@ pub(super) const MARGIN: usize = 8;
 const OFFSET_MASK: u64 = (1 << SLOT_SHIFT) - 8;
 const SLOT_MAX: u64 = (1 << (RULE_BITS - SLOT_SHIFT)) - 1;
 
-/// What the CFA is counted from.
+/// What the CFA is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// The stack pointer.
@@ -60,7 +60,7 @@ pub(super) enum Base {
     Fp,
 }
 
-/// A frame as a walk sees it: the registers after return to the function with the address `ra`.
+/// A frame of a walk: the registers after the return to address `ra`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) ra: usize,
@@ -68,29 +68,25 @@ pub(super) struct Frame {
     pub(super) fp: usize,
 }
 
-/// A packed rule. The bits from [`RULE_BITS`] on are not looked at.
+/// A packed rule. The bits from [`RULE_BITS`] on are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule(pub(super) u64);
 
 impl Rule {
-    /// This stack is left to `backtrace`.
-    pub(super) const SLOW: Rule = Rule(0);
+    /// No rule: `backtrace` captures this stack.
+    pub(super) const NONE: Rule = Rule(0);
     /// There is no caller.
     pub(super) const END: Rule = Rule(1 << SLOT_SHIFT);
 
-    /// The rule with these offsets in bytes, the latter two from the CFA, or `SLOW`. Without `fp`
-    /// the frame pointer is still that of the caller.
-    pub(super) fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Rule {
-        Rule::packed(base, cfa, ra, fp).unwrap_or(Rule::SLOW)
-    }
-
+    /// The rule with these offsets in bytes, the latter two from the CFA; `None` if it does not fit. Without
+    /// `fp` the frame pointer is unchanged.
     #[cfg(target_arch = "x86_64")]
-    fn packed(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
+    pub(super) fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
         if ra != -8 {
             return None;
         }
         let slot = match fp {
-            // A frame pointer in place of the return address makes no sense.
+            // This is where the return address is.
             Some(-8) => return None,
             Some(offset) => slot(offset)?,
             None => 1,
@@ -100,8 +96,9 @@ impl Rule {
         ))
     }
 
+    /// As above.
     #[cfg(target_arch = "aarch64")]
-    fn packed(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
+    pub(super) fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Option<Rule> {
         let saved = match fp {
             Some(offset) if offset == ra.checked_sub(8)? => FP_SAVED,
             Some(_) => return None,
@@ -113,22 +110,22 @@ impl Rule {
     }
 
     /// The same rule, for a module that can be unloaded.
-    pub(super) fn volatile(self) -> Rule {
-        Rule(self.0 | VOLATILE)
+    pub(super) fn unloadable(self) -> Rule {
+        Rule(self.0 | UNLOADABLE)
     }
 
     #[inline(always)]
-    pub(super) fn is_volatile(self) -> bool {
-        self.0 & VOLATILE != 0
+    pub(super) fn is_unloadable(self) -> bool {
+        self.0 & UNLOADABLE != 0
     }
 
     /// Whether this is [`END`](Self::END).
     pub(super) fn is_end(self) -> bool {
-        self.0 & ((1 << RULE_BITS) - 1) & !VOLATILE == Rule::END.0
+        self.0 & ((1 << RULE_BITS) - 1) & !UNLOADABLE == Rule::END.0
     }
 
-    /// The frame of the caller; `None` where the rule is no plain one, or leads out of the stack,
-    /// which ends at `high`.
+    /// The frame of the caller; `None` for [`NONE`](Self::NONE) and [`END`](Self::END), and where the CFA
+    /// is not on the stack, which ends at `high`.
     ///
     /// # Safety
     ///
@@ -138,17 +135,17 @@ impl Rule {
         let mut base = frame.sp;
         if self.0 & FROM_FP != 0 {
             base = frame.fp;
-            // A branch, and no conditional move: the next frame's address waits for this sum, and
-            // the processor mostly guesses right. An empty block of assembly keeps it a branch.
+            // A branch, not a conditional move: the load of the next frame depends on this sum, and the
+            // branch is well predicted. An empty block of assembly keeps it a branch.
             // SAFETY: it does nothing.
             unsafe { std::arch::asm!("", options(nomem, nostack, preserves_flags)) };
         }
         let cfa = base.wrapping_add((self.0 & OFFSET_MASK) as usize);
-        // No look at the alignment: a word that is not aligned can be read as well.
+        // Alignment is not checked: unaligned words can be read too.
         if cfa <= frame.sp || cfa > high {
             return None;
         }
-        // SAFETY: `cfa` was checked just now, and the rest is the caller's word.
+        // SAFETY: `cfa` was checked above; the rest is as the caller ensures.
         unsafe { self.load(frame, cfa) }
     }
 
@@ -159,15 +156,15 @@ impl Rule {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn load(self, frame: Frame, cfa: usize) -> Option<Frame> {
-        // Counted from the other end, which saves a subtraction.
+        // Stored relative to the margin, which saves a subtraction.
         let above = self.slot_bytes();
-        // SAFETY: both lie at most `MARGIN` bytes below `cfa`, and at least 8 bytes: only the rules
-        // that never come here have a slot of 0.
+        // SAFETY: both are at most `MARGIN` bytes below `cfa`, and at least 8 bytes: only `NONE` and `END`,
+        // which never get here, have a slot of 0.
         let (ra, fp) = unsafe { (word(cfa - 8), word(cfa - MARGIN + above)) };
         Some(Frame {
             ra,
             sp: cfa,
-            // Where it was not saved, that is the return address: it can be read without a test.
+            // Where it was not saved, `fp` is the return address, which is readable without a test.
             fp: select_unpredictable(above == MARGIN - 8, frame.fp, fp),
         })
     }
@@ -179,16 +176,16 @@ impl Rule {
     #[inline(always)]
     unsafe fn load(self, frame: Frame, cfa: usize) -> Option<Frame> {
         let below = self.slot_bytes();
-        // The slot can be far away, further than anybody could ask for as a margin.
+        // The slot can be too far away for any reasonable margin.
         if below > cfa - frame.sp {
             return None;
         }
         let saved = cfa - below;
-        // SAFETY: it lies between `sp` and `cfa`.
-        let ra = super::enter::strip(unsafe { word(saved) });
+        // SAFETY: it is between `sp` and `cfa`.
+        let ra = super::arch::strip(unsafe { word(saved) });
         let mut fp = frame.fp;
         if self.0 & FP_SAVED != 0 {
-            // SAFETY: it lies in the margin at worst.
+            // SAFETY: it is in the margin at worst.
             fp = unsafe { word(saved - 8) };
         }
         Some(Frame { ra, sp: cfa, fp })
@@ -226,7 +223,7 @@ fn slot(offset: i64) -> Option<u64> {
 /// There must be a readable word at `address`, aligned or not.
 #[inline(always)]
 unsafe fn word(address: usize) -> usize {
-    // SAFETY: the caller's word.
+    // SAFETY: as the caller ensures.
     unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
 }
 
@@ -238,6 +235,10 @@ mod tests {
     const RA: i64 = -8;
     #[cfg(target_arch = "aarch64")]
     const RA: i64 = -24;
+
+    fn new(base: Base, cfa: i64, ra: i64, fp: Option<i64>) -> Rule {
+        Rule::new(base, cfa, ra, fp).unwrap_or(Rule::NONE)
+    }
 
     /// A stack of words, each of which holds its own address, and a frame in its middle.
     fn stack() -> (Vec<usize>, Frame, usize) {
@@ -266,13 +267,13 @@ mod tests {
     #[test]
     fn offsets_come_back_as_they_were() {
         for cfa in [32, 48, 96, 2048] {
-            let rule = Rule::new(Base::Sp, cfa, RA, None);
+            let rule = new(Base::Sp, cfa, RA, None);
             let (ra, sp, fp, old_sp, old_fp) = apply(rule).unwrap();
             assert_eq!(sp, old_sp + cfa as usize);
             assert_eq!(ra, sp - RA.unsigned_abs() as usize);
             assert_eq!(fp, old_fp);
 
-            let rule = Rule::new(Base::Fp, cfa, RA, Some(RA - 8));
+            let rule = new(Base::Fp, cfa, RA, Some(RA - 8));
             let (ra, sp, fp, _, old_fp) = apply(rule).unwrap();
             assert_eq!(sp, old_fp + cfa as usize);
             assert_eq!(ra, sp - RA.unsigned_abs() as usize);
@@ -282,34 +283,34 @@ mod tests {
 
     #[test]
     fn nothing_is_read_outside_of_the_stack() {
-        assert_eq!(apply(Rule::new(Base::Sp, 513 * 8, RA, None)), None);
-        assert_eq!(apply(Rule::new(Base::Fp, 425 * 8, RA, None)), None);
-        assert!(apply(Rule::new(Base::Sp, 512 * 8, RA, None)).is_some());
+        assert_eq!(apply(new(Base::Sp, 513 * 8, RA, None)), None);
+        assert_eq!(apply(new(Base::Fp, 425 * 8, RA, None)), None);
+        assert!(apply(new(Base::Sp, 512 * 8, RA, None)).is_some());
         // A frame pointer below the stack pointer.
         let (_words, mut frame, high) = stack();
         frame.fp = frame.sp - 64;
-        let rule = Rule::new(Base::Fp, 64, RA, None);
+        let rule = new(Base::Fp, 64, RA, None);
         // SAFETY: as in `apply`.
         assert!(unsafe { rule.apply(frame, high) }.is_none());
     }
 
     #[test]
-    fn what_does_not_fit_is_slow() {
+    fn what_does_not_fit_is_no_rule() {
         for rule in [
-            Rule::new(Base::Sp, 0, RA, None),
-            Rule::new(Base::Sp, -16, RA, None),
-            Rule::new(Base::Sp, 20, RA, None),
-            Rule::new(Base::Sp, 1 << SLOT_SHIFT, RA, None),
-            Rule::new(Base::Sp, 16, 8, None),
-            Rule::new(Base::Sp, 16, i64::MIN, None),
-            Rule::new(Base::Sp, 16, RA, Some(RA)),
-            Rule::new(Base::Sp, 16, RA, Some(i64::MIN)),
-            Rule::new(Base::Sp, i64::MAX, i64::MAX, Some(i64::MAX)),
+            new(Base::Sp, 0, RA, None),
+            new(Base::Sp, -16, RA, None),
+            new(Base::Sp, 20, RA, None),
+            new(Base::Sp, 1 << SLOT_SHIFT, RA, None),
+            new(Base::Sp, 16, 8, None),
+            new(Base::Sp, 16, i64::MIN, None),
+            new(Base::Sp, 16, RA, Some(RA)),
+            new(Base::Sp, 16, RA, Some(i64::MIN)),
+            new(Base::Sp, i64::MAX, i64::MAX, Some(i64::MAX)),
         ] {
-            assert_eq!(rule, Rule::SLOW);
+            assert_eq!(rule, Rule::NONE);
         }
-        assert!(apply(Rule::SLOW).is_none() && apply(Rule::END).is_none());
-        assert!(Rule::END.is_end() && Rule::END.volatile().is_end());
-        assert!(!Rule::SLOW.is_end() && !Rule::new(Base::Sp, 16, RA, None).is_end());
+        assert!(apply(Rule::NONE).is_none() && apply(Rule::END).is_none());
+        assert!(Rule::END.is_end() && Rule::END.unloadable().is_end());
+        assert!(!Rule::NONE.is_end() && !new(Base::Sp, 16, RA, None).is_end());
     }
 }

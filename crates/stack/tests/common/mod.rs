@@ -1,4 +1,4 @@
-//! The comparison that all tests make: one stack, seen by this crate and by `backtrace`.
+//! The comparison that all tests make: one stack, captured by this crate and by `backtrace`.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -18,7 +18,7 @@ pub enum By {
     Either,
 }
 
-/// Captures the stack of the caller both ways and compares. Answers how many frames there are.
+/// Captures the stack of the caller with both methods and compares. Returns how many frames there are.
 #[inline(never)]
 pub fn check(by: By) -> usize {
     let mut frames = [0; MANY];
@@ -43,7 +43,7 @@ pub fn check(by: By) -> usize {
 }
 
 /// `frames` start in the frame of `check`. `expected` starts further inside, and its frame of
-/// `check` is another place in the same function.
+/// `check` has another address in the same function.
 fn compare(frames: &[usize], expected: &[(usize, usize)]) {
     let own = expected
         .iter()
@@ -60,7 +60,7 @@ fn compare(frames: &[usize], expected: &[(usize, usize)]) {
     );
 }
 
-/// Where there are rules at all, these tests must go by rules.
+/// Where there are rules at all, these tests must use them.
 pub fn rules() -> By {
     match method() {
         Method::Rules => By::Rules,
@@ -77,7 +77,7 @@ pub fn child(test: &str, variable: &str) -> Output {
         .expect("a child")
 }
 
-/// Says that something was not tested.
+/// Prints that something was not tested.
 pub fn not_run(what: &str) {
     eprintln!("NOT RUN: {what}");
 }

@@ -1,4 +1,4 @@
-//! What `/proc` tells of a process, as far as one may read it.
+//! What `/proc` says about a process, as far as it is readable.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,26 +7,22 @@ use std::path::Path;
 use crate::process::Process;
 
 /// How many characters of a command line are kept.
-///
-/// ```
-/// assert!(cuguard_machine::COMMAND_LENGTH >= 80);
-/// ```
 pub const COMMAND_LENGTH: usize = 160;
 
-/// What is read of a command line at most, in bytes: it may be as long as a whole file.
+/// How many bytes of a command line are read: it may be megabytes long.
 const COMMAND_BYTES: u64 = 4096;
 
-/// Fills in what `/proc` knows of these processes: whether they are there, name, command line,
-/// user. Nothing fails: what cannot be read stays unknown.
+/// Fills in what `/proc` knows about these processes: whether they exist, name, command line, user. What
+/// cannot be read stays unknown.
 pub(crate) fn describe(processes: &mut [Process]) {
     describe_in(Path::new("/proc"), Path::new("/etc/passwd"), processes);
 }
 
 fn describe_in(proc: &Path, passwd: &Path, processes: &mut [Process]) {
-    // Read once for all, and only when somebody is there to be named.
+    // Read once for all, and only when there is a user id to look up.
     let mut users = None;
     for process in processes {
-        // NVML's word for "I may not tell"; no process has that number.
+        // NVML's value for a process that it may not reveal; no process has that id.
         if process.pid == 0 {
             continue;
         }
@@ -77,18 +73,20 @@ fn user(passwd: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// A command line that can be shown: arguments parted by spaces, on one line, nothing in it that a
-/// terminal would obey, not longer than [`COMMAND_LENGTH`]. Any process can call itself anything.
+/// A command line that is safe to print: arguments separated by spaces, on one line, without terminal
+/// control sequences, not longer than [`COMMAND_LENGTH`]. A process can set its command line to anything.
 fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_end_matches(['\0', '\n', ' ']);
     let mut shown: String = text
         .chars()
         .take(COMMAND_LENGTH)
-        .map(|letter| match letter {
+        .map(|character| match character {
             '\0' => ' ',
-            letter if letter.is_control() || turns_text(letter) => char::REPLACEMENT_CHARACTER,
-            letter => letter,
+            character if character.is_control() || turns_text(character) => {
+                char::REPLACEMENT_CHARACTER
+            }
+            character => character,
         })
         .collect();
     if text.chars().nth(COMMAND_LENGTH).is_some() {
@@ -98,25 +96,25 @@ fn clean(bytes: &[u8]) -> String {
     shown
 }
 
-/// Letters without a shape that change lines or the direction of the text around them.
-fn turns_text(letter: char) -> bool {
-    matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Invisible characters that break lines or change the direction of the text around them.
+fn turns_text(character: char) -> bool {
+    matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether this process sees every process of the machine: it is in the first namespace of pids,
-/// not in a container's, and `/proc` hides nobody. `None` where `/proc` does not tell.
+/// Returns whether this process sees every process of the machine: it is in the initial pid namespace, not in
+/// a container's, and `/proc` hides none. `None` where `/proc` does not say.
 ///
 /// ```
-/// if cuguard_machine::sees_all_processes() == Some(false) {
+/// if cuguard_nvml::sees_all_processes() == Some(false) {
 ///     println!("other processes may hold memory unseen");
 /// }
 /// ```
 #[must_use]
 pub fn sees_all_processes() -> Option<bool> {
-    // The kernel gives the first namespace this number on every machine (PROC_PID_INIT_INO).
+    // The inode of the initial namespace on every machine (PROC_PID_INIT_INO).
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     let first = namespace.to_str()? == "pid:[4026531836]";
-    // Mounted with hidepid=2, it hides what belongs to others, the first process among it.
+    // Mounted with hidepid=2, it hides processes of other users, process 1 among them.
     Some(first && Path::new("/proc/1").is_dir())
 }
 
@@ -126,12 +124,12 @@ mod tests {
 
     use super::*;
 
-    /// A folder that looks like `/proc`, and goes with the test.
+    /// A folder that imitates `/proc`, removed on drop.
     struct Pretend(PathBuf);
 
     impl Pretend {
         fn new(name: &str) -> Self {
-            let name = format!("cuguard-machine-{}-{name}", std::process::id());
+            let name = format!("cuguard-nvml-{}-{name}", std::process::id());
             let folder = std::env::temp_dir().join(name);
             fs::create_dir_all(&folder).unwrap();
             Self(folder)
@@ -181,7 +179,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_here_is_not_visible() {
         let proc = Pretend::new("elsewhere");
-        // Were there such a folder, pid 0 would still be nobody.
+        // Even if there were such a folder, pid 0 is no process.
         proc.process(0, "Name:\tnobody\n", b"nobody\0");
         for process in proc.describe(&[0, 43, u32::MAX]) {
             assert!(!process.visible, "{process:?}");

@@ -1,5 +1,5 @@
-/* A library that pretends to be NVML, on a machine with two GPUs. The structures are those of
- * NVIDIA's nvml.h. PRETEND says what goes wrong. */
+/* A library that imitates NVML, on a machine with two GPUs. The structures are those of
+ * NVIDIA's nvml.h. PRETEND selects what fails. */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-//! Processes that use a GPU, and how NVML's lists of them become one.
+//! Processes that use a GPU, and how NVML's lists of them are merged.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fmt;
 /// A process that uses a GPU. What is not known is `None`.
 ///
 /// ```
-/// use cuguard_machine::{Process, ProcessKind};
+/// use cuguard_nvml::{Process, ProcessKind};
 ///
 /// let mut process = Process::new(4711).with_bytes(1 << 30);
 /// process.kinds.push(ProcessKind::Compute);
@@ -16,38 +16,31 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Process {
-    /// Its number, as NVML gives it. In a container it may be the number on the host, or 0.
+    /// Its process id, as NVML returns it. In a container it may be the id on the host, or 0.
     pub pid: u32,
-    /// The device memory that it holds. On some systems NVML does not know.
+    /// The device memory that it holds. On some systems NVML does not know it.
     pub bytes: Option<u64>,
     /// What it uses the GPU for, each kind once, in the order of [`ProcessKind`].
     pub kinds: Vec<ProcessKind>,
     /// The name of the program.
     pub name: Option<String>,
-    /// Its command line, as far as one may read it: on one line, without control characters, cut to
+    /// Its command line, as far as it is readable: on one line, without control characters, cut to
     /// [`COMMAND_LENGTH`](crate::COMMAND_LENGTH) characters.
     pub command: Option<String>,
-    /// The number of the user it belongs to.
+    /// Its user id.
     pub uid: Option<u32>,
-    /// That user's name, where the machine has it in `/etc/passwd`.
+    /// The user's name, where `/etc/passwd` has it.
     pub user: Option<String>,
     /// Whether it is this process.
     pub own: bool,
-    /// Whether this machine's `/proc` has it. Where not, it lives in another container or has
-    /// ended.
+    /// Whether `/proc` has it. If not, it is in another container or has ended.
     pub visible: bool,
-    /// Whether it has ended and waits for its parent to notice (a zombie).
+    /// Whether it is a zombie: it has ended, and its parent has not waited for it.
     pub zombie: bool,
 }
 
 impl Process {
-    /// A process of which nothing is known but its number.
-    ///
-    /// ```
-    /// let process = cuguard_machine::Process::new(std::process::id());
-    /// assert!(process.own);
-    /// assert_eq!(process.bytes, None);
-    /// ```
+    /// A process of which only the id is known.
     #[must_use]
     pub fn new(pid: u32) -> Self {
         Self {
@@ -57,12 +50,7 @@ impl Process {
         }
     }
 
-    /// The same process with what it holds.
-    ///
-    /// ```
-    /// let process = cuguard_machine::Process::new(4711).with_bytes(1 << 20);
-    /// assert_eq!(process.bytes, Some(1 << 20));
-    /// ```
+    /// Sets [`bytes`](Self::bytes).
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
@@ -71,16 +59,12 @@ impl Process {
 }
 
 /// What a process uses a GPU for.
-///
-/// ```
-/// assert_eq!(cuguard_machine::ProcessKind::Compute.to_string(), "compute");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ProcessKind {
     /// CUDA, with a context of its own.
     Compute,
-    /// Drawing.
+    /// Graphics.
     Graphics,
     /// CUDA, through the context of an MPS server.
     Mps,
@@ -96,50 +80,36 @@ impl fmt::Display for ProcessKind {
     }
 }
 
-/// One line of one of NVML's lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub(crate) pid: u32,
-    pub(crate) bytes: Option<u64>,
-}
+/// One entry of one of NVML's lists: pid and bytes.
+pub(crate) type Listed = (u32, Option<u64>);
 
-/// One list of all: each process once, those that hold most first, then by number. Those whose
-/// bytes are not known come last.
+/// Merges lists of different kinds into one: each process once, those that hold most first, then by pid.
+/// Those whose bytes are not known come last.
 pub(crate) fn merge(lists: &[(ProcessKind, Vec<Listed>)]) -> Vec<Process> {
     let mut processes: BTreeMap<u32, Process> = BTreeMap::new();
     for (kind, list) in lists {
         for (pid, bytes) in add_up(list) {
             let process = processes.entry(pid).or_insert_with(|| Process::new(pid));
-            // A process that computes and draws is in two lists, with the same bytes in both.
+            // A process that uses the GPU for compute and graphics is in two lists, with the same bytes.
             process.bytes = process.bytes.max(bytes);
-            if !process.kinds.contains(kind) {
-                process.kinds.push(*kind);
-            }
+            process.kinds.push(*kind);
+            process.kinds.sort_unstable();
         }
     }
     let mut processes: Vec<Process> = processes.into_values().collect();
-    for process in &mut processes {
-        process.kinds.sort_unstable();
-    }
-    sort(&mut processes);
+    processes.sort_by_key(|process| (Reverse(process.bytes), process.pid));
     processes
 }
 
-/// A process is in one list several times when it works on several instances of a GPU that is cut
-/// into pieces, and each time with what it holds there. One unknown leaves the sum unknown.
+/// A process that uses several instances of a partitioned GPU (MIG) is in a list several times, each time
+/// with what it holds there. If one of them is unknown, so is the sum.
 fn add_up(list: &[Listed]) -> BTreeMap<u32, Option<u64>> {
     let mut sums = BTreeMap::new();
-    for listed in list {
-        let sum = sums.entry(listed.pid).or_insert(Some(0_u64));
-        *sum = sum
-            .zip(listed.bytes)
-            .map(|(sum, bytes)| sum.saturating_add(bytes));
+    for &(pid, bytes) in list {
+        let sum = sums.entry(pid).or_insert(Some(0_u64));
+        *sum = sum.zip(bytes).map(|(a, b)| a.saturating_add(b));
     }
     sums
-}
-
-fn sort(processes: &mut [Process]) {
-    processes.sort_by_key(|process| (Reverse(process.bytes), process.pid));
 }
 
 #[cfg(test)]
@@ -148,8 +118,7 @@ mod tests {
     use ProcessKind::{Compute, Graphics, Mps};
 
     fn list(entries: &[(u32, Option<u64>)]) -> Vec<Listed> {
-        let listed = |(pid, bytes)| Listed { pid, bytes };
-        entries.iter().copied().map(listed).collect()
+        entries.to_vec()
     }
 
     fn rows(processes: &[Process]) -> Vec<(u32, Option<u64>, &[ProcessKind])> {
@@ -192,7 +161,7 @@ mod tests {
                 Compute,
                 list(&[(1, None), (2, Some(0)), (3, Some(9)), (3, None)]),
             ),
-            // What one list does not say, another may.
+            // What is unknown in one list, another may have.
             (Mps, list(&[(4, Some(1)), (3, None)])),
             (Graphics, list(&[(4, None)])),
         ]);

@@ -1,13 +1,14 @@
-//! One GPU, as the machine describes it: plain data.
+//! One GPU, as NVML describes it: plain data.
 
 use std::fmt;
 
+use crate::pci::normalize_pci_bus_id;
 use crate::process::Process;
 
-/// One GPU. What the machine does not say is `None`.
+/// One GPU. What NVML does not know is `None`.
 ///
 /// ```
-/// use cuguard_machine::{Gpu, Memory, Process};
+/// use cuguard_nvml::{Gpu, Memory, Process};
 ///
 /// let mut gpu = Gpu::new("0000:01:00.0");
 /// gpu.memory = Some(Memory { total: 1000, free: 300, reserved: Some(50) });
@@ -17,101 +18,75 @@ use crate::process::Process;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gpu {
-    /// NVML's number of it. CUDA may number GPUs in another order.
+    /// NVML's index. CUDA may number GPUs in another order.
     pub index: u32,
-    /// What it is called.
+    /// The product name.
     pub name: Option<String>,
-    /// The id that is the same on every machine and after every restart.
+    /// The id that stays the same on every machine and after every restart.
     pub uuid: Option<String>,
-    /// Where it is on the PCI bus, in the form of [`normal_pci_bus_id`](crate::normal_pci_bus_id).
+    /// The PCI bus id, in the form of [`normalize_pci_bus_id`].
     pub pci_bus_id: String,
-    /// The version of the kernel's driver, such as `580.159.04`.
+    /// The version of the kernel driver, such as `580.159.04`.
     pub driver_version: Option<String>,
     /// Its memory.
     pub memory: Option<Memory>,
-    /// The processes that use it, the largest first. `None` if NVML would not say; an empty list in
-    /// a container may mean the same.
+    /// The processes that use it, the largest first. `None` if NVML does not list them; in a container an
+    /// empty list may mean the same.
     pub processes: Option<Vec<Process>>,
-    /// Whether errors of its memory are corrected.
+    /// Whether its memory has error correction (ECC) on.
     pub ecc: Option<bool>,
-    /// Whether it is cut into several instances (MIG).
+    /// Whether it is partitioned into instances (MIG).
     pub mig: Option<bool>,
-    /// Who may use it.
+    /// Which processes may use it.
     pub compute_mode: Option<ComputeMode>,
-    /// Whether the driver keeps it ready while nobody uses it.
+    /// Whether persistence mode is on: the driver keeps it initialized while no process uses it.
     pub persistence: Option<bool>,
-    /// Whether a display is drawn by it.
+    /// Whether a display is active on it.
     pub display: Option<bool>,
 }
 
 impl Gpu {
-    /// A GPU of which nothing is known but its place.
-    ///
-    /// ```
-    /// let gpu = cuguard_machine::Gpu::new("00000000:01:00.0");
-    /// assert_eq!(gpu.pci_bus_id, "0000:01:00.0");
-    /// assert_eq!(gpu.memory, None);
-    /// ```
+    /// A GPU of which only the PCI bus id is known.
     #[must_use]
     pub fn new(pci_bus_id: &str) -> Self {
         Self {
-            pci_bus_id: crate::normal_pci_bus_id(pci_bus_id)
-                .unwrap_or_else(|| pci_bus_id.to_owned()),
+            pci_bus_id: normalize_pci_bus_id(pci_bus_id).unwrap_or_else(|| pci_bus_id.to_owned()),
             ..Self::default()
         }
     }
 
-    /// The bytes that somebody uses, that the driver has not reserved, and that no listed process
-    /// explains. `None` where memory or processes are not known, or a process is listed without its
-    /// bytes.
+    /// The bytes in use that are neither reserved by the driver nor held by a listed process. `None` where
+    /// memory or processes are not known, or a process is listed without its bytes.
     ///
-    /// A few MiB are nothing: the driver books some of its own. Where it is much, the holder is
-    /// one that NVML does not list, such as a process in another container.
-    ///
-    /// ```
-    /// use cuguard_machine::{Gpu, Memory};
-    ///
-    /// let mut gpu = Gpu::new("0000:01:00.0");
-    /// assert_eq!(gpu.unexplained(), None);
-    /// gpu.memory = Some(Memory { total: 1000, free: 300, reserved: None });
-    /// gpu.processes = Some(Vec::new());
-    /// assert_eq!(gpu.unexplained(), Some(700));
-    /// ```
+    /// A few MiB are normal: the driver uses some itself. If it is much, the holder is a process that
+    /// NVML does not list, such as one in another container.
     #[must_use]
     pub fn unexplained(&self) -> Option<u64> {
-        let used = self.memory?.used();
-        let mut explained = 0_u64;
-        for process in self.processes.as_ref()? {
-            explained = explained.saturating_add(process.bytes?);
-        }
-        Some(used.saturating_sub(explained))
+        let mut held = self.processes.as_ref()?.iter().map(|process| process.bytes);
+        let held = held.try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))?;
+        Some(self.memory?.used().saturating_sub(held))
     }
 }
 
-/// The memory of a GPU in bytes: what is free, what the driver reserved for itself, and the rest,
-/// which is [used](Self::used).
+/// The memory of a GPU in bytes: what is free, what the driver reserves, and the rest, which is
+/// [used](Self::used).
 ///
 /// ```
-/// let memory = cuguard_machine::Memory { total: 1000, free: 300, reserved: Some(50) };
+/// let memory = cuguard_nvml::Memory { total: 1000, free: 300, reserved: Some(50) };
 /// assert_eq!(memory.used(), 650);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// All memory.
     pub total: u64,
-    /// What nobody uses.
+    /// What is not in use.
     pub free: u64,
-    /// What driver and firmware keep for themselves, where that is known.
+    /// What driver and firmware reserve, where that is known.
     pub reserved: Option<u64>,
 }
 
 impl Memory {
-    /// What programs use: all that is neither free nor reserved.
-    ///
-    /// ```
-    /// let memory = cuguard_machine::Memory { total: 10, free: 4, reserved: None };
-    /// assert_eq!(memory.used(), 6);
-    /// ```
+    /// What processes use: all that is neither free nor reserved.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.total
@@ -120,28 +95,24 @@ impl Memory {
     }
 }
 
-/// Who may use a GPU, as an administrator set it.
-///
-/// ```
-/// assert_eq!(cuguard_machine::ComputeMode::Prohibited.to_string(), "prohibited");
-/// ```
+/// Which processes may use a GPU, as an administrator set it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ComputeMode {
-    /// Everybody.
+    /// All.
     #[default]
     Default,
     /// One process at a time.
     Exclusive,
-    /// Nobody: no context can be made.
+    /// None: no context can be created.
     Prohibited,
 }
 
 impl ComputeMode {
-    /// From the number that both CUDA and NVML use; `None` for one that is not known.
+    /// Converts the number that both CUDA and NVML use; `None` for an unknown one.
     ///
     /// ```
-    /// use cuguard_machine::ComputeMode;
+    /// use cuguard_nvml::ComputeMode;
     ///
     /// assert_eq!(ComputeMode::from_number(2), Some(ComputeMode::Prohibited));
     /// assert_eq!(ComputeMode::from_number(9), None);
@@ -150,7 +121,7 @@ impl ComputeMode {
     pub fn from_number(number: i32) -> Option<Self> {
         match number {
             0 => Some(Self::Default),
-            // 1 allowed one thread; drivers have long treated it as one process.
+            // 1 is exclusive to one thread; drivers have long treated it as exclusive to one process.
             1 | 3 => Some(Self::Exclusive),
             2 => Some(Self::Prohibited),
             _ => None,

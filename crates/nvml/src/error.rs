@@ -1,20 +1,19 @@
-//! Why the machine does not say.
+//! Why NVML does not know something.
 
-/// Why something is not known. It is an answer as good as any: whoever asks shows it instead of a
-/// guess.
+/// Why NVML does not know something. Show it instead of a guess.
 ///
 /// ```
-/// use cuguard_machine::{Machine, Unknown};
+/// use cuguard_nvml::{Nvml, NvmlError};
 ///
-/// match Machine::get() {
-///     Ok(_) => println!("NVML answers"),
-///     Err(Unknown::LibraryMissing { reason }) => println!("without NVML: {reason}"),
+/// match Nvml::get() {
+///     Ok(_) => println!("NVML is loaded"),
+///     Err(NvmlError::LibraryMissing { reason }) => println!("no NVML: {reason}"),
 ///     Err(other) => println!("{other}"),
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unknown {
+pub enum NvmlError {
     /// NVML cannot be loaded.
     #[error(
         "NVML, libnvidia-ml.so.1, cannot be loaded: {reason}; it comes with the NVIDIA driver \
@@ -23,52 +22,52 @@ pub enum Unknown {
          (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
     )]
     LibraryMissing {
-        /// The system's words.
+        /// The dynamic linker's message.
         reason: String,
     },
 
-    /// NVML is there and refused a call.
-    #[error("NVML: {function} answered: {reason}")]
-    Refused {
+    /// A call of NVML failed.
+    #[error("NVML: {function} failed: {reason}")]
+    CallFailed {
         /// NVML's function.
         function: &'static str,
-        /// Its words.
+        /// NVML's message.
         reason: String,
     },
 
-    /// No GPU is at that place of the PCI bus, or it may not be seen from here.
+    /// No GPU has that PCI bus id, or this process may not see it.
     #[error("NVML knows no GPU {pci_bus_id:?}")]
     NoSuchGpu {
-        /// The id that was asked for, as it was given.
+        /// The id, as it was given.
         pci_bus_id: String,
     },
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Unknown;
+    use super::NvmlError;
 
     #[test]
-    fn the_words_name_what_is_missing_and_who_refused() {
-        let missing = Unknown::LibraryMissing {
+    fn messages_name_the_library_the_function_or_the_gpu() {
+        let missing = NvmlError::LibraryMissing {
             reason: "no such file".to_owned(),
         };
-        let refused = Unknown::Refused {
+        let failed = NvmlError::CallFailed {
             function: "nvmlInit_v2",
             reason: "driver is not loaded".to_owned(),
         };
-        let nowhere = Unknown::NoSuchGpu {
+        let nowhere = NvmlError::NoSuchGpu {
             pci_bus_id: "0000:ff:00.0".to_owned(),
         };
-        for (unknown, words) in [
+        for (error, words) in [
             (
                 missing,
                 ["libnvidia-ml.so.1", "no such file", "libnvidia-ml1"],
             ),
-            (refused, ["NVML", "nvmlInit_v2", "driver is not loaded"]),
+            (failed, ["NVML", "nvmlInit_v2", "driver is not loaded"]),
             (nowhere, ["NVML", "no GPU", "0000:ff:00.0"]),
         ] {
-            let text = unknown.to_string();
+            let text = error.to_string();
             for word in words {
                 assert!(text.contains(word), "{text}");
             }

@@ -1,0 +1,96 @@
+//! The modules of the process: the program and its shared libraries, with their build ids.
+//!
+//! An address in a stripped program has no name. Module, offset and build id are what another machine
+//! needs to find the name in the debug information.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+use crate::elf;
+
+/// The program or a shared library.
+///
+/// ```
+/// let here = modules_here as fn() as usize;
+/// let modules = cuguard_stack::modules();
+/// if let Some(module) = modules.iter().find(|module| module.contains(here)) {
+///     println!("{}+{:#x}", module.path.display(), module.offset(here));
+/// }
+/// fn modules_here() {}
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Module {
+    /// The file. Empty where it is not known.
+    pub path: PathBuf,
+    /// The build id that the linker wrote into the file. Empty where it wrote none.
+    pub build_id: Vec<u8>,
+    /// What the dynamic linker added to the addresses in the file.
+    base: usize,
+    /// The addresses of the loaded segments.
+    ranges: Vec<Range<usize>>,
+}
+
+impl Module {
+    /// Whether the address is in this module.
+    #[must_use]
+    pub fn contains(&self, address: usize) -> bool {
+        self.ranges.iter().any(|range| range.contains(&address))
+    }
+
+    /// The address as the file has it: what `addr2line` takes.
+    #[must_use]
+    pub fn offset(&self, address: usize) -> usize {
+        address.wrapping_sub(self.base)
+    }
+}
+
+/// The modules that are loaded now. Empty on systems other than Linux with glibc.
+///
+/// ```
+/// let modules = cuguard_stack::modules();
+/// # #[cfg(all(target_os = "linux", target_env = "gnu"))]
+/// assert!(!modules.is_empty());
+/// ```
+#[must_use]
+pub fn modules() -> Vec<Module> {
+    #[allow(unused_mut, reason = "filled on Linux with glibc only")]
+    let mut modules: Vec<Module> = Vec::new();
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+    elf::each(|info| {
+        modules.push(Module {
+            path: elf::path(info),
+            build_id: elf::build_id(info),
+            base: info.dlpi_addr as usize,
+            ranges: elf::segments(info).collect(),
+        });
+        false
+    });
+    // The dynamic linker has no name for the program itself, which comes first.
+    if let Some(program) = modules
+        .first_mut()
+        .filter(|m| m.path.as_os_str().is_empty())
+    {
+        program.path = std::env::current_exe().unwrap_or_default();
+    }
+    modules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::modules;
+
+    #[test]
+    fn this_program_is_a_module_of_its_own() {
+        let here = modules as fn() -> _ as usize;
+        let all = modules();
+        let Some(first) = all.first() else {
+            return;
+        };
+        assert!(first.contains(here), "{first:?}");
+        assert_eq!(first.path, std::env::current_exe().unwrap());
+        assert!(first.offset(here) < here);
+        assert_eq!(all.iter().filter(|m| m.contains(here)).count(), 1);
+    }
+}
