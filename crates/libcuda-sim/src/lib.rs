@@ -68,7 +68,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            naked_asm!(jump!(), function = sym cuguard_sim::entry::$name)
+            naked_asm!(jump!(), function = sym cuguard_sim::entry_points::$name)
         }
     };
 }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn cuInit(flags: u32) -> CUresult {
         let _ = std::io::stderr().write_all(line.as_bytes());
     });
     // SAFETY: the caller's promises are passed on as they are.
-    unsafe { cuguard_sim::entry::cuInit(flags) }
+    unsafe { cuguard_sim::entry_points::cuInit(flags) }
 }
 
 /// The simulated driver's `cuGetProcAddress`. It gives this library's functions where this library
@@ -104,7 +104,8 @@ pub unsafe extern "C" fn cuGetProcAddress(
     flags: u64,
 ) -> CUresult {
     // SAFETY: the caller's promises are passed on as they are.
-    let result = unsafe { cuguard_sim::entry::cuGetProcAddress(symbol, out, cuda_version, flags) };
+    let result =
+        unsafe { cuguard_sim::entry_points::cuGetProcAddress(symbol, out, cuda_version, flags) };
     if result.is_success() {
         // SAFETY: the simulated driver refuses null, so this is a C string, as the caller promises.
         let symbol = unsafe { CStr::from_ptr(symbol) };

@@ -89,7 +89,7 @@ fn a_function_that_is_not_simulated_says_so_and_is_counted() {
     context();
     let before = counters().calls_of("cuGraphCreate");
     // SAFETY: the simulation takes no parameters here.
-    let answer = unsafe { cuguard_sim::entry::cuGraphCreate() };
+    let answer = unsafe { cuguard_sim::entry_points::cuGraphCreate() };
     assert_eq!(answer, CUresult::NOT_SUPPORTED);
     assert_eq!(counters().calls_of("cuGraphCreate"), before + 1);
     release();

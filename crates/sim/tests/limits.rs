@@ -14,7 +14,7 @@ fn sixty_four_devices_have_addresses_of_their_own() {
     if !is_child() {
         return lives("sixty_four_devices_have_addresses_of_their_own");
     }
-    let refused = |config| matches!(configure(config), Err(ConfigError::TooMuch { .. }));
+    let refused = |config| matches!(configure(config), Err(ConfigError::TooLarge { .. }));
     assert!(refused(Config::new().devices(65)));
     assert!(refused(Config::new().memory(1 << 47)));
     assert!(refused(Config::new().context_cost(u64::MAX)));

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 use common::*;
-use cuguard_sim::{Fault, clear_faults, corrupt, counters, inject};
+use cuguard_sim::{Fault, clear_faults, counters, inject, set_sticky_error};
 use cuguard_sys::*;
 
 #[test]
@@ -111,12 +111,12 @@ fn a_pool_with_wishes_that_are_not_simulated_is_refused() {
 fn success_breaks_nothing() {
     let _turn = turn();
     context();
-    corrupt(CUresult::SUCCESS);
+    set_sticky_error(CUresult::SUCCESS);
     ok(cu::cuCtxSynchronize());
     release();
     if is_child() {
-        corrupt(CUresult::ILLEGAL_ADDRESS);
-        corrupt(CUresult::SUCCESS);
+        set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+        set_sticky_error(CUresult::SUCCESS);
         let mut context = CUcontext::NULL;
         let result = cu::cuDevicePrimaryCtxRetain(&mut context, 0);
         assert_eq!(result, CUresult::ILLEGAL_ADDRESS, "there is no way back");

@@ -72,7 +72,7 @@ fn more_than_there_is_changes_nothing() {
     for asked in [most + 1, u64::MAX] {
         let error = set_other_processes(0, holder(asked)).unwrap_err();
         let text = error.to_string();
-        let OtherProcessError::NotEnough { free, total, .. } = error else {
+        let OtherProcessError::NotEnoughMemory { free, total, .. } = error else {
             panic!("{error}");
         };
         assert_eq!((free, total), (most, 4 * GIB));

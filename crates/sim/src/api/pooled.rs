@@ -1,4 +1,4 @@
-//! Stream-ordered memory and the pools it comes from.
+//! Stream-ordered memory and memory pools.
 
 use std::ffi::c_void;
 
@@ -7,60 +7,55 @@ use cuguard_sys::{
     virtual_memory,
 };
 
-use super::{check, get, put, put_if_asked, valid};
-use crate::address_map::{Origin, Range};
-use crate::entry::{Function, may_fail};
-use crate::fault;
+use super::{read, write_allocation, write_out};
+use crate::functions::Function;
 use crate::handle::{self, Id, Kind};
-use crate::lock::lock;
-use crate::machine::{self, Answer, Machine};
-use crate::memory_block::MemoryBlock;
+use crate::memory::{MemoryBlock, MemoryKind, MemoryRange};
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, lock};
+use crate::{copy_engine, fault};
 
-fn as_handle(id: Id) -> CUmemoryPool {
-    CUmemoryPool(handle::encode(Kind::Pool, id))
+/// The id of a live pool.
+fn find(state: &DriverState, pool: CUmemoryPool) -> DriverResult<Id> {
+    let is_live = |id| state.pools.get(&id).is_some_and(|pool| !pool.destroyed);
+    state.live_id(Kind::Pool, pool.0, CUresult::INVALID_VALUE, is_live)
 }
 
-/// The pool behind a handle.
-fn known(machine: &Machine, pool: CUmemoryPool) -> Result<Id, CUresult> {
-    let id = handle::decode(Kind::Pool, pool.0);
-    match id.filter(|id| machine.pools.get(id).is_some_and(|pool| !pool.destroyed)) {
-        Some(id) => Ok(id),
-        None if pool.is_null() => Err(CUresult::INVALID_VALUE),
-        None => Err(machine.dead_handle(Kind::Pool, pool.0, CUresult::INVALID_VALUE)),
-    }
-}
-
+/// Allocates from a pool, or from the current one of the stream's device.
 fn allocate(
-    machine: &mut Machine,
-    pool: Id,
+    pool: Option<CUmemoryPool>,
     bytes: usize,
-    stream: Id,
-) -> Result<CUdeviceptr, CUresult> {
+    stream: CUstream,
+) -> DriverResult<CUdeviceptr> {
+    let mut state = lock();
+    let stream = state.stream(stream)?;
+    copy_engine::check_sticky_error()?;
+    let pool = match pool {
+        Some(pool) => find(&state, pool)?,
+        None => {
+            let context = state.streams[&stream].context;
+            state.device(state.device_of(context)).pool
+        }
+    };
     if bytes == 0 {
         return Ok(0);
     }
     let size = bytes as u64;
     fault::on_allocation(size)?;
-    // First what the host may not have, so that nothing needs to be taken back.
+    // Host memory first: if it fails, there is nothing to undo.
     let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
-    let base = take(machine, pool, size, stream).ok_or(CUresult::OUT_OF_MEMORY)?;
-    let device = machine.pools[&pool].device;
-    // The allocation has its place on the stream: other streams must not use it before.
-    match machine.submit(stream, None, None, None) {
-        Ok(work) => machine.add_range(Range {
-            base,
-            size,
-            origin: Origin::Pool(pool),
-            context: None,
-            device,
-            flags: 0,
-            id: 0,
-            born: Some((stream, work)),
-            block,
+    let base = state.allocate_from_pool(pool, size, stream);
+    let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
+    let device = state.pools[&pool].device;
+    // The allocation has a position on the stream: other streams must not use it before.
+    match state.submit(stream, None, None, None) {
+        Ok(work) => state.add_range(MemoryRange {
+            allocated_at: Some((stream, work)),
+            ..MemoryRange::new(base, size, MemoryKind::Pool(pool), device, block)
         }),
         Err(code) => {
-            if let Some(pool) = machine.pools.get_mut(&pool) {
-                pool.undo_take(base, size);
+            if let Some(pool) = state.pools.get_mut(&pool) {
+                pool.undo_allocate(base, size);
             }
             return Err(code);
         }
@@ -68,205 +63,110 @@ fn allocate(
     Ok(base)
 }
 
-/// Addresses from a pool; all pools give back what they only hoard before that fails.
-fn take(machine: &mut Machine, pool: Id, bytes: u64, stream: Id) -> Option<u64> {
-    let device = machine.pools.get(&pool)?.device;
-    for squeezed in [false, true] {
-        if squeezed {
-            machine.squeeze_pools(device, Some(pool));
-        }
-        let memory = &mut machine.devices[device as usize].memory;
-        let taken = machine.pools.get_mut(&pool)?.take(bytes, stream, memory);
-        if taken.is_some() {
-            return taken;
-        }
-    }
-    None
-}
-
-pub(crate) unsafe fn cuMemAllocAsync(
+pub unsafe fn cuMemAllocAsync(
     ptr: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
-    // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put_if_asked(ptr, 0) };
-    may_fail(Function::cuMemAllocAsync)?;
-    valid(!ptr.is_null())?;
-    let mut machine = lock();
-    let stream = machine.stream(stream)?;
-    machine::corrupted()?;
-    let context = machine.streams[&stream].context;
-    let pool = machine.on(machine.device_of(context)).pool;
-    let base = allocate(&mut machine, pool, bytes, stream)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(ptr, base) }
+) -> DriverResult {
+    let allocate = || allocate(None, bytes, stream);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_allocation(Function::cuMemAllocAsync, ptr, 0, allocate) }
 }
 
-pub(crate) unsafe fn cuMemAllocFromPoolAsync(
+pub unsafe fn cuMemAllocFromPoolAsync(
     ptr: *mut CUdeviceptr,
     bytes: usize,
     pool: CUmemoryPool,
     stream: CUstream,
-) -> Answer {
-    // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put_if_asked(ptr, 0) };
-    may_fail(Function::cuMemAllocFromPoolAsync)?;
-    valid(!ptr.is_null())?;
-    let mut machine = lock();
-    let stream = machine.stream(stream)?;
-    machine::corrupted()?;
-    let pool = known(&machine, pool)?;
-    let base = allocate(&mut machine, pool, bytes, stream)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(ptr, base) }
+) -> DriverResult {
+    let allocate = || allocate(Some(pool), bytes, stream);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_allocation(Function::cuMemAllocFromPoolAsync, ptr, 0, allocate) }
 }
 
-/// From here on the address is no longer known. The memory itself is free when the stream gets
-/// there.
-pub(crate) unsafe fn cuMemFreeAsync(ptr: CUdeviceptr, stream: CUstream) -> Answer {
-    let mut machine = lock();
-    let stream = machine.stream(stream)?;
+pub unsafe fn cuMemFreeAsync(ptr: CUdeviceptr, stream: CUstream) -> DriverResult {
+    let mut state = lock();
+    let stream = state.stream(stream)?;
     if ptr == 0 {
         return Ok(());
     }
-    match machine.map.at(ptr).map(|range| range.origin) {
-        Some(Origin::Pool(pool)) => free_pooled(&mut machine, pool, ptr, stream),
-        Some(Origin::Device) => free_plain(&mut machine, ptr, stream),
-        Some(Origin::Managed) => Err(CUresult::NOT_SUPPORTED),
+    match state.map.at(ptr).map(|range| range.kind) {
+        Some(MemoryKind::Pool(_) | MemoryKind::Device) => state.free_on_stream(ptr, stream),
+        Some(MemoryKind::Managed) => Err(CUresult::NOT_SUPPORTED),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
-fn free_pooled(machine: &mut Machine, pool: Id, ptr: u64, stream: Id) -> Answer {
-    machine.join_implied_order(stream);
-    let range = machine.map.at(ptr).ok_or(CUresult::INVALID_VALUE)?;
-    machine.check_allocated(range, stream)?;
-    let (id, size) = (range.id, range.size);
-    let work = machine.last_work(stream) + 1;
-    // Noted before the work is handed over: that may be done at once.
-    let range = machine.map.remove(ptr).ok_or(CUresult::INVALID_VALUE)?;
-    if let Some(pool) = machine.pools.get_mut(&pool) {
-        pool.free_after(ptr, size, stream, work);
-        pool.leaving.insert(id, range);
-    }
-    let then = move |machine: &mut Machine| {
-        let Some(pool) = machine.pools.get_mut(&pool) else {
-            return;
-        };
-        pool.free_happened(stream, work);
-        if let Some(range) = pool.leaving.remove(&id) {
-            machine.free_happens(range);
-        }
-    };
-    let submitted = machine.submit(stream, None, None, Some(Box::new(then)));
-    if submitted.is_err()
-        && let Some(pool) = machine.pools.get_mut(&pool)
-        && let Some(range) = pool.leaving.remove(&id)
-    {
-        pool.undo_free(ptr, size, stream, work);
-        machine.map.insert(range);
-    }
-    submitted.map(drop)
-}
-
-/// Memory from `cuMemAlloc`. The stream may be another context's: then the memory's own context may
-/// end first, and the memory goes with it.
-fn free_plain(machine: &mut Machine, ptr: u64, stream: Id) -> Answer {
-    let range = machine.map.remove(ptr).ok_or(CUresult::INVALID_VALUE)?;
-    let (id, owner) = (range.id, range.context.unwrap_or(0));
-    let taken = move |machine: &mut Machine| {
-        let owner = machine.contexts.get_mut(&owner)?;
-        owner.leaving.remove(&id)
-    };
-    if let Some(owner) = machine.contexts.get_mut(&owner) {
-        owner.leaving.insert(id, range);
-    }
-    let then = move |machine: &mut Machine| {
-        if let Some(range) = taken(machine) {
-            machine.free_happens(range);
-        }
-    };
-    let submitted = machine.submit(stream, None, None, Some(Box::new(then)));
-    if submitted.is_err()
-        && let Some(range) = taken(machine)
-    {
-        machine.map.insert(range);
-    }
-    submitted.map(drop)
-}
-
-pub(crate) unsafe fn cuMemPoolCreate(
+pub unsafe fn cuMemPoolCreate(
     pool: *mut CUmemoryPool,
     props: *const CUmemPoolProps,
-) -> Answer {
-    // SAFETY: as the caller promises.
-    let props = unsafe { get(props) }?;
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let props = unsafe { read(props) }?;
     valid(!pool.is_null())?;
     valid(props.allocType == virtual_memory::ALLOCATION_TYPE_PINNED)?;
     valid(props.location.type_ == virtual_memory::LOCATION_TYPE_DEVICE)?;
-    // Sharing with other processes, and what newer drivers made of the reserved bytes: a largest
-    // size, a use.
+    // Not simulated: inter-process sharing, and a maximum size and usage, for which newer drivers
+    // use the reserved bytes.
     let plain = props.handleTypes == 0 && props.reserved.iter().all(|byte| *byte == 0);
     check(plain, CUresult::NOT_SUPPORTED)?;
-    let mut machine = lock();
-    let device = machine
-        .device(props.location.id)
-        .map_err(|_| CUresult::INVALID_VALUE)?;
-    let id = machine.add_pool(device)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(pool, as_handle(id)) }
+    let mut state = lock();
+    let device = state.check_device(props.location.id);
+    let id = state.add_pool(device.map_err(|_| CUresult::INVALID_VALUE)?)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_handle(pool, id) }
 }
 
-/// Blocks of the pool that are still in use stay valid until they are freed.
-pub(crate) unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> Answer {
-    let mut machine = lock();
-    let id = known(&machine, pool)?;
-    valid(
-        machine
-            .devices
-            .iter()
-            .all(|device| device.default_pool != id),
-    )?;
-    for device in &mut machine.devices {
+/// # Safety
+///
+/// `out` is null or valid for a write.
+unsafe fn write_handle(out: *mut CUmemoryPool, id: Id) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, CUmemoryPool(handle::encode(Kind::Pool, id))) }
+}
+
+/// Blocks of the pool stay valid until they are freed.
+pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, pool)?;
+    valid(state.devices.iter().all(|device| device.default_pool != id))?;
+    for device in &mut state.devices {
         if device.pool == id {
             device.pool = device.default_pool;
         }
     }
-    if let Some(pool) = machine.pools.get_mut(&id) {
+    if let Some(pool) = state.pools.get_mut(&id) {
         pool.destroyed = true;
     }
-    machine.drop_pool_if_done(id);
+    state.remove_pool_if_unused(id);
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> Answer {
-    let mut machine = lock();
-    let id = known(&machine, pool)?;
-    let machine = &mut *machine;
-    if let Some(pool) = machine.pools.get_mut(&id) {
-        pool.release(
-            keep as u64,
-            &mut machine.devices[pool.device as usize].memory,
-        );
+pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, pool)?;
+    let state = &mut *state;
+    if let Some(pool) = state.pools.get_mut(&id) {
+        let memory = &mut state.devices[pool.device as usize].memory;
+        pool.release(keep as u64, memory);
     }
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemPoolGetAttribute(
+pub unsafe fn cuMemPoolGetAttribute(
     pool: CUmemoryPool,
     attr: u32,
     value: *mut c_void,
-) -> Answer {
-    let machine = lock();
-    let pool = &machine.pools[&known(&machine, pool)?];
+) -> DriverResult {
+    let state = lock();
+    let pool = &state.pools[&find(&state, pool)?];
     let number = match attr {
         pool_attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES
         | pool_attribute::REUSE_ALLOW_OPPORTUNISTIC
         | pool_attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
             let on = pool.reuse[attr as usize - 1];
             // SAFETY: these attributes are a C int.
-            return unsafe { put(value.cast::<i32>(), i32::from(on)) };
+            return unsafe { write_out(value.cast(), i32::from(on)) };
         }
         pool_attribute::RELEASE_THRESHOLD => pool.release_threshold,
         pool_attribute::RESERVED_MEM_CURRENT => pool.reserved(),
@@ -276,17 +176,17 @@ pub(crate) unsafe fn cuMemPoolGetAttribute(
         _ => return Err(CUresult::INVALID_VALUE),
     };
     // SAFETY: these attributes are 64 bits wide.
-    unsafe { put(value.cast::<u64>(), number) }
+    unsafe { write_out(value.cast(), number) }
 }
 
-pub(crate) unsafe fn cuMemPoolSetAttribute(
+pub unsafe fn cuMemPoolSetAttribute(
     pool: CUmemoryPool,
     attr: u32,
     value: *mut c_void,
-) -> Answer {
-    let mut machine = lock();
-    let id = known(&machine, pool)?;
-    let Some(pool) = machine.pools.get_mut(&id) else {
+) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, pool)?;
+    let Some(pool) = state.pools.get_mut(&id) else {
         return Err(CUresult::INVALID_VALUE);
     };
     match attr {
@@ -294,15 +194,15 @@ pub(crate) unsafe fn cuMemPoolSetAttribute(
         | pool_attribute::REUSE_ALLOW_OPPORTUNISTIC
         | pool_attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
             // SAFETY: these attributes are a C int.
-            pool.reuse[attr as usize - 1] = unsafe { get(value.cast::<i32>()) }? != 0;
+            pool.reuse[attr as usize - 1] = unsafe { read(value.cast::<i32>()) }? != 0;
         }
         pool_attribute::RELEASE_THRESHOLD => {
             // SAFETY: this attribute is 64 bits wide.
-            pool.release_threshold = unsafe { get(value.cast::<u64>()) }?;
+            pool.release_threshold = unsafe { read(value.cast::<u64>()) }?;
         }
         pool_attribute::RESERVED_MEM_HIGH | pool_attribute::USED_MEM_HIGH => {
-            // The high marks can only be set back. SAFETY: 64 bits wide.
-            valid(unsafe { get(value.cast::<u64>()) }? == 0)?;
+            // The high-water marks can only be reset. SAFETY: 64 bits wide.
+            valid(unsafe { read(value.cast::<u64>()) }? == 0)?;
             if attr == pool_attribute::RESERVED_MEM_HIGH {
                 pool.reserved_high = pool.reserved();
             } else {
@@ -314,25 +214,25 @@ pub(crate) unsafe fn cuMemPoolSetAttribute(
     Ok(())
 }
 
-pub(crate) unsafe fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> Answer {
-    let machine = lock();
-    let id = machine.on(machine.device(dev)?).default_pool;
-    // SAFETY: as the caller promises.
-    unsafe { put(pool, as_handle(id)) }
+pub unsafe fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> DriverResult {
+    let state = lock();
+    let id = state.device(state.check_device(dev)?).default_pool;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_handle(pool, id) }
 }
 
-pub(crate) unsafe fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> Answer {
-    let machine = lock();
-    let id = machine.on(machine.device(dev)?).pool;
-    // SAFETY: as the caller promises.
-    unsafe { put(pool, as_handle(id)) }
+pub unsafe fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> DriverResult {
+    let state = lock();
+    let id = state.device(state.check_device(dev)?).pool;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_handle(pool, id) }
 }
 
-pub(crate) unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Answer {
-    let mut machine = lock();
-    let device = machine.device(dev)?;
-    let id = known(&machine, pool)?;
-    valid(machine.pools[&id].device == device)?;
-    machine.on_mut(device).pool = id;
+pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> DriverResult {
+    let mut state = lock();
+    let device = state.check_device(dev)?;
+    let id = find(&state, pool)?;
+    valid(state.pools[&id].device == device)?;
+    state.device_mut(device).pool = id;
     Ok(())
 }

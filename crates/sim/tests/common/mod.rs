@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use cuguard_sim::entry;
+use cuguard_sim::entry_points;
 use cuguard_sys::*;
 
 pub const MIB: usize = 1 << 20;
@@ -34,7 +34,7 @@ macro_rules! wrap {
             $(
                 pub fn $name($($parameter: $type),*) -> CUresult {
                     // SAFETY: see the module.
-                    unsafe { entry::$name($($parameter),*) }
+                    unsafe { entry_points::$name($($parameter),*) }
                 }
             )*
         }

@@ -1,7 +1,8 @@
-//! Each thread's stack of current contexts, and whether the thread is inside a host function.
+//! Per-thread state: the stack of current contexts, whether the thread runs a host function, and
+//! the thread's number.
 //!
-//! Nothing here has a destructor, so that it still answers in exit handlers, which run after a
-//! thread's other local values are gone.
+//! Nothing here has a destructor, so that it works in exit handlers, which run after the thread's
+//! other thread-local values are destroyed.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,12 +22,12 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The context on top of the calling thread's stack.
-pub(crate) fn top() -> Option<Id> {
+/// The calling thread's current context.
+pub(crate) fn current() -> Option<Id> {
     STACK.with_borrow(|stack| stack.contexts[..stack.len].last().copied())
 }
 
-/// Pushes a context; `false` if the stack is full, at a depth of 256.
+/// Pushes a context; `false` if the stack is full.
 pub(crate) fn push(context: Id) -> bool {
     STACK.with_borrow_mut(|stack| {
         let fits = stack.len < DEPTH;
@@ -45,33 +46,28 @@ pub(crate) fn pop() -> Option<Id> {
     })
 }
 
-/// Replaces the top, as `cuCtxSetCurrent` does; `None` takes it away.
-pub(crate) fn replace(context: Option<Id>) {
+/// Replaces the top of the stack, as `cuCtxSetCurrent` does; `None` only pops it.
+pub(crate) fn set_current(context: Option<Id>) {
     pop();
-    if let Some(context) = context {
-        push(context);
-    }
+    context.map(push);
 }
 
-/// Runs a host function: driver calls inside it are refused.
-pub(crate) fn as_host_function<R>(function: impl FnOnce() -> R) -> R {
+/// Runs a host function, in which driver calls fail.
+pub(crate) fn run_host_function(function: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
-    let result = function();
+    function();
     IN_HOST_FUNCTION.set(false);
-    result
 }
 
 pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
-/// A number of the calling thread's own, never used again.
+/// The calling thread's number, which no other thread gets.
 pub(crate) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
 }

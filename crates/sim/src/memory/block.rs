@@ -1,54 +1,31 @@
-//! The bytes behind an address: memory that stays alive for as long as work in flight may touch
-//! it, also after the program has freed the address.
+//! The bytes of an allocation. They stay allocated while work in flight may access them, even after
+//! the program has freed the address.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use crate::os::Pages;
+use super::pages::{Address, Pages};
 
-/// What fresh memory is filled with, so that a program that reads what it never wrote sees
-/// something that stands out.
+/// New memory is filled with this, so that reads of uninitialized memory stand out.
 const FRESH: u8 = 0xA5;
-/// Blocks up to this size come from the heap and are filled whole. Larger ones are pages of their
-/// own, and only both ends are filled, so that a card can be filled without taking as much host
-/// memory.
+/// Blocks up to this size come from the heap and are filled entirely. Larger ones have pages of
+/// their own, of which only both ends are filled, so that a device can be filled without using as
+/// much host memory.
 const SMALL: usize = 64 << 10;
 const FILL_EDGE: usize = 4096;
-/// How the memory behind device memory is aligned. (Device addresses are numbers of their own, at
-/// multiples of 512.)
+/// The host alignment of device memory. (Device addresses are unrelated, at multiples of 512.)
 const HEAP_ALIGN: usize = 16;
 
-/// A pointer that may be used on any thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Address(NonNull<u8>);
-
-// SAFETY: the pointer itself is a number. What is done with it is up to the functions that use it,
-// which say what they need.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
-
-impl Address {
-    pub(crate) fn new(pointer: *mut u8) -> Option<Self> {
-        NonNull::new(pointer).map(Self)
-    }
-
-    pub(crate) fn as_ptr(self) -> *mut u8 {
-        self.0.as_ptr()
-    }
-}
-
-/// Where a block's memory goes back to.
+/// Who owns the bytes of a block.
 #[derive(Debug)]
 enum Owner {
     Heap(Layout),
     Pages(Pages),
-    /// The memory belongs to the program, as with `cuMemHostRegister`.
+    /// The program, with `cuMemHostRegister`.
     Program,
-    /// The memory is another block's, as with mappings of physical memory: each has its own block,
-    /// so that it can be told which of them work in flight uses.
+    /// Another block, with mappings of physical memory: each mapping has a block of its own, so that
+    /// it is known which of them work in flight uses.
     Block {
         _keep: Arc<MemoryBlock>,
     },
@@ -74,14 +51,14 @@ impl MemoryBlock {
         })
     }
 
-    /// Fresh memory for a device, or `None` if the host has no more.
+    /// New device memory, or `None` if the host is out of memory.
     pub(crate) fn fresh(len: usize) -> Option<Arc<Self>> {
         if len > SMALL
             && let Some(block) = Self::fresh_pages(len)
         {
             return Some(block);
         }
-        // Also where no pages are to be had, as a process can have only so many mappings.
+        // Also if there are no pages, since the number of mappings is limited.
         let layout = Layout::from_size_align(len.max(1), HEAP_ALIGN).ok()?;
         // SAFETY: the layout has at least one byte.
         let start = Address::new(unsafe { alloc_zeroed(layout) })?;
@@ -90,7 +67,7 @@ impl MemoryBlock {
         Some(block)
     }
 
-    /// Fresh pages, for memory that the host sees under the same address.
+    /// New pages, for memory that the host accesses at the same address.
     pub(crate) fn fresh_pages(len: usize) -> Option<Arc<Self>> {
         let pages = Pages::new(len)?;
         let block = Self::new(pages.start(), len, Owner::Pages(pages));
@@ -99,25 +76,22 @@ impl MemoryBlock {
     }
 
     fn fill_fresh(&self) {
-        let edge = if self.len <= SMALL {
-            self.len
-        } else {
-            FILL_EDGE
-        };
+        let small = self.len <= SMALL;
+        let edge = if small { self.len } else { FILL_EDGE };
         let start = self.start.as_ptr();
-        // SAFETY: both ranges lie within the `len` bytes just allocated, which nobody else knows.
+        // SAFETY: both ranges are within the `len` bytes just allocated, which nothing else uses.
         unsafe {
             start.write_bytes(FRESH, edge);
             start.add(self.len - edge).write_bytes(FRESH, edge);
         }
     }
 
-    /// Memory that belongs to the program.
+    /// Memory of the program.
     pub(crate) fn borrowed(start: Address, len: usize) -> Arc<Self> {
         Self::new(start, len, Owner::Program)
     }
 
-    /// Another block for the same memory.
+    /// A second block with the same bytes.
     pub(crate) fn view(of: &Arc<Self>) -> Arc<Self> {
         Self::new(of.start, of.len, Owner::Block { _keep: of.clone() })
     }
@@ -130,7 +104,7 @@ impl MemoryBlock {
         self.len
     }
 
-    /// Notes that device work uses it; says whether it is the first time.
+    /// Notes that device work uses it; returns whether this is the first time.
     pub(crate) fn mark_used(&self) -> bool {
         !self.used.swap(true, Ordering::Relaxed)
     }
@@ -138,32 +112,47 @@ impl MemoryBlock {
     pub(crate) fn was_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
-
-    /// Gives the memory back and lets whoever uses the address fault. Only the addresses stay.
-    pub(crate) fn seal(&self) {
-        if let Owner::Pages(pages) = &self.owner {
-            pages.seal();
-        }
-    }
 }
 
 impl Drop for MemoryBlock {
     fn drop(&mut self) {
         if let Owner::Heap(layout) = self.owner {
-            // SAFETY: allocated in `fresh` with this layout; the last `Arc` is going.
+            // SAFETY: allocated in `fresh` with this layout; this was the last `Arc`.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }
 }
 
-/// Whether nobody holds a block but the range it belongs to: no work in flight will touch it.
+/// Whether only its range references a block: no work in flight accesses it.
 pub(crate) fn is_unused(block: &Arc<MemoryBlock>) -> bool {
-    let alone = Arc::strong_count(block) == 1;
-    if alone {
-        // What was done through the holders that are gone has happened before this.
+    let unique = Arc::strong_count(block) == 1;
+    if unique {
+        // Accesses through references that were dropped happen before this.
         fence(Ordering::Acquire);
     }
-    alone
+    unique
+}
+
+/// What is done with a freed block after the state's lock is released: large blocks take a while,
+/// and other threads would wait.
+#[derive(Debug)]
+pub(crate) enum Cleanup {
+    Drop(Arc<MemoryBlock>),
+    /// Makes the addresses inaccessible, but does not reuse them.
+    Seal(Arc<MemoryBlock>),
+}
+
+impl Cleanup {
+    pub(crate) fn run(self) {
+        match self {
+            Self::Drop(block) => drop(block),
+            Self::Seal(block) => {
+                if let Owner::Pages(pages) = &block.owner {
+                    pages.seal();
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

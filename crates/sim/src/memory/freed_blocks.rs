@@ -1,73 +1,64 @@
-//! Blocks of a pool whose free was asked for and that the host has not yet seen happen. They serve
-//! new allocations: on their own stream at once, on others when the free has happened.
+//! Blocks of a pool that were freed on a stream, until the host has synchronized with the free. They
+//! serve new allocations: on their own stream at once, on others when the stream has reached the
+//! free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::handle::Id;
 
-/// A block, and the piece of work on a stream after which it is free.
+/// A block, and the work on a stream that frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Freed {
+pub(crate) struct FreedBlock {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) stream: Id,
     pub(crate) work: u64,
+    /// Whether the stream has reached the free.
     pub(crate) happened: bool,
 }
 
-/// The same blocks in three orders, so that each question is answered without a search.
+/// The same blocks in three orders, one for each query.
 #[derive(Debug, Default)]
 pub(crate) struct FreedBlocks {
-    /// (stream, work, offset) → (length, happened)
-    by_work: BTreeMap<(Id, u64, u64), (u64, bool)>,
+    /// (stream, work, offset)
+    by_work: BTreeMap<(Id, u64, u64), FreedBlock>,
     /// (stream, length, offset, work)
     by_stream: BTreeSet<(Id, u64, u64, u64)>,
-    /// (length, offset, stream, work) of those whose free has happened.
+    /// (length, offset, stream, work) of those whose stream has reached the free.
     happened: BTreeSet<(u64, u64, Id, u64)>,
 }
 
 impl FreedBlocks {
-    pub(crate) fn insert(&mut self, block: Freed) {
-        let Freed {
-            offset,
-            len,
-            stream,
-            work,
-            happened,
-        } = block;
-        self.by_work.insert((stream, work, offset), (len, happened));
-        self.by_stream.insert((stream, len, offset, work));
-        if happened {
-            self.happened.insert((len, offset, stream, work));
+    pub(crate) fn insert(&mut self, block: FreedBlock) {
+        let (stream, work, offset) = (block.stream, block.work, block.offset);
+        self.by_work.insert((stream, work, offset), block);
+        self.by_stream.insert((stream, block.len, offset, work));
+        if block.happened {
+            self.happened.insert((block.len, offset, stream, work));
         }
     }
 
-    pub(crate) fn remove(&mut self, stream: Id, work: u64, offset: u64) -> Option<Freed> {
-        let (len, happened) = self.by_work.remove(&(stream, work, offset))?;
-        self.by_stream.remove(&(stream, len, offset, work));
-        self.happened.remove(&(len, offset, stream, work));
-        Some(Freed {
-            offset,
-            len,
-            stream,
-            work,
-            happened,
-        })
+    pub(crate) fn remove(&mut self, stream: Id, work: u64, offset: u64) -> Option<FreedBlock> {
+        let block = self.by_work.remove(&(stream, work, offset))?;
+        self.by_stream.remove(&(stream, block.len, offset, work));
+        self.happened.remove(&(block.len, offset, stream, work));
+        Some(block)
     }
 
-    /// Notes that a stream has come to a free.
+    /// Notes that a stream has reached a free.
     pub(crate) fn mark_happened(&mut self, stream: Id, work: u64) {
-        let of_that = (stream, work, 0)..=(stream, work, u64::MAX);
-        for ((_, _, offset), (len, happened)) in self.by_work.range_mut(of_that) {
-            *happened = true;
-            self.happened.insert((*len, *offset, stream, work));
+        let freed = (stream, work, 0)..=(stream, work, u64::MAX);
+        for (_, block) in self.by_work.range_mut(freed) {
+            block.happened = true;
+            self.happened
+                .insert((block.len, block.offset, stream, work));
         }
     }
 
-    /// Takes the smallest block of at least `len`, at the lowest offset among equals: one that was
-    /// freed on the stream itself or, if `others` may be taken, one whose free has happened.
-    pub(crate) fn take(&mut self, len: u64, stream: Id, others: bool) -> Option<Freed> {
+    /// Takes the smallest block of at least `len`, the lowest among equals, that was freed on the
+    /// stream itself or, if `others`, whose stream has reached the free.
+    pub(crate) fn take(&mut self, len: u64, stream: Id, others: bool) -> Option<FreedBlock> {
         let own = (stream, len, 0, 0)..=(stream, u64::MAX, u64::MAX, u64::MAX);
         let own = self.by_stream.range(own).next();
         let own = own.map(|(stream, len, offset, work)| (*len, *offset, *stream, *work));
@@ -77,16 +68,16 @@ impl FreedBlocks {
         self.remove(stream, work, offset)
     }
 
-    /// Takes all blocks whose free the host has seen happen: `seen` tells, of a stream, up to
-    /// which piece of work, if any.
-    pub(crate) fn take_seen(&mut self, seen: impl Fn(Id) -> Option<u64>) -> Vec<Freed> {
+    /// Takes all blocks whose free the host has synchronized with: `seen` returns up to which work
+    /// of a stream, if any.
+    pub(crate) fn take_seen(&mut self, seen: impl Fn(Id) -> Option<u64>) -> Vec<FreedBlock> {
         let mut keys = Vec::new();
         let mut next = Bound::Unbounded;
         while let Some(((stream, ..), _)) = self.by_work.range((next, Bound::Unbounded)).next() {
             let stream = *stream;
             if let Some(work) = seen(stream) {
-                let of_that = (stream, 0, 0)..=(stream, work, u64::MAX);
-                keys.extend(self.by_work.range(of_that).map(|(key, _)| *key));
+                let freed = (stream, 0, 0)..=(stream, work, u64::MAX);
+                keys.extend(self.by_work.range(freed).map(|(key, _)| *key));
             }
             next = Bound::Excluded((stream, u64::MAX, u64::MAX));
         }
@@ -104,8 +95,8 @@ impl FreedBlocks {
 mod tests {
     use super::*;
 
-    fn freed(offset: u64, len: u64, stream: Id, work: u64) -> Freed {
-        Freed {
+    fn freed(offset: u64, len: u64, stream: Id, work: u64) -> FreedBlock {
+        FreedBlock {
             offset,
             len,
             stream,

@@ -1,29 +1,29 @@
-//! What a copy or a fill works on: rows of bytes in one block, or in blocks whose addresses lie
-//! side by side.
+//! The memory that a copy or a fill accesses: rows of bytes in one block, or in adjacent blocks.
 //!
-//! An area is a few numbers however many rows it has, so that it is made in no time under the
-//! machine's lock; the rows are walked where the work is done.
+//! An extent has a constant size for any number of rows, so that it is created quickly under the
+//! state's lock; the rows are enumerated when the work executes.
 
 use std::sync::Arc;
 
-use crate::memory_block::{Address, MemoryBlock};
+use super::block::MemoryBlock;
+use super::pages::Address;
 
-/// A run of bytes.
+/// Contiguous bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     start: Address,
     len: usize,
-    /// Keeps simulated memory alive until the work is done. `None`: pageable host memory, which
-    /// the caller promised to keep.
+    /// Keeps simulated memory allocated until the work is complete. `None` for pageable host
+    /// memory, which the caller guarantees to keep.
     _keep: Option<Arc<MemoryBlock>>,
 }
 
 impl Span {
-    /// `len` bytes from `offset` of a block.
+    /// `len` bytes from `offset` in a block.
     ///
     /// # Panics
     ///
-    /// If they do not lie within the block: the address map must have checked that.
+    /// If they are not within the block, which the address map must have checked.
     pub(crate) fn within(block: &Arc<MemoryBlock>, offset: usize, len: usize) -> Self {
         assert!(
             offset <= block.len() && len <= block.len() - offset,
@@ -48,7 +48,7 @@ impl Span {
     }
 }
 
-/// How bytes lie: `rows` times `width` bytes, `pitch` bytes from row to row.
+/// `rows` rows of `width` bytes, which start `pitch` bytes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) width: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// One run of bytes.
+    /// Contiguous bytes.
     pub(crate) fn run(len: usize) -> Self {
         Self {
             width: len,
@@ -66,15 +66,15 @@ impl Shape {
         }
     }
 
-    /// The bytes from the first to the last; `None` where that wraps.
-    pub(crate) fn extent(self) -> Option<usize> {
+    /// The bytes from the start of the first row to the end of the last; `None` on overflow.
+    pub(crate) fn byte_len(self) -> Option<usize> {
         let rows_before = self.rows.checked_sub(1)?;
         rows_before.checked_mul(self.pitch)?.checked_add(self.width)
     }
 
-    /// The same with as few rows as possible.
+    /// The same bytes in as few rows as possible.
     fn collapsed(self) -> Self {
-        match self.extent() {
+        match self.byte_len() {
             Some(len) if self.rows == 1 || self.pitch == self.width => Self::run(len),
             _ => self,
         }
@@ -83,41 +83,36 @@ impl Shape {
 
 /// Bytes in rows.
 #[derive(Clone, Debug)]
-pub(crate) struct Area {
-    /// Where each span begins, counted in bytes from the first, and the span.
+pub(crate) struct Extent {
+    /// The offset of each span from the first, and the span.
     spans: Vec<(usize, Span)>,
     shape: Shape,
 }
 
-impl Area {
-    /// Rows in spans that lie side by side.
+impl Extent {
+    /// Rows in adjacent spans.
     ///
     /// # Panics
     ///
-    /// If the spans do not hold all rows: whoever found them must have looked for as many.
+    /// If the spans are not as long as the rows.
     pub(crate) fn new(spans: Vec<Span>, shape: Shape) -> Self {
         let mut len = 0;
-        let mut placed = Vec::with_capacity(spans.len());
-        for span in spans {
-            placed.push((len, span));
-            len += placed.last().map_or(0, |(_, span)| span.len);
-        }
-        assert_eq!(
-            shape.extent(),
-            Some(len),
-            "the spans are as long as the rows"
-        );
-        Self {
-            spans: placed,
-            shape: shape.collapsed(),
-        }
+        let place = |span: Span| {
+            let offset = len;
+            len += span.len;
+            (offset, span)
+        };
+        let spans = spans.into_iter().map(place).collect();
+        assert_eq!(shape.byte_len(), Some(len), "spans are as long as the rows");
+        let shape = shape.collapsed();
+        Self { spans, shape }
     }
 
     fn bytes(&self) -> usize {
         self.shape.width * self.shape.rows
     }
 
-    /// The address `offset` bytes from the first, and how many bytes follow in its span.
+    /// The address at an offset, and how many bytes follow in its span.
     fn at(&self, offset: usize) -> (*mut u8, usize) {
         let behind = self.spans.partition_point(|(start, _)| *start <= offset);
         let (start, span) = &self.spans[behind - 1];
@@ -125,22 +120,22 @@ impl Area {
         (span.start.as_ptr().wrapping_add(within), span.len - within)
     }
 
-    /// How far from the first byte the byte number `index` lies, not counting those between rows.
+    /// The offset of the byte number `index`, not counting the bytes between rows.
     fn offset_of(&self, index: usize) -> usize {
         index / self.shape.width * self.shape.pitch + index % self.shape.width
     }
 
-    /// Copies all bytes of another area of the same number of bytes.
+    /// Copies all bytes of another extent with the same number of bytes.
     ///
     /// # Panics
     ///
-    /// If it has another number: the copy would read beyond its end.
+    /// If the number differs: the copy would read out of bounds.
     ///
     /// # Safety
     ///
-    /// Pageable memory must be valid for its rows, and no other thread may touch either side
-    /// meanwhile, as a driver asks of its callers. (Simulated memory keeps itself alive.)
-    pub(crate) unsafe fn copy_from(&self, source: &Area) {
+    /// Pageable memory must be valid for its rows, and no other thread may access either side
+    /// meanwhile, as a driver requires of its callers. (Simulated memory keeps itself allocated.)
+    pub(crate) unsafe fn copy_from(&self, source: &Extent) {
         assert_eq!(self.bytes(), source.bytes(), "both sides of a copy");
         let row = self.shape.width.min(source.shape.width);
         for index in (0..self.bytes()).step_by(row.max(1)) {
@@ -150,7 +145,7 @@ impl Area {
                 let ((target, room), (origin, have)) = (self.at(to), source.at(from));
                 let len = room.min(have).min(left);
                 // SAFETY: both sides are valid for `len` bytes: simulated memory by `_keep`,
-                // pageable memory by the caller's promise. They may overlap, which `copy` allows.
+                // pageable memory by the caller's guarantee. `copy_to` allows overlap.
                 unsafe { origin.copy_to(target, len) };
                 (to, from, left) = (to + len, from + len, left - len);
             }
@@ -170,47 +165,47 @@ impl Area {
             while left > 0 {
                 let (start, room) = self.at(at);
                 let len = room.min(left);
-                // SAFETY: `len` bytes from here lie in one span, see `copy_from`.
+                // SAFETY: `len` bytes from `start` are in one span, see `copy_from`.
                 unsafe { fill_run(start, len, pattern) };
                 (at, left) = (at + len, left - len);
             }
         }
     }
 
-    /// A copy of the bytes, in memory of its own, without gaps.
+    /// A contiguous copy of the bytes in a block of its own.
     ///
     /// # Safety
     ///
     /// As for [`copy_from`](Self::copy_from).
-    pub(crate) unsafe fn staged(&self) -> Option<Area> {
+    pub(crate) unsafe fn staged(&self) -> Option<Extent> {
         let len = self.bytes();
         let block = MemoryBlock::fresh(len)?;
-        let copy = Area::new(vec![Span::within(&block, 0, len)], Shape::run(len));
-        // SAFETY: the caller's promise covers the source; nobody else knows the fresh block.
+        let copy = Extent::new(vec![Span::within(&block, 0, len)], Shape::run(len));
+        // SAFETY: the caller guarantees the source; nothing else uses the new block.
         unsafe { copy.copy_from(self) };
         Some(copy)
     }
 }
 
-/// Writes a pattern over and over. No reference to the bytes is made: the host may look at them.
+/// Writes a pattern repeatedly. Without a reference to the bytes, since the host may read them.
 ///
 /// # Safety
 ///
 /// `start` is valid for writes of `len` bytes.
 unsafe fn fill_run(start: *mut u8, len: usize, pattern: &[u8]) {
     if let [byte] = pattern {
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { start.write_bytes(*byte, len) };
         return;
     }
-    // What is there already is copied behind itself, twice as much each time.
+    // The filled part is copied behind itself, doubling it each time.
     let mut done = pattern.len().min(len);
-    // SAFETY: `done` is at most `len`, and at most what the pattern has.
+    // SAFETY: `done` is at most `len` and at most the pattern's length.
     unsafe { start.copy_from_nonoverlapping(pattern.as_ptr(), done) };
     while done < len {
         let more = done.min(len - done);
-        // SAFETY: the first `done` bytes are read, the `more` bytes behind them, within `len`, are
-        // written; as `more` is at most `done` they do not overlap.
+        // SAFETY: reads the first `done` bytes and writes the next `more`, within `len`; they do not
+        // overlap since `more` is at most `done`.
         unsafe { start.add(done).copy_from_nonoverlapping(start, more) };
         done += more;
     }
@@ -238,15 +233,15 @@ mod tests {
     }
 
     /// Rows in two blocks side by side, the first of `first` bytes.
-    fn split(a: &Arc<MemoryBlock>, b: &Arc<MemoryBlock>, shape: Shape) -> Area {
-        let rest = shape.extent().unwrap() - a.len();
+    fn split(a: &Arc<MemoryBlock>, b: &Arc<MemoryBlock>, shape: Shape) -> Extent {
+        let rest = shape.byte_len().unwrap() - a.len();
         let spans = vec![Span::within(a, 0, a.len()), Span::within(b, 0, rest)];
-        Area::new(spans, shape)
+        Extent::new(spans, shape)
     }
 
-    fn whole(block: &Arc<MemoryBlock>, shape: Shape) -> Area {
-        let len = shape.extent().unwrap();
-        Area::new(vec![Span::within(block, 0, len)], shape)
+    fn whole(block: &Arc<MemoryBlock>, shape: Shape) -> Extent {
+        let len = shape.byte_len().unwrap();
+        Extent::new(vec![Span::within(block, 0, len)], shape)
     }
 
     const ROWS: Shape = Shape {
@@ -264,12 +259,12 @@ mod tests {
         };
         assert_eq!(tight.collapsed(), Shape::run(4 << 40));
         assert_eq!(ROWS.collapsed(), ROWS);
-        assert_eq!(ROWS.extent(), Some(8));
+        assert_eq!(ROWS.byte_len(), Some(8));
         let endless = Shape {
             rows: usize::MAX,
             ..ROWS
         };
-        assert_eq!(endless.extent(), None);
+        assert_eq!(endless.byte_len(), None);
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Host memory of the driver's own that was freed not long ago. Its addresses stay taken for a
-//! while, so that whoever still uses them is told, instead of writing into something else.
+//! Quarantine: the driver's host memory that was freed recently. Its addresses are not reused for a
+//! while, so that a use after free is detected and does not corrupt other memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::memory_block::MemoryBlock;
+use super::block::MemoryBlock;
 
-/// How many ranges are remembered, and how many bytes of addresses they may take in all.
-const MOST_RANGES: usize = 1024;
-const MOST_BYTES: u64 = 64 << 30;
+/// The limits of ranges in quarantine and of their bytes.
+const MAX_RANGES: usize = 1024;
+const MAX_BYTES: u64 = 64 << 30;
 
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
@@ -19,13 +19,13 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Memory has left the map and will be added once no work uses it. Until then the addresses
-    /// are no more the program's than afterwards.
-    pub(crate) fn announce(&mut self, base: u64, size: u64) {
+    /// Memory was removed from the map and is added once no work uses it. Its addresses already
+    /// count as freed.
+    pub(crate) fn expect(&mut self, base: u64, size: u64) {
         self.ranges.insert(base, size);
     }
 
-    /// Adds what was freed; returns what has been here for long enough.
+    /// Adds freed memory; returns what leaves the quarantine.
     pub(crate) fn add(
         &mut self,
         base: u64,
@@ -35,18 +35,17 @@ impl Quarantine {
         self.ranges.insert(base, size);
         self.order.push_back((base, block));
         self.bytes += size;
-        let mut gone = Vec::new();
-        while self.order.len() > MOST_RANGES || self.bytes > MOST_BYTES {
-            let Some((base, block)) = self.order.pop_front() else {
-                break;
-            };
+        let mut expired = Vec::new();
+        while (self.order.len() > MAX_RANGES || self.bytes > MAX_BYTES)
+            && let Some((base, block)) = self.order.pop_front()
+        {
             self.bytes -= self.ranges.remove(&base).unwrap_or(0);
-            gone.push(block);
+            expired.push(block);
         }
-        gone
+        expired
     }
 
-    /// The freed memory that has a byte in common with a range.
+    /// The base of freed memory that overlaps a range.
     pub(crate) fn find(&self, base: u64, size: u64) -> Option<u64> {
         let before = self.ranges.range(..base.saturating_add(size)).next_back();
         before
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn what_is_announced_is_known() {
         let mut quarantine = Quarantine::default();
-        quarantine.announce(0x1000, 100);
+        quarantine.expect(0x1000, 100);
         assert_eq!(quarantine.find(0x1000, 1), Some(0x1000));
         quarantine.add(0x1000, 100, MemoryBlock::fresh(1).unwrap());
         assert_eq!((quarantine.bytes, quarantine.order.len()), (100, 1));
