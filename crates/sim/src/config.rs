@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::misuse::Misuse;
-use crate::process;
+use crate::process::{is_running, lock_unless_forked};
 
 /// The page of physical memory, as measured on a real GPU: device memory is allocated in whole
 /// pages.
@@ -295,14 +295,10 @@ static CONFIGURED: Mutex<Option<Config>> = Mutex::new(None);
 /// [`ConfigError::Running`] after `cuInit`, [`ConfigError::TooLarge`] for more memory or devices
 /// than the simulation supports.
 pub fn configure(config: Config) -> Result<(), ConfigError> {
-    // In a forked child, a thread of the parent may have held the lock.
-    if process::is_forked() {
-        return Err(ConfigError::Running);
-    }
+    // Held during the check, so that a concurrent start on another thread is seen.
+    let mut configured = lock_unless_forked(&CONFIGURED).ok_or(ConfigError::Running)?;
     config.check()?;
-    // The lock is held for the check, so that a concurrent start on another thread is seen.
-    let mut configured = CONFIGURED.lock().unwrap_or_else(|e| e.into_inner());
-    if process::is_running() {
+    if is_running() {
         return Err(ConfigError::Running);
     }
     *configured = Some(config);
@@ -311,11 +307,8 @@ pub fn configure(config: Config) -> Result<(), ConfigError> {
 
 /// Runs `start` with what [`configure`] was given, or else with the environment's configuration.
 pub(crate) fn with_configured<R>(start: impl FnOnce(Config) -> R) -> Result<R, ConfigError> {
-    let configured = CONFIGURED.lock().unwrap_or_else(|e| e.into_inner());
-    let config = match &*configured {
-        Some(config) => config.clone(),
-        None => Config::from_env()?,
-    };
+    let configured = lock_unless_forked(&CONFIGURED).ok_or(ConfigError::Running)?;
+    let config = configured.clone().map_or_else(Config::from_env, Ok)?;
     Ok(start(config))
 }
 

@@ -99,17 +99,6 @@ mod not_simulated {
     cuguard_sys::with_names!(not_simulated);
 }
 
-struct Pointer(*const c_void);
-
-// SAFETY: these point to functions, which any thread may call.
-unsafe impl Sync for Pointer {}
-
-macro_rules! pointers {
-    ($($name:ident)*) => { [$(Pointer($name as *const c_void)),*] };
-}
-/// The C functions, in the order of [`NAMES`].
-static FUNCTIONS: [Pointer; NAMES.len()] = with_names!(pointers);
-
 /// The C function with this exported name, one of the 353.
 ///
 /// ```
@@ -118,8 +107,15 @@ static FUNCTIONS: [Pointer; NAMES.len()] = with_names!(pointers);
 /// ```
 #[must_use]
 pub fn lookup(name: &str) -> Option<*const c_void> {
-    let index = NAMES.iter().position(|known| *known == name)?;
-    Some(FUNCTIONS[index].0)
+    macro_rules! by_name {
+        ($($function:ident)*) => {
+            match name {
+                $(stringify!($function) => $function as *const c_void,)*
+                _ => return None,
+            }
+        };
+    }
+    Some(with_names!(by_name))
 }
 
 /// The CUDA version that introduced a function, for those that programs look up and can do without:

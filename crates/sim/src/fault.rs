@@ -1,13 +1,14 @@
 //! Fault injection: the n-th call fails, or allocations fail after a number of bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use cuguard_sys::{CUresult, NAMES};
 
+use crate::copy_engine;
 use crate::functions::Function;
+use crate::process::lock_unless_forked;
 use crate::result::DriverResult;
-use crate::{copy_engine, process};
 
 /// Which call fails, and with what error.
 ///
@@ -104,19 +105,10 @@ pub enum FaultError {
     ReturnsSuccess,
 }
 
-#[derive(Debug)]
-struct Armed {
-    fault: Fault,
-    fired: Arc<AtomicU64>,
-}
-
-static ARMED: Mutex<Vec<Armed>> = Mutex::new(Vec::new());
+/// The armed faults, and how often each has fired.
+static ARMED: Mutex<Vec<(Fault, Arc<AtomicU64>)>> = Mutex::new(Vec::new());
 /// Whether any fault is armed, so that calls take no lock otherwise.
 static ANY: AtomicBool = AtomicBool::new(false);
-
-fn armed() -> MutexGuard<'static, Vec<Armed>> {
-    ARMED.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 /// An injected fault.
 ///
@@ -164,11 +156,9 @@ pub fn inject(fault: Fault) -> Result<InjectedFault, FaultError> {
         _ => {}
     }
     let fired = Arc::<AtomicU64>::default();
-    // In a forked child every call fails anyway, and a thread of the parent may have held the lock.
-    if !process::is_forked() {
-        let mut armed = armed();
-        let fired = fired.clone();
-        armed.push(Armed { fault, fired });
+    // In a forked child every call fails anyway.
+    if let Some(mut armed) = lock_unless_forked(&ARMED) {
+        armed.push((fault, fired.clone()));
         ANY.store(true, Ordering::Release);
     }
     Ok(InjectedFault { fired })
@@ -180,34 +170,34 @@ pub fn inject(fault: Fault) -> Result<InjectedFault, FaultError> {
 /// cuguard_sim::clear_faults();
 /// ```
 pub fn clear_faults() {
-    if process::is_forked() {
-        return;
+    if let Some(mut armed) = lock_unless_forked(&ARMED) {
+        armed.clear();
+        ANY.store(false, Ordering::Release);
+        copy_engine::restart();
     }
-    let mut armed = armed();
-    armed.clear();
-    ANY.store(false, Ordering::Release);
-    copy_engine::restart();
 }
 
 /// Fails if an armed fault fires. `fires` counts down a trigger and returns whether it fires now.
 fn check(mut fires: impl FnMut(&mut Trigger) -> bool) -> DriverResult {
-    if !ANY.load(Ordering::Acquire) {
+    let armed = ANY
+        .load(Ordering::Acquire)
+        .then(|| lock_unless_forked(&ARMED));
+    let Some(mut armed) = armed.flatten() else {
         return Ok(());
-    }
-    let mut armed = armed();
+    };
     let mut hit = None;
     // Every fault counts the call, also those after the first that fires.
-    for (index, armed) in armed.iter_mut().enumerate() {
-        if fires(&mut armed.fault.trigger) && hit.is_none() {
+    for (index, (fault, _)) in armed.iter_mut().enumerate() {
+        if fires(&mut fault.trigger) && hit.is_none() {
             hit = Some(index);
         }
     }
     let Some(index) = hit else { return Ok(()) };
-    let Armed { fault, fired } = &armed[index];
+    let (fault, fired) = &armed[index];
     let error = fault.error;
     fired.fetch_add(1, Ordering::Relaxed);
     if !fault.sticky {
-        armed.remove(index);
+        drop(armed.remove(index));
         ANY.store(!armed.is_empty(), Ordering::Release);
     } else if matches!(fault.trigger, Trigger::Call(None, _)) {
         copy_engine::stop(error);

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard_sys::CUresult;
 
-use crate::{process, stderr};
+use crate::process::lock_unless_forked;
+use crate::stderr;
 
 /// What happens on misuse.
 ///
@@ -41,11 +42,8 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// ```
 #[must_use]
 pub fn misuses() -> Vec<String> {
-    // In a forked child, a thread of the parent may have held the lock.
-    if process::is_forked() {
-        return Vec::new();
-    }
-    RECORDED.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    let recorded = lock_unless_forked(&RECORDED);
+    recorded.map_or_else(Vec::new, |recorded| recorded.clone())
 }
 
 pub(crate) fn count() -> usize {
@@ -61,8 +59,9 @@ pub(crate) fn report(policy: Misuse, error: CUresult, description: String) -> CU
         }
         Misuse::Error => {
             COUNT.fetch_add(1, Ordering::Relaxed);
-            let mut recorded = RECORDED.lock().unwrap_or_else(|e| e.into_inner());
-            if recorded.len() < MAX_RECORDED {
+            if let Some(mut recorded) = lock_unless_forked(&RECORDED)
+                && recorded.len() < MAX_RECORDED
+            {
                 recorded.push(description);
             }
             error

@@ -2,17 +2,16 @@
 //! one in which it ran.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+type Handler = Option<extern "C" fn()>;
+
 unsafe extern "C" {
     /// From the C library: registers functions to call around `fork`.
-    fn pthread_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> i32;
+    fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> i32;
 }
 
 extern "C" fn in_forked_child() {
@@ -24,6 +23,11 @@ extern "C" fn in_forked_child() {
 /// driver fails with `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Acquire)
+}
+
+/// Locks a global; `None` in a forked child.
+pub(crate) fn lock_unless_forked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    (!is_forked()).then(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 pub(crate) fn is_running() -> bool {

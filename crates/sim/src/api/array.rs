@@ -6,12 +6,11 @@ use std::ffi::c_void;
 use cuguard_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUresult};
 
 use super::copy::{Plan, copy};
-use super::{read, write_out};
-use crate::fault;
+use super::{allocate_block, read, write_out};
 use crate::handle::{self, Id, Kind};
-use crate::memory::{Extent, MemoryBlock, Shape, Span, to_pages};
+use crate::memory::{Extent, Shape, Span, to_pages};
 use crate::result::{DriverResult, valid};
-use crate::state::{Array, DriverState, lock, synchronize_context};
+use crate::state::{Array, DriverState, Operand, lock, synchronize_context};
 
 /// The id of a live array.
 pub(super) fn find(state: &DriverState, array: CUarray) -> DriverResult<Id> {
@@ -44,16 +43,11 @@ pub unsafe fn cuArray3DCreate_v2(
         .ok_or(CUresult::INVALID_VALUE)?;
     let mut state = lock();
     let context = state.current()?;
-    fault::on_allocation(bytes as u64)?;
+    let block = allocate_block(bytes)?;
     let device = state.device_of(context);
     let pages = to_pages(bytes as u64).ok_or(CUresult::OUT_OF_MEMORY)?;
-    // Host memory first: if it fails, there is nothing to undo.
-    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     state.reserve_pages(device, pages)?;
     let id = state.ids.next(Kind::Array);
-    if let Some(context) = state.contexts.get_mut(&context) {
-        context.arrays.insert(id);
-    }
     let array = Array {
         context,
         descriptor,
@@ -116,7 +110,7 @@ pub unsafe fn cuMemcpyHtoA_v2(
         if bytes == 0 {
             return Ok(None);
         }
-        let from = state.resolve_any(stream, src as u64, Shape::run(bytes))?;
+        let from = state.resolve(stream, Operand::Any(src as u64), Shape::run(bytes))?;
         Ok(Some(Plan { to, from }))
     })
 }
@@ -132,7 +126,7 @@ pub unsafe fn cuMemcpyAtoH_v2(
         if bytes == 0 {
             return Ok(None);
         }
-        let to = state.resolve_any(stream, dst as u64, Shape::run(bytes))?;
+        let to = state.resolve(stream, Operand::Any(dst as u64), Shape::run(bytes))?;
         Ok(Some(Plan { to, from }))
     })
 }

@@ -1,5 +1,7 @@
 //! Contexts, the stack of current contexts, and settings of a context.
 
+use std::ops::RangeInclusive;
+
 use cuguard_sys::{CUcontext, CUdevice, CUresult, limit};
 
 use super::primary::CONTEXT_FLAGS;
@@ -93,8 +95,7 @@ pub unsafe fn cuCtxGetDevice(out: *mut CUdevice) -> DriverResult {
 pub unsafe fn cuCtxGetFlags(out: *mut u32) -> DriverResult {
     /// Always set with unified addressing.
     const MAP_HOST: u32 = 8;
-    let state = lock();
-    let flags = state.contexts[&state.current()?].flags | MAP_HOST;
+    let flags = lock().current_context()?.flags | MAP_HOST;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, flags) }
 }
@@ -106,75 +107,56 @@ pub unsafe fn cuCtxSynchronize() -> DriverResult {
     Ok(())
 }
 
-/// A limit, as measured on an H200.
-struct Limit {
-    default: usize,
-    min: usize,
-    max: usize,
-    /// Values are rounded up to a multiple of this.
-    step: usize,
-}
-
-/// Fails for what is not a limit, and for limits that the device does not have.
-fn limit_of(which: u32) -> DriverResult<Limit> {
-    let (default, min, max, step) = match which {
+/// The default of a limit, its range, and the step to which values are rounded up, as measured on an
+/// H200. Fails for what is not a limit, and for limits that the device does not have.
+fn limit_of(which: u32) -> DriverResult<(usize, RangeInclusive<usize>, usize)> {
+    Ok(match which {
         // The maximum of a thread's local memory.
-        limit::STACK_SIZE => (1024, 0, 512 << 10, 1),
-        limit::PRINTF_FIFO_SIZE => (8_650_752, 512 << 10, usize::MAX, 256),
-        limit::MALLOC_HEAP_SIZE => (8 << 20, 4 << 20, usize::MAX, 64 << 10),
+        limit::STACK_SIZE => (1024, 0..=512 << 10, 1),
+        limit::PRINTF_FIFO_SIZE => (8_650_752, 512 << 10..=usize::MAX, 256),
+        limit::MALLOC_HEAP_SIZE => (8 << 20, 4 << 20..=usize::MAX, 64 << 10),
         // The depth of device-side synchronization was removed from the API.
         3 | 9 => return Err(CUresult::UNSUPPORTED_LIMIT),
-        4 => (2048, 0, usize::MAX, 1),
-        5 => (64, 0, usize::MAX, 1),
-        6 => (11_796_480, 0, usize::MAX, 1),
-        7 => (232_448, 0, usize::MAX, 1),
-        8 => (0, 0, usize::MAX, 1),
+        4 => (2048, 0..=usize::MAX, 1),
+        5 => (64, 0..=usize::MAX, 1),
+        6 => (11_796_480, 0..=usize::MAX, 1),
+        7 => (232_448, 0..=usize::MAX, 1),
+        8 => (0, 0..=usize::MAX, 1),
         _ => return Err(CUresult::INVALID_VALUE),
-    };
-    Ok(Limit {
-        default,
-        min,
-        max,
-        step,
     })
 }
 
 pub unsafe fn cuCtxSetLimit(which: u32, value: usize) -> DriverResult {
     let mut state = lock();
-    let id = state.current()?;
-    let limit = limit_of(which)?;
-    valid(value <= limit.max)?;
-    let value = value.max(limit.min);
-    let value = value.checked_next_multiple_of(limit.step).unwrap_or(value);
-    if let Some(context) = state.contexts.get_mut(&id) {
-        context.limits.insert(which, value);
-    }
+    let context = state.current_context()?;
+    let (_, range, step) = limit_of(which)?;
+    valid(value <= *range.end())?;
+    let value = value.max(*range.start());
+    let value = value.checked_next_multiple_of(step).unwrap_or(value);
+    context.limits.insert(which, value);
     Ok(())
 }
 
 pub unsafe fn cuCtxGetLimit(out: *mut usize, which: u32) -> DriverResult {
-    let state = lock();
-    let context = &state.contexts[&state.current()?];
-    let default = limit_of(which)?.default;
+    let mut state = lock();
+    let context = state.current_context()?;
+    let (default, ..) = limit_of(which)?;
     let limit = context.limits.get(&which).copied().unwrap_or(default);
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, limit) }
 }
 
 pub unsafe fn cuCtxGetCacheConfig(out: *mut u32) -> DriverResult {
-    let state = lock();
-    let config = state.contexts[&state.current()?].cache_config;
+    let config = lock().current_context()?.cache_config;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, config) }
 }
 
 pub unsafe fn cuCtxSetCacheConfig(config: u32) -> DriverResult {
     let mut state = lock();
-    let id = state.current()?;
+    let context = state.current_context()?;
     valid(config <= 3)?;
-    if let Some(context) = state.contexts.get_mut(&id) {
-        context.cache_config = config;
-    }
+    context.cache_config = config;
     Ok(())
 }
 

@@ -10,31 +10,7 @@ use crate::copy_engine;
 use crate::handle::Id;
 use crate::memory::{Extent, Shape};
 use crate::result::DriverResult;
-use crate::state::{DriverState, lock, run_now, wait_for_work};
-
-/// One side of a copy.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Side {
-    /// Memory that the driver knows.
-    Known(u64),
-    /// Known or pageable host memory.
-    Any(u64),
-}
-
-impl Side {
-    /// The memory, and whether it is pageable.
-    pub(super) fn resolve(
-        self,
-        state: &DriverState,
-        stream: Id,
-        shape: Shape,
-    ) -> DriverResult<(Extent, bool)> {
-        match self {
-            Self::Known(address) => Ok((state.resolve_known(stream, address, shape)?, false)),
-            Self::Any(address) => state.resolve_any(stream, address, shape),
-        }
-    }
-}
+use crate::state::{DriverState, Operand, lock, run_now, wait_for_work};
 
 /// Both sides of a copy: the memory, and whether it is pageable.
 pub(super) struct Plan {
@@ -87,13 +63,13 @@ pub(super) fn copy(stream: Option<CUstream>, plan: impl Planner) -> DriverResult
 }
 
 /// A copy of contiguous bytes.
-fn linear(dst: Side, src: Side, bytes: usize) -> impl Planner {
+fn linear(dst: Operand, src: Operand, bytes: usize) -> impl Planner {
     move |state: &DriverState, stream: Id| {
         if bytes == 0 {
             return Ok(None);
         }
-        let to = dst.resolve(state, stream, Shape::run(bytes))?;
-        let from = src.resolve(state, stream, Shape::run(bytes))?;
+        let to = state.resolve(stream, dst, Shape::run(bytes))?;
+        let from = state.resolve(stream, src, Shape::run(bytes))?;
         Ok(Some(Plan { to, from }))
     }
 }
@@ -101,11 +77,11 @@ fn linear(dst: Side, src: Side, bytes: usize) -> impl Planner {
 macro_rules! copies {
     ($($sync:ident $async:ident: $to:ident($dst:ty) $from:ident($src:ty);)*) => {$(
         pub unsafe fn $sync(dst: $dst, src: $src, bytes: usize) -> DriverResult {
-            copy(None, linear(Side::$to(dst as u64), Side::$from(src as u64), bytes))
+            copy(None, linear(Operand::$to(dst as u64), Operand::$from(src as u64), bytes))
         }
 
         pub unsafe fn $async(dst: $dst, src: $src, bytes: usize, stream: CUstream) -> DriverResult {
-            copy(Some(stream), linear(Side::$to(dst as u64), Side::$from(src as u64), bytes))
+            copy(Some(stream), linear(Operand::$to(dst as u64), Operand::$from(src as u64), bytes))
         }
     )*};
 }
@@ -132,7 +108,10 @@ pub unsafe fn cuMemcpyPeer(
     bytes: usize,
 ) -> DriverResult {
     check_peers(dst_context, src_context)?;
-    copy(None, linear(Side::Known(dst), Side::Known(src), bytes))
+    copy(
+        None,
+        linear(Operand::Known(dst), Operand::Known(src), bytes),
+    )
 }
 
 pub unsafe fn cuMemcpyPeerAsync(
@@ -146,6 +125,6 @@ pub unsafe fn cuMemcpyPeerAsync(
     check_peers(dst_context, src_context)?;
     copy(
         Some(stream),
-        linear(Side::Known(dst), Side::Known(src), bytes),
+        linear(Operand::Known(dst), Operand::Known(src), bytes),
     )
 }

@@ -3,12 +3,12 @@
 use cuguard_sys::{CUDA_MEMCPY2D, CUresult, CUstream, memory_type};
 
 use super::array;
-use super::copy::{Plan, Planner, Side, copy};
+use super::copy::{Plan, Planner, copy};
 use super::read;
 use crate::handle::Id;
 use crate::memory::{Extent, Shape, Span};
 use crate::result::{DriverResult, valid};
-use crate::state::DriverState;
+use crate::state::{DriverState, Operand};
 
 /// The source rows of a copy, and whether they are pageable.
 fn resolve_source(
@@ -33,17 +33,17 @@ fn resolve_source(
         0 => end_of_row,
         pitch => pitch,
     };
-    let (base, side): (u64, fn(u64) -> Side) = match copy.srcMemoryType {
-        memory_type::HOST => (copy.srcHost as u64, Side::Any),
-        memory_type::DEVICE => (copy.srcDevice, Side::Known),
-        memory_type::UNIFIED => (copy.srcDevice, Side::Any),
+    let (base, operand): (u64, fn(u64) -> Operand) = match copy.srcMemoryType {
+        memory_type::HOST => (copy.srcHost as u64, Operand::Any),
+        memory_type::DEVICE => (copy.srcDevice, Operand::Known),
+        memory_type::UNIFIED => (copy.srcDevice, Operand::Any),
         _ => return Err(CUresult::INVALID_VALUE),
     };
     valid(base != 0 && pitch >= end_of_row)?;
     let offset = y.checked_mul(pitch).and_then(|rows| rows.checked_add(x));
     let start = offset.and_then(|offset| base.checked_add(offset as u64));
     let start = start.ok_or(CUresult::INVALID_VALUE)?;
-    side(start).resolve(state, stream, Shape { width, pitch, rows })
+    state.resolve(stream, operand(start), Shape { width, pitch, rows })
 }
 
 fn plan(copy: CUDA_MEMCPY2D) -> impl Planner {

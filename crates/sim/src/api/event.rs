@@ -43,9 +43,6 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> DriverResult {
         record: None,
     };
     state.events.live.insert(id, event);
-    if let Some(context) = state.contexts.get_mut(&context) {
-        context.events.insert(id);
-    }
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, CUevent(handle::encode(Kind::Event, id))) }
 }
@@ -105,11 +102,7 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> DriverResult {
     let mut state = lock();
     state.check_current_if_any()?;
     let id = find(&state, event)?;
-    if let Some(event) = state.events.live.remove(&id)
-        && let Some(context) = state.contexts.get_mut(&event.context)
-    {
-        context.events.remove(&id);
-    }
+    state.events.live.remove(&id);
     Ok(())
 }
 
@@ -131,11 +124,8 @@ pub unsafe fn cuEventElapsedTime(out: *mut f32, start: CUevent, end: CUevent) ->
     let (Some(start), Some(end)) = (start, end) else {
         return Err(CUresult::NOT_READY);
     };
-    let elapsed = if end >= start {
-        (end - start).as_secs_f32() * 1e3
-    } else {
-        (start - end).as_secs_f32() * -1e3
-    };
+    let milliseconds = |from, to: Instant| to.saturating_duration_since(from).as_secs_f32() * 1e3;
+    let elapsed = milliseconds(start, end) - milliseconds(end, start);
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, elapsed) }
 }

@@ -6,7 +6,7 @@ use super::begin_work;
 use crate::copy_engine;
 use crate::memory::Shape;
 use crate::result::{DriverResult, valid};
-use crate::state::run_now;
+use crate::state::{Operand, run_now};
 
 /// Fills `rows` rows of `width` elements, `pitch` bytes apart, on a stream. Without a stream, the
 /// fill is synchronous.
@@ -25,7 +25,8 @@ fn fill(
     let width = width.checked_mul(pattern.len());
     let width = width.ok_or(CUresult::INVALID_VALUE)?;
     valid(rows == 1 || pitch >= width)?;
-    let extent = state.resolve_known(id, dst, Shape { width, pitch, rows })?;
+    let shape = Shape { width, pitch, rows };
+    let (extent, _) = state.resolve(id, Operand::Known(dst), shape)?;
     let pattern = pattern.to_vec();
     // SAFETY: the extent is memory that the driver knows and keeps it allocated.
     let run = move || copy_engine::run(|| unsafe { extent.fill(&pattern) });

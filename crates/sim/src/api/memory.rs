@@ -2,10 +2,9 @@
 
 use cuguard_sys::{CUdeviceptr, CUresult};
 
-use super::{write_allocation, write_optional, write_out};
-use crate::fault;
+use super::{allocate_block, write_allocation, write_optional, write_out};
 use crate::functions::Function;
-use crate::memory::{MemoryBlock, MemoryKind, MemoryRange};
+use crate::memory::{MemoryKind, MemoryRange};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{lock, remove_when_idle};
 
@@ -32,9 +31,7 @@ fn allocate(bytes: usize) -> DriverResult<CUdeviceptr> {
     let context = state.usable_current()?;
     valid(bytes > 0)?;
     let size = bytes as u64;
-    fault::on_allocation(size)?;
-    // Host memory first: if it fails, there is nothing to undo.
-    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let block = allocate_block(bytes)?;
     let base = state.allocate_device_memory(context, size)?;
     let device = state.device_of(context);
     state.add_range(MemoryRange {

@@ -45,11 +45,14 @@ pub use start::*;
 pub use stream::*;
 pub use virtual_memory::*;
 
+use std::sync::Arc;
+
 use cuguard_sys::{CUcontext, CUresult, CUstream};
 
 use crate::fault;
 use crate::functions::Function;
 use crate::handle::{self, Id, Kind};
+use crate::memory::MemoryBlock;
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, StateGuard, lock};
 
@@ -106,6 +109,13 @@ unsafe fn write_allocation<T>(
     let pointer = allocate()?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, pointer) }
+}
+
+/// A new block for an allocation, unless a fault makes that fail. Allocated before anything else, so
+/// that there is nothing to undo if the host is out of memory.
+fn allocate_block(bytes: usize) -> DriverResult<Arc<MemoryBlock>> {
+    fault::on_allocation(bytes as u64)?;
+    MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)
 }
 
 /// Locks the state for new work on a stream, in the order that implicit dependencies give it.

@@ -7,13 +7,13 @@ use cuguard_sys::{
     virtual_memory,
 };
 
-use super::{read, write_allocation, write_out};
+use super::{allocate_block, read, write_allocation, write_out};
+use crate::copy_engine;
 use crate::functions::Function;
 use crate::handle::{self, Id, Kind};
-use crate::memory::{MemoryBlock, MemoryKind, MemoryRange};
+use crate::memory::{MemoryKind, MemoryRange};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, lock};
-use crate::{copy_engine, fault};
 
 /// The id of a live pool.
 fn find(state: &DriverState, pool: CUmemoryPool) -> DriverResult<Id> {
@@ -41,9 +41,7 @@ fn allocate(
         return Ok(0);
     }
     let size = bytes as u64;
-    fault::on_allocation(size)?;
-    // Host memory first: if it fails, there is nothing to undo.
-    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let block = allocate_block(bytes)?;
     let base = state.allocate_from_pool(pool, size, stream);
     let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
     let device = state.pools[&pool].device;

@@ -7,9 +7,8 @@ use cuguard_sys::{
     CUresult, virtual_memory,
 };
 
-use super::{read, write_out};
+use super::{allocate_block, read, write_out};
 use crate::PAGE;
-use crate::fault;
 use crate::handle::{self, Id, Kind};
 use crate::memory::{MemoryBlock, MemoryKind, MemoryRange};
 use crate::result::{DriverResult, check, valid};
@@ -91,9 +90,7 @@ pub unsafe fn cuMemCreate(
     check(prop.requestedHandleTypes == 0, CUresult::NOT_SUPPORTED)?;
     let mut state = lock();
     let device = state.check_device(prop.location.id)?;
-    fault::on_allocation(size)?;
-    // Host memory first: if it fails, there is nothing to undo.
-    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let block = allocate_block(bytes)?;
     state.reserve_pages(device, size)?;
     let id = state.ids.next(Kind::Physical);
     let physical = Physical {

@@ -1,7 +1,7 @@
 //! What each address belongs to: device memory, mapped physical memory, and host memory that the
 //! driver knows.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,7 +93,8 @@ impl MemoryRange {
 #[derive(Debug, Default)]
 pub(crate) struct AddressMap {
     ranges: BTreeMap<u64, MemoryRange>,
-    by_context: HashMap<Id, BTreeSet<u64>>,
+    /// (context, base), so that the end of a context does not depend on the number of all ranges.
+    by_context: BTreeSet<(Id, u64)>,
     /// By device, the bytes of managed memory that device work has used, in whole pages.
     resident: Vec<AtomicU64>,
 }
@@ -110,23 +111,16 @@ impl AddressMap {
     pub(crate) fn insert(&mut self, range: MemoryRange) {
         // Not a matter of memory safety: a span is checked against the block of its range.
         debug_assert!(!self.overlaps(range.base, range.size), "ranges overlap");
-        if let Some(context) = range.context {
-            let bases = self.by_context.entry(context).or_default();
-            bases.insert(range.base);
-        }
+        let owned = range.context.map(|context| (context, range.base));
+        self.by_context.extend(owned);
         self.ranges.insert(range.base, range);
     }
 
     /// Removes the range with this base.
     pub(crate) fn remove(&mut self, base: u64) -> Option<MemoryRange> {
         let range = self.ranges.remove(&base)?;
-        if let Some(context) = range.context
-            && let Some(bases) = self.by_context.get_mut(&context)
-        {
-            bases.remove(&base);
-            if bases.is_empty() {
-                self.by_context.remove(&context);
-            }
+        if let Some(context) = range.context {
+            self.by_context.remove(&(context, base));
         }
         if range.kind == MemoryKind::Managed && range.block.was_used() {
             let pages = to_pages(range.size).unwrap_or(range.size);
@@ -137,8 +131,10 @@ impl AddressMap {
 
     /// Removes all ranges of a context.
     pub(crate) fn remove_context(&mut self, context: Id) -> Vec<MemoryRange> {
-        let bases = self.by_context.get(&context).cloned().unwrap_or_default();
-        bases.iter().filter_map(|base| self.remove(*base)).collect()
+        let owned = self.by_context.range((context, 0)..=(context, u64::MAX));
+        let bases: Vec<_> = owned.map(|(_, base)| *base).collect();
+        let removed = bases.into_iter().filter_map(|base| self.remove(base));
+        removed.collect()
     }
 
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &MemoryRange> {

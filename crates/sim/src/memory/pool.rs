@@ -92,7 +92,7 @@ impl Pool {
                     self.free_ranges.free(offset, len);
                     return None;
                 }
-                self.touch(offset, len);
+                self.touch(offset, len, 1);
                 offset
             }
         };
@@ -118,29 +118,23 @@ impl Pool {
                 offset: block.offset + len,
                 ..block
             };
-            self.touch(block.offset, len);
-            self.touch(rest.offset, rest.len);
-            self.untouch(block.offset, block.len);
+            self.touch(block.offset, len, 1);
+            self.touch(rest.offset, rest.len, 1);
+            self.touch(block.offset, block.len, -1);
             self.freed.insert(rest);
         }
         Some(block.offset)
     }
 
-    fn touch(&mut self, offset: u64, len: u64) {
+    /// Changes the number of blocks that touch each chunk of a range.
+    fn touch(&mut self, offset: u64, len: u64, change: i64) {
         for number in touched(offset, len) {
             if let Some(chunk) = self.chunks.get_mut(&number) {
-                chunk.blocks += 1;
-                self.empty.remove(&number);
-            }
-        }
-    }
-
-    fn untouch(&mut self, offset: u64, len: u64) {
-        for number in touched(offset, len) {
-            if let Some(chunk) = self.chunks.get_mut(&number) {
-                chunk.blocks -= 1;
+                chunk.blocks = chunk.blocks.saturating_add_signed(change);
                 if chunk.blocks == 0 {
                     self.empty.insert(number);
+                } else {
+                    self.empty.remove(&number);
                 }
             }
         }
@@ -225,7 +219,7 @@ impl Pool {
     }
 
     fn free(&mut self, offset: u64, len: u64) {
-        self.untouch(offset, len);
+        self.touch(offset, len, -1);
         self.free_ranges.free(offset, len);
     }
 

@@ -4,8 +4,6 @@
 //! completes; it is removed with all that it owns. A retain of a primary context during the second
 //! step cancels a release.
 
-use std::collections::BTreeSet;
-
 use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
@@ -31,6 +29,12 @@ impl DriverState {
         let context = thread_state::current().ok_or(CUresult::INVALID_CONTEXT)?;
         self.check_alive(context)?;
         Ok(context)
+    }
+
+    pub(crate) fn current_context(&mut self) -> DriverResult<&mut Context> {
+        let id = self.current()?;
+        let context = self.contexts.get_mut(&id);
+        context.ok_or(CUresult::INVALID_CONTEXT)
     }
 
     /// The current context for an allocation, which also fails after a sticky error.
@@ -68,7 +72,6 @@ impl DriverState {
         let context = Context {
             flags,
             legacy,
-            streams: BTreeSet::from([legacy]),
             ..Context::default()
         };
         self.contexts.insert(id, context);
@@ -79,34 +82,32 @@ impl DriverState {
     /// stays, since it belongs to the device. Returns the host memory, which work of other contexts
     /// may still use.
     fn close_context(&mut self, id: Id) -> Vec<MemoryRange> {
-        let Some(context) = self.contexts.get_mut(&id) else {
-            return Vec::new();
-        };
-        for array in std::mem::take(&mut context.arrays) {
+        let arrays = self.arrays.iter().filter(|(_, array)| array.context == id);
+        for array in arrays.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove_array(array);
         }
-        let freed = self
-            .pending_frees
-            .extract_if(|_, range| range.context == Some(id));
-        let freed: Vec<_> = freed.map(|(_, range)| range).collect();
         let owned = self.map.remove_context(id).into_iter();
         let (host, device): (Vec<_>, Vec<_>) = owned.partition(MemoryRange::on_host);
         for range in &host {
             self.expect_release(range);
         }
-        for range in device.into_iter().chain(freed) {
+        for range in device {
+            self.release_range(range);
+        }
+        let freed = (Some(id), 0)..=(Some(id), u64::MAX);
+        while let Some((&key, _)) = self.pending_frees.range(freed.clone()).next()
+            && let Some(range) = self.pending_frees.remove(&key)
+        {
             self.release_range(range);
         }
         if let Some(context) = self.contexts.remove(&id) {
             // A statistic, not a matter of memory safety.
             debug_assert_eq!(context.packed.bytes(), 0, "packed blocks are freed");
-            for stream in context.streams {
-                self.streams.remove(&stream);
-            }
-            self.events.orphan(context.events);
         }
-        let (device, overhead) = (self.device_of(id), self.config.context_cost);
-        self.device_mut(device).memory.release(overhead);
+        self.streams.retain(|_, stream| stream.context != id);
+        self.events.orphan_context(id);
+        let (device, cost) = (self.device_of(id), self.config.context_cost);
+        self.device_mut(device).memory.release(cost);
         host
     }
 }

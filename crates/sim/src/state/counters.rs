@@ -24,6 +24,12 @@ pub struct Usage {
 }
 
 impl Usage {
+    fn of(sizes: impl Iterator<Item = u64>) -> Self {
+        let mut usage = Self::default();
+        sizes.for_each(|bytes| usage.add(bytes));
+        usage
+    }
+
     fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes += bytes;
@@ -151,15 +157,9 @@ pub fn live_counters() -> Counters {
             MemoryKind::Mapping { .. } => {}
         }
     }
-    for array in state.arrays.values() {
-        counters.arrays.add(array.bytes);
-    }
-    for physical in state.physical.values() {
-        counters.physical.add(physical.size);
-    }
-    for size in state.reservations.values() {
-        counters.reserved.add(*size);
-    }
+    counters.arrays = Usage::of(state.arrays.values().map(|array| array.bytes));
+    counters.physical = Usage::of(state.physical.values().map(|physical| physical.size));
+    counters.reserved = Usage::of(state.reservations.values().copied());
     counters.device_bytes_in_use = state.devices.iter().map(|d| d.memory.used).sum();
     counters
 }

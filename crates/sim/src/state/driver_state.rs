@@ -27,10 +27,10 @@ pub(crate) struct DriverState {
     pub(crate) addresses: AddressSpace,
     /// `cuMemAddressReserve`: base → size.
     pub(crate) reservations: BTreeMap<u64, u64>,
-    /// Memory freed on a stream that has not reached the free, by range id. The program no longer
-    /// owns the address, but work may still use the memory. Device memory is released by whichever
-    /// comes first, the stream or the end of the memory's context.
-    pub(crate) pending_frees: HashMap<u64, MemoryRange>,
+    /// Memory freed on a stream that has not reached the free, by context and range id. The program
+    /// no longer owns the address, but work may still use the memory. Device memory is released by
+    /// whichever comes first, the stream or the end of the memory's context.
+    pub(crate) pending_frees: BTreeMap<(Option<Id>, u64), MemoryRange>,
     pub(crate) quarantine: Quarantine,
     pub(crate) workers: WorkerPool,
     /// Done when the lock is released.

@@ -84,10 +84,7 @@ impl Drop for StateGuard {
         if std::thread::panicking() && !self.was_panicking {
             abort_after_panic();
         }
-        let cleanups = match &mut self.state {
-            Some(state) => std::mem::take(&mut state.cleanups),
-            None => Vec::new(),
-        };
+        let cleanups = std::mem::take(&mut self.cleanups);
         self.state = None;
         cleanups.into_iter().for_each(Cleanup::run);
     }

@@ -8,7 +8,7 @@ use super::driver_state::DriverState;
 use crate::PAGE;
 use crate::handle::Id;
 use crate::memory::{
-    Address, Cleanup, Extent, MAX_PACKED, MemoryBlock, MemoryKind, MemoryRange, Shape, Span,
+    Address, Cleanup, Extent, MAX_PACKED, MemoryBlock, MemoryKind, MemoryRange, Pool, Shape, Span,
     is_device_address, is_unused, to_pages,
 };
 use crate::result::DriverResult;
@@ -16,6 +16,15 @@ use crate::streams::{OnComplete, Stream};
 
 /// Notified when work that may have used memory is complete.
 pub(super) static MEMORY_UNUSED: Condvar = Condvar::new();
+
+/// An address that a driver function is to read or write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operand {
+    /// Memory that the driver knows.
+    Known(u64),
+    /// Known or pageable host memory.
+    Any(u64),
+}
 
 impl DriverState {
     /// The address of `bytes` of device memory in a context.
@@ -60,9 +69,8 @@ impl DriverState {
             self.discard(stale.block);
         }
         self.discard(range.block);
-        Err(self.misuse(
-            CUresult::INVALID_VALUE,
-            format!("host memory of {size} bytes at {base:#x} was freed while registered"),
+        self.invalid_use(format!(
+            "host memory of {size} bytes at {base:#x} was freed while registered"
         ))
     }
 
@@ -128,9 +136,6 @@ impl DriverState {
             let device = self.device_of(array.context);
             let pages = to_pages(array.bytes).unwrap_or(0);
             self.device_mut(device).memory.release(pages);
-            if let Some(context) = self.contexts.get_mut(&array.context) {
-                context.arrays.remove(&id);
-            }
             self.discard(array.block);
         }
     }
@@ -161,23 +166,19 @@ impl DriverState {
         self.join_implicit_dependencies(stream);
         let range = self.map.at(base).ok_or(CUresult::INVALID_VALUE)?;
         self.check_allocated(range, stream)?;
-        let (id, size, kind) = (range.id, range.size, range.kind);
+        let (key, size, kind) = ((range.context, range.id), range.size, range.kind);
         let work = self.last_work(stream) + 1;
         // Before the work is submitted, since it may complete at once.
         let removed = self.map.remove(base);
-        self.pending_frees.extend(removed.map(|range| (id, range)));
-        if let MemoryKind::Pool(pool) = kind
-            && let Some(pool) = self.pools.get_mut(&pool)
-        {
+        self.pending_frees.extend(removed.map(|range| (key, range)));
+        if let Some(pool) = self.pool_of(kind) {
             pool.free_after(base, size, stream, work);
         }
-        let submitted = self.submit(stream, None, None, Some(OnComplete::Free(id)));
+        let submitted = self.submit(stream, None, None, Some(OnComplete::Free(key)));
         if submitted.is_err()
-            && let Some(range) = self.pending_frees.remove(&id)
+            && let Some(range) = self.pending_frees.remove(&key)
         {
-            if let MemoryKind::Pool(pool) = kind
-                && let Some(pool) = self.pools.get_mut(&pool)
-            {
+            if let Some(pool) = self.pool_of(kind) {
                 pool.undo_free(base, size, stream, work);
             }
             self.map.insert(range);
@@ -186,20 +187,25 @@ impl DriverState {
     }
 
     /// A stream has reached a free.
-    pub(crate) fn complete_free(&mut self, range: u64, stream: Id, work: u64) {
-        let Some(range) = self.pending_frees.remove(&range) else {
+    pub(crate) fn complete_free(&mut self, key: (Option<Id>, u64), stream: Id, work: u64) {
+        let Some(range) = self.pending_frees.remove(&key) else {
             return;
         };
         // No call can fail because of this; unless misuse aborts, it is only recorded.
         let _ = self.check_unused(&range, "freed on a stream");
-        match range.kind {
-            MemoryKind::Pool(pool) => {
-                if let Some(pool) = self.pools.get_mut(&pool) {
-                    pool.free_happened(stream, work);
-                }
+        match self.pool_of(range.kind) {
+            Some(pool) => {
+                pool.free_happened(stream, work);
                 self.discard(range.block);
             }
-            _ => self.release_range(range),
+            None => self.release_range(range),
+        }
+    }
+
+    fn pool_of(&mut self, kind: MemoryKind) -> Option<&mut Pool> {
+        match kind {
+            MemoryKind::Pool(id) => self.pools.get_mut(&id),
+            _ => None,
         }
     }
 
@@ -208,12 +214,9 @@ impl DriverState {
         if is_unused(&range.block) {
             return Ok(());
         }
-        Err(self.misuse(
-            CUresult::INVALID_VALUE,
-            format!(
-                "memory of {} bytes at {:#x} is {how} while work that uses it is in flight",
-                range.size, range.base
-            ),
+        self.invalid_use(format!(
+            "memory of {} bytes at {:#x} is {how} while work that uses it is in flight",
+            range.size, range.base
         ))
     }
 
@@ -226,59 +229,45 @@ impl DriverState {
         if on == stream || self.is_done(on, work) || self.streams.get(&stream).is_some_and(covers) {
             return Ok(());
         }
-        Err(self.misuse(
-            CUresult::INVALID_VALUE,
-            format!(
-                "stream-ordered memory at {:#x} is used on {} before its allocation on {}: \
-                 nothing orders the two",
-                range.base,
-                self.stream_name(stream),
-                self.stream_name(on)
-            ),
+        self.invalid_use(format!(
+            "stream-ordered memory at {:#x} is used on {} before its allocation on {}: nothing \
+             orders the two",
+            range.base,
+            self.stream_name(stream),
+            self.stream_name(on)
         ))
     }
 
-    /// Memory that the driver knows, for work on a stream.
-    pub(crate) fn resolve_known(
+    /// The memory of an operand, for work on a stream, and whether it is pageable. The length of
+    /// pageable memory cannot be checked.
+    pub(crate) fn resolve(
         &self,
         stream: Id,
-        address: u64,
-        shape: Shape,
-    ) -> DriverResult<Extent> {
-        let spans = self.map.spans(address, self.byte_len(address, shape)?)?;
-        if let Some(range) = self.map.find(address) {
-            self.check_allocated(range, stream)?;
-        }
-        Ok(Extent::new(spans, shape))
-    }
-
-    /// The same, but an address that the driver does not know is pageable host memory, whose length
-    /// cannot be checked. Returns whether it is.
-    pub(crate) fn resolve_any(
-        &self,
-        stream: Id,
-        address: u64,
+        operand: Operand,
         shape: Shape,
     ) -> DriverResult<(Extent, bool)> {
-        if self.map.find(address).is_some() || is_device_address(address) {
-            return Ok((self.resolve_known(stream, address, shape)?, false));
-        }
+        let (Operand::Known(address) | Operand::Any(address)) = operand;
         let len = self.byte_len(address, shape)?;
+        let range = self.map.find(address);
+        let must_be_known = matches!(operand, Operand::Known(_)) || is_device_address(address);
+        if must_be_known || range.is_some() {
+            let spans = self.map.spans(address, len)?;
+            range.map_or(Ok(()), |range| self.check_allocated(range, stream))?;
+            return Ok((Extent::new(spans, shape), false));
+        }
         let start = Address::new(address as *mut u8).ok_or(CUresult::INVALID_VALUE)?;
         self.check_not_freed(address, shape.width as u64)?;
-        let span = Span::pageable(start, len);
-        Ok((Extent::new(vec![span], shape), true))
+        Ok((Extent::new(vec![Span::pageable(start, len)], shape), true))
     }
 
     /// Fails if host memory is in quarantine.
     pub(crate) fn check_not_freed(&self, address: u64, bytes: u64) -> DriverResult {
-        match self.quarantine.find(address, bytes) {
-            None => Ok(()),
-            Some(base) => Err(self.misuse(
-                CUresult::INVALID_VALUE,
-                format!("use of {bytes} bytes at {address:#x} in host memory at {base:#x} that was freed"),
-            )),
-        }
+        let Some(base) = self.quarantine.find(address, bytes) else {
+            return Ok(());
+        };
+        self.invalid_use(format!(
+            "use of {bytes} bytes at {address:#x} in host memory at {base:#x} that was freed"
+        ))
     }
 
     /// The length of a shape at an address. A length that wraps around the address space is misuse:
@@ -288,9 +277,13 @@ impl DriverState {
         if address.checked_add(len as u64).is_some() {
             return Ok(len);
         }
-        Err(self.misuse(
-            CUresult::INVALID_VALUE,
-            format!("{len} bytes from {address:#x} wrap around the address space"),
+        self.invalid_use(format!(
+            "{len} bytes from {address:#x} wrap around the address space"
         ))
+    }
+
+    /// Misuse of memory.
+    fn invalid_use<T>(&self, description: String) -> DriverResult<T> {
+        Err(self.misuse(CUresult::INVALID_VALUE, description))
     }
 }

@@ -21,6 +21,7 @@ pub(crate) use contexts::end_context;
 pub use counters::{Counters, Usage, counters, live_counters};
 pub(crate) use driver_state::DriverState;
 pub(crate) use lock::{StateGuard, lock};
+pub(crate) use memory::Operand;
 pub(crate) use objects::{Array, Closing, Physical};
 pub use other_processes::{OtherProcessError, other_processes, set_other_processes};
 pub(crate) use start::start;

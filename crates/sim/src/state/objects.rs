@@ -1,6 +1,6 @@
 //! What handles refer to, other than streams, events and pools.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cuguard_sys::CUDA_ARRAY3D_DESCRIPTOR;
@@ -8,7 +8,7 @@ use cuguard_sys::CUDA_ARRAY3D_DESCRIPTOR;
 use crate::handle::Id;
 use crate::memory::{DeviceMemory, MemoryBlock, PackedPages};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Device {
     pub(crate) memory: DeviceMemory,
     /// The primary context has the same handle for the life of the process, active or not.
@@ -39,11 +39,8 @@ pub(crate) struct Context {
     pub(crate) legacy: Id,
     /// Thread number → the thread's own default stream.
     pub(crate) per_thread: HashMap<u64, Id>,
-    pub(crate) streams: BTreeSet<Id>,
     /// The streams with incomplete work.
     pub(crate) busy: BTreeSet<Id>,
-    pub(crate) events: HashSet<Id>,
-    pub(crate) arrays: HashSet<Id>,
     pub(crate) closing: Option<Closing>,
 }
 

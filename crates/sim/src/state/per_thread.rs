@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::driver_state::DriverState;
 use crate::handle::Id;
-use crate::process::is_forked;
+use crate::process::lock_unless_forked;
 use crate::result::DriverResult;
 use crate::streams::{Role, Stream};
 use crate::thread_state;
@@ -18,8 +18,8 @@ struct AtThreadEnd(u64);
 
 impl Drop for AtThreadEnd {
     fn drop(&mut self) {
-        if !is_forked() {
-            ENDED.lock().unwrap_or_else(|e| e.into_inner()).push(self.0);
+        if let Some(mut ended) = lock_unless_forked(&ENDED) {
+            ended.push(self.0);
         }
     }
 }
@@ -51,7 +51,8 @@ impl DriverState {
     }
 
     fn destroy_streams_of_ended_threads(&mut self) {
-        let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(|e| e.into_inner()));
+        let ended = lock_unless_forked(&ENDED).map(|mut ended| std::mem::take(&mut *ended));
+        let ended = ended.unwrap_or_default();
         let mut streams = Vec::new();
         for context in self.contexts.values_mut() {
             let own = ended.iter().map(|thread| context.per_thread.remove(thread));

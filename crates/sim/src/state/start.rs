@@ -46,10 +46,9 @@ fn new_state(config: Config) -> DriverResult<DriverState> {
         state.devices.push(Device {
             memory: DeviceMemory::new(state.config.memory),
             primary,
-            primary_retains: 0,
-            primary_flags: 0,
             default_pool: pool,
             pool,
+            ..Device::default()
         });
     }
     Ok(state)

@@ -11,9 +11,6 @@ impl DriverState {
     /// Adds a stream to its context.
     pub(crate) fn add_stream(&mut self, stream: Stream) -> Id {
         let id = self.ids.next(Kind::Stream);
-        if let Some(context) = self.contexts.get_mut(&stream.context) {
-            context.streams.insert(id);
-        }
         self.streams.insert(id, stream);
         id
     }
@@ -227,7 +224,7 @@ impl DriverState {
                 context.busy.remove(&stream);
             }
             if destroyed {
-                self.remove_stream(stream);
+                self.streams.remove(&stream);
             }
         }
         // The calling worker takes the stream's next work itself: no other is notified.
@@ -252,16 +249,8 @@ impl DriverState {
         if let Some(own) = self.streams.get_mut(&stream) {
             own.destroyed = true;
             if own.is_idle() {
-                self.remove_stream(stream);
+                self.streams.remove(&stream);
             }
-        }
-    }
-
-    fn remove_stream(&mut self, stream: Id) {
-        if let Some(own) = self.streams.remove(&stream)
-            && let Some(context) = self.contexts.get_mut(&own.context)
-        {
-            context.streams.remove(&stream);
         }
     }
 

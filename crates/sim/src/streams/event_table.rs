@@ -40,8 +40,17 @@ impl EventTable {
         }
     }
 
-    /// Destroys events because their context is destroyed.
-    pub(crate) fn orphan(&mut self, ids: impl IntoIterator<Item = Id>) {
+    /// Destroys the events of a context that is destroyed.
+    pub(crate) fn orphan_context(&mut self, context: Id) {
+        let events = self
+            .live
+            .iter()
+            .filter(|(_, event)| event.context == context);
+        let ids: Vec<_> = events.map(|(id, _)| *id).collect();
+        self.orphan(ids);
+    }
+
+    fn orphan(&mut self, ids: impl IntoIterator<Item = Id>) {
         for id in ids {
             if self.live.remove(&id).is_some() {
                 self.orphans.insert(id);

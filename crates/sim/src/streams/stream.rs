@@ -49,8 +49,8 @@ pub(crate) type Run = Box<dyn FnOnce() + Send>;
 pub(crate) enum OnComplete {
     /// This event is recorded.
     Record(Id),
-    /// The memory range with this id is freed.
-    Free(u64),
+    /// The memory range with this context and id is freed.
+    Free((Option<Id>, u64)),
 }
 
 pub(crate) struct Work {
