@@ -111,6 +111,6 @@ mod tests {
         assert!(!ids.was_issued(Kind::Event, stream));
         assert!(ids.was_issued(Kind::Context, context));
         assert_eq!(device_of_context(context), 63);
-        assert!(!ids.was_issued(Kind::Context, 63), "there is no number 0");
+        assert!(!ids.was_issued(Kind::Context, 63), "ids start at 1");
     }
 }

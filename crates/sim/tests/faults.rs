@@ -1,4 +1,4 @@
-//! Faults: the right call fails, with the right code, as often as was asked.
+//! Faults: the right call fails, with the right error, as often as requested.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn the_nth_call_overall_fails_once() {
     context();
     let fault = inject(Fault::nth_call(3).returning(CUresult::LAUNCH_FAILED)).unwrap();
     ok(cu::cuCtxSynchronize());
-    // What only tells about the driver is not counted.
+    // Queries about the driver itself are not counted.
     let mut version = 0;
     ok(cu::cuDriverGetVersion(&mut version));
     ok(cu::cuCtxSynchronize());

@@ -95,7 +95,7 @@ fn extent(
     valid(end.is_some_and(|end| end <= block.len()))?;
     Ok(Extent::new(
         vec![Span::within(block, offset, bytes)],
-        Shape::run(bytes),
+        Shape::contiguous(bytes),
     ))
 }
 
@@ -110,7 +110,7 @@ pub unsafe fn cuMemcpyHtoA_v2(
         if bytes == 0 {
             return Ok(None);
         }
-        let from = state.resolve(stream, Operand::Any(src as u64), Shape::run(bytes))?;
+        let from = state.resolve(stream, Operand::Any(src as u64), Shape::contiguous(bytes))?;
         Ok(Some(Plan { to, from }))
     })
 }
@@ -126,7 +126,7 @@ pub unsafe fn cuMemcpyAtoH_v2(
         if bytes == 0 {
             return Ok(None);
         }
-        let to = state.resolve(stream, Operand::Any(dst as u64), Shape::run(bytes))?;
+        let to = state.resolve(stream, Operand::Any(dst as u64), Shape::contiguous(bytes))?;
         Ok(Some(Plan { to, from }))
     })
 }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use cuguard_sys::{CUcontext, CUdevice, CUresult, limit};
 
-use super::primary::CONTEXT_FLAGS;
+use super::primary_context::CONTEXT_FLAGS;
 use super::{check_context, write_optional, write_out};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};

@@ -1,5 +1,5 @@
-//! Copies. With unified addressing the address determines what it belongs to; the name of a function
-//! only says which sides the driver must know.
+//! Copies. With unified addressing the address determines the kind of memory; the name of a function
+//! only determines which side may be pageable host memory.
 
 use std::ffi::c_void;
 
@@ -68,8 +68,8 @@ fn linear(dst: Operand, src: Operand, bytes: usize) -> impl Planner {
         if bytes == 0 {
             return Ok(None);
         }
-        let to = state.resolve(stream, dst, Shape::run(bytes))?;
-        let from = state.resolve(stream, src, Shape::run(bytes))?;
+        let to = state.resolve(stream, dst, Shape::contiguous(bytes))?;
+        let from = state.resolve(stream, src, Shape::contiguous(bytes))?;
         Ok(Some(Plan { to, from }))
     }
 }

@@ -10,8 +10,7 @@ use crate::state::lock;
 
 const NAME: &str = "cuguard simulated GPU";
 
-/// The attributes 1 to 147 of an H200 with CUDA 13.0, so that a program takes the same decisions as
-/// there.
+/// The attributes 1 to 147 of an H200 with CUDA 13.0.
 #[rustfmt::skip]
 const ATTRIBUTES: [i32; 147] = [
     1024, 1024, 1024, 64, 2147483647, 65535, 65535, 49152, 65536, 32, 2147483647, 65536, 1980000,

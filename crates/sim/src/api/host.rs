@@ -17,7 +17,7 @@ fn allocate(bytes: usize, kind: MemoryKind, flags: u32) -> DriverResult<Address>
     let mut state = lock();
     let context = state.usable_current()?;
     fault::on_allocation(bytes as u64)?;
-    let block = MemoryBlock::fresh_pages(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let block = MemoryBlock::allocate_pages(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let start = block.start();
     let (base, device) = (start.as_ptr() as u64, state.device_of(context));
     state.add_host_range(MemoryRange {
@@ -82,7 +82,7 @@ pub unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: u32) -
     const KNOWN: u32 = 0xf;
     let start = Address::new(ptr.cast()).ok_or(CUresult::INVALID_VALUE)?;
     valid(bytes > 0 && flags & !KNOWN == 0)?;
-    // Before the lock is taken, since it takes a while for large memory.
+    // Without the lock, since this is slow for large memory.
     let is_mapped = is_mapped(start, bytes);
     let mut state = lock();
     let context = state.current()?;

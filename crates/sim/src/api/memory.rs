@@ -9,7 +9,7 @@ use crate::result::{DriverResult, check, valid};
 use crate::state::{lock, remove_when_idle};
 
 /// The row alignment of `cuMemAllocPitch`.
-const PITCH: usize = 512;
+const PITCH_ALIGN: usize = 512;
 
 pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> DriverResult {
     let state = lock();
@@ -56,7 +56,7 @@ pub unsafe fn cuMemAllocPitch_v2(
     let allocate = || {
         valid(!pitch.is_null() && width > 0 && height > 0)?;
         valid(matches!(element, 4 | 8 | 16))?;
-        let row = width.checked_next_multiple_of(PITCH);
+        let row = width.checked_next_multiple_of(PITCH_ALIGN);
         let row = row.ok_or(CUresult::OUT_OF_MEMORY)?;
         let bytes = row.checked_mul(height).ok_or(CUresult::OUT_OF_MEMORY)?;
         let base = allocate(bytes)?;

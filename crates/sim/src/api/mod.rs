@@ -19,13 +19,13 @@ mod device;
 mod event;
 mod fill;
 mod host;
+mod init;
 mod memory;
 mod module;
 mod pointer;
-mod pooled;
-mod primary;
-mod start;
+mod primary_context;
 mod stream;
+mod stream_ordered;
 mod virtual_memory;
 
 pub use array::*;
@@ -36,13 +36,13 @@ pub use device::*;
 pub use event::*;
 pub use fill::*;
 pub use host::*;
+pub use init::*;
 pub use memory::*;
 pub use module::*;
 pub use pointer::*;
-pub use pooled::*;
-pub use primary::*;
-pub use start::*;
+pub use primary_context::*;
 pub use stream::*;
+pub use stream_ordered::*;
 pub use virtual_memory::*;
 
 use std::sync::Arc;
@@ -115,10 +115,10 @@ unsafe fn write_allocation<T>(
 /// that there is nothing to undo if the host is out of memory.
 fn allocate_block(bytes: usize) -> DriverResult<Arc<MemoryBlock>> {
     fault::on_allocation(bytes as u64)?;
-    MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)
+    MemoryBlock::allocate(bytes).ok_or(CUresult::OUT_OF_MEMORY)
 }
 
-/// Locks the state for new work on a stream, in the order that implicit dependencies give it.
+/// Locks the state and orders new work on a stream after its implicit dependencies.
 fn begin_work(stream: CUstream) -> DriverResult<(StateGuard, Id)> {
     let mut state = lock();
     let stream = state.stream(stream)?;

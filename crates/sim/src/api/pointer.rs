@@ -121,8 +121,8 @@ pub unsafe fn cuPointerGetAttributes(
     Ok(())
 }
 
-/// The only settable attribute makes all copies of the memory synchronous that a real driver may
-/// complete after it returns. Here these are always synchronous, so it has no effect.
+/// The only settable attribute, `SYNC_MEMOPS`, makes synchronous copies wait where a real driver may
+/// return early. Here they always wait, so it has no effect.
 pub unsafe fn cuPointerSetAttribute(
     value: *const c_void,
     which: u32,

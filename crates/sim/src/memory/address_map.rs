@@ -214,7 +214,7 @@ mod tests {
                 size,
                 kind,
                 0,
-                MemoryBlock::fresh(size as usize).unwrap(),
+                MemoryBlock::allocate(size as usize).unwrap(),
             )
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use super::pages::{Address, Pages};
 
 /// New memory is filled with this, so that reads of uninitialized memory stand out.
-const FRESH: u8 = 0xA5;
+const FILL_BYTE: u8 = 0xA5;
 /// Blocks up to this size come from the heap and are filled entirely. Larger ones have pages of
 /// their own, of which only both ends are filled, so that a device can be filled without using as
 /// much host memory.
@@ -52,9 +52,9 @@ impl MemoryBlock {
     }
 
     /// New device memory, or `None` if the host is out of memory.
-    pub(crate) fn fresh(len: usize) -> Option<Arc<Self>> {
+    pub(crate) fn allocate(len: usize) -> Option<Arc<Self>> {
         if len > SMALL
-            && let Some(block) = Self::fresh_pages(len)
+            && let Some(block) = Self::allocate_pages(len)
         {
             return Some(block);
         }
@@ -63,26 +63,26 @@ impl MemoryBlock {
         // SAFETY: the layout has at least one byte.
         let start = Address::new(unsafe { alloc_zeroed(layout) })?;
         let block = Self::new(start, len, Owner::Heap(layout));
-        block.fill_fresh();
+        block.fill_new();
         Some(block)
     }
 
     /// New pages, for memory that the host accesses at the same address.
-    pub(crate) fn fresh_pages(len: usize) -> Option<Arc<Self>> {
+    pub(crate) fn allocate_pages(len: usize) -> Option<Arc<Self>> {
         let pages = Pages::new(len)?;
         let block = Self::new(pages.start(), len, Owner::Pages(pages));
-        block.fill_fresh();
+        block.fill_new();
         Some(block)
     }
 
-    fn fill_fresh(&self) {
+    fn fill_new(&self) {
         let small = self.len <= SMALL;
         let edge = if small { self.len } else { FILL_EDGE };
         let start = self.start.as_ptr();
         // SAFETY: both ranges are within the `len` bytes just allocated, which nothing else uses.
         unsafe {
-            start.write_bytes(FRESH, edge);
-            start.add(self.len - edge).write_bytes(FRESH, edge);
+            start.write_bytes(FILL_BYTE, edge);
+            start.add(self.len - edge).write_bytes(FILL_BYTE, edge);
         }
     }
 
@@ -117,7 +117,7 @@ impl MemoryBlock {
 impl Drop for MemoryBlock {
     fn drop(&mut self) {
         if let Owner::Heap(layout) = self.owner {
-            // SAFETY: allocated in `fresh` with this layout; this was the last `Arc`.
+            // SAFETY: allocated in `allocate` with this layout; this was the last `Arc`.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }
@@ -133,8 +133,8 @@ pub(crate) fn is_unused(block: &Arc<MemoryBlock>) -> bool {
     unique
 }
 
-/// What is done with a freed block after the state's lock is released: large blocks take a while,
-/// and other threads would wait.
+/// What is done with a freed block after the state's lock is released, since it is slow for large
+/// blocks.
 #[derive(Debug)]
 pub(crate) enum Cleanup {
     Drop(Arc<MemoryBlock>),
@@ -162,21 +162,21 @@ mod tests {
     #[test]
     fn fresh_memory_stands_out_at_both_ends() {
         for len in [1, 100, SMALL, SMALL + 1, 40 << 20] {
-            let block = MemoryBlock::fresh(len).unwrap();
+            let block = MemoryBlock::allocate(len).unwrap();
             for at in [0, len - 1] {
                 // SAFETY: within the block.
-                assert_eq!(unsafe { block.start().as_ptr().add(at).read() }, FRESH);
+                assert_eq!(unsafe { block.start().as_ptr().add(at).read() }, FILL_BYTE);
             }
         }
-        assert!(MemoryBlock::fresh(usize::MAX).is_none());
+        assert!(MemoryBlock::allocate(usize::MAX).is_none());
     }
 
     #[test]
     fn a_large_block_that_comes_back_is_not_cleared_byte_by_byte() {
-        // The heap would hand the memory out again and clear all of it: 20 ms and more.
+        // The heap would reuse the memory and clear all of it, which takes 20 ms and more.
         let taken = |_| {
             let start = std::time::Instant::now();
-            drop(MemoryBlock::fresh(256 << 20).unwrap());
+            drop(MemoryBlock::allocate(256 << 20).unwrap());
             start.elapsed()
         };
         let quickest = (0..5).map(taken).min().unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_holder_is_seen() {
-        let block = MemoryBlock::fresh(1).unwrap();
+        let block = MemoryBlock::allocate(1).unwrap();
         assert!(is_unused(&block));
         let other = block.clone();
         assert!(!is_unused(&block));

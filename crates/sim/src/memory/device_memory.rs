@@ -8,9 +8,9 @@ use super::free_ranges::FreeRanges;
 use crate::config::PAGE;
 
 /// The alignment of blocks.
-pub(crate) const UNIT: u64 = 512;
+pub(crate) const BLOCK_ALIGN: u64 = 512;
 /// The largest block that shares a page.
-pub(crate) const MAX_PACKED: u64 = PAGE - UNIT;
+pub(crate) const MAX_PACKED: u64 = PAGE - BLOCK_ALIGN;
 
 /// Another process that uses memory of a device; see [`set_other_processes`].
 ///
@@ -118,8 +118,8 @@ impl PackedPages {
         device: &mut DeviceMemory,
         addresses: &mut FreeRanges,
     ) -> Option<u64> {
-        let len = bytes.next_multiple_of(UNIT);
-        if let Some(at) = self.free_ranges.allocate(len, UNIT) {
+        let len = bytes.next_multiple_of(BLOCK_ALIGN);
+        if let Some(at) = self.free_ranges.allocate(len, BLOCK_ALIGN) {
             return Some(at);
         }
         if !device.reserve(PAGE) {
@@ -131,7 +131,7 @@ impl PackedPages {
         };
         self.pages += 1;
         self.free_ranges.free(page, PAGE);
-        self.free_ranges.allocate(len, UNIT)
+        self.free_ranges.allocate(len, BLOCK_ALIGN)
     }
 
     pub(crate) fn free(
@@ -141,7 +141,9 @@ impl PackedPages {
         device: &mut DeviceMemory,
         addresses: &mut FreeRanges,
     ) {
-        let (start, len) = self.free_ranges.free(at, bytes.next_multiple_of(UNIT));
+        let (start, len) = self
+            .free_ranges
+            .free(at, bytes.next_multiple_of(BLOCK_ALIGN));
         if len == PAGE {
             let removed = self.free_ranges.allocate_exactly(start, len);
             debug_assert!(removed);

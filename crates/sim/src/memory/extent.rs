@@ -58,7 +58,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Contiguous bytes.
-    pub(crate) fn run(len: usize) -> Self {
+    pub(crate) fn contiguous(len: usize) -> Self {
         Self {
             width: len,
             pitch: len,
@@ -75,7 +75,7 @@ impl Shape {
     /// The same bytes in as few rows as possible.
     fn collapsed(self) -> Self {
         match self.byte_len() {
-            Some(len) if self.rows == 1 || self.pitch == self.width => Self::run(len),
+            Some(len) if self.rows == 1 || self.pitch == self.width => Self::contiguous(len),
             _ => self,
         }
     }
@@ -179,8 +179,8 @@ impl Extent {
     /// As for [`copy_from`](Self::copy_from).
     pub(crate) unsafe fn staged(&self) -> Option<Extent> {
         let len = self.bytes();
-        let block = MemoryBlock::fresh(len)?;
-        let copy = Extent::new(vec![Span::within(&block, 0, len)], Shape::run(len));
+        let block = MemoryBlock::allocate(len)?;
+        let copy = Extent::new(vec![Span::within(&block, 0, len)], Shape::contiguous(len));
         // SAFETY: the caller guarantees the source; nothing else uses the new block.
         unsafe { copy.copy_from(self) };
         Some(copy)
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
 
     fn block(bytes: &[u8]) -> Arc<MemoryBlock> {
-        let block = MemoryBlock::fresh(bytes.len()).unwrap();
-        // SAFETY: the block is as long, and nobody else knows it.
+        let block = MemoryBlock::allocate(bytes.len()).unwrap();
+        // SAFETY: the block has this length, and nothing else uses it.
         unsafe {
             block
                 .start()
@@ -228,11 +228,11 @@ mod tests {
     }
 
     fn bytes(block: &MemoryBlock) -> Vec<u8> {
-        // SAFETY: all of the block, which nobody writes to meanwhile.
+        // SAFETY: all of the block, to which nothing writes meanwhile.
         unsafe { std::slice::from_raw_parts(block.start().as_ptr(), block.len()) }.to_vec()
     }
 
-    /// Rows in two blocks side by side, the first of `first` bytes.
+    /// Rows in two adjacent blocks.
     fn split(a: &Arc<MemoryBlock>, b: &Arc<MemoryBlock>, shape: Shape) -> Extent {
         let rest = shape.byte_len().unwrap() - a.len();
         let spans = vec![Span::within(a, 0, a.len()), Span::within(b, 0, rest)];
@@ -257,7 +257,7 @@ mod tests {
             pitch: 4,
             rows: 1 << 40,
         };
-        assert_eq!(tight.collapsed(), Shape::run(4 << 40));
+        assert_eq!(tight.collapsed(), Shape::contiguous(4 << 40));
         assert_eq!(ROWS.collapsed(), ROWS);
         assert_eq!(ROWS.byte_len(), Some(8));
         let endless = Shape {
@@ -271,28 +271,28 @@ mod tests {
     fn rows_are_copied_between_areas_of_other_shapes_and_borders() {
         let source = block(b"ab-cd-ef");
         let (a, b) = (block(b"01234"), block(b"56789"));
-        // SAFETY: simulated memory that only this test knows.
+        // SAFETY: simulated memory that only this test uses.
         unsafe { split(&a, &b, ROWS).copy_from(&whole(&source, ROWS)) };
         assert_eq!((bytes(&a), bytes(&b)), (b"ab2cd".into(), b"5ef89".into()));
         let tight = block(b"......");
         // SAFETY: as above.
-        unsafe { whole(&tight, Shape::run(6)).copy_from(&split(&a, &b, ROWS)) };
+        unsafe { whole(&tight, Shape::contiguous(6)).copy_from(&split(&a, &b, ROWS)) };
         assert_eq!(bytes(&tight), b"abcdef");
         // SAFETY: as above.
         let staged = unsafe { whole(&source, ROWS).staged() }.unwrap();
-        assert_eq!((staged.shape, staged.bytes()), (Shape::run(6), 6));
+        assert_eq!((staged.shape, staged.bytes()), (Shape::contiguous(6), 6));
     }
 
     #[test]
     fn a_fill_leaves_what_is_between_rows() {
         let (a, b) = (block(b"0123"), block(b"456789"));
-        // SAFETY: simulated memory that only this test knows.
+        // SAFETY: simulated memory that only this test uses.
         unsafe { split(&a, &b, ROWS).fill(b"x") };
         assert_eq!((bytes(&a), bytes(&b)), (b"xx2x".into(), b"x5xx89".into()));
         for len in [4, 8, 12, 20, 4096] {
             let block = block(&vec![0; len]);
             // SAFETY: as above.
-            unsafe { whole(&block, Shape::run(len)).fill(b"abcd") };
+            unsafe { whole(&block, Shape::contiguous(len)).fill(b"abcd") };
             assert_eq!(bytes(&block), b"abcd".repeat(len / 4));
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct FreedBlock {
     pub(crate) stream: Id,
     pub(crate) work: u64,
     /// Whether the stream has reached the free.
-    pub(crate) happened: bool,
+    pub(crate) reached: bool,
 }
 
 /// The same blocks in three orders, one for each query.
@@ -26,7 +26,7 @@ pub(crate) struct FreedBlocks {
     /// (stream, length, offset, work)
     by_stream: BTreeSet<(Id, u64, u64, u64)>,
     /// (length, offset, stream, work) of those whose stream has reached the free.
-    happened: BTreeSet<(u64, u64, Id, u64)>,
+    reached: BTreeSet<(u64, u64, Id, u64)>,
 }
 
 impl FreedBlocks {
@@ -34,25 +34,24 @@ impl FreedBlocks {
         let (stream, work, offset) = (block.stream, block.work, block.offset);
         self.by_work.insert((stream, work, offset), block);
         self.by_stream.insert((stream, block.len, offset, work));
-        if block.happened {
-            self.happened.insert((block.len, offset, stream, work));
+        if block.reached {
+            self.reached.insert((block.len, offset, stream, work));
         }
     }
 
     pub(crate) fn remove(&mut self, stream: Id, work: u64, offset: u64) -> Option<FreedBlock> {
         let block = self.by_work.remove(&(stream, work, offset))?;
         self.by_stream.remove(&(stream, block.len, offset, work));
-        self.happened.remove(&(block.len, offset, stream, work));
+        self.reached.remove(&(block.len, offset, stream, work));
         Some(block)
     }
 
     /// Notes that a stream has reached a free.
-    pub(crate) fn mark_happened(&mut self, stream: Id, work: u64) {
+    pub(crate) fn mark_reached(&mut self, stream: Id, work: u64) {
         let freed = (stream, work, 0)..=(stream, work, u64::MAX);
         for (_, block) in self.by_work.range_mut(freed) {
-            block.happened = true;
-            self.happened
-                .insert((block.len, block.offset, stream, work));
+            block.reached = true;
+            self.reached.insert((block.len, block.offset, stream, work));
         }
     }
 
@@ -62,20 +61,23 @@ impl FreedBlocks {
         let own = (stream, len, 0, 0)..=(stream, u64::MAX, u64::MAX, u64::MAX);
         let own = self.by_stream.range(own).next();
         let own = own.map(|(stream, len, offset, work)| (*len, *offset, *stream, *work));
-        let other = self.happened.range((len, 0, 0, 0)..).next().copied();
+        let other = self.reached.range((len, 0, 0, 0)..).next().copied();
         let other = other.filter(|_| others);
         let (_, offset, stream, work) = own.into_iter().chain(other).min()?;
         self.remove(stream, work, offset)
     }
 
-    /// Takes all blocks whose free the host has synchronized with: `seen` returns up to which work
-    /// of a stream, if any.
-    pub(crate) fn take_seen(&mut self, seen: impl Fn(Id) -> Option<u64>) -> Vec<FreedBlock> {
+    /// Takes all blocks whose free the host has synchronized with: `completed` returns the last such
+    /// work of a stream, if any.
+    pub(crate) fn take_synchronized(
+        &mut self,
+        completed: impl Fn(Id) -> Option<u64>,
+    ) -> Vec<FreedBlock> {
         let mut keys = Vec::new();
         let mut next = Bound::Unbounded;
         while let Some(((stream, ..), _)) = self.by_work.range((next, Bound::Unbounded)).next() {
             let stream = *stream;
-            if let Some(work) = seen(stream) {
+            if let Some(work) = completed(stream) {
                 let freed = (stream, 0, 0)..=(stream, work, u64::MAX);
                 keys.extend(self.by_work.range(freed).map(|(key, _)| *key));
             }
@@ -101,7 +103,7 @@ mod tests {
             len,
             stream,
             work,
-            happened: false,
+            reached: false,
         }
     }
 
@@ -118,11 +120,11 @@ mod tests {
         assert_eq!(blocks.take(60, 2, true), None);
         assert_eq!(blocks.take(10, 2, true).unwrap().offset, 200);
         assert_eq!(blocks.take(10, 2, true), None);
-        blocks.mark_happened(1, 2);
+        blocks.mark_reached(1, 2);
         assert_eq!(blocks.take(10, 2, false), None);
         assert_eq!(blocks.take(10, 2, true).unwrap().offset, 100);
         assert_eq!(blocks.take(10, 1, false).unwrap().offset, 0);
-        assert!(blocks.is_empty() && blocks.by_stream.is_empty() && blocks.happened.is_empty());
+        assert!(blocks.is_empty() && blocks.by_stream.is_empty() && blocks.reached.is_empty());
     }
 
     #[test]
@@ -131,13 +133,17 @@ mod tests {
         for (stream, work) in [(1, 1), (1, 2), (2, 1), (3, 9)] {
             blocks.insert(freed(stream * 1000 + work, 10, stream, work));
         }
-        let seen = |stream| match stream {
+        let completed = |stream| match stream {
             1 => Some(1),
             3 => Some(u64::MAX),
             _ => None,
         };
-        let offsets: Vec<u64> = blocks.take_seen(seen).iter().map(|b| b.offset).collect();
+        let offsets: Vec<u64> = blocks
+            .take_synchronized(completed)
+            .iter()
+            .map(|b| b.offset)
+            .collect();
         assert_eq!(offsets, [1001, 3009]);
-        assert!(blocks.take_seen(seen).is_empty());
+        assert!(blocks.take_synchronized(completed).is_empty());
     }
 }

@@ -121,7 +121,7 @@ mod tests {
         let pages = Pages::new(10 * HOST_PAGE + 1).unwrap();
         let start = pages.start();
         assert!(is_mapped(start, 11 * HOST_PAGE));
-        // SAFETY: the first byte of pages of our own.
+        // SAFETY: the first byte of the mapping.
         assert_eq!(unsafe { start.as_ptr().read() }, 0);
         pages.seal();
         assert!(is_mapped(start, 11 * HOST_PAGE), "the addresses are kept");

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::device_memory::{DeviceMemory, UNIT};
+use super::device_memory::{BLOCK_ALIGN, DeviceMemory};
 use super::free_ranges::FreeRanges;
 use super::freed_blocks::{FreedBlock, FreedBlocks};
 use crate::config::PAGE;
@@ -82,12 +82,12 @@ impl Pool {
         stream: Id,
         memory: &mut DeviceMemory,
     ) -> Option<u64> {
-        let len = bytes.checked_next_multiple_of(UNIT);
+        let len = bytes.checked_next_multiple_of(BLOCK_ALIGN);
         let len = len.filter(|len| *len <= self.span)?;
         let offset = match self.reuse_freed(len, stream) {
             Some(offset) => offset,
             None => {
-                let offset = self.free_ranges.allocate(len, UNIT)?;
+                let offset = self.free_ranges.allocate(len, BLOCK_ALIGN)?;
                 if !self.reserve(offset, len, memory) {
                     self.free_ranges.free(offset, len);
                     return None;
@@ -190,11 +190,11 @@ impl Pool {
         self.live -= 1;
         self.used -= bytes;
         self.freed.insert(FreedBlock {
-            len: bytes.next_multiple_of(UNIT),
+            len: bytes.next_multiple_of(BLOCK_ALIGN),
             offset: address - self.base,
             stream,
             work,
-            happened: false,
+            reached: false,
         });
     }
 
@@ -208,14 +208,14 @@ impl Pool {
     }
 
     /// A stream has reached a free.
-    pub(crate) fn free_happened(&mut self, stream: Id, work: u64) {
-        self.freed.mark_happened(stream, work);
+    pub(crate) fn free_reached(&mut self, stream: Id, work: u64) {
+        self.freed.mark_reached(stream, work);
     }
 
     /// Frees a block at once. Like the real driver, does not subtract it from the used bytes.
     pub(crate) fn free_now(&mut self, address: u64, bytes: u64) {
         self.live -= 1;
-        self.free(address - self.base, bytes.next_multiple_of(UNIT));
+        self.free(address - self.base, bytes.next_multiple_of(BLOCK_ALIGN));
     }
 
     fn free(&mut self, offset: u64, len: u64) {
@@ -223,10 +223,10 @@ impl Pool {
         self.free_ranges.free(offset, len);
     }
 
-    /// Takes back blocks whose free the host has synchronized with: `seen` returns up to which work
-    /// of a stream, if any.
-    pub(crate) fn observe(&mut self, seen: impl Fn(Id) -> Option<u64>) {
-        for block in self.freed.take_seen(seen) {
+    /// Takes back blocks whose free the host has synchronized with: `completed` returns the last such
+    /// work of a stream, if any.
+    pub(crate) fn reclaim(&mut self, completed: impl Fn(Id) -> Option<u64>) {
+        for block in self.freed.take_synchronized(completed) {
             self.free(block.offset, block.len);
         }
     }
@@ -287,9 +287,9 @@ mod tests {
         let own = pool.allocate(MIB, 1, &mut memory).unwrap();
         assert_eq!(own, a);
         pool.free_after(own, MIB, 1, 8);
-        pool.free_happened(1, 7);
+        pool.free_reached(1, 7);
         assert_ne!(pool.allocate(MIB, 2, &mut memory), Some(a));
-        pool.free_happened(1, 8);
+        pool.free_reached(1, 8);
         assert_eq!(pool.allocate(MIB, 2, &mut memory), Some(a));
     }
 
@@ -312,9 +312,9 @@ mod tests {
         assert_eq!(
             pool.reserved(),
             128 * MIB,
-            "the host has not seen the free happen"
+            "the host has not synchronized with the free"
         );
-        pool.observe(|_| Some(1));
+        pool.reclaim(|_| Some(1));
         pool.release(50 * MIB, &mut memory);
         assert_eq!(pool.reserved(), 64 * MIB);
         pool.release(0, &mut memory);
@@ -352,14 +352,14 @@ mod tests {
                 3 | 4 if !blocks.is_empty() => {
                     let (a, bytes) = blocks.swap_remove(number as usize % blocks.len());
                     pool.free_after(a, bytes, stream, step);
-                    pool.free_happened(stream, step);
+                    pool.free_reached(stream, step);
                 }
                 5 if !blocks.is_empty() => {
                     let (a, bytes) = blocks.swap_remove(number as usize % blocks.len());
                     pool.undo_allocate(a, bytes);
                 }
                 _ => {
-                    pool.observe(|of| (of == stream).then_some(step));
+                    pool.reclaim(|of| (of == stream).then_some(step));
                     pool.release(100 * MIB, &mut memory);
                 }
             }
@@ -377,7 +377,7 @@ mod tests {
         for (a, bytes) in blocks {
             pool.undo_allocate(a, bytes);
         }
-        pool.observe(|_| Some(u64::MAX));
+        pool.reclaim(|_| Some(u64::MAX));
         pool.release(0, &mut memory);
         assert_eq!((pool.reserved, memory.used, pool.live), (0, 0, 0));
         assert!(pool.free_ranges.contains(0, 1 << 40));

@@ -62,7 +62,7 @@ mod tests {
     fn the_last_thousand_are_remembered() {
         let mut quarantine = Quarantine::default();
         for number in 0..3000 {
-            let block = MemoryBlock::fresh(1).unwrap();
+            let block = MemoryBlock::allocate(1).unwrap();
             let gone = quarantine.add(number * 10_000, 4096, block);
             assert_eq!(gone.len(), usize::from(number >= 1024));
         }
@@ -78,7 +78,7 @@ mod tests {
         let mut quarantine = Quarantine::default();
         quarantine.expect(0x1000, 100);
         assert_eq!(quarantine.find(0x1000, 1), Some(0x1000));
-        quarantine.add(0x1000, 100, MemoryBlock::fresh(1).unwrap());
+        quarantine.add(0x1000, 100, MemoryBlock::allocate(1).unwrap());
         assert_eq!((quarantine.bytes, quarantine.order.len()), (100, 1));
     }
 
@@ -86,7 +86,7 @@ mod tests {
     fn not_more_addresses_are_kept_than_are_to_spare() {
         let mut quarantine = Quarantine::default();
         for number in 0..10 {
-            let block = MemoryBlock::fresh(1).unwrap();
+            let block = MemoryBlock::allocate(1).unwrap();
             quarantine.add(number << 40, 20 << 30, block);
         }
         assert_eq!(quarantine.order.len(), 3);

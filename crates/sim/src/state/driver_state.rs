@@ -1,4 +1,4 @@
-//! All that the simulated driver knows, and how handles are looked up in it.
+//! The state of the simulated driver, and lookups by handle.
 
 use std::collections::{BTreeMap, HashMap};
 

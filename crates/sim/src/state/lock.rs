@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// Runs a test of this binary in a process of its own and returns its standard error.
-    fn last_words(name: &str) -> String {
+    fn stderr_of(name: &str) -> String {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env("CHILD", "1")
@@ -117,9 +117,9 @@ mod tests {
             let _guard = lock();
             panic!("on purpose");
         }
-        let words =
-            last_words("state::lock::tests::a_panic_under_the_lock_ends_the_process_with_a_line");
-        assert!(words.contains("cuguard-sim: panic in"), "{words}");
+        let stderr =
+            stderr_of("state::lock::tests::a_panic_under_the_lock_ends_the_process_with_a_line");
+        assert!(stderr.contains("cuguard-sim: panic in"), "{stderr}");
     }
 
     #[test]
@@ -135,9 +135,9 @@ mod tests {
             drop(state);
             std::thread::sleep(Duration::from_secs(60));
         }
-        let words =
-            last_words("state::lock::tests::a_panic_while_work_runs_ends_the_process_with_a_line");
-        assert!(words.contains("cuguard-sim: panic in"), "{words}");
+        let stderr =
+            stderr_of("state::lock::tests::a_panic_while_work_runs_ends_the_process_with_a_line");
+        assert!(stderr.contains("cuguard-sim: panic in"), "{stderr}");
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl DriverState {
         let _ = self.check_unused(&range, "freed on a stream");
         match self.pool_of(range.kind) {
             Some(pool) => {
-                pool.free_happened(stream, work);
+                pool.free_reached(stream, work);
                 self.discard(range.block);
             }
             None => self.release_range(range),

@@ -38,7 +38,7 @@ impl DriverState {
         let memory = &mut self.devices[device as usize].memory;
         let pools = self.pools.iter_mut();
         for (id, pool) in pools.filter(|(_, pool)| pool.device == device) {
-            pool.observe(|stream| match streams.get(&stream) {
+            pool.reclaim(|stream| match streams.get(&stream) {
                 None => Some(u64::MAX),
                 Some(stream) => (allocating == Some(*id)).then_some(stream.completed),
             });
@@ -80,13 +80,13 @@ impl DriverState {
     }
 
     /// The host has synchronized: pools take back the blocks that completed work freed, and release
-    /// chunks to the device. `completed` returns up to which work of a stream the host knows it to
-    /// be complete. All work of removed streams is.
-    fn observe(&mut self, completed: impl Fn(&Self, Id) -> Option<u64>) {
+    /// chunks to the device. `completed` returns the last work of a stream that the host
+    /// has synchronized with, if any. All work of removed streams is complete.
+    fn reclaim(&mut self, completed: impl Fn(&Self, Id) -> Option<u64>) {
         let mut pools = std::mem::take(&mut self.pools);
         let mut destroyed = Vec::new();
         for (id, pool) in pools.iter_mut().filter(|(_, pool)| pool.has_freed()) {
-            pool.observe(|stream| match self.streams.contains_key(&stream) {
+            pool.reclaim(|stream| match self.streams.contains_key(&stream) {
                 true => completed(self, stream),
                 false => Some(u64::MAX),
             });
@@ -102,12 +102,12 @@ impl DriverState {
         }
     }
 
-    pub(crate) fn observe_stream(&mut self, stream: Id, number: u64) {
-        self.observe(|_, other| (other == stream).then_some(number));
+    pub(crate) fn reclaim_after_stream(&mut self, stream: Id, number: u64) {
+        self.reclaim(|_, other| (other == stream).then_some(number));
     }
 
-    pub(crate) fn observe_context(&mut self, context: Id) {
-        self.observe(|state, stream| {
+    pub(crate) fn reclaim_after_context(&mut self, context: Id) {
+        self.reclaim(|state, stream| {
             let stream = state.streams.get(&stream)?;
             (stream.context == context).then_some(stream.completed)
         });

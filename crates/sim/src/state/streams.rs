@@ -236,7 +236,7 @@ impl DriverState {
                 other.stage = Stage::Idle;
             }
             if self.advance(dependent) {
-                // If no thread can be spawned, one of the others takes it in the end.
+                // If no thread can be spawned, an existing one executes it later.
                 let _ = self.workers.ensure_thread(1);
                 self.workers.enqueue(dependent);
             }

@@ -17,10 +17,10 @@ fn wait_done(state: StateGuard, stream: Id, number: u64) -> StateGuard {
     }
 }
 
-/// Waits for work; pools then know that the host has synchronized with it.
+/// Waits for work, and lets pools reclaim what it freed.
 pub(crate) fn wait_for_work(state: StateGuard, stream: Id, number: u64) -> StateGuard {
     let mut state = wait_done(state, stream, number);
-    state.observe_stream(stream, number);
+    state.reclaim_after_stream(stream, number);
     state
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn synchronize_context(mut state: StateGuard, context: Id) -> StateGu
     for (stream, number) in pending {
         state = wait_done(state, stream, number);
     }
-    state.observe_context(context);
+    state.reclaim_after_context(context);
     state
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn wait_until_idle(mut state: StateGuard, context: Id) -> (StateGuard
             return (state, false);
         };
         let Some(busy) = now.busy.first().copied() else {
-            state.observe_context(context);
+            state.reclaim_after_context(context);
             return (state, true);
         };
         let number = state.last_work(busy);

@@ -55,7 +55,7 @@ impl WorkerPool {
 
     /// Makes sure that a thread takes the next stream in the queue.
     pub(crate) fn wake(&mut self) {
-        // If no thread can be spawned, one of the others takes it in the end.
+        // If no thread can be spawned, an existing one takes it later.
         let _ = self.ensure_thread(0);
         if !self.ready.is_empty() {
             WORK_READY.notify_one();

@@ -1,4 +1,4 @@
-//! Small matters of single functions, and the life of the process around them.
+//! Details of single functions, and of fork and exit.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn an_allocation_that_a_fault_stops_leaves_null_behind() {
     });
     assert!(host.is_null());
     clear_faults();
-    // Also what is wrong for another reason.
+    // Also calls that would fail for another reason.
     let mut ptr = 7;
     assert!(!cu::cuMemAllocPitch_v2(&mut ptr, &mut pitch, 16, 16, 3).is_success());
     assert_eq!(ptr, 0);
@@ -79,7 +79,7 @@ fn questions_about_pointers_need_no_alignment() {
         attributes.as_mut_ptr().wrapping_byte_add(1),
         places.as_mut_ptr().wrapping_byte_add(1).cast(),
     );
-    // SAFETY: both lie within their arrays.
+    // SAFETY: both are within their arrays.
     unsafe {
         at.write_unaligned(pointer_attribute::RANGE_SIZE);
         place.write_unaligned((&raw mut answer).cast());
@@ -131,7 +131,7 @@ fn a_running_machine_does_not_care_for_its_environment() {
         return lives("a_running_machine_does_not_care_for_its_environment");
     }
     ok(cu::cuInit(0));
-    // SAFETY: this process has no other thread that looks at its environment.
+    // SAFETY: no other thread of this process reads the environment.
     unsafe { std::env::set_var("CUGUARD_SIM", "rubbish") };
     ok(cu::cuInit(0));
 }
@@ -158,7 +158,7 @@ fn a_forked_child_is_answered_whoever_held_a_lock() {
         }
     });
     for _ in 0..100 {
-        // SAFETY: the child calls nothing that is not safe after a fork of a process with threads.
+        // SAFETY: the child calls only what is allowed after a fork of a process with threads.
         let status = unsafe {
             let process = fork();
             if process == 0 {
@@ -174,7 +174,7 @@ fn a_forked_child_is_answered_whoever_held_a_lock() {
         };
         assert_eq!(status, 0, "the child hung, or was answered wrongly");
     }
-    // The thread above goes on for ever.
+    // The thread above never ends.
     std::process::exit(0);
 }
 
@@ -185,7 +185,7 @@ fn a_long_copy_holds_nobody_else_up() {
     let (source, stream) = (vec![1u8; 128 * MIB], stream());
     let ptr = alloc(128 * MIB);
     let copier = std::thread::spawn(move || {
-        // From pageable memory: the bytes are taken before the call returns.
+        // From pageable memory: the source is read before the call returns.
         let start = Instant::now();
         ok(cu::cuMemcpyHtoDAsync_v2(
             ptr,
