@@ -147,8 +147,11 @@ impl DriverState {
         let at_once = dependencies.is_empty() && self.streams[&stream].is_idle();
         if at_once && run.is_none() && self.config.latency.is_zero() {
             // Nothing to execute and nothing to wait for: it completes here.
-            let number = self.next_work(stream);
-            self.complete(stream, number, on_complete);
+            let number = self.last_work(stream) + 1;
+            if let Some(own) = self.streams.get_mut(&stream) {
+                (own.submitted, own.completed) = (number, number);
+            }
+            self.apply(on_complete, stream, number);
             return Ok(number);
         }
         if at_once || self.workers.total == 0 {
@@ -203,13 +206,17 @@ impl DriverState {
         own.queue.pop_front()
     }
 
-    /// Completes work, and continues with what depends on it.
-    pub(crate) fn complete(&mut self, stream: Id, number: u64, then: Option<OnComplete>) {
+    fn apply(&mut self, then: Option<OnComplete>, stream: Id, number: u64) {
         match then {
             Some(OnComplete::Record(event)) => self.events.complete_record(event, stream, number),
             Some(OnComplete::Free(range)) => self.complete_free(range, stream, number),
             None => {}
         }
+    }
+
+    /// Completes work, and continues with what depends on it.
+    pub(crate) fn complete(&mut self, stream: Id, number: u64, then: Option<OnComplete>) {
+        self.apply(then, stream, number);
         let Some(own) = self.streams.get_mut(&stream) else {
             return;
         };
