@@ -324,7 +324,7 @@ fn a_fault_in_the_middle_is_told_and_leaves_nothing() -> Result<()> {
         ("cuMemcpyDtoHAsync_v2", 5),
         ("cuStreamSynchronize", 4),
     ] {
-        let fault = Fault::nth_call_of(function, nth).answering(CUresult::LAUNCH_TIMEOUT);
+        let fault = Fault::nth_call_of(function, nth).returning(CUresult::LAUNCH_TIMEOUT);
         let fault = sim::inject(fault).unwrap();
         let mut values = before.clone();
         let chunked = Chunked::new(&context)
@@ -335,7 +335,7 @@ fn a_fault_in_the_middle_is_told_and_leaves_nothing() -> Result<()> {
         assert_eq!(fault.fired(), 1, "{function}");
         assert_eq!(error.code(), Some(CUresult::LAUNCH_TIMEOUT), "{error}");
         nothing_is_left(&context);
-        assert_eq!(sim::alive().allocations().bytes, 0);
+        assert_eq!(sim::live_counters().allocations().bytes, 0);
         // Each piece is as it was, or done.
         let done = marked(&before, 1000);
         for (index, piece) in values.chunks(1000).enumerate() {
@@ -349,7 +349,7 @@ fn a_fault_in_the_middle_is_told_and_leaves_nothing() -> Result<()> {
         "cuMemcpyDtoDAsync_v2",
         "cuStreamSynchronize",
     ] {
-        let fault = Fault::nth_call_of(function, 1).answering(CUresult::OUT_OF_MEMORY);
+        let fault = Fault::nth_call_of(function, 1).returning(CUresult::OUT_OF_MEMORY);
         sim::inject(fault).unwrap();
         let mut values = before.clone();
         let chunked = Chunked::new(&context).piece_bytes(4000).min_piece_bytes(40);
@@ -384,7 +384,7 @@ fn the_second_lane_fails_while_the_first_works() -> Result<()> {
         .piece_bytes(4000)
         .min_piece_bytes(400);
     let run = |code| {
-        let fault = Fault::nth_call_of("cuMemAlloc_v2", 2).answering(code);
+        let fault = Fault::nth_call_of("cuMemAlloc_v2", 2).returning(code);
         let fault = sim::inject(fault).unwrap();
         let mut values = numbers(10_000);
         let result = chunked.update(&mut values, |s, mut piece| {

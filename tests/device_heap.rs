@@ -118,7 +118,7 @@ fn a_driver_that_refuses_leaves_it_as_it_was() -> Result<()> {
     }
     let context = own()?;
     let refuse = |function, nth| {
-        let fault = Fault::nth_call_of(function, nth).answering(CUresult::INVALID_VALUE);
+        let fault = Fault::nth_call_of(function, nth).returning(CUresult::INVALID_VALUE);
         sim::inject(fault).unwrap();
     };
     for (function, nth) in [

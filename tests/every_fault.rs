@@ -249,7 +249,7 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     let settings = ReportSettings::text()
         .file(file.to_str().expect("text"))
         .expect("a path");
-    let before = sim::alive();
+    let before = sim::live_counters();
     let what = format!("{name}: {fault:?}");
     let injected = sim::inject(fault).unwrap();
     // On a thread of its own: what a refused pop leaves current goes with it.
@@ -266,7 +266,7 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
     }
     // Work that was in flight when the fault was cleared ends, and holds memory until then.
     settle();
-    let after = sim::alive();
+    let after = sim::live_counters();
     assert_eq!(
         after.misuses,
         before.misuses,
@@ -348,7 +348,7 @@ fn each_call_refused_once() {
         CUresult(54_321),
     ];
     every_call("once", &codes, |call, code| {
-        Fault::nth_call(call).answering(code)
+        Fault::nth_call(call).returning(code)
     });
 }
 
@@ -366,7 +366,7 @@ fn each_call_refused_and_all_after_it() {
         CUresult::CONTEXT_IS_DESTROYED,
     ];
     every_call("for good", &codes, |call, code| {
-        Fault::nth_call(call).answering(code).sticky()
+        Fault::nth_call(call).returning(code).sticky()
     });
 }
 
@@ -411,7 +411,7 @@ fn a_device_that_breaks_in_the_middle() {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
         let result = stream.scope(|s| {
             s.fill(&mut s.bind_mut(&mut buffer)?, 1)?;
-            sim::corrupt(CUresult::ILLEGAL_ADDRESS);
+            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
             Ok(())
         });
         let code = result.unwrap_err().code();

@@ -223,7 +223,7 @@ fn a_constructor_whose_copy_fails_frees_what_it_took() -> Result<()> {
     let context = context()?;
     let before = in_hand(&context)?;
     let fail = |function: &str| {
-        inject(Fault::nth_call_of(function, 1).answering(CUresult::LAUNCH_FAILED)).unwrap();
+        inject(Fault::nth_call_of(function, 1).returning(CUresult::LAUNCH_FAILED)).unwrap();
     };
     fail("cuMemcpyHtoD_v2");
     let error = DeviceBuffer::from_slice(&context, &[1; 1000]).unwrap_err();
@@ -252,7 +252,7 @@ fn a_refused_free_is_an_error_of_close_and_filed_by_drop() -> Result<()> {
     use cuguard::sim::{Fault, inject};
     let turn = turn();
     let context = context()?;
-    let fail = || inject(Fault::nth_call_of("cuMemFree_v2", 1).answering(CUresult::INVALID_VALUE));
+    let fail = || inject(Fault::nth_call_of("cuMemFree_v2", 1).returning(CUresult::INVALID_VALUE));
     let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
     fail().unwrap();
     let error = buffer.close().unwrap_err();

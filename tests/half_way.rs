@@ -76,13 +76,13 @@ fn refuse_each<T>(
 ) -> Outcome {
     let mut outcome = Outcome::default();
     settle();
-    let (before, blocks) = (sim::alive(), BLOCKS.load(Ordering::SeqCst));
+    let (before, blocks) = (sim::live_counters(), BLOCKS.load(Ordering::SeqCst));
     for call in 1..100 {
         // On a thread of its own: no context is current there, and what a refused pop leaves
         // current goes with it.
         let (result, fired) = std::thread::scope(|scope| {
             let attempt = || {
-                let fault = Fault::nth_call(call).answering(CUresult::LAUNCH_FAILED);
+                let fault = Fault::nth_call(call).returning(CUresult::LAUNCH_FAILED);
                 let injected = sim::inject(fault).unwrap();
                 let result = make();
                 sim::clear_faults();
@@ -92,7 +92,7 @@ fn refuse_each<T>(
         });
         settle();
         let what = format!("{name}, call {call} refused: {result:?}");
-        assert_eq!(sim::alive(), before, "{what}");
+        assert_eq!(sim::live_counters(), before, "{what}");
         assert_eq!(BLOCKS.load(Ordering::SeqCst), blocks, "{what}");
         match result {
             Err(Error::Driver(error)) => {

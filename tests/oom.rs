@@ -430,7 +430,7 @@ fn memory_that_is_free_and_refused() -> Result<()> {
     let context = context()?;
     let own = take(&context, GIB)?;
     let refuse = sim::Fault::nth_call_of("cuMemAlloc_v2", 1)
-        .answering(cuguard::driver::sys::CUresult::OUT_OF_MEMORY);
+        .returning(cuguard::driver::sys::CUresult::OUT_OF_MEMORY);
     sim::inject(refuse).expect("there is such a function");
     let why = why(take(&context, GIB));
     sim::clear_faults();

@@ -22,12 +22,12 @@ fn a_drop_that_cannot_make_its_context_current_is_recorded() -> Result<()> {
     }
     let context = Context::builder().dedicated().build()?;
     let (event, stream) = (Event::new(&context)?, Stream::new(&context)?);
-    let alive = sim::alive();
-    let fault = Fault::nth_call_of("cuCtxPushCurrent_v2", 1).answering(CUresult::INVALID_VALUE);
+    let alive = sim::live_counters();
+    let fault = Fault::nth_call_of("cuCtxPushCurrent_v2", 1).returning(CUresult::INVALID_VALUE);
     sim::inject(fault.sticky()).unwrap();
     drop((event, stream));
     sim::clear_faults();
-    let after = sim::alive();
+    let after = sim::live_counters();
     assert_eq!(
         (after.events, after.streams),
         (alive.events, alive.streams),
@@ -77,7 +77,7 @@ fn a_refused_free_is_not_repeated() -> Result<()> {
                 _ => DeviceBuffer::zeroed_on(&stream, 1000)?,
             };
             let before = failed_frees(&context);
-            let fault = Fault::nth_call_of(function, 1).answering(CUresult::INVALID_VALUE);
+            let fault = Fault::nth_call_of(function, 1).returning(CUresult::INVALID_VALUE);
             let injected = sim::inject(fault).unwrap();
             drop(buffer);
             assert_eq!(injected.fired(), 1);

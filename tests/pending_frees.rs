@@ -253,7 +253,7 @@ fn a_stream_is_gone_that_has_much_to_do() -> Result<()> {
     for patience in [Duration::from_millis(100), Duration::from_secs(15)] {
         let settings = OomPolicy::new().wait_at_most(patience);
         let context = Context::builder().oom_policy(settings).build()?;
-        let before = sim::alive();
+        let before = sim::live_counters();
         let stream = Stream::new(&context)?;
         let buffer = take_on(&stream, 3 * GIB)?;
         stream.synchronize()?;
@@ -286,7 +286,7 @@ fn a_stream_is_gone_that_has_much_to_do() -> Result<()> {
         }
         // The mark that it left goes with the next stream at the latest.
         drop(Stream::new(&context)?);
-        assert_eq!(sim::alive(), before);
+        assert_eq!(sim::live_counters(), before);
         drop(context);
     }
     turn.all_came_back();
@@ -301,7 +301,7 @@ fn the_other_context_is_closed_meanwhile() -> Result<()> {
     if !simulated("the_other_context_is_closed_meanwhile") {
         return Ok(());
     }
-    let events = || sim::alive().events;
+    let events = || sim::live_counters().events;
     let before = events();
     let (one, other) = (context()?, context()?);
     let stream = Stream::new(&other)?;

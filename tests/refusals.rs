@@ -39,7 +39,7 @@ fn frees_that_teardown_is_refused_are_in_the_report() {
     if let Some(function) = part() {
         let context = Context::new(0).unwrap();
         forget_all(&context).unwrap();
-        let fault = Fault::nth_call_of(function, 1).answering(CUresult::INVALID_HANDLE);
+        let fault = Fault::nth_call_of(function, 1).returning(CUresult::INVALID_HANDLE);
         sim::inject(fault).unwrap();
         let error = context.close().unwrap_err();
         assert_eq!(error.code(), Some(CUresult::INVALID_HANDLE), "{error}");
@@ -194,7 +194,7 @@ fn waited_out(codes: [u32; 3]) -> Result<bool> {
         let functions = ["cuStreamSynchronize", "cuCtxSynchronize", "cuStreamQuery"];
         for (function, code) in functions.into_iter().zip(codes) {
             let fault = Fault::nth_call_of(function, 1).sticky();
-            sim::inject(fault.answering(CUresult(code))).unwrap();
+            sim::inject(fault.returning(CUresult(code))).unwrap();
         }
         let gate = gate.clone();
         opener = Some(std::thread::spawn(move || {
@@ -332,7 +332,7 @@ fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
     }
     let name = "CUDA_ERROR_INVALID_HANDLE";
     let refuse = |function, code| {
-        sim::inject(Fault::nth_call_of(function, 1).answering(code)).unwrap();
+        sim::inject(Fault::nth_call_of(function, 1).returning(code)).unwrap();
     };
     if part().is_some() {
         let context = Context::new(0)?;

@@ -157,7 +157,7 @@ fn a_scope_ends_on_a_context_that_is_broken() {
             s.fill(&mut data, 1)?;
             stream.synchronize()?;
             // From here every call answers this, as after a kernel's stray write.
-            sim::corrupt(CUresult::ILLEGAL_ADDRESS);
+            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
             s.fill(&mut data, 2)
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));

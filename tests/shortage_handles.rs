@@ -18,8 +18,8 @@ use room::*;
 use support::*;
 
 /// The driver's function, which refuses once or for good.
-fn refusing(function: &str, for_good: bool) -> sim::Injected {
-    let fault = Fault::nth_call_of(function, 1).answering(CUresult::OUT_OF_MEMORY);
+fn refusing(function: &str, for_good: bool) -> sim::InjectedFault {
+    let fault = Fault::nth_call_of(function, 1).returning(CUresult::OUT_OF_MEMORY);
     let fault = if for_good { fault.sticky() } else { fault };
     sim::inject(fault).expect("there is such a function")
 }
@@ -77,7 +77,7 @@ fn climbs<T: Debug>(
 ) -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let before = sim::alive();
+    let before = sim::live_counters();
     let fault = refusing(exported, true);
     let (result, line) = refused(&context);
     sim::clear_faults();
@@ -123,7 +123,7 @@ fn climbs<T: Debug>(
     );
     drop((asked, strict));
 
-    let after = sim::alive();
+    let after = sim::live_counters();
     assert_eq!(after.allocations(), before.allocations());
     assert_eq!(
         (after.streams, after.events, after.pools, after.misuses),
@@ -293,7 +293,7 @@ fn other_refusals_do_not_climb() -> Result<()> {
     let context = context()?;
     let callback = context.release_on_oom(|_| panic!("it is not info memory"));
     let refuse = |function: &str| {
-        let fault = Fault::nth_call_of(function, 1).answering(CUresult::NOT_PERMITTED);
+        let fault = Fault::nth_call_of(function, 1).returning(CUresult::NOT_PERMITTED);
         sim::inject(fault).expect("there is such a function");
     };
     let refused = |error: Error| {

@@ -1,7 +1,7 @@
-//! Gives the library the name that programs look for.
+//! Sets the library's soname.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // The linker notes this name, not the file's, in a program that is linked against the library.
+    // Programs that are linked against the library record this name, not the file's.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
 }

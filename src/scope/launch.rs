@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn refuse() -> Fault {
-        Fault::nth_call_of("cuLaunchKernel", 1).answering(CUresult::OUT_OF_MEMORY)
+        Fault::nth_call_of("cuLaunchKernel", 1).returning(CUresult::OUT_OF_MEMORY)
     }
 
     /// Launches a kernel of no arguments.

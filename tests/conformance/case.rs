@@ -67,7 +67,7 @@ pub(crate) struct Entry {
     pub(crate) run: fn(&Case),
     /// Why the simulated GPU behaves differently here, for the few cases where it is meant to.
     pub(crate) differs_on_simulation: Option<&'static str>,
-    /// Needs [`cuguard::sim::corrupt`] on a simulated GPU, so it cannot run on a library's.
+    /// Needs [`cuguard::sim::set_sticky_error`] on a simulated GPU, so it cannot run on a library's.
     pub(crate) corrupts: bool,
     /// How long it may take.
     pub(crate) seconds: u64,

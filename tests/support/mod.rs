@@ -79,7 +79,7 @@ pub fn in_hand(context: &Context) -> Result<InHand> {
     }
     Ok(InHand {
         free: free_bytes(),
-        alive: (kind == DriverKind::Simulated).then(sim::alive),
+        alive: (kind == DriverKind::Simulated).then(sim::live_counters),
     })
 }
 
@@ -89,7 +89,7 @@ impl InHand {
     #[track_caller]
     pub fn all_freed(&self) {
         if let Some(before) = &self.alive {
-            assert_eq!(&sim::alive(), before, "alive in the driver");
+            assert_eq!(&sim::live_counters(), before, "alive in the driver");
         }
         let free = free_bytes();
         assert!(

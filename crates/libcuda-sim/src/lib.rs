@@ -1,9 +1,8 @@
 //! The simulated GPU as a `libcuda.so.1`: the driver's functions under the driver's names, for
-//! programs in any language. The folder's `README.md` tells how to use it.
+//! programs in any language. The crate's `README.md` shows how to use it.
 //!
-//! All that the library does by itself is to announce itself, once, when `cuInit` is called: nobody
-//! shall take it for a real driver. Therefore it also answers by itself when a program asks for that
-//! function by its name. Everything else is a jump into `cuguard-sim`.
+//! Every function is a jump into `cuguard-sim`, except `cuInit`, which first prints that the GPU is
+//! simulated, and `cuGetProcAddress`, which returns this library's `cuInit`.
 
 #![allow(
     non_snake_case,
@@ -30,16 +29,13 @@ compile_error!(
      other target"
 );
 
-/// Tells a loader that looks for it (`cuguard-driver` does) that this library is a simulation.
+/// Marks this library as a simulation for loaders that look for the symbol, as `cuguard-driver` does.
 #[unsafe(no_mangle)]
-#[allow(
-    non_upper_case_globals,
-    reason = "a C symbol, which others look for by this name"
-)]
+#[allow(non_upper_case_globals, reason = "a C symbol, looked up by this name")]
 pub static cuguard_simulated_gpu: u8 = 1;
 
-/// The code of an exported function: a jump, which leaves all arguments where they are.
-// Not `target_arch = "x86_64"`: a target that is neither stops above, with that message alone.
+/// The code of an exported function: a jump, which leaves the arguments in place.
+// Not `target_arch = "x86_64"`, so that other targets fail with the error above alone.
 #[cfg(not(target_arch = "aarch64"))]
 macro_rules! jump {
     () => {
@@ -47,10 +43,10 @@ macro_rules! jump {
     };
 }
 
-/// The code of an exported function: a jump, which leaves all arguments where they are.
+/// The code of an exported function: a jump, which leaves the arguments in place.
 ///
-/// `hint #34` is `bti c`, by the number that older processors and assemblers know as "do nothing":
-/// in a program with branch protection, a call from another library must land on it.
+/// `hint #34` is `bti c`, the landing pad that calls from other libraries need in a program with
+/// branch protection. As a hint, older processors and assemblers treat it as a no-op.
 #[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     () => {
@@ -58,9 +54,9 @@ macro_rules! jump {
     };
 }
 
-/// One exported function. The signature does not matter to a jump.
+/// One exported function. A jump needs no signature.
 macro_rules! export {
-    // Written out below.
+    // Defined below.
     (cuInit) => {};
     (cuGetProcAddress) => {};
     ($name:ident) => {
@@ -68,7 +64,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            naked_asm!(jump!(), function = sym cuguard_sim::entry::$name)
+            naked_asm!(jump!(), function = sym cuguard_sim::entry_points::$name)
         }
     };
 }
@@ -79,23 +75,21 @@ macro_rules! export_all {
 
 cuguard_sys::with_names!(export_all);
 
-/// The simulated driver's `cuInit`, which says on stderr that the GPU is simulated.
+/// The simulated driver's `cuInit`. Prints once on stderr that the GPU is simulated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuInit(flags: u32) -> CUresult {
     static ANNOUNCEMENT: Once = Once::new();
     ANNOUNCEMENT.call_once(|| {
         let line = "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)\n";
-        // In one piece, so that other output does not cut it in two. Without a stderr there is
-        // nobody to tell.
+        // One write, so that other output does not split the line. Ignored if stderr is closed.
         let _ = std::io::stderr().write_all(line.as_bytes());
     });
-    // SAFETY: the caller's promises are passed on as they are.
-    unsafe { cuguard_sim::entry::cuInit(flags) }
+    // SAFETY: the caller guarantees what the driver documents about the arguments.
+    unsafe { cuguard_sim::entry_points::cuInit(flags) }
 }
 
-/// The simulated driver's `cuGetProcAddress`. It gives this library's functions where this library
-/// has its own, so that a program which gets all functions by their names is told about the
-/// simulation too.
+/// The simulated driver's `cuGetProcAddress`. Returns this library's own `cuInit`, so that a program
+/// which looks up all functions by name also prints the notice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress(
     symbol: *const c_char,
@@ -103,21 +97,22 @@ pub unsafe extern "C" fn cuGetProcAddress(
     cuda_version: i32,
     flags: u64,
 ) -> CUresult {
-    // SAFETY: the caller's promises are passed on as they are.
-    let result = unsafe { cuguard_sim::entry::cuGetProcAddress(symbol, out, cuda_version, flags) };
+    // SAFETY: the caller guarantees what the driver documents about the arguments.
+    let result =
+        unsafe { cuguard_sim::entry_points::cuGetProcAddress(symbol, out, cuda_version, flags) };
     if result.is_success() {
-        // SAFETY: the simulated driver refuses null, so this is a C string, as the caller promises.
+        // SAFETY: the simulated driver fails for null, so this is a C string by the caller's guarantee.
         let symbol = unsafe { CStr::from_ptr(symbol) };
         if let Some(own) = own(symbol, cuda_version) {
-            // SAFETY: the simulated driver has written there.
+            // SAFETY: the simulated driver has written to `out`.
             unsafe { out.write(own.cast_mut()) };
         }
     }
     result
 }
 
-/// What `cuGetProcAddress` is called from CUDA 12.0 on: it answers success in any case, null and a
-/// status where there is no such function.
+/// `cuGetProcAddress` since CUDA 12.0: succeeds for unknown functions too, and writes null and a
+/// status for them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,
@@ -129,29 +124,29 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     const FOUND: u32 = 0;
     const NOT_FOUND: u32 = 1;
     const VERSION_NOT_SUFFICIENT: u32 = 2;
-    // SAFETY: the caller's promises are passed on as they are.
-    let ask = |version| unsafe { cuGetProcAddress(symbol, out, version, flags) };
-    let outcome = match ask(cuda_version) {
+    // SAFETY: the caller guarantees what the driver documents about the arguments.
+    let lookup = |version| unsafe { cuGetProcAddress(symbol, out, version, flags) };
+    let outcome = match lookup(cuda_version) {
         CUresult::SUCCESS => FOUND,
-        CUresult::NOT_FOUND => match ask(i32::MAX) {
+        CUresult::NOT_FOUND => match lookup(i32::MAX) {
             CUresult::SUCCESS => VERSION_NOT_SUFFICIENT,
             _ => NOT_FOUND,
         },
         error => return error,
     };
     if outcome != FOUND {
-        // SAFETY: the simulated driver refuses null before anything else, so this can be written
-        // to, as the caller promises.
+        // SAFETY: the simulated driver fails for null before anything else, so `out` is valid by the
+        // caller's guarantee.
         unsafe { out.write(std::ptr::null_mut()) };
     }
     if !status.is_null() {
-        // SAFETY: not null, so it can be written to, as the caller promises.
+        // SAFETY: not null, so valid by the caller's guarantee.
         unsafe { status.write(outcome) };
     }
     CUresult::SUCCESS
 }
 
-/// This library's own function behind a name, for programs that are made for a version of CUDA.
+/// This library's own function of this name, if it has one, for a program built for `cuda_version`.
 fn own(symbol: &CStr, cuda_version: i32) -> Option<*const c_void> {
     match symbol.to_bytes() {
         b"cuInit" => Some(cuInit as *const c_void),

@@ -1,5 +1,5 @@
-/* A C program that gets every function by its name, as programs do that are not linked against the
- * driver: the library with dlopen, cuGetProcAddress with dlsym, the rest from that. */
+/* A C program that looks up every function by name, as programs do that are not linked against the
+ * driver: the library with dlopen, cuGetProcAddress with dlsym, the rest with that. */
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void check(int truth, const char *what) {
 }
 #define CHECK(truth) check(truth, #truth)
 
-/* Calls cuInit, which must be the library's own and no short cut past it, and then another. */
+/* Calls cuInit, which must be the library's own, and then another function. */
 static void start(void *library, void *init, void *count) {
     int devices = 0;
     CHECK(init == dlsym(library, "cuInit"));
@@ -49,12 +49,12 @@ int main(int argc, char **argv) {
         CHECK(second("cuInit", &init, 12000, 0, &status) == 0);
         CHECK(status == 0);
         CHECK(second("cuDeviceGetCount", &count, 12000, 0, NULL) == 0);
-        /* Under its plain name it is the one of the version that is asked for. */
+        /* Without a version suffix it is the one of the requested version. */
         CHECK(second("cuGetProcAddress", &again, 12000, 0, &status) == 0);
         CHECK(again == (void *)second);
         CHECK(second("cuGetProcAddress", &again, 11030, 0, &status) == 0);
         CHECK(again == (void *)first);
-        /* Not there: success, null, and the status tells. */
+        /* Unknown: success, null, and a status. */
         again = library;
         CHECK(second("nonsense", &again, 12000, 0, &status) == 0);
         CHECK(status == 1 && again == NULL);

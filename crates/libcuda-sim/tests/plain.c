@@ -1,5 +1,5 @@
-/* A C program on the driver's functions: allocates, fills, copies both ways, checks, frees.
- * It declares the functions itself, so it needs neither CUDA's header nor its toolkit. */
+/* A C program that uses the driver: allocates, fills, copies both ways, checks, frees.
+ * It declares the functions itself, so it needs no CUDA header. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static CUresult expect(CUresult expected, CUresult code, const char *call) {
     if (code != expected) {
         const char *name = NULL;
         cuGetErrorName(code, &name);
-        fprintf(stderr, "%s answered %d (%s), not %d\n", call, code, name ? name : "?", expected);
+        fprintf(stderr, "%s returned %d (%s), not %d\n", call, code, name ? name : "?", expected);
         exit(1);
     }
     return code;

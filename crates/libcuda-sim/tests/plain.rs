@@ -1,8 +1,7 @@
-//! The library is a `libcuda.so.1`: a C program links against it and runs on it, and so does a
-//! Rust program that names it as its driver, and a C program that gets all functions by name.
+//! The library works as `libcuda.so.1`: for a C program that is linked against it, a C program that
+//! looks up all functions by name, and a Rust program that selects it as its driver.
 //!
-//! The C programs need a C compiler. On a machine without one, to which this program was taken,
-//! those tests say that they were not run.
+//! The C programs need a C compiler. Without one, those tests print that they were not run.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use cuguard_driver::{DriverKind, api, load};
 const ANNOUNCEMENT: &str =
     "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)";
 
-/// The library that cargo built for this test: next to the test program, or one folder up.
+/// The library that cargo built for this test: in the folder of the test program, or its parent.
 fn library() -> PathBuf {
     let program = std::env::current_exe().expect("this program has a file");
     let folders = program.ancestors().skip(1).take(2);
@@ -27,14 +26,15 @@ fn library() -> PathBuf {
     }
 }
 
-/// A folder with the library under the name that programs look for.
+/// A folder with the library as `libcuda.so.1`.
 fn folder_with_libcuda(name: &str) -> PathBuf {
-    // Not cargo's own folder for such things: this program may be taken to another machine.
+    // Not `CARGO_TARGET_TMPDIR`: the test program may be copied to another machine.
     let own = format!("cuguard-libcuda-sim-{}-{name}", std::process::id());
     let folder = std::env::temp_dir().join(own);
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("the folder can be made");
-    std::os::unix::fs::symlink(library(), folder.join("libcuda.so.1")).expect("a link can be made");
+    std::fs::create_dir_all(&folder).expect("the folder can be created");
+    std::os::unix::fs::symlink(library(), folder.join("libcuda.so.1"))
+        .expect("a link can be created");
     folder
 }
 
@@ -60,7 +60,7 @@ fn assert_announced_once(output: &Output) {
     assert_eq!(lines.collect::<Vec<_>>(), [ANNOUNCEMENT], "{stderr}");
 }
 
-/// Makes a C program in a folder. `None` where there is no C compiler; that is then said on stderr.
+/// Compiles a C program in a folder. `None` without a C compiler, with a line on stderr.
 fn compile(folder: &Path, code: &str, arguments: &[&str]) -> Option<PathBuf> {
     let (program, source) = (folder.join("program"), folder.join("program.c"));
     std::fs::write(&source, code).expect("a file can be written");
@@ -80,7 +80,7 @@ fn compile(folder: &Path, code: &str, arguments: &[&str]) -> Option<PathBuf> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let test = std::thread::current();
             let test = test.name().unwrap_or("a test");
-            // Past the test harness, which keeps back what a passing test prints.
+            // Written past the test harness, which captures the output of passing tests.
             let line = format!("{test}: NOT RUN: needs a C compiler\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             let _ = std::fs::remove_dir_all(folder);
@@ -96,7 +96,7 @@ fn a_c_program_links_against_it_and_runs() {
     let Some(program) = compile(&folder, include_str!("plain.c"), &["-l:libcuda.so.1"]) else {
         return;
     };
-    // The program asks for the library by its soname: with another one it would not start.
+    // The program loads the library by its soname: with another one it would not start.
     let output = Command::new(&program)
         .env("LD_LIBRARY_PATH", &folder)
         .output()
@@ -111,7 +111,7 @@ fn a_c_program_links_against_it_and_runs() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Whatever way a program comes by `cuInit`, it is told that the GPU is simulated.
+/// However a program looks up `cuInit`, the notice is printed.
 #[test]
 fn a_c_program_that_gets_its_functions_by_name_is_told_too() {
     let folder = folder_with_libcuda("by-name");
@@ -132,7 +132,7 @@ fn a_c_program_that_gets_its_functions_by_name_is_told_too() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Without a C compiler a test that needs one says so.
+/// Without a C compiler, a test that needs one prints that it was not run.
 #[test]
 fn a_test_that_cannot_run_says_so() {
     let program = std::env::current_exe().expect("this program has a file");
@@ -146,8 +146,7 @@ fn a_test_that_cannot_run_says_so() {
     assert!(stderr.contains("NOT RUN: needs a C compiler"), "{stderr:?}");
 }
 
-/// Runs itself again as a child, which alone may load the driver: by path, and under the name of
-/// an installed driver.
+/// Runs itself as a child process, which loads the driver: by path, and as an installed driver.
 #[test]
 fn a_rust_program_loads_it_through_the_door() {
     const CHILD: &str = "CUGUARD_TEST_CHILD";
@@ -183,8 +182,8 @@ fn use_through_the_door() {
     let mut received = [0_u32; 5];
     let bytes = size_of_val(&sent);
     let (mut context, mut memory) = (CUcontext::NULL, 0);
-    // SAFETY: the calls come in the order that the driver asks for; what they write to can be
-    // written to, and the copies stay within it.
+    // SAFETY: the calls are in the order that the driver requires; out-pointers are valid, and copies
+    // are within bounds.
     let codes = unsafe {
         [
             api::cuInit(0),

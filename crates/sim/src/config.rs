@@ -1,4 +1,4 @@
-//! How large the simulated GPU is, how many there are, and what happens on misuse.
+//! The configuration of the simulated GPU.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::misuse::Misuse;
+use crate::process::{is_running, lock_unless_forked};
 
-/// The page of physical memory, as measured on a real GPU: memory is taken and returned in whole
+/// The page of physical memory, as measured on a real GPU: device memory is allocated in whole
 /// pages.
 ///
 /// ```
@@ -15,14 +16,14 @@ use crate::misuse::Misuse;
 /// ```
 pub const PAGE: u64 = 2 << 20;
 
-/// The most memory of a device, in bytes, and the most devices: beyond, simulated addresses would
-/// run out.
-pub(crate) const MOST_BYTES: u64 = 1 << 46;
-pub(crate) const MOST_DEVICES: u32 = 64;
+/// The limits of memory per device, in bytes, and of devices: beyond them, simulated addresses run
+/// out.
+pub(crate) const MAX_MEMORY: u64 = 1 << 46;
+pub(crate) const MAX_DEVICES: u32 = 64;
 
-/// What the simulated machine looks like. It is set once per process, before the first call of
-/// `cuInit`, with [`configure`](crate::configure); a program in another language sets the
-/// environment variable `CUGUARD_SIM` instead, in the form that [`Config::from_str`] takes.
+/// The configuration of the simulated GPU. It is set once per process, before the first `cuInit`,
+/// with [`configure`](crate::configure), or by the environment variable `CUGUARD_SIM` in the form
+/// that [`Config::from_str`] parses.
 ///
 /// ```
 /// use cuguard_sim::Config;
@@ -54,29 +55,29 @@ impl Default for Config {
 }
 
 impl Config {
-    /// One device of 4 GiB, on which a context costs 32 MiB; misuse aborts the process.
+    /// One device of 4 GiB; a context uses 32 MiB of it; misuse aborts the process.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The memory of each device in bytes, rounded down to whole pages, at most 2^46. The host
-    /// memory behind it is taken only as far as the program touches it.
+    /// The memory of each device in bytes, rounded down to whole pages, at most 2^46. Host memory is
+    /// used only for what the program touches.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes / PAGE * PAGE;
         self
     }
 
-    /// The number of devices, at most 64. With 0, `cuInit` answers `CUDA_ERROR_NO_DEVICE`.
+    /// The number of devices, at most 64. With 0, `cuInit` fails with `CUDA_ERROR_NO_DEVICE`.
     pub fn devices(mut self, count: u32) -> Self {
         self.devices = count;
         self
     }
 
-    /// The device memory that a context costs, rounded up to whole pages. (A real one was
-    /// measured to cost 523 MiB on a card of 140 GiB.)
+    /// The device memory that each context uses for itself, rounded up to whole pages. (Measured on
+    /// an H200: 523 MiB of 140 GiB.)
     pub fn context_cost(mut self, bytes: u64) -> Self {
-        let most = u64::MAX / PAGE * PAGE;
-        self.context_cost = bytes.checked_next_multiple_of(PAGE).unwrap_or(most);
+        let max = u64::MAX / PAGE * PAGE;
+        self.context_cost = bytes.checked_next_multiple_of(PAGE).unwrap_or(max);
         self
     }
 
@@ -86,34 +87,34 @@ impl Config {
         self
     }
 
-    /// How long each piece of asynchronous work on a stream takes at least. More than zero widens
-    /// the gap in which a copy is in flight, and so brings races out. What synchronous functions do
-    /// themselves takes no longer by it.
+    /// The minimum duration of each asynchronous operation on a stream. More than zero widens the
+    /// window in which a copy is in flight, and so exposes races. Synchronous functions are not
+    /// slowed down.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
         self
     }
 
-    /// Whether there are simulated addresses for as much, and numbers for as many.
+    /// Whether the simulation supports as much memory and as many devices.
     fn check(&self) -> Result<(), ConfigError> {
-        for (setting, value, most) in [
-            ("memory", self.memory, MOST_BYTES),
-            ("context", self.context_cost, MOST_BYTES),
-            ("devices", self.devices.into(), MOST_DEVICES.into()),
+        for (setting, value, max) in [
+            ("memory", self.memory, MAX_MEMORY),
+            ("context", self.context_cost, MAX_MEMORY),
+            ("devices", self.devices.into(), MAX_DEVICES.into()),
         ] {
-            if value > most {
-                return Err(ConfigError::TooMuch {
+            if value > max {
+                return Err(ConfigError::TooLarge {
                     setting,
                     value,
-                    most,
+                    max,
                 });
             }
         }
         Ok(())
     }
 
-    /// The configuration that the environment variable `CUGUARD_SIM` describes, or the default
-    /// where it is not set.
+    /// The configuration in the environment variable `CUGUARD_SIM`, or the default if it is not
+    /// set.
     ///
     /// ```
     /// let config = cuguard_sim::Config::from_env()?;
@@ -131,7 +132,7 @@ impl Config {
     }
 }
 
-/// A description of the simulated machine that cannot be understood.
+/// An invalid configuration of the simulated GPU.
 ///
 /// ```
 /// let error = "memory=plenty".parse::<cuguard_sim::Config>().unwrap_err();
@@ -140,151 +141,147 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A word before the `=` that is not a setting.
+    /// There is no setting of this name.
     #[error(
-        "unknown setting `{0}` of the simulated GPU; known are \
+        "unknown setting `{0}` of the simulated GPU; the settings are \
          memory=SIZE, devices=N, context=SIZE, misuse=abort|error, latency=N(us|ms)"
     )]
     UnknownSetting(String),
-    /// A setting with a value it does not take.
+    /// The value is not valid for the setting.
     #[error(
-        "`{value}` is no value for the simulated GPU's setting `{setting}`; it takes {accepted}"
+        "`{value}` is not valid for the simulated GPU's setting `{setting}`; it accepts {accepted}"
     )]
     BadValue {
         /// The setting.
         setting: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What is accepted.
+        /// What the setting accepts.
         accepted: &'static str,
     },
-    /// More than the simulated machine can have.
+    /// More than the simulation supports.
     #[error(
-        "{value} is too much for the simulated GPU's setting `{setting}`; it takes {most} at most"
+        "{value} is too large for the simulated GPU's setting `{setting}`; the maximum is {max}"
     )]
-    TooMuch {
+    TooLarge {
         /// The setting.
         setting: &'static str,
-        /// What was given.
+        /// The value.
         value: u64,
-        /// The most that it takes.
-        most: u64,
+        /// The maximum.
+        max: u64,
     },
-    /// The simulated GPU is running already: it is configured before the first `cuInit`.
-    #[error("the simulated GPU is running already; configure it before the first call of cuInit")]
+    /// The simulated GPU is already running.
+    #[error("the simulated GPU is already running; configure it before the first call of cuInit")]
     Running,
 }
 
-const SIZES: &str = "a number with B, KiB, MiB or GiB, such as 512MiB";
+/// The settings of `CUGUARD_SIM`, and what each accepts.
+const SETTINGS: [(&str, &str); 5] = [
+    ("memory", "a number with B, KiB, MiB or GiB, such as 512MiB"),
+    (
+        "context",
+        "a number with B, KiB, MiB or GiB, such as 512MiB",
+    ),
+    ("devices", "a number from 0 to 64"),
+    ("misuse", "`abort` or `error`"),
+    ("latency", "a number with us or ms, such as 200us"),
+];
 
-fn parse_size(setting: &'static str, value: &str) -> Result<u64, ConfigError> {
-    let bad = || ConfigError::BadValue {
-        setting,
-        value: value.to_owned(),
-        accepted: SIZES,
-    };
+/// A number and its unit.
+fn split_unit(value: &str) -> Option<(u64, &str)> {
     let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &value[digits.len()..] {
+    Some((digits.trim().parse().ok()?, &value[digits.len()..]))
+}
+
+fn parse_size(value: &str) -> Option<u64> {
+    let (number, unit) = split_unit(value)?;
+    let shift = match unit {
         "" | "B" => 0,
         "KiB" => 10,
         "MiB" => 20,
         "GiB" => 30,
-        _ => return Err(bad()),
+        _ => return None,
     };
-    let number: u64 = digits.trim().parse().map_err(|_| bad())?;
-    number
-        .checked_mul(1 << shift)
-        .filter(|bytes| *bytes <= MOST_BYTES)
-        .ok_or_else(bad)
+    let bytes = number.checked_mul(1 << shift);
+    bytes.filter(|bytes| *bytes <= MAX_MEMORY)
 }
 
-fn parse_latency(value: &str) -> Result<Duration, ConfigError> {
-    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number = digits.parse::<u64>().ok();
-    match (number, &value[digits.len()..]) {
-        (Some(number), "us") => Ok(Duration::from_micros(number)),
-        (Some(number), "ms") => Ok(Duration::from_millis(number)),
-        _ => Err(ConfigError::BadValue {
-            setting: "latency",
-            value: value.to_owned(),
-            accepted: "a number with us or ms, such as 200us",
-        }),
+fn parse_latency(value: &str) -> Option<Duration> {
+    match split_unit(value)? {
+        (number, "us") => Some(Duration::from_micros(number)),
+        (number, "ms") => Some(Duration::from_millis(number)),
+        _ => None,
     }
 }
 
 impl FromStr for Config {
     type Err = ConfigError;
 
-    /// Reads a comma-separated list such as `memory=8GiB,devices=2,misuse=error`. What is not
-    /// named keeps its default.
+    /// Parses a comma-separated list such as `memory=8GiB,devices=2,misuse=error`. Settings that
+    /// are not listed keep their defaults.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        for word in text
-            .split(',')
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-        {
-            let (setting, value) = word.split_once('=').unwrap_or((word, ""));
-            config = match setting {
-                "memory" => config.memory(parse_size("memory", value)?),
-                "context" => config.context_cost(parse_size("context", value)?),
-                "devices" => match value.parse() {
-                    Ok(count) if count <= MOST_DEVICES => config.devices(count),
-                    _ => {
-                        return Err(ConfigError::BadValue {
-                            setting: "devices",
-                            value: value.to_owned(),
-                            accepted: "a number from 0 to 64",
-                        });
-                    }
-                },
-                "misuse" => match value {
-                    "abort" => config.misuse(Misuse::Abort),
-                    "error" => config.misuse(Misuse::Error),
-                    _ => {
-                        return Err(ConfigError::BadValue {
-                            setting: "misuse",
-                            value: value.to_owned(),
-                            accepted: "`abort` or `error`",
-                        });
-                    }
-                },
-                "latency" => config.latency(parse_latency(value)?),
-                _ => return Err(ConfigError::UnknownSetting(word.to_owned())),
+        let words = text.split(',').map(str::trim);
+        for word in words.filter(|word| !word.is_empty()) {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let known = SETTINGS.iter().find(|(setting, _)| *setting == name);
+            let Some(&(setting, accepted)) = known else {
+                return Err(ConfigError::UnknownSetting(word.to_owned()));
             };
+            let devices = |count: &u32| *count <= MAX_DEVICES;
+            let parsed = match (setting, value) {
+                ("memory", _) => parse_size(value).map(|bytes| config.memory(bytes)),
+                ("context", _) => parse_size(value).map(|bytes| config.context_cost(bytes)),
+                ("devices", _) => {
+                    let count = value.parse().ok().filter(devices);
+                    count.map(|count| config.devices(count))
+                }
+                ("misuse", "abort") => Some(config.misuse(Misuse::Abort)),
+                ("misuse", "error") => Some(config.misuse(Misuse::Error)),
+                ("latency", _) => parse_latency(value).map(|latency| config.latency(latency)),
+                _ => None,
+            };
+            config = parsed.ok_or_else(|| ConfigError::BadValue {
+                setting,
+                value: value.to_owned(),
+                accepted,
+            })?;
         }
         Ok(config)
     }
 }
 
-fn write_size(f: &mut fmt::Formatter<'_>, bytes: u64) -> fmt::Result {
-    match bytes {
-        0 => f.write_str("0B"),
-        _ if bytes.is_multiple_of(1 << 30) => write!(f, "{}GiB", bytes >> 30),
-        _ if bytes.is_multiple_of(1 << 20) => write!(f, "{}MiB", bytes >> 20),
-        _ => write!(f, "{bytes}B"),
-    }
+/// Bytes in the largest unit that divides them.
+fn format_size(bytes: u64) -> String {
+    let mut units = [(30, "GiB"), (20, "MiB")].into_iter();
+    let unit = units.find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    let (shift, unit) = unit.unwrap_or((0, "B"));
+    format!("{}{unit}", bytes >> shift)
 }
 
 impl fmt::Display for Config {
-    /// The form that [`Config::from_str`] reads.
+    /// The form that [`Config::from_str`] parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("memory=")?;
-        write_size(f, self.memory)?;
-        write!(f, ",devices={},context=", self.devices)?;
-        write_size(f, self.context_cost)?;
         let misuse = match self.misuse {
             Misuse::Abort => "abort",
             Misuse::Error => "error",
         };
-        write!(f, ",misuse={misuse},latency={}us", self.latency.as_micros())
+        write!(
+            f,
+            "memory={},devices={},context={},misuse={misuse},latency={}us",
+            format_size(self.memory),
+            self.devices,
+            format_size(self.context_cost),
+            self.latency.as_micros()
+        )
     }
 }
 
-/// What `configure` left for the machine to start with. `None`: ask the environment.
-static CHOSEN: Mutex<Option<Config>> = Mutex::new(None);
+/// The argument of [`configure`]; `None` for the environment variable.
+static CONFIGURED: Mutex<Option<Config>> = Mutex::new(None);
 
-/// Sets what the simulated machine looks like. To be called before the first `cuInit`.
+/// Configures the simulated GPU. Call it before the first `cuInit`.
 ///
 /// ```
 /// use cuguard_sim::{Config, configure};
@@ -295,30 +292,23 @@ static CHOSEN: Mutex<Option<Config>> = Mutex::new(None);
 ///
 /// # Errors
 ///
-/// [`ConfigError::Running`] once the simulated machine has started, [`ConfigError::TooMuch`] for
-/// more memory or devices than it can have.
+/// [`ConfigError::Running`] after `cuInit`, [`ConfigError::TooLarge`] for more memory or devices
+/// than the simulation supports.
 pub fn configure(config: Config) -> Result<(), ConfigError> {
-    // A forked child must not wait for a lock that a thread of its parent may have held.
-    if crate::machine::is_forked() {
-        return Err(ConfigError::Running);
-    }
+    // Held during the check, so that a concurrent start on another thread is seen.
+    let mut configured = lock_unless_forked(&CONFIGURED).ok_or(ConfigError::Running)?;
     config.check()?;
-    // The lock is held over the check, so that a start under way on another thread is seen.
-    let mut chosen = CHOSEN.lock().unwrap_or_else(|e| e.into_inner());
-    if crate::machine::is_running() {
+    if is_running() {
         return Err(ConfigError::Running);
     }
-    *chosen = Some(config);
+    *configured = Some(config);
     Ok(())
 }
 
-/// Starts the machine with what was chosen, or with what the environment says.
-pub(crate) fn with_chosen<R>(start: impl FnOnce(Config) -> R) -> Result<R, ConfigError> {
-    let chosen = CHOSEN.lock().unwrap_or_else(|e| e.into_inner());
-    let config = match &*chosen {
-        Some(config) => config.clone(),
-        None => Config::from_env()?,
-    };
+/// Runs `start` with what [`configure`] was given, or else with the environment's configuration.
+pub(crate) fn with_configured<R>(start: impl FnOnce(Config) -> R) -> Result<R, ConfigError> {
+    let configured = lock_unless_forked(&CONFIGURED).ok_or(ConfigError::Running)?;
+    let config = configured.clone().map_or_else(Config::from_env, Ok)?;
     Ok(start(config))
 }
 
@@ -355,11 +345,11 @@ mod tests {
 
     #[test]
     fn what_the_builder_takes_is_checked_when_it_is_used() {
-        let most = || Config::new().memory(MOST_BYTES).devices(MOST_DEVICES);
-        assert_eq!(most().context_cost(MOST_BYTES).check(), Ok(()));
+        let most = || Config::new().memory(MAX_MEMORY).devices(MAX_DEVICES);
+        assert_eq!(most().context_cost(MAX_MEMORY).check(), Ok(()));
         for (config, words) in [
-            (most().devices(65), "65 is too much"),
-            (most().memory(MOST_BYTES + PAGE), "`memory`"),
+            (most().devices(65), "65 is too large"),
+            (most().memory(MAX_MEMORY + PAGE), "`memory`"),
             (most().context_cost(u64::MAX), "`context`"),
         ] {
             let error = config.check().unwrap_err();

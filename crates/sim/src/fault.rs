@@ -1,15 +1,16 @@
-//! Faults that no GPU gives on demand: the n-th call fails, or memory runs out after so many
-//! bytes.
+//! Fault injection: the n-th call fails, or allocations fail after a number of bytes.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cuguard_sys::{CUresult, NAMES};
 
-use crate::engine;
+use crate::copy_engine;
+use crate::functions::Function;
+use crate::process::lock_unless_forked;
+use crate::result::DriverResult;
 
-/// A call that is to fail, and how.
+/// Which call fails, and with what error.
 ///
 /// ```
 /// use cuguard_sim::Fault;
@@ -17,64 +18,65 @@ use crate::engine;
 ///
 /// // The third call of cuMemAlloc from now on fails, once.
 /// let one = Fault::nth_call_of("cuMemAlloc_v2", 3);
-/// // From the tenth call of anything, everything fails.
-/// let all = Fault::nth_call(10).answering(CUresult::ILLEGAL_ADDRESS).sticky();
-/// // What is allocated beyond 64 MiB, counted from now, fails.
+/// // From the tenth call of any function on, every call fails.
+/// let all = Fault::nth_call(10).returning(CUresult::ILLEGAL_ADDRESS).sticky();
+/// // Allocations beyond 64 MiB, counted from now, fail.
 /// let full = Fault::after_bytes(64 << 20).sticky();
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a fault does nothing until it is handed to `inject`"]
+#[must_use = "a fault does nothing until it is passed to `inject`"]
 pub struct Fault {
     trigger: Trigger,
-    answer: CUresult,
+    error: CUresult,
     sticky: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Trigger {
-    Call(u64),
-    CallOf(String, u64),
+    /// The number of the failing call, counted down to 1, of this function or of any.
+    Call(Option<String>, u64),
+    /// How many bytes can still be allocated.
     Bytes(u64),
 }
 
 impl Fault {
-    /// The `n`-th call from now, of any function; the next call is number 1.
+    /// The `n`-th call of any function fails; the next call is number 1.
     ///
-    /// The four functions that only tell something about the driver itself do not count and never
-    /// fail: `cuGetErrorName`, `cuGetErrorString`, `cuDriverGetVersion`, `cuGetProcAddress`.
+    /// Four functions that only query the driver itself do not count and never fail:
+    /// `cuGetErrorName`, `cuGetErrorString`, `cuDriverGetVersion`, `cuGetProcAddress`.
     pub fn nth_call(n: u64) -> Self {
-        Self::new(Trigger::Call(n), CUresult::UNKNOWN)
+        Self::new(Trigger::Call(None, n), CUresult::UNKNOWN)
     }
 
-    /// The `n`-th call of one function from now; `function` is the exported name, such as
+    /// The `n`-th call of one function fails; `function` is the exported name, such as
     /// `cuMemAlloc_v2`.
     pub fn nth_call_of(function: impl Into<String>, n: u64) -> Self {
-        Self::new(Trigger::CallOf(function.into(), n), CUresult::UNKNOWN)
+        Self::new(Trigger::Call(Some(function.into()), n), CUresult::UNKNOWN)
     }
 
-    /// The allocation with which the bytes asked for since now pass `bytes`: device memory, arrays,
+    /// The allocation that brings the total since now above `bytes` fails. Device memory, arrays,
     /// stream-ordered memory, physical handles, pinned and managed memory count.
     pub fn after_bytes(bytes: u64) -> Self {
         Self::new(Trigger::Bytes(bytes), CUresult::OUT_OF_MEMORY)
     }
 
-    fn new(trigger: Trigger, answer: CUresult) -> Self {
+    fn new(trigger: Trigger, error: CUresult) -> Self {
         Self {
             trigger,
-            answer,
+            error,
             sticky: false,
         }
     }
 
-    /// What the failing call answers: by default `CUDA_ERROR_OUT_OF_MEMORY` for
+    /// The error that the failing call returns: by default `CUDA_ERROR_OUT_OF_MEMORY` for
     /// [`after_bytes`](Self::after_bytes) and `CUDA_ERROR_UNKNOWN` for the others.
-    pub fn answering(mut self, code: CUresult) -> Self {
-        self.answer = code;
+    pub fn returning(mut self, error: CUresult) -> Self {
+        self.error = error;
         self
     }
 
-    /// Not only the call that is described fails, but every one after it of the same description.
-    /// Where that is every call, the device has stopped: work that is in flight is not done.
+    /// Every later matching call fails too. If that is every call, the device stops: work in flight
+    /// does not complete.
     pub fn sticky(mut self) -> Self {
         self.sticky = true;
         self
@@ -93,36 +95,22 @@ impl Fault {
 #[non_exhaustive]
 pub enum FaultError {
     /// No driver function has this name.
-    #[error("no driver function is called `{0}`; names carry their version, as in `cuMemAlloc_v2`")]
+    #[error("no driver function is called `{0}`; names include the version, as in `cuMemAlloc_v2`")]
     UnknownFunction(String),
-    /// Calls are counted from 1.
+    /// The call number is 0.
     #[error("calls are counted from 1: there is no call number 0")]
     CallZero,
-    /// Success is no fault.
-    #[error("a fault cannot answer CUDA_SUCCESS: the call would seem to work without having run")]
-    AnswersSuccess,
+    /// The error is `CUDA_SUCCESS`.
+    #[error("a fault cannot return CUDA_SUCCESS: the call would seem to work without having run")]
+    ReturnsSuccess,
 }
 
-struct Armed {
-    trigger: ArmedTrigger,
-    answer: CUresult,
-    sticky: bool,
-    fired: Arc<AtomicU64>,
-}
-
-enum ArmedTrigger {
-    /// How many calls are still let through before the one that fails.
-    Call(u64),
-    CallOf(usize, u64),
-    /// How many bytes are still granted.
-    Bytes(u64),
-}
-
-static ARMED: Mutex<Vec<Armed>> = Mutex::new(Vec::new());
-/// Whether anything is armed at all, so that the usual call takes no lock for nothing.
+/// The armed faults, and how often each has fired.
+static ARMED: Mutex<Vec<(Fault, Arc<AtomicU64>)>> = Mutex::new(Vec::new());
+/// Whether any fault is armed, so that calls take no lock otherwise.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Tells about a fault that was injected.
+/// An injected fault.
 ///
 /// ```
 /// let injected = cuguard_sim::inject(cuguard_sim::Fault::nth_call(1_000_000))?;
@@ -130,11 +118,11 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// # Ok::<(), cuguard_sim::FaultError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Injected {
+pub struct InjectedFault {
     fired: Arc<AtomicU64>,
 }
 
-impl Injected {
+impl InjectedFault {
     /// How many calls have failed because of this fault.
     #[must_use]
     pub fn fired(&self) -> u64 {
@@ -142,7 +130,7 @@ impl Injected {
     }
 }
 
-/// Arms a fault. Several can be armed at once; a call fails by the first that applies.
+/// Arms a fault. Several can be armed; a call fails with the first that matches.
 ///
 /// ```
 /// use cuguard_sim::{Fault, clear_faults, inject};
@@ -155,34 +143,25 @@ impl Injected {
 ///
 /// # Errors
 ///
-/// [`FaultError`], where the description makes no sense.
-pub fn inject(fault: Fault) -> Result<Injected, FaultError> {
-    if fault.answer.is_success() {
-        return Err(FaultError::AnswersSuccess);
+/// [`FaultError`] for an unknown function, call number 0, or `CUDA_SUCCESS` as the error.
+pub fn inject(fault: Fault) -> Result<InjectedFault, FaultError> {
+    if fault.error.is_success() {
+        return Err(FaultError::ReturnsSuccess);
     }
-    let trigger = match fault.trigger {
-        Trigger::Call(0) | Trigger::CallOf(_, 0) => return Err(FaultError::CallZero),
-        Trigger::Call(n) => ArmedTrigger::Call(n - 1),
-        Trigger::CallOf(name, n) => match NAMES.iter().position(|known| *known == name) {
-            Some(function) => ArmedTrigger::CallOf(function, n - 1),
-            None => return Err(FaultError::UnknownFunction(name)),
-        },
-        Trigger::Bytes(bytes) => ArmedTrigger::Bytes(bytes),
-    };
-    let fired = Arc::new(AtomicU64::new(0));
-    // In a forked child every call fails anyway, and a thread of its parent may have held the lock.
-    if crate::machine::is_forked() {
-        return Ok(Injected { fired });
+    match &fault.trigger {
+        Trigger::Call(_, 0) => return Err(FaultError::CallZero),
+        Trigger::Call(Some(name), _) if !NAMES.contains(&name.as_str()) => {
+            return Err(FaultError::UnknownFunction(name.clone()));
+        }
+        _ => {}
     }
-    let mut armed = ARMED.lock().unwrap_or_else(|e| e.into_inner());
-    armed.push(Armed {
-        trigger,
-        answer: fault.answer,
-        sticky: fault.sticky,
-        fired: fired.clone(),
-    });
-    ANY.store(true, Ordering::Release);
-    Ok(Injected { fired })
+    let fired = Arc::<AtomicU64>::default();
+    // In a forked child every call fails anyway.
+    if let Some(mut armed) = lock_unless_forked(&ARMED) {
+        armed.push((fault, fired.clone()));
+        ANY.store(true, Ordering::Release);
+    }
+    Ok(InjectedFault { fired })
 }
 
 /// Disarms every fault.
@@ -191,71 +170,61 @@ pub fn inject(fault: Fault) -> Result<Injected, FaultError> {
 /// cuguard_sim::clear_faults();
 /// ```
 pub fn clear_faults() {
-    if crate::machine::is_forked() {
-        return;
-    }
-    let mut armed = ARMED.lock().unwrap_or_else(|e| e.into_inner());
-    armed.clear();
-    ANY.store(false, Ordering::Release);
-    if crate::machine::corrupted().is_ok() {
-        engine::start_again();
+    if let Some(mut armed) = lock_unless_forked(&ARMED) {
+        armed.clear();
+        ANY.store(false, Ordering::Release);
+        copy_engine::restart();
     }
 }
 
-/// Runs `matches` over the armed faults: it counts down and tells whether this one fires now.
-fn check(mut matches: impl FnMut(&mut ArmedTrigger) -> bool) -> Result<(), CUresult> {
-    if !ANY.load(Ordering::Acquire) {
+/// Fails if an armed fault fires. `fires` counts down a trigger and returns whether it fires now.
+fn check(mut fires: impl FnMut(&mut Trigger) -> bool) -> DriverResult {
+    let armed = ANY
+        .load(Ordering::Acquire)
+        .then(|| lock_unless_forked(&ARMED));
+    let Some(mut armed) = armed.flatten() else {
         return Ok(());
-    }
-    let mut armed = ARMED.lock().unwrap_or_else(|e| e.into_inner());
+    };
     let mut hit = None;
-    // Every fault counts the call, also the ones behind the first that fires.
-    for (index, fault) in armed.iter_mut().enumerate() {
-        if matches(&mut fault.trigger) && hit.is_none() {
+    // Every fault counts the call, also those after the first that fires.
+    for (index, (fault, _)) in armed.iter_mut().enumerate() {
+        if fires(&mut fault.trigger) && hit.is_none() {
             hit = Some(index);
         }
     }
     let Some(index) = hit else { return Ok(()) };
-    let fault = &armed[index];
-    fault.fired.fetch_add(1, Ordering::Relaxed);
-    let answer = fault.answer;
-    if fault.sticky && matches!(fault.trigger, ArmedTrigger::Call(_)) {
-        engine::stop(answer);
-    }
+    let (fault, fired) = &armed[index];
+    let error = fault.error;
+    fired.fetch_add(1, Ordering::Relaxed);
     if !fault.sticky {
-        armed.remove(index);
+        drop(armed.remove(index));
         ANY.store(!armed.is_empty(), Ordering::Release);
+    } else if matches!(fault.trigger, Trigger::Call(None, _)) {
+        copy_engine::stop(error);
     }
-    Err(answer)
+    Err(error)
 }
 
-fn count_down(left: &mut u64) -> bool {
-    if *left == 0 {
-        return true;
-    }
-    *left -= 1;
-    false
-}
-
-/// To be asked once for each call, never in a forked child; `function` is its place in [`NAMES`].
-pub(crate) fn on_call(function: usize) -> Result<(), CUresult> {
+/// Called once for each call, never in a forked child.
+pub(crate) fn on_call(function: Function) -> DriverResult {
     check(|trigger| match trigger {
-        ArmedTrigger::Call(left) => count_down(left),
-        ArmedTrigger::CallOf(of, left) if *of == function => count_down(left),
+        Trigger::Call(name, left) if name.as_ref().is_none_or(|n| n == function.name()) => {
+            let fires = *left == 1;
+            *left = (*left - 1).max(1);
+            fires
+        }
         _ => false,
     })
 }
 
-/// To be asked once for each allocation, before anything is taken.
-pub(crate) fn on_allocation(bytes: u64) -> Result<(), CUresult> {
+/// Called once for each allocation, before anything is allocated.
+pub(crate) fn on_allocation(bytes: u64) -> DriverResult {
     check(|trigger| match trigger {
-        ArmedTrigger::Bytes(left) => match left.checked_sub(bytes) {
-            Some(rest) => {
-                *left = rest;
-                false
-            }
-            None => true,
-        },
+        Trigger::Bytes(left) => {
+            let rest = left.checked_sub(bytes);
+            *left = rest.unwrap_or(*left);
+            rest.is_none()
+        }
         _ => false,
     })
 }

@@ -1,28 +1,26 @@
-//! A simulated CUDA driver in host memory, for machines without a GPU and for faults that no GPU
-//! gives on demand.
+//! A simulated CUDA driver in host memory, for machines without a GPU and for faults that a GPU does
+//! not produce on demand.
 //!
-//! It is a driver, not a mock: [`lookup`] gives a C function for each of the 353 functions of the
-//! driver interface that `cust_raw` declares, and they do what a real driver was measured to do.
+//! It is a driver, not a mock: [`lookup`] returns a C function for each of the 353 functions of the
+//! driver API that `cust_raw` declares, and they behave as measured on a real driver.
 //!
-//! - **The same result codes**, held to a real GPU by one conformance suite that runs on both.
-//! - **Physical pages of 2 MiB.** Small blocks share a page, a page goes back only when it is
-//!   empty, a context costs memory, a memory pool takes chunks of 32 MiB: memory fragments here
-//!   as it does there.
-//! - **Streams that run.** Each stream does its work in order, on threads of the driver's; a copy
-//!   is in flight until somebody waits for it.
-//! - **Misuse is noticed.** What a real driver leaves undefined, such as the use of a destroyed
-//!   stream, or of memory before it is allocated and while it is freed, ends the process with a
-//!   line that says what happened; see [`Misuse`].
-//! - **Faults on demand**: see [`Fault`]; a whole driver that turns unusable: see [`corrupt`].
-//! - **Other processes** that hold memory of a device: see [`set_other_processes`].
-//! - **Counters** of what is alive: see [`counters`].
+//! - **The same result codes.** One conformance suite runs on the simulation and on a real GPU.
+//! - **Physical pages of 2 MiB.** Small blocks share a page, a page is released when it is empty, a
+//!   context uses memory, a memory pool reserves chunks of 32 MiB: memory fragments as on a GPU.
+//! - **Asynchronous streams.** Each stream executes its work in order on threads of the driver; a
+//!   copy is in flight until the program synchronizes with it.
+//! - **Misuse is detected.** What a real driver leaves undefined, such as the use of a destroyed
+//!   stream or of stream-ordered memory before its allocation, aborts the process with a message;
+//!   see [`Misuse`].
+//! - **Faults on demand**: see [`Fault`]; a sticky error: see [`set_sticky_error`].
+//! - **Other processes** that use memory of a device: see [`set_other_processes`].
+//! - **Counters** of live resources: see [`counters`].
 //!
-//! What it does not do: it runs no kernels (`cuModuleLoadData` and all that belongs to kernels,
-//! graphs, textures, graphics and inter-process sharing answers `CUDA_ERROR_NOT_SUPPORTED`), it has
-//! no notion of bandwidth, and at most 1024 pieces of work run at the same time, host functions that
-//! wait for something among them.
+//! Limits: it executes no kernels (`cuModuleLoadData` and everything for kernels, graphs, textures,
+//! graphics and inter-process sharing fails with `CUDA_ERROR_NOT_SUPPORTED`), it does not simulate
+//! bandwidth, and at most 1024 streams execute work at the same time.
 //!
-//! # Setting it up
+//! # Setup
 //!
 //! ```
 //! use cuguard_sim::{Config, configure, counters};
@@ -30,7 +28,7 @@
 //! // Before the first call of cuInit; the default is one device of 4 GiB.
 //! configure(Config::new().memory(1 << 30).devices(2))?;
 //!
-//! // What `cuguard-driver` does when the simulated GPU is chosen:
+//! // `cuguard-driver` does this if the simulated GPU is selected:
 //! let init = cuguard_sim::lookup("cuInit").unwrap();
 //! // SAFETY: this is the signature of cuInit.
 //! let init: unsafe extern "C" fn(u32) -> cuguard_sys::CUresult =
@@ -43,43 +41,44 @@
 //!
 //! Programs in other languages set the environment variable `CUGUARD_SIM` instead:
 //! `CUGUARD_SIM=memory=1GiB,devices=2`.
+//!
+//! # Layers
+//!
+//! Each module uses only those below it:
+//!
+//! ```text
+//! entry_points    C functions, what all calls have in common
+//! api/            what each driver function does
+//! state/          the driver's state behind one lock, and the operations on it
+//! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
+//! config, fault, misuse, copy_engine
+//! functions, handle, process, result, stderr, thread_state
+//! ```
 
-mod address_map;
-mod address_space;
 mod api;
-mod area;
-mod clock;
 mod config;
-mod context;
-mod counters;
-mod crew;
-mod current;
-mod engine;
-pub mod entry;
-mod event_table;
+mod copy_engine;
+pub mod entry_points;
 mod fault;
-mod freed;
-mod gaps;
+mod functions;
 mod handle;
-mod lock;
-mod machine;
-mod memory_block;
+mod memory;
 mod misuse;
-mod os;
-mod others;
-mod per_thread;
-mod physical;
-mod pool;
-mod quarantine;
-mod queue;
-mod ranges;
-mod wait;
+mod process;
+mod result;
+mod state;
+mod stderr;
+mod streams;
+mod thread_state;
 
 pub use config::{Config, ConfigError, PAGE, configure};
-pub use counters::{Counters, Tally, alive, counters};
+pub use copy_engine::set_sticky_error;
 #[doc(inline)]
-pub use entry::lookup;
-pub use fault::{Fault, FaultError, Injected, clear_faults, inject};
-pub use machine::corrupt;
+pub use entry_points::lookup;
+pub use fault::{Fault, FaultError, InjectedFault, clear_faults, inject};
+pub use memory::OtherProcess;
 pub use misuse::{Misuse, misuses};
-pub use others::{OtherProcess, OtherProcessError, other_processes, set_other_processes};
+pub use state::{
+    Counters, OtherProcessError, Usage, counters, live_counters, other_processes,
+    set_other_processes,
+};

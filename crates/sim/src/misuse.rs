@@ -1,13 +1,14 @@
-//! What the simulation does when a program does what a real driver leaves undefined: use a
-//! destroyed stream, give a length that wraps around the address space, ... A real driver may
-//! crash then, or corrupt memory, or seem to work. The simulation always notices.
+//! Misuse: what a real driver leaves undefined, such as the use of a destroyed stream or a length
+//! that wraps around the address space. A real driver may crash, corrupt memory, or seem to work.
+//! The simulation always detects it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard_sys::CUresult;
 
-use crate::os;
+use crate::process::lock_unless_forked;
+use crate::stderr;
 
 /// What happens on misuse.
 ///
@@ -19,53 +20,51 @@ use crate::os;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// One line on standard error says what was done, then the process aborts. The default: a
-    /// real driver would crash here too, but not always, and without words.
+    /// Prints one line that describes it on standard error and aborts the process. The default: a
+    /// real driver may crash here too, but not reliably and without a message.
     #[default]
     Abort,
-    /// The line is kept for [`misuses`], and the call answers an error.
+    /// Records the description for [`misuses`], and the call fails.
     Error,
 }
 
-/// How many lines are kept.
-const MOST: usize = 1000;
+/// How many descriptions are kept.
+const MAX_RECORDED: usize = 1000;
 
-static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static RECORDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// What misuse was seen so far, in order: the first thousand cases in words. All are counted in
-/// [`Counters::misuses`](crate::Counters::misuses). Only [`Misuse::Error`] leaves anything here.
+/// Descriptions of the first thousand cases of misuse, in order.
+/// [`Counters::misuses`](crate::Counters::misuses) counts all. Always empty with [`Misuse::Abort`].
 ///
 /// ```
 /// assert!(cuguard_sim::misuses().is_empty());
 /// ```
 #[must_use]
 pub fn misuses() -> Vec<String> {
-    // A forked child must not wait for a lock that a thread of its parent may have held.
-    if crate::machine::is_forked() {
-        return Vec::new();
-    }
-    SEEN.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    let recorded = lock_unless_forked(&RECORDED);
+    recorded.map_or_else(Vec::new, |recorded| recorded.clone())
 }
 
 pub(crate) fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Called where a program does the undefined. Returns what to answer, if it returns at all.
-pub(crate) fn undefined(policy: Misuse, answer: CUresult, what: String) -> CUresult {
+/// Aborts, or records the description and returns `error`, which the call is to fail with.
+pub(crate) fn report(policy: Misuse, error: CUresult, description: String) -> CUresult {
     match policy {
         Misuse::Abort => {
-            os::say(&format!("misuse: {what}"));
+            stderr::print_line(&format!("misuse: {description}"));
             std::process::abort();
         }
         Misuse::Error => {
             COUNT.fetch_add(1, Ordering::Relaxed);
-            let mut seen = SEEN.lock().unwrap_or_else(|e| e.into_inner());
-            if seen.len() < MOST {
-                seen.push(what);
+            if let Some(mut recorded) = lock_unless_forked(&RECORDED)
+                && recorded.len() < MAX_RECORDED
+            {
+                recorded.push(description);
             }
-            answer
+            error
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How contexts end while others use what belongs to them.
+//! Contexts that are destroyed while other contexts use their resources.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::*;
 use cuguard_sim::counters;
 use cuguard_sys::*;
 
-/// Bytes of device memory that contexts and what they hold take.
+/// Bytes of device memory that contexts and their allocations use.
 fn in_use() -> u64 {
     counters().device_bytes_in_use
 }
@@ -16,7 +16,7 @@ fn in_use() -> u64 {
 #[test]
 fn memory_freed_on_another_contexts_stream_goes_with_its_own_context() {
     let _turn = turn();
-    // A small block shares a page with others of its context, a large one has pages of its own.
+    // A small block shares a page with others of its context, a large one has its own pages.
     for bytes in [1000, 5 * MIB] {
         let owner = create();
         let ptr = alloc(bytes);
@@ -80,7 +80,7 @@ fn a_context_ends_while_another_thread_goes_on_giving_it_work() {
     std::thread::sleep(Duration::from_millis(20));
     let gate = Gate::close(stream);
     let destroyer = std::thread::spawn(move || cu::cuCtxDestroy_v2(context));
-    // Once the context is closing it takes nothing new, though it is not idle yet.
+    // A closing context accepts no new work, even while it is not idle yet.
     assert_eq!(worker.join().unwrap(), CUresult::CONTEXT_IS_DESTROYED);
     assert_eq!(cu::cuCtxDestroy_v2(context), CUresult::CONTEXT_IS_DESTROYED);
     gate.open();
@@ -162,7 +162,7 @@ fn an_event_does_not_come_back_to_life_with_its_context() {
 #[test]
 fn host_memory_is_not_let_go_while_another_contexts_copy_is_in_flight() {
     let _turn = turn();
-    /// Ends the driver's knowledge of host memory.
+    /// Frees or unregisters host memory.
     type End = fn(CUcontext, usize) -> CUresult;
     let ends: [(&str, End); 4] = [
         ("cuMemFreeHost", |_, ptr| cu::cuMemFreeHost(ptr as _)),

@@ -1,4 +1,4 @@
-//! Counters add up, and everything that is taken comes back.
+//! Counters match what was allocated, and everything is released.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn every_kind_is_counted_and_teardown_leaves_nothing() {
     assert_eq!((now.arrays.count, now.arrays.bytes), (1, 400));
     assert_eq!(now.allocations().count, 6);
     assert!(now.calls_of("cuMemAlloc_v2") >= 2);
-    // A page for the small block, three for the large one, one for the array, a pool's chunk.
+    // One page for the small block, three for the large one, one for the array, and a pool's chunk.
     let pages = (1 + 3 + 1) * 2 * MIB + 32 * MIB;
     assert_eq!(now.device_bytes_in_use - own_cost, pages as u64);
 
@@ -88,8 +88,8 @@ fn a_function_that_is_not_simulated_says_so_and_is_counted() {
     let _turn = turn();
     context();
     let before = counters().calls_of("cuGraphCreate");
-    // SAFETY: the simulation takes no parameters here.
-    let answer = unsafe { cuguard_sim::entry::cuGraphCreate() };
+    // SAFETY: functions that are not simulated read no parameters.
+    let answer = unsafe { cuguard_sim::entry_points::cuGraphCreate() };
     assert_eq!(answer, CUresult::NOT_SUPPORTED);
     assert_eq!(counters().calls_of("cuGraphCreate"), before + 1);
     release();

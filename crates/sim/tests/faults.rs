@@ -1,4 +1,4 @@
-//! Faults: the right call fails, with the right code, as often as was asked.
+//! Faults: the right call fails, with the right error, as often as requested.
 
 mod common;
 
@@ -19,9 +19,9 @@ fn try_alloc(bytes: usize) -> CUresult {
 fn the_nth_call_overall_fails_once() {
     let _turn = turn();
     context();
-    let fault = inject(Fault::nth_call(3).answering(CUresult::LAUNCH_FAILED)).unwrap();
+    let fault = inject(Fault::nth_call(3).returning(CUresult::LAUNCH_FAILED)).unwrap();
     ok(cu::cuCtxSynchronize());
-    // What only tells about the driver is not counted.
+    // Queries about the driver itself are not counted.
     let mut version = 0;
     ok(cu::cuDriverGetVersion(&mut version));
     ok(cu::cuCtxSynchronize());
@@ -36,7 +36,7 @@ fn the_nth_call_of_one_function_fails_and_nothing_happened() {
     let _turn = turn();
     context();
     let before = counters();
-    let fault = inject(Fault::nth_call_of("cuMemAlloc_v2", 2).answering(CUresult::OUT_OF_MEMORY));
+    let fault = inject(Fault::nth_call_of("cuMemAlloc_v2", 2).returning(CUresult::OUT_OF_MEMORY));
     let fault = fault.unwrap();
     ok(try_alloc(16));
     ok(cu::cuCtxSynchronize());
@@ -101,5 +101,5 @@ fn what_makes_no_sense_is_refused_with_words() {
     let refused = |fault| inject(fault).unwrap_err().to_string();
     assert!(refused(Fault::nth_call(0)).contains("from 1"));
     assert!(refused(Fault::nth_call_of("cuMemAlloc", 1)).contains("`cuMemAlloc`"));
-    assert!(refused(Fault::nth_call(1).answering(CUresult::SUCCESS)).contains("CUDA_SUCCESS"));
+    assert!(refused(Fault::nth_call(1).returning(CUresult::SUCCESS)).contains("CUDA_SUCCESS"));
 }

@@ -1,5 +1,5 @@
-//! The fragmentation that was measured on a real card comes out the same here, scaled to the
-//! simulated size: fill the card with equal blocks, free every other one, ask for one big block.
+//! Memory fragments as measured on a real GPU, scaled to the simulated size: fill the device with
+//! equal blocks, free every other one, allocate one large block.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::*;
 use cuguard_sim::{Config, ConfigError, configure};
 use cuguard_sys::*;
 
-/// A small card, so that filling it is quick.
+/// A small device, which is filled quickly.
 fn small_card() {
     match configure(Config::new().memory(1026 << 20).context_cost(2 << 20)) {
         Ok(()) | Err(ConfigError::Running) => {}
@@ -16,11 +16,11 @@ fn small_card() {
     context();
 }
 
-/// How a program gets and returns its blocks.
+/// How a program allocates and frees its blocks.
 trait Allocator {
     fn take(&mut self, bytes: usize) -> Option<CUdeviceptr>;
     fn give(&mut self, ptr: CUdeviceptr);
-    /// Waits, as a program does before it wonders where its memory is.
+    /// Synchronizes, so that freed memory is visible.
     fn settle(&mut self) {
         ok(cu::cuCtxSynchronize());
     }
@@ -61,7 +61,7 @@ struct Row {
     largest: usize,
 }
 
-/// One row of the table. `filled` is the share of what was free at first.
+/// One row of the table. `filled` is the fraction of the memory that was free at first.
 fn row(allocator: &mut impl Allocator, block: usize) -> Row {
     let at_first = free_bytes();
     let mut blocks: Vec<_> = std::iter::from_fn(|| allocator.take(block)).collect();
@@ -78,7 +78,7 @@ fn row(allocator: &mut impl Allocator, block: usize) -> Row {
     }
     allocator.settle();
     let free = free_bytes();
-    // The largest block, by halving the doubt down to a quarter of a mebibyte.
+    // The largest block, by bisection to a quarter of a mebibyte.
     let (mut fits, mut too_large) = (0, at_first);
     while too_large - fits > MIB / 4 {
         let middle = fits + (too_large - fits) / 2;
@@ -124,7 +124,7 @@ fn three_mebibytes_by_cu_mem_alloc_take_two_pages_each() {
     small_card();
     let row = row(&mut Plain, 3 * MIB);
     assert!((0.74..0.76).contains(&row.filled), "{}", row.filled);
-    // What comes back is the pages, a third more than the blocks.
+    // The pages are released, which are a third larger than the blocks.
     assert!((1.3..1.4).contains(&(row.free as f64 / row.freed as f64)));
     assert!(row.largest >= row.freed * 13 / 10);
     release();
@@ -137,7 +137,7 @@ fn one_mebibyte_by_cu_mem_alloc_frees_half_the_card_and_gives_nothing() {
     let row = row(&mut Plain, MIB);
     assert!(row.filled > 0.99);
     assert!(row.free <= 3 * MIB, "no page came back: {}", row.free);
-    // Half the card was freed, and not even 1 % of that can be had in one piece.
+    // Half the device was freed, and not even 1 % of that can be allocated as one block.
     assert!(
         row.largest * 100 <= row.freed,
         "{} of {}",
@@ -162,12 +162,11 @@ fn three_mebibytes_from_the_default_pool_free_half_the_card_and_give_nothing() {
     release();
 }
 
-/// A caching allocator in the manner of the one that PyTorch has: blocks between 1 and 10 MiB
-/// come from segments of 20 MiB, smaller ones from segments of 2 MiB, and a segment goes back
-/// only when all of it is free.
+/// A caching allocator like PyTorch's: blocks between 1 and 10 MiB come from segments of 20 MiB,
+/// smaller ones from segments of 2 MiB, and a segment is freed only when all of it is free.
 #[derive(Default)]
 struct Caching {
-    /// Segment → (size, end of what is in use, blocks alive).
+    /// Segment → (size, end of the used part, live blocks).
     segments: Vec<(CUdeviceptr, usize, usize, usize)>,
     holes: Vec<(CUdeviceptr, usize)>,
     sizes: std::collections::HashMap<CUdeviceptr, usize>,

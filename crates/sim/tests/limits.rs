@@ -1,4 +1,4 @@
-//! As much as the simulated machine can have, and what is more than that.
+//! The limits of the simulated GPU, and what exceeds them.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn sixty_four_devices_have_addresses_of_their_own() {
     if !is_child() {
         return lives("sixty_four_devices_have_addresses_of_their_own");
     }
-    let refused = |config| matches!(configure(config), Err(ConfigError::TooMuch { .. }));
+    let refused = |config| matches!(configure(config), Err(ConfigError::TooLarge { .. }));
     assert!(refused(Config::new().devices(65)));
     assert!(refused(Config::new().memory(1 << 47)));
     assert!(refused(Config::new().context_cost(u64::MAX)));
@@ -136,7 +136,7 @@ unsafe extern "C" {
     fn setrlimit(resource: i32, limit: *const [u64; 2]) -> i32;
 }
 
-/// The limit of addresses that a process may have.
+/// The limit of a process's address space.
 const RLIMIT_AS: i32 = 9;
 
 #[test]
@@ -221,7 +221,7 @@ fn what_one_call_costs_does_not_grow_with_what_is_allocated() {
         ok(cu::cuCtxDestroy_v2(context));
         ok(cu::cuMemFree_v2(alloc_async(512, stream)));
     }
-    // Each of the three took milliseconds when it looked at every range there is.
+    // Each of the three took milliseconds when it iterated over all ranges.
     let taken = start.elapsed();
     assert!(taken < Duration::from_millis(400), "{taken:?}");
     gate.open();

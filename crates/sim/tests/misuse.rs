@@ -1,5 +1,5 @@
-//! What a real driver leaves undefined ends the process here, with a line that says why, or is
-//! answered and kept, as configured.
+//! Misuse aborts the process with a line that describes it, or fails the call and is recorded, as
+//! configured.
 
 mod common;
 
@@ -9,15 +9,15 @@ use common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
 
-/// Runs the test of this name in a child and returns what it wrote, if it was aborted.
+/// Runs the test of this name in a child process, which must abort, and returns the line.
 fn aborted(name: &str) -> String {
     let output = child(name);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "the child lived: {text}");
+    assert!(!output.status.success(), "the child did not abort: {text}");
     let line = text
         .lines()
         .find(|line| line.starts_with("cuguard-sim: misuse: "));
-    line.unwrap_or_else(|| panic!("no misuse was named: {text}"))
+    line.unwrap_or_else(|| panic!("no misuse was reported: {text}"))
         .to_owned()
 }
 
@@ -99,8 +99,8 @@ fn with_misuse_as_an_error_the_process_goes_on() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("misuse:"));
 }
 
-/// A test harness keeps what a test writes by `eprintln!` until the test has ended, and a process that
-/// aborts takes it along. So the line does not go that way.
+/// A test harness captures `eprintln!` until the test ends, and loses it if the process aborts. The
+/// line is written past it.
 #[test]
 fn the_line_is_there_under_a_harness_that_keeps_output() {
     let output = Command::new(std::env::current_exe().unwrap())
@@ -113,6 +113,6 @@ fn the_line_is_there_under_a_harness_that_keeps_output() {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().find(|line| line.contains("was destroyed"));
-    let line = line.unwrap_or_else(|| panic!("no misuse was named: {text}"));
+    let line = line.unwrap_or_else(|| panic!("no misuse was reported: {text}"));
     assert!(line.starts_with("cuguard-sim: misuse: "), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Other processes on a device: what they hold is missing here, and comes back when they go.
+//! Other processes on a device: their memory is not free until they are removed.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn what_others_hold_is_not_free_and_comes_back() {
     ];
     set_other_processes(0, processes).unwrap();
     assert_eq!(free(), free_before - GIB - PAGE);
-    // What this process uses is as before.
+    // What this process uses is unchanged.
     assert_eq!(counters().device_bytes_in_use, used_before);
     let listed = other_processes(0);
     let listed: Vec<_> = listed.iter().map(|p| (p.pid, &*p.name, p.bytes)).collect();
@@ -50,10 +50,10 @@ fn what_others_hold_is_not_free_and_comes_back() {
         (4713, "idle", 0),
     ];
     assert_eq!(listed, expected);
-    // Exactly what is free can be had.
+    // Exactly the free memory can be allocated.
     assert_eq!(try_alloc(free() + 1), CUresult::OUT_OF_MEMORY);
     ok(try_alloc(free()));
-    // Another list takes the place of the first.
+    // Another list replaces the first.
     set_other_processes(0, holder(2 * GIB)).unwrap();
     assert_eq!(free(), free_before - 2 * GIB);
     set_other_processes(0, []).unwrap();
@@ -72,7 +72,7 @@ fn more_than_there_is_changes_nothing() {
     for asked in [most + 1, u64::MAX] {
         let error = set_other_processes(0, holder(asked)).unwrap_err();
         let text = error.to_string();
-        let OtherProcessError::NotEnough { free, total, .. } = error else {
+        let OtherProcessError::NotEnoughMemory { free, total, .. } = error else {
             panic!("{error}");
         };
         assert_eq!((free, total), (most, 4 * GIB));
@@ -83,7 +83,7 @@ fn more_than_there_is_changes_nothing() {
     assert!(set_other_processes(0, two).is_err());
     assert_eq!(free(), free_before);
     assert_eq!(other_processes(0), holder(GIB));
-    // All that there is, and not a page is left.
+    // All memory: no page is left.
     set_other_processes(0, holder(most)).unwrap();
     assert_eq!(free(), 0);
     assert_eq!(try_alloc(16), CUresult::OUT_OF_MEMORY);

@@ -1,5 +1,5 @@
-//! Memory that is used before it is allocated, or while it is freed: a real driver lets it happen,
-//! the simulation says so. And what looks like it and is not.
+//! Races: memory that is used before its allocation, or freed while it is in use. A real driver does
+//! not detect them, the simulation does. And correct programs that look similar.
 
 mod common;
 
@@ -9,14 +9,14 @@ use common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
 
-/// A context in a machine that keeps what misuse it sees.
+/// A context, with misuse recorded.
 fn noting() -> CUcontext {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| configure(Config::new().misuse(Misuse::Error)).unwrap());
     context()
 }
 
-/// What misuse is seen while `what` is done.
+/// The misuse that `what` causes.
 fn seen(what: impl FnOnce()) -> Vec<String> {
     let before = misuses().len();
     what();
@@ -76,7 +76,7 @@ fn what_comes_after_the_allocation_is_in_order() {
         let gate = Gate::close(a);
         let ptr = alloc_async(512, a);
         ok(cu::cuMemsetD8Async(ptr, 1, 512, a));
-        // Over two events, though the second stream has not used it itself.
+        // Ordered by two events, though the second stream has not used the memory itself.
         ok(cu::cuEventRecord(first, a));
         ok(cu::cuStreamWaitEvent(b, first, 0));
         ok(cu::cuEventRecord(second, b));
@@ -108,7 +108,7 @@ fn the_default_stream_orders_what_blocking_streams_allocate() {
     let seen = seen(|| {
         let gate = Gate::close(blocking);
         let ptr = alloc_async(512, blocking);
-        // The default stream comes after every blocking one, and they come after it.
+        // The default stream waits for every blocking stream, and they wait for it.
         ok(cu::cuMemsetD8Async(ptr, 1, 512, CUstream::NULL));
         ok(cu::cuMemsetD8Async(ptr, 1, 512, other));
         ok(cu::cuMemsetD8Async(ptr, 1, 512, CUstream::PER_THREAD));
@@ -259,13 +259,13 @@ fn host_memory_freed_while_registered() {
     let _turn = turn();
     noting();
     let seen = seen(|| {
-        // Large memory goes back to the system, which hands the same addresses out again.
+        // Large memory is returned to the system, which reuses the addresses.
         for _ in 0..100 {
             let own = vec![0u8; 4 * MIB];
             let start = own.as_ptr().cast_mut().cast();
             let result = cu::cuMemHostRegister_v2(start, 4 * MIB, 0);
             if result == CUresult::HOST_MEMORY_ALREADY_REGISTERED {
-                // What was registered before, at the same address: kept, so that the next is another.
+                // Kept, so that the next allocation has another address.
                 std::mem::forget(own);
                 continue;
             }
@@ -281,7 +281,7 @@ fn host_memory_freed_while_registered() {
         }
     });
     one(&seen, &["4194304 bytes", "freed while registered"]);
-    // What was registered there is forgotten.
+    // The stale registration was removed.
     let host = pinned(4 * MIB);
     ok(cu::cuMemFreeHost(host));
     release();

@@ -1,4 +1,4 @@
-//! Streams run their work in order, on their own, and a copy is in flight until somebody waits.
+//! Streams execute work in order, asynchronously; a copy is in flight until the program synchronizes.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn a_copy_from_pinned_memory_reads_it_when_its_turn_comes() {
     let _turn = turn();
     context();
     let (stream, device, host) = (stream(), alloc(4), pinned(4).cast::<u8>());
-    // SAFETY: four bytes of our own, which the copy reads only once the gate is open.
+    // SAFETY: four bytes of this test, which the copy reads only once the gate is open.
     unsafe { host.cast::<u32>().write(1) };
     let gate = Gate::close(stream);
     ok(cu::cuMemcpyHtoDAsync_v2(device, host.cast(), 4, stream));

@@ -254,8 +254,8 @@ impl Driver {
 
     /// Compares with what the simulated driver counts, less what there was before.
     pub fn check(&self, before: &cuguard::sim::Counters) -> Answer {
-        let now = cuguard::sim::alive();
-        let less = |now: cuguard::sim::Tally, before: cuguard::sim::Tally| {
+        let now = cuguard::sim::live_counters();
+        let less = |now: cuguard::sim::Usage, before: cuguard::sim::Usage| {
             (now.count - before.count, now.bytes - before.bytes)
         };
         for (what, is, kinds) in [

@@ -140,7 +140,7 @@ fn before(options: &Options) -> Before {
     static FIRST: OnceLock<Before> = OnceLock::new();
     let look = || Before {
         free: free_bytes(),
-        counters: Arc::new(cuguard::sim::alive()),
+        counters: Arc::new(cuguard::sim::live_counters()),
     };
     if options.every_step {
         look()

@@ -29,7 +29,7 @@ const WANT: Code = Code::ILLEGAL_ADDRESS;
 /// Has a kernel write to address 16. The simulated GPU runs no kernels, and is told.
 fn write_to_nowhere(c: &Case) {
     if c.on_simulation() {
-        cuguard::sim::corrupt(Code::ILLEGAL_ADDRESS);
+        cuguard::sim::set_sticky_error(Code::ILLEGAL_ADDRESS);
         return;
     }
     let module = kernels::load(c, kernels::FAULT);

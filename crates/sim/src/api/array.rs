@@ -1,122 +1,132 @@
-//! Arrays: memory in a layout of its own, made for textures. The simulation has no textures, but
-//! copies into arrays and out of them.
+//! Arrays: memory in a layout for textures. The simulation has no textures, but copies into and out
+//! of arrays.
 
 use std::ffi::c_void;
 
 use cuguard_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUresult};
 
-use super::copy::copy_now;
-use super::copy_2d::array_run;
-use super::{get, put, valid};
-use crate::fault;
+use super::copy::{Plan, copy};
+use super::{allocate_block, read, write_out};
 use crate::handle::{self, Id, Kind};
-use crate::lock::lock;
-use crate::machine::{Answer, Array, Machine};
-use crate::memory_block::MemoryBlock;
-use crate::physical::to_pages;
-use crate::wait::synchronize_context;
+use crate::memory::{Extent, Shape, Span, to_pages};
+use crate::result::{DriverResult, valid};
+use crate::state::{Array, DriverState, Operand, lock, synchronize_context};
 
-/// The array behind a handle.
-pub(super) fn known(machine: &Machine, array: CUarray) -> Result<Id, CUresult> {
-    match handle::decode(Kind::Array, array.0).filter(|id| machine.arrays.contains_key(id)) {
-        Some(id) => Ok(id),
-        None if array.is_null() => Err(CUresult::INVALID_HANDLE),
-        None => Err(machine.dead_handle(Kind::Array, array.0, CUresult::INVALID_HANDLE)),
-    }
+/// The id of a live array.
+pub(super) fn find(state: &DriverState, array: CUarray) -> DriverResult<Id> {
+    let is_live = |id| state.arrays.contains_key(&id);
+    state.live_id(Kind::Array, array.0, CUresult::INVALID_HANDLE, is_live)
 }
 
 /// The bytes of one channel, by `CUarray_format`.
-fn channel_bytes(format: u32) -> Option<usize> {
+fn channel_bytes(format: u32) -> DriverResult<usize> {
     match format {
-        0x01 | 0x08 => Some(1),
-        0x02 | 0x09 | 0x10 => Some(2),
-        0x03 | 0x0a | 0x20 => Some(4),
-        _ => None,
+        0x01 | 0x08 => Ok(1),
+        0x02 | 0x09 | 0x10 => Ok(2),
+        0x03 | 0x0a | 0x20 => Ok(4),
+        _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
-pub(crate) unsafe fn cuArray3DCreate_v2(
+pub unsafe fn cuArray3DCreate_v2(
     out: *mut CUarray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
-) -> Answer {
-    // SAFETY: as the caller promises.
-    let descriptor = unsafe { get(descriptor) }?;
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let descriptor = unsafe { read(descriptor) }?;
     valid(!out.is_null() && descriptor.Width > 0)?;
     valid(matches!(descriptor.NumChannels, 1 | 2 | 4))?;
-    let channel = channel_bytes(descriptor.Format).ok_or(CUresult::INVALID_VALUE)?;
-    let sizes = [
-        channel * descriptor.NumChannels as usize,
-        descriptor.Height.max(1),
-        descriptor.Depth.max(1),
-    ];
-    let bytes = sizes
+    let element = channel_bytes(descriptor.Format)? * descriptor.NumChannels as usize;
+    let bytes = [element, descriptor.Height.max(1), descriptor.Depth.max(1)]
         .iter()
-        .try_fold(descriptor.Width, |bytes, size| bytes.checked_mul(*size));
-    let bytes = bytes.ok_or(CUresult::INVALID_VALUE)?;
-    let mut machine = lock();
-    let context = machine.current()?;
-    fault::on_allocation(bytes as u64)?;
-    let device = machine.device_of(context);
+        .try_fold(descriptor.Width, |bytes, size| bytes.checked_mul(*size))
+        .ok_or(CUresult::INVALID_VALUE)?;
+    let mut state = lock();
+    let context = state.current()?;
+    let block = allocate_block(bytes)?;
+    let device = state.device_of(context);
     let pages = to_pages(bytes as u64).ok_or(CUresult::OUT_OF_MEMORY)?;
-    // First what the host may not have, so that nothing needs to be taken back.
-    let block = MemoryBlock::fresh(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
-    if !machine.take_pages(device, pages) {
-        return Err(CUresult::OUT_OF_MEMORY);
-    }
-    let id = machine.numbers.next(Kind::Array);
-    if let Some(context) = machine.contexts.get_mut(&context) {
-        context.arrays.insert(id);
-    }
-    machine.arrays.insert(
-        id,
-        Array {
-            context,
-            descriptor,
-            row_bytes: descriptor.Width * sizes[0],
-            bytes: bytes as u64,
-            block,
-        },
-    );
-    // SAFETY: as the caller promises.
-    unsafe { put(out, CUarray(handle::encode(Kind::Array, id))) }
+    state.reserve_pages(device, pages)?;
+    let id = state.ids.next(Kind::Array);
+    let array = Array {
+        context,
+        descriptor,
+        row_bytes: descriptor.Width * element,
+        bytes: bytes as u64,
+        block,
+    };
+    state.arrays.insert(id, array);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, CUarray(handle::encode(Kind::Array, id))) }
 }
 
-pub(crate) unsafe fn cuArray3DGetDescriptor_v2(
+pub unsafe fn cuArray3DGetDescriptor_v2(
     descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
     array: CUarray,
-) -> Answer {
-    let machine = lock();
-    machine.current()?;
-    let found = machine.arrays[&known(&machine, array)?].descriptor;
-    // SAFETY: as the caller promises.
-    unsafe { put(descriptor, found) }
+) -> DriverResult {
+    let state = lock();
+    state.current()?;
+    let found = state.arrays[&find(&state, array)?].descriptor;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(descriptor, found) }
 }
 
-pub(crate) unsafe fn cuArrayDestroy(array: CUarray) -> Answer {
-    let machine = lock();
-    machine.check_current_if_any()?;
-    let id = known(&machine, array)?;
-    let context = machine.arrays[&id].context;
-    let mut machine = synchronize_context(machine, context);
-    known(&machine, array)?;
-    machine.remove_array(id);
+pub unsafe fn cuArrayDestroy(array: CUarray) -> DriverResult {
+    let state = lock();
+    state.check_current_if_any()?;
+    let id = find(&state, array)?;
+    let context = state.arrays[&id].context;
+    let mut state = synchronize_context(state, context);
+    // Another thread may have destroyed it meanwhile.
+    find(&state, array)?;
+    state.remove_array(id);
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemcpyHtoA_v2(
+/// Contiguous bytes of an array.
+fn extent(
+    state: &DriverState,
+    array: CUarray,
+    offset: usize,
+    bytes: usize,
+) -> DriverResult<Extent> {
+    let block = &state.arrays[&find(state, array)?].block;
+    let end = offset.checked_add(bytes);
+    valid(end.is_some_and(|end| end <= block.len()))?;
+    Ok(Extent::new(
+        vec![Span::within(block, offset, bytes)],
+        Shape::contiguous(bytes),
+    ))
+}
+
+pub unsafe fn cuMemcpyHtoA_v2(
     dst: CUarray,
     offset: usize,
     src: *const c_void,
     bytes: usize,
-) -> Answer {
-    copy_now(array_run(dst, offset, src as u64, bytes, true))
+) -> DriverResult {
+    copy(None, |state: &DriverState, stream| {
+        let to = (extent(state, dst, offset, bytes)?, false);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let from = state.resolve(stream, Operand::Any(src as u64), Shape::contiguous(bytes))?;
+        Ok(Some(Plan { to, from }))
+    })
 }
 
-pub(crate) unsafe fn cuMemcpyAtoH_v2(
+pub unsafe fn cuMemcpyAtoH_v2(
     dst: *mut c_void,
     src: CUarray,
     offset: usize,
     bytes: usize,
-) -> Answer {
-    copy_now(array_run(src, offset, dst as u64, bytes, false))
+) -> DriverResult {
+    copy(None, |state: &DriverState, stream| {
+        let from = (extent(state, src, offset, bytes)?, false);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let to = state.resolve(stream, Operand::Any(dst as u64), Shape::contiguous(bytes))?;
+        Ok(Some(Plan { to, from }))
+    })
 }

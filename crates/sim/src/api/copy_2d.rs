@@ -1,153 +1,86 @@
 //! Copies of rows, between host memory, device memory and arrays.
 
-use cuguard_sys::{CUDA_MEMCPY2D, CUarray, CUresult, CUstream, memory_type};
+use cuguard_sys::{CUDA_MEMCPY2D, CUresult, CUstream, memory_type};
 
-use super::copy::{self, Plan, Planner, copy_now, copy_on};
-use super::{get, valid};
-use crate::area::{Area, Shape, Span};
+use super::array;
+use super::copy::{Plan, Planner, copy};
+use super::read;
 use crate::handle::Id;
-use crate::machine::{Answer, Machine};
+use crate::memory::{Extent, Shape, Span};
+use crate::result::{DriverResult, valid};
+use crate::state::{DriverState, Operand};
 
-/// One side as [`CUDA_MEMCPY2D`] describes it.
-struct Side {
-    kind: u32,
-    host: u64,
-    device: u64,
-    array: CUarray,
-    x: usize,
-    y: usize,
-    pitch: usize,
-}
-
-impl Side {
-    /// The rows, and whether they are pageable.
-    fn resolve(
-        &self,
-        machine: &Machine,
-        stream: Id,
-        width: usize,
-        rows: usize,
-    ) -> Result<(Area, bool), CUresult> {
-        let end_of_row = self.x.checked_add(width).ok_or(CUresult::INVALID_VALUE)?;
-        if self.kind == memory_type::ARRAY {
-            let array = &machine.arrays[&super::array::known(machine, self.array)?];
-            let end = self.y.checked_add(rows).ok_or(CUresult::INVALID_VALUE)?;
-            let has_rows = array.descriptor.Height.max(1);
-            valid(end_of_row <= array.row_bytes && end <= has_rows)?;
-            let offset = self.y * array.row_bytes + self.x;
-            let shape = Shape {
-                width,
-                pitch: array.row_bytes,
-                rows,
-            };
-            let extent = shape.extent().ok_or(CUresult::INVALID_VALUE)?;
-            let span = Span::within(&array.block, offset, extent);
-            return Ok((Area::new(vec![span], shape), false));
-        }
-        // A pitch of 0 stands for rows without a gap.
-        let pitch = if self.pitch == 0 {
-            end_of_row
-        } else {
-            self.pitch
-        };
-        let (base, any) = match self.kind {
-            memory_type::HOST => (self.host, true),
-            memory_type::DEVICE => (self.device, false),
-            memory_type::UNIFIED => (self.device, true),
-            _ => return Err(CUresult::INVALID_VALUE),
-        };
-        valid(base != 0 && pitch >= end_of_row)?;
-        let offset = self
-            .y
-            .checked_mul(pitch)
-            .and_then(|rows| rows.checked_add(self.x));
-        let start = offset.and_then(|offset| base.checked_add(offset as u64));
-        let start = start.ok_or(CUresult::INVALID_VALUE)?;
-        let side = match any {
-            true => copy::Side::Any(start),
-            false => copy::Side::Known(start),
-        };
-        side.resolve(machine, stream, Shape { width, pitch, rows })
+/// The source rows of a copy, and whether they are pageable.
+fn resolve_source(
+    state: &DriverState,
+    stream: Id,
+    copy: &CUDA_MEMCPY2D,
+) -> DriverResult<(Extent, bool)> {
+    let (width, rows, x, y) = (copy.WidthInBytes, copy.Height, copy.srcXInBytes, copy.srcY);
+    let end_of_row = x.checked_add(width).ok_or(CUresult::INVALID_VALUE)?;
+    if copy.srcMemoryType == memory_type::ARRAY {
+        let array = &state.arrays[&array::find(state, copy.srcArray)?];
+        let pitch = array.row_bytes;
+        let end = y.checked_add(rows).ok_or(CUresult::INVALID_VALUE)?;
+        valid(end_of_row <= pitch && end <= array.descriptor.Height.max(1))?;
+        let shape = Shape { width, pitch, rows };
+        let len = shape.byte_len().ok_or(CUresult::INVALID_VALUE)?;
+        let span = Span::within(&array.block, y * pitch + x, len);
+        return Ok((Extent::new(vec![span], shape), false));
     }
+    // A pitch of 0 means contiguous rows.
+    let pitch = match copy.srcPitch {
+        0 => end_of_row,
+        pitch => pitch,
+    };
+    let (base, operand): (u64, fn(u64) -> Operand) = match copy.srcMemoryType {
+        memory_type::HOST => (copy.srcHost as u64, Operand::Any),
+        memory_type::DEVICE => (copy.srcDevice, Operand::Known),
+        memory_type::UNIFIED => (copy.srcDevice, Operand::Any),
+        _ => return Err(CUresult::INVALID_VALUE),
+    };
+    valid(base != 0 && pitch >= end_of_row)?;
+    let offset = y.checked_mul(pitch).and_then(|rows| rows.checked_add(x));
+    let start = offset.and_then(|offset| base.checked_add(offset as u64));
+    let start = start.ok_or(CUresult::INVALID_VALUE)?;
+    state.resolve(stream, operand(start), Shape { width, pitch, rows })
 }
 
 fn plan(copy: CUDA_MEMCPY2D) -> impl Planner {
-    move |machine: &Machine, stream: Id| {
-        let (width, height) = (copy.WidthInBytes, copy.Height);
-        if width == 0 || height == 0 {
+    move |state: &DriverState, stream: Id| {
+        if copy.WidthInBytes == 0 || copy.Height == 0 {
             return Ok(None);
         }
-        let from = Side {
-            kind: copy.srcMemoryType,
-            host: copy.srcHost as u64,
-            device: copy.srcDevice,
-            array: copy.srcArray,
-            x: copy.srcXInBytes,
-            y: copy.srcY,
-            pitch: copy.srcPitch,
+        let reversed = CUDA_MEMCPY2D {
+            srcMemoryType: copy.dstMemoryType,
+            srcHost: copy.dstHost,
+            srcDevice: copy.dstDevice,
+            srcArray: copy.dstArray,
+            srcXInBytes: copy.dstXInBytes,
+            srcY: copy.dstY,
+            srcPitch: copy.dstPitch,
+            ..copy
         };
-        let to = Side {
-            kind: copy.dstMemoryType,
-            host: copy.dstHost as u64,
-            device: copy.dstDevice,
-            array: copy.dstArray,
-            x: copy.dstXInBytes,
-            y: copy.dstY,
-            pitch: copy.dstPitch,
-        };
-        let (from, from_pageable) = from.resolve(machine, stream, width, height)?;
-        let (to, to_pageable) = to.resolve(machine, stream, width, height)?;
-        Ok(Some(Plan {
-            to,
-            from,
-            from_pageable,
-            to_pageable,
-        }))
+        let from = resolve_source(state, stream, &copy)?;
+        let to = resolve_source(state, stream, &reversed)?;
+        Ok(Some(Plan { to, from }))
     }
 }
 
-pub(crate) unsafe fn cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D) -> Answer {
-    // SAFETY: as the caller promises.
-    copy_now(plan(unsafe { get(copy) }?))
+pub unsafe fn cuMemcpy2D_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy(None, plan(unsafe { read(parameters) }?))
 }
 
-pub(crate) unsafe fn cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D) -> Answer {
-    // SAFETY: as the caller promises.
-    copy_now(plan(unsafe { get(copy) }?))
+pub unsafe fn cuMemcpy2DUnaligned_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy(None, plan(unsafe { read(parameters) }?))
 }
 
-pub(crate) unsafe fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Answer {
-    // SAFETY: as the caller promises.
-    copy_on(stream, plan(unsafe { get(copy) }?))
-}
-
-/// The plan of a copy between one run of host memory and the beginning of an array.
-pub(super) fn array_run(
-    array: CUarray,
-    offset: usize,
-    host: u64,
-    bytes: usize,
-    to_array: bool,
-) -> impl Planner {
-    move |machine: &Machine, stream: Id| {
-        let block = &machine.arrays[&super::array::known(machine, array)?].block;
-        let end = offset.checked_add(bytes);
-        valid(end.is_some_and(|end| end <= block.len()))?;
-        if bytes == 0 {
-            return Ok(None);
-        }
-        let shape = Shape::run(bytes);
-        let there = Area::new(vec![Span::within(block, offset, bytes)], shape);
-        let (here, pageable) = machine.any_area(stream, host, shape)?;
-        let (to, from) = match to_array {
-            true => (there, here),
-            false => (here, there),
-        };
-        Ok(Some(Plan {
-            to,
-            from,
-            from_pageable: pageable && to_array,
-            to_pageable: pageable && !to_array,
-        }))
-    }
+pub unsafe fn cuMemcpy2DAsync_v2(
+    parameters: *const CUDA_MEMCPY2D,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy(Some(stream), plan(unsafe { read(parameters) }?))
 }

@@ -1,172 +1,142 @@
-//! Events: marks on streams that can be waited for and timed.
+//! Events: positions on streams that can be waited for and timed.
 
 use std::time::Instant;
 
 use cuguard_sys::{CUevent, CUresult, CUstream, flags};
 
-use super::{check, put, valid};
-use crate::event_table::Event;
+use super::write_out;
 use crate::handle::{self, Id, Kind};
-use crate::lock::lock;
-use crate::machine::{Answer, Machine};
-use crate::queue::Mark;
-use crate::wait::wait_for_work;
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, lock, wait_for_work};
+use crate::streams::{Event, OnComplete, StreamPosition};
 
-/// The event behind a handle. One whose context is gone says so; one that was destroyed is
-/// undefined.
-fn known(machine: &Machine, event: CUevent) -> Result<Id, CUresult> {
-    check(!event.is_null(), CUresult::INVALID_HANDLE)?;
-    let id = handle::decode(Kind::Event, event.0);
-    let id = id.filter(|id| machine.numbers.was_given(Kind::Event, *id));
-    match id.map(|id| (id, machine.events.get(id))) {
-        Some((id, Some(event))) => machine.check_alive(event.context).map(|()| id),
-        Some((id, None)) if machine.events.is_orphan(id) => Err(CUresult::CONTEXT_IS_DESTROYED),
-        _ => Err(machine.dead_handle(Kind::Event, event.0, CUresult::INVALID_HANDLE)),
-    }
+/// The id of a live event. An event that was destroyed with its context is an error, one that the
+/// program destroyed is misuse.
+fn find(state: &DriverState, event: CUevent) -> DriverResult<Id> {
+    let events = &state.events;
+    let is_known = |id| events.live.contains_key(&id) || events.is_orphan(id);
+    let id = state.live_id(Kind::Event, event.0, CUresult::INVALID_HANDLE, is_known)?;
+    let event = events.live.get(&id).ok_or(CUresult::CONTEXT_IS_DESTROYED)?;
+    state.check_alive(event.context)?;
+    Ok(id)
 }
 
-/// The last record of an event.
-fn record_of(machine: &Machine, id: Id) -> Option<&(Mark, Option<Instant>)> {
-    machine.events.get(id)?.record.as_ref()
+/// The position of an event's last record.
+fn position(state: &DriverState, id: Id) -> Option<&StreamPosition> {
+    let record = state.events.live.get(&id)?.record.as_ref();
+    record.map(|(position, _)| position)
 }
 
-pub(crate) unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> Answer {
+pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> DriverResult {
     const KNOWN: u32 =
         flags::EVENT_BLOCKING_SYNC | flags::EVENT_DISABLE_TIMING | flags::EVENT_INTERPROCESS;
     valid(!out.is_null() && flags & !KNOWN == 0)?;
-    // Events between processes cannot be timed.
-    let between = flags & flags::EVENT_INTERPROCESS != 0;
-    valid(!between || flags & flags::EVENT_DISABLE_TIMING != 0)?;
-    let mut machine = lock();
-    let context = machine.current()?;
-    let id = machine.numbers.next(Kind::Event);
+    // Inter-process events have no timing.
+    let interprocess = flags & flags::EVENT_INTERPROCESS != 0;
+    valid(!interprocess || flags & flags::EVENT_DISABLE_TIMING != 0)?;
+    let mut state = lock();
+    let context = state.current()?;
+    let id = state.ids.next(Kind::Event);
     let event = Event {
         context,
         flags,
         record: None,
     };
-    machine.events.insert(id, event);
-    if let Some(context) = machine.contexts.get_mut(&context) {
-        context.events.insert(id);
-    }
-    // SAFETY: as the caller promises.
-    unsafe { put(out, CUevent(handle::encode(Kind::Event, id))) }
+    state.events.live.insert(id, event);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, CUevent(handle::encode(Kind::Event, id))) }
 }
 
-pub(crate) unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> Answer {
-    let mut machine = lock();
-    let id = known(&machine, event)?;
-    let stream = machine.stream(stream)?;
-    let context = machine.events.get(id).map(|event| event.context);
-    let same = Some(machine.streams[&stream].context) == context;
+pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, event)?;
+    let stream = state.stream(stream)?;
+    let context = state.events.live.get(&id).map(|event| event.context);
+    let same = Some(state.streams[&stream].context) == context;
     check(same, CUresult::INVALID_HANDLE)?;
-    let number = machine.last_work(stream) + 1;
-    let note = move |machine: &mut Machine| {
-        // The event may have been recorded again, or destroyed, since.
-        if let Some(event) = machine.events.get_mut(id)
-            && let Some((mark, time)) = &mut event.record
-            && (mark.stream, mark.number) == (stream, number)
-        {
-            *time = Some(Instant::now());
-        }
-    };
-    // Set before the work is handed over: that may be done at once.
-    let mark = machine.mark(stream, number);
-    let event = machine.events.get_mut(id);
-    let before = event.and_then(|event| event.record.replace((mark, None)));
-    let submitted = machine.submit(stream, None, None, Some(Box::new(note)));
+    state.join_implicit_dependencies(stream);
+    let number = state.last_work(stream) + 1;
+    let record = (state.position(stream, number), None);
+    // Before the work is submitted, since it may complete at once.
+    let event = state.events.live.get_mut(&id);
+    let before = event.and_then(|event| event.record.replace(record));
+    let submitted = state.submit(stream, None, None, Some(OnComplete::Record(id)));
     if submitted.is_err()
-        && let Some(event) = machine.events.get_mut(id)
+        && let Some(event) = state.events.live.get_mut(&id)
     {
         event.record = before;
     }
-    // Not for memory safety: with another number the event never happens.
+    // Not a matter of memory safety: with another number the event never completes.
     debug_assert!(submitted.is_err() || submitted == Ok(number));
     submitted.map(drop)
 }
 
-pub(crate) unsafe fn cuEventRecordWithFlags(
-    event: CUevent,
-    stream: CUstream,
-    flags: u32,
-) -> Answer {
-    // The flag 1 is for captured graphs and means nothing outside of one.
+pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> DriverResult {
+    // The flag 1 is for graph capture and has no effect outside of it.
     valid(flags <= 1)?;
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller guarantees.
     unsafe { cuEventRecord(event, stream) }
 }
 
-/// Whether the last record of an event has happened; one that was never recorded has.
-fn has_happened(machine: &Machine, id: Id) -> bool {
-    record_of(machine, id).is_none_or(|(mark, _)| machine.is_done(mark.stream, mark.number))
+/// An event that was never recorded is complete.
+pub unsafe fn cuEventQuery(event: CUevent) -> DriverResult {
+    let state = lock();
+    state.check_current_if_any()?;
+    let position = position(&state, find(&state, event)?);
+    let complete = position.is_none_or(|p| state.is_done(p.stream, p.number));
+    check(complete, CUresult::NOT_READY)
 }
 
-pub(crate) unsafe fn cuEventQuery(event: CUevent) -> Answer {
-    let machine = lock();
-    machine.check_current_if_any()?;
-    let id = known(&machine, event)?;
-    check(has_happened(&machine, id), CUresult::NOT_READY)
-}
-
-pub(crate) unsafe fn cuEventSynchronize(event: CUevent) -> Answer {
-    let machine = lock();
-    machine.check_current_if_any()?;
-    let id = known(&machine, event)?;
-    if let Some((stream, number)) = record_of(&machine, id).map(|(m, _)| (m.stream, m.number)) {
-        drop(wait_for_work(machine, stream, number));
+pub unsafe fn cuEventSynchronize(event: CUevent) -> DriverResult {
+    let state = lock();
+    state.check_current_if_any()?;
+    let position = position(&state, find(&state, event)?);
+    if let Some((stream, number)) = position.map(|p| (p.stream, p.number)) {
+        drop(wait_for_work(state, stream, number));
     }
     Ok(())
 }
 
-/// Work that waits for the event goes on waiting for it.
-pub(crate) unsafe fn cuEventDestroy_v2(event: CUevent) -> Answer {
-    let mut machine = lock();
-    machine.check_current_if_any()?;
-    let id = known(&machine, event)?;
-    if let Some(event) = machine.events.remove(id)
-        && let Some(context) = machine.contexts.get_mut(&event.context)
-    {
-        context.events.remove(&id);
-    }
+/// Work that waits for the event still does.
+pub unsafe fn cuEventDestroy_v2(event: CUevent) -> DriverResult {
+    let mut state = lock();
+    state.check_current_if_any()?;
+    let id = find(&state, event)?;
+    state.events.live.remove(&id);
     Ok(())
 }
 
-pub(crate) unsafe fn cuEventElapsedTime(
-    milliseconds: *mut f32,
-    start: CUevent,
-    end: CUevent,
-) -> Answer {
-    let machine = lock();
-    machine.check_current_if_any()?;
-    let times = [known(&machine, start)?, known(&machine, end)?].map(|id| {
-        let event = machine.events.get(id);
-        let event = event.filter(|event| event.flags & flags::EVENT_DISABLE_TIMING == 0);
-        let record = event.and_then(|event| event.record.as_ref());
-        record
-            .map(|(_, time)| *time)
-            .ok_or(CUresult::INVALID_HANDLE)
-    });
-    let (start, end) = (times[0]?, times[1]?);
-    check(!milliseconds.is_null(), CUresult::INVALID_HANDLE)?;
+/// The time of an event's last record, `None` while it is not complete.
+fn record_time(state: &DriverState, id: Id) -> DriverResult<Option<Instant>> {
+    let event = state.events.live.get(&id);
+    let event = event.filter(|event| event.flags & flags::EVENT_DISABLE_TIMING == 0);
+    let record = event.and_then(|event| event.record.as_ref());
+    let (_, time) = record.ok_or(CUresult::INVALID_HANDLE)?;
+    Ok(*time)
+}
+
+pub unsafe fn cuEventElapsedTime(out: *mut f32, start: CUevent, end: CUevent) -> DriverResult {
+    let state = lock();
+    state.check_current_if_any()?;
+    let (start, end) = (find(&state, start)?, find(&state, end)?);
+    let (start, end) = (record_time(&state, start)?, record_time(&state, end)?);
+    check(!out.is_null(), CUresult::INVALID_HANDLE)?;
     let (Some(start), Some(end)) = (start, end) else {
         return Err(CUresult::NOT_READY);
     };
-    let elapsed = if end >= start {
-        (end - start).as_secs_f32() * 1e3
-    } else {
-        (start - end).as_secs_f32() * -1e3
-    };
-    // SAFETY: as the caller promises.
-    unsafe { put(milliseconds, elapsed) }
+    let milliseconds = |from, to: Instant| to.saturating_duration_since(from).as_secs_f32() * 1e3;
+    let elapsed = milliseconds(start, end) - milliseconds(end, start);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, elapsed) }
 }
 
-pub(crate) unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> Answer {
-    let mut machine = lock();
-    let stream = machine.stream(stream)?;
-    let id = known(&machine, event)?;
+pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> DriverResult {
+    let mut state = lock();
+    let stream = state.stream(stream)?;
+    let id = find(&state, event)?;
     valid(flags <= 1)?;
-    if let Some(mark) = record_of(&machine, id).map(|(mark, _)| mark.clone()) {
-        machine.submit(stream, Some(&mark), None, None)?;
+    if let Some(position) = position(&state, id).cloned() {
+        state.submit(stream, Some(&position), None, None)?;
     }
     Ok(())
 }

@@ -1,223 +1,194 @@
-//! Host memory that the driver knows of: pinned, registered, managed.
+//! Host memory that the driver knows: pinned, registered, managed.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 use cuguard_sys::{CUdevice, CUdeviceptr, CUresult, CUstream, flags};
 
-use super::memory::remove_when_idle;
-use super::{check, put, put_if_asked, valid};
-use crate::address_map::{Origin, Range};
-use crate::entry::{Function, may_fail};
+use super::{write_allocation, write_out};
 use crate::fault;
-use crate::lock::lock;
-use crate::machine::{Answer, Machine};
-use crate::memory_block::{Address, MemoryBlock};
-use crate::os;
+use crate::functions::Function;
+use crate::memory::{Address, MemoryBlock, MemoryKind, MemoryRange, is_mapped};
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, lock, remove_when_idle};
 
-/// Host memory of the driver's own, known to it under the address that the host uses.
-fn allocate(bytes: usize, origin: Origin, flags: u32) -> Result<Address, CUresult> {
-    let mut machine = lock();
-    let context = machine.usable_current()?;
+/// Allocates host memory, which has the same address on the device.
+fn allocate(bytes: usize, kind: MemoryKind, flags: u32) -> DriverResult<Address> {
+    let mut state = lock();
+    let context = state.usable_current()?;
     fault::on_allocation(bytes as u64)?;
-    let block = MemoryBlock::fresh_pages(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let block = MemoryBlock::allocate_pages(bytes).ok_or(CUresult::OUT_OF_MEMORY)?;
     let start = block.start();
-    let device = machine.device_of(context);
-    machine.add_host_range(Range {
-        base: start.as_ptr() as u64,
-        size: bytes as u64,
-        origin,
+    let (base, device) = (start.as_ptr() as u64, state.device_of(context));
+    state.add_host_range(MemoryRange {
         context: Some(context),
-        device,
         flags,
-        id: 0,
-        born: None,
-        block,
+        ..MemoryRange::new(base, bytes as u64, kind, device, block)
     })?;
     Ok(start)
 }
 
-/// Pinned memory, for both functions that have it to give.
-///
-/// # Safety
-///
-/// `out` is null or valid for a write.
-unsafe fn pin(function: Function, out: *mut *mut c_void, bytes: usize, flags: u32) -> Answer {
+fn allocate_pinned(bytes: usize, flags: u32) -> DriverResult<*mut c_void> {
     const KNOWN: u32 = flags::MEMHOSTALLOC_PORTABLE
         | flags::MEMHOSTALLOC_DEVICEMAP
         | flags::MEMHOSTALLOC_WRITECOMBINED;
-    // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put_if_asked(out, std::ptr::null_mut()) };
-    may_fail(function)?;
-    valid(!out.is_null() && flags & !KNOWN == 0)?;
+    valid(flags & !KNOWN == 0)?;
     if bytes == 0 {
-        return lock().usable_current().map(drop);
+        return lock().usable_current().map(|_| null_mut());
     }
     // With unified addressing all pinned memory is mapped.
-    let start = allocate(bytes, Origin::Pinned, flags | flags::MEMHOSTALLOC_DEVICEMAP)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(out, start.as_ptr().cast()) }
+    let flags = flags | flags::MEMHOSTALLOC_DEVICEMAP;
+    allocate(bytes, MemoryKind::Pinned, flags).map(|start| start.as_ptr().cast())
 }
 
-pub(crate) unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> Answer {
-    // SAFETY: as the caller promises.
-    unsafe { pin(Function::cuMemHostAlloc, out, bytes, flags) }
+pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: u32) -> DriverResult {
+    let allocate = || allocate_pinned(bytes, flags);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_allocation(Function::cuMemHostAlloc, out, null_mut(), allocate) }
 }
 
-pub(crate) unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> Answer {
-    // SAFETY: as the caller promises.
-    unsafe { pin(Function::cuMemAllocHost_v2, out, bytes, 0) }
+pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> DriverResult {
+    let allocate = || allocate_pinned(bytes, 0);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_allocation(Function::cuMemAllocHost_v2, out, null_mut(), allocate) }
 }
 
 /// Waits for all work of the memory's context, and for all other work that uses the memory.
-pub(crate) unsafe fn cuMemFreeHost(ptr: *mut c_void) -> Answer {
-    let machine = lock();
-    machine.check_current_if_any()?;
+pub unsafe fn cuMemFreeHost(ptr: *mut c_void) -> DriverResult {
+    let state = lock();
+    state.check_current_if_any()?;
     if ptr.is_null() {
         return Ok(());
     }
-    let origin = machine.map.at(ptr as u64).map(|range| range.origin);
-    valid(origin == Some(Origin::Pinned))?;
-    let (mut machine, range) = remove_when_idle(machine, ptr as u64);
-    machine.release_range(range.ok_or(CUresult::INVALID_VALUE)?);
+    let kind = state.map.at(ptr as u64).map(|range| range.kind);
+    valid(kind == Some(MemoryKind::Pinned))?;
+    let (mut state, range) = remove_when_idle(state, ptr as u64);
+    state.release_range(range.ok_or(CUresult::INVALID_VALUE)?);
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemAllocManaged(ptr: *mut CUdeviceptr, bytes: usize, flags: u32) -> Answer {
-    // SAFETY: as the caller promises. A failed allocation leaves null behind.
-    unsafe { put_if_asked(ptr, 0) };
-    may_fail(Function::cuMemAllocManaged)?;
-    valid(!ptr.is_null() && bytes > 0)?;
-    valid(matches!(
-        flags,
-        flags::MEM_ATTACH_GLOBAL | flags::MEM_ATTACH_HOST
-    ))?;
-    let start = allocate(bytes, Origin::Managed, flags)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(ptr, start.as_ptr() as u64) }
+pub unsafe fn cuMemAllocManaged(ptr: *mut CUdeviceptr, bytes: usize, flags: u32) -> DriverResult {
+    let allocate = || {
+        let attach = [flags::MEM_ATTACH_GLOBAL, flags::MEM_ATTACH_HOST];
+        valid(bytes > 0 && attach.contains(&flags))?;
+        allocate(bytes, MemoryKind::Managed, flags).map(|start| start.as_ptr() as u64)
+    };
+    // SAFETY: as the caller guarantees.
+    unsafe { write_allocation(Function::cuMemAllocManaged, ptr, 0, allocate) }
 }
 
-pub(crate) unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: u32) -> Answer {
+pub unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: u32) -> DriverResult {
     /// Portable, mapped, input/output memory, read-only.
     const KNOWN: u32 = 0xf;
     let start = Address::new(ptr.cast()).ok_or(CUresult::INVALID_VALUE)?;
     valid(bytes > 0 && flags & !KNOWN == 0)?;
-    // Large memory takes a while to look at, so that is done before the lock is taken.
-    let is_mapped = os::is_mapped(start, bytes);
-    let mut machine = lock();
-    let context = machine.current()?;
-    let base = ptr as u64;
-    if machine.map.overlaps(base, bytes as u64) {
-        let registered = |range: &Range| range.origin == Origin::Registered;
-        let known = machine.map.find(base).is_none_or(registered);
-        return Err(if known {
-            CUresult::HOST_MEMORY_ALREADY_REGISTERED
-        } else {
-            CUresult::INVALID_VALUE
+    // Without the lock, since this is slow for large memory.
+    let is_mapped = is_mapped(start, bytes);
+    let mut state = lock();
+    let context = state.current()?;
+    let (base, size) = (ptr as u64, bytes as u64);
+    if state.map.overlaps(base, size) {
+        let registered = |range: &MemoryRange| range.kind == MemoryKind::Registered;
+        return Err(match state.map.find(base).is_none_or(registered) {
+            true => CUresult::HOST_MEMORY_ALREADY_REGISTERED,
+            false => CUresult::INVALID_VALUE,
         });
     }
     valid(is_mapped)?;
-    machine.check_not_freed(base, bytes as u64)?;
-    let device = machine.device_of(context);
-    machine.add_range(Range {
-        base,
-        size: bytes as u64,
-        origin: Origin::Registered,
+    state.check_not_freed(base, size)?;
+    let device = state.device_of(context);
+    let block = MemoryBlock::borrowed(start, bytes);
+    state.add_range(MemoryRange {
         context: Some(context),
-        device,
         flags: flags | flags::MEMHOSTALLOC_DEVICEMAP,
-        id: 0,
-        born: None,
-        block: MemoryBlock::borrowed(start, bytes),
+        ..MemoryRange::new(base, size, MemoryKind::Registered, device, block)
     });
     Ok(())
 }
 
 /// Waits for all work of the context that registered the memory, and for all other work that uses
 /// it.
-pub(crate) unsafe fn cuMemHostUnregister(ptr: *mut c_void) -> Answer {
+pub unsafe fn cuMemHostUnregister(ptr: *mut c_void) -> DriverResult {
     valid(!ptr.is_null())?;
-    let machine = lock();
-    machine.check_current_if_any()?;
+    let state = lock();
+    state.check_current_if_any()?;
     let base = ptr as u64;
-    let origin = machine.map.at(base).map(|range| range.origin);
-    if origin != Some(Origin::Registered) {
-        return Err(match machine.map.find(base) {
+    let kind = state.map.at(base).map(|range| range.kind);
+    if kind != Some(MemoryKind::Registered) {
+        return Err(match state.map.find(base) {
             Some(_) => CUresult::INVALID_VALUE,
             None => CUresult::HOST_MEMORY_NOT_REGISTERED,
         });
     }
-    let (mut machine, range) = remove_when_idle(machine, base);
-    machine.release_range(range.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)?);
+    let (mut state, range) = remove_when_idle(state, base);
+    state.release_range(range.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)?);
     Ok(())
 }
 
-pub(crate) unsafe fn cuMemHostGetDevicePointer_v2(
+/// The flags of the pinned or registered memory at an address.
+fn pinned_flags(ptr: *mut c_void) -> DriverResult<u32> {
+    let state = lock();
+    state.current()?;
+    let range = state.map.find(ptr as u64);
+    let range = range.filter(|range| range.is_pinned());
+    range
+        .map(|range| range.flags)
+        .ok_or(CUresult::INVALID_VALUE)
+}
+
+pub unsafe fn cuMemHostGetDevicePointer_v2(
     out: *mut CUdeviceptr,
     ptr: *mut c_void,
     flags: u32,
-) -> Answer {
+) -> DriverResult {
     valid(flags == 0)?;
-    let machine = lock();
-    machine.current()?;
-    let range = machine.map.find(ptr as u64);
-    valid(range.is_some_and(|r| matches!(r.origin, Origin::Pinned | Origin::Registered)))?;
-    // SAFETY: as the caller promises.
-    unsafe { put(out, ptr as u64) }
+    pinned_flags(ptr)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, ptr as u64) }
 }
 
-pub(crate) unsafe fn cuMemHostGetFlags(flags: *mut u32, ptr: *mut c_void) -> Answer {
-    let machine = lock();
-    machine.current()?;
-    let range = machine
-        .map
-        .find(ptr as u64)
-        .ok_or(CUresult::INVALID_VALUE)?;
-    valid(matches!(range.origin, Origin::Pinned | Origin::Registered))?;
-    // SAFETY: as the caller promises.
-    unsafe { put(flags, range.flags) }
+pub unsafe fn cuMemHostGetFlags(out: *mut u32, ptr: *mut c_void) -> DriverResult {
+    let flags = pinned_flags(ptr)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, flags) }
 }
 
 const CPU: CUdevice = -1;
 
-/// Advice is taken where it makes sense and has no effect.
-pub(crate) unsafe fn cuMemAdvise(
+/// Advice is checked and ignored.
+pub unsafe fn cuMemAdvise(
     ptr: CUdeviceptr,
     count: usize,
     advice: u32,
     device: CUdevice,
-) -> Answer {
-    let machine = lock();
-    machine.current()?;
-    valid((1..=6).contains(&advice) && count > 0)?;
-    check_managed(&machine, ptr, count)?;
-    // Read-mostly advice looks at no device.
-    let about_device = advice > 2;
-    let known = device == CPU || machine.device(device).is_ok();
-    check(!about_device || known, CUresult::INVALID_DEVICE)
+) -> DriverResult {
+    let state = lock();
+    state.current()?;
+    valid((1..=6).contains(&advice))?;
+    check_managed(&state, ptr, count)?;
+    // Read-mostly advice, 1 and 2, ignores the device.
+    let known = advice <= 2 || device == CPU || state.check_device(device).is_ok();
+    check(known, CUresult::INVALID_DEVICE)
 }
 
-/// Managed memory is where it is; the request only takes its place on the stream.
-pub(crate) unsafe fn cuMemPrefetchAsync(
+/// Managed memory does not move; the prefetch only has its position on the stream.
+pub unsafe fn cuMemPrefetchAsync(
     ptr: CUdeviceptr,
     count: usize,
     device: CUdevice,
     stream: CUstream,
-) -> Answer {
-    let mut machine = lock();
-    let stream = machine.stream(stream)?;
-    valid(count > 0)?;
-    check_managed(&machine, ptr, count)?;
+) -> DriverResult {
+    let mut state = lock();
+    let stream = state.stream(stream)?;
+    check_managed(&state, ptr, count)?;
     if device != CPU {
-        machine.device(device)?;
+        state.check_device(device)?;
     }
-    machine.submit(stream, None, None, None).map(drop)
+    state.submit(stream, None, None, None).map(drop)
 }
 
-fn check_managed(machine: &Machine, ptr: u64, count: usize) -> Answer {
-    let range = machine
-        .map
-        .find(ptr)
-        .filter(|range| range.origin == Origin::Managed);
-    let fits = |range: &Range| count as u64 <= range.base + range.size - ptr;
-    valid(range.is_some_and(fits))
+fn check_managed(state: &DriverState, ptr: u64, count: usize) -> DriverResult {
+    let range = state.map.find(ptr);
+    let range = range.filter(|range| range.kind == MemoryKind::Managed);
+    valid(count > 0 && range.is_some_and(|range| count as u64 <= range.end() - ptr))
 }

@@ -1,9 +1,10 @@
-//! What the simulated functions do, one file a topic. Each is the driver function of its name;
-//! [`crate::entry`] wraps it for C.
+//! What the driver functions do, one file a topic. [`crate::entry_points`] exports them.
 //!
 //! The functions trust their callers as a driver does: pointers are valid for what the driver's
-//! documentation says is read or written through them. That is what makes them `unsafe`. Null is
-//! always answered with an error.
+//! documentation says is read or written through them, which is what "as the caller guarantees"
+//! below refers to. Null is always an error.
+//!
+//! Must not know the C functions, nor how calls are counted and admitted.
 
 #![allow(
     non_snake_case,
@@ -18,80 +19,116 @@ mod device;
 mod event;
 mod fill;
 mod host;
+mod init;
 mod memory;
 mod module;
 mod pointer;
-mod pooled;
-mod primary;
-mod start;
+mod primary_context;
 mod stream;
+mod stream_ordered;
 mod virtual_memory;
 
-pub(crate) use array::*;
-pub(crate) use context::*;
-pub(crate) use copy::*;
-pub(crate) use copy_2d::*;
-pub(crate) use device::*;
-pub(crate) use event::*;
-pub(crate) use fill::*;
-pub(crate) use host::*;
-pub(crate) use memory::*;
-pub(crate) use module::*;
-pub(crate) use pointer::*;
-pub(crate) use pooled::*;
-pub(crate) use primary::*;
-pub(crate) use start::*;
-pub(crate) use stream::*;
-pub(crate) use virtual_memory::*;
+pub use array::*;
+pub use context::*;
+pub use copy::*;
+pub use copy_2d::*;
+pub use device::*;
+pub use event::*;
+pub use fill::*;
+pub use host::*;
+pub use init::*;
+pub use memory::*;
+pub use module::*;
+pub use pointer::*;
+pub use primary_context::*;
+pub use stream::*;
+pub use stream_ordered::*;
+pub use virtual_memory::*;
 
-use cuguard_sys::CUresult;
+use std::sync::Arc;
 
-use crate::machine::Answer;
+use cuguard_sys::{CUcontext, CUresult, CUstream};
 
-/// Writes a result, which the caller must have asked for.
+use crate::fault;
+use crate::functions::Function;
+use crate::handle::{self, Id, Kind};
+use crate::memory::MemoryBlock;
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, StateGuard, lock};
+
+/// Writes a result. Null is an error.
 ///
 /// # Safety
 ///
 /// `out` is null or valid for a write.
-unsafe fn put<T>(out: *mut T, value: T) -> Answer {
-    if out.is_null() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    // SAFETY: not null, so valid by the caller's promise. C callers need not align.
+pub(crate) unsafe fn write_out<T>(out: *mut T, value: T) -> DriverResult {
+    valid(!out.is_null())?;
+    // SAFETY: not null, so valid by the caller's guarantee. C callers need not align.
     unsafe { out.write_unaligned(value) };
     Ok(())
 }
 
-/// Writes a result, if the caller asked for it.
+/// Writes a result that the caller may not want.
 ///
 /// # Safety
 ///
 /// `out` is null or valid for a write.
-unsafe fn put_if_asked<T>(out: *mut T, value: T) {
+unsafe fn write_optional<T>(out: *mut T, value: T) {
     if !out.is_null() {
-        // SAFETY: as in `put`.
+        // SAFETY: as in `write_out`.
         unsafe { out.write_unaligned(value) };
     }
 }
 
-/// Reads a parameter block.
+/// Reads a parameter struct. Null is an error.
 ///
 /// # Safety
 ///
 /// `from` is null or valid for a read.
-unsafe fn get<T: Copy>(from: *const T) -> Result<T, CUresult> {
-    if from.is_null() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    // SAFETY: not null, so valid by the caller's promise.
+unsafe fn read<T: Copy>(from: *const T) -> DriverResult<T> {
+    valid(!from.is_null())?;
+    // SAFETY: not null, so valid by the caller's guarantee.
     Ok(unsafe { from.read_unaligned() })
 }
 
-fn check(holds: bool, otherwise: CUresult) -> Answer {
-    if holds { Ok(()) } else { Err(otherwise) }
+/// Writes the pointer that `allocate` returns. Like a real driver, a failed allocation writes null.
+///
+/// # Safety
+///
+/// `out` is null or valid for a write.
+unsafe fn write_allocation<T>(
+    function: Function,
+    out: *mut T,
+    null: T,
+    allocate: impl FnOnce() -> DriverResult<T>,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { write_optional(out, null) };
+    fault::on_call(function)?;
+    valid(!out.is_null())?;
+    let pointer = allocate()?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, pointer) }
 }
 
-/// Whether an argument is acceptable.
-fn valid(holds: bool) -> Answer {
-    check(holds, CUresult::INVALID_VALUE)
+/// A new block for an allocation, unless a fault makes that fail. Allocated before anything else, so
+/// that there is nothing to undo if the host is out of memory.
+fn allocate_block(bytes: usize) -> DriverResult<Arc<MemoryBlock>> {
+    fault::on_allocation(bytes as u64)?;
+    MemoryBlock::allocate(bytes).ok_or(CUresult::OUT_OF_MEMORY)
+}
+
+/// Locks the state and orders new work on a stream after its implicit dependencies.
+fn begin_work(stream: CUstream) -> DriverResult<(StateGuard, Id)> {
+    let mut state = lock();
+    let stream = state.stream(stream)?;
+    state.join_implicit_dependencies(stream);
+    Ok((state, stream))
+}
+
+/// Fails unless a context is live.
+fn check_context(state: &DriverState, context: CUcontext) -> DriverResult {
+    let id = handle::decode(Kind::Context, context.0);
+    let live = id.is_some_and(|id| state.check_alive(id).is_ok());
+    check(live, CUresult::INVALID_CONTEXT)
 }

@@ -1,113 +1,134 @@
-//! Streams, and host functions on them.
+//! Streams and host functions.
 
 use std::ffi::c_void;
 
 use cuguard_sys::{CUcontext, CUhostFn, CUresult, CUstream, CUstreamCallback, flags};
 
 use super::context::clamp_priority;
-use super::{check, put, valid};
+use super::write_out;
 use crate::handle::{self, Kind};
-use crate::lock::lock;
-use crate::machine::Answer;
-use crate::queue::{HostCall, Role, Stream};
-use crate::wait::synchronize_stream;
+use crate::result::{DriverResult, check, valid};
+use crate::state::{lock, synchronize_stream};
+use crate::streams::Stream;
+use crate::thread_state;
 
-pub(crate) unsafe fn cuStreamCreate(out: *mut CUstream, flags: u32) -> Answer {
-    // SAFETY: as the caller promises.
+pub unsafe fn cuStreamCreate(out: *mut CUstream, flags: u32) -> DriverResult {
+    // SAFETY: as the caller guarantees.
     unsafe { cuStreamCreateWithPriority(out, flags, 0) }
 }
 
-pub(crate) unsafe fn cuStreamCreateWithPriority(
+pub unsafe fn cuStreamCreateWithPriority(
     out: *mut CUstream,
     flags: u32,
     priority: i32,
-) -> Answer {
+) -> DriverResult {
     valid(!out.is_null() && flags & !flags::STREAM_NON_BLOCKING == 0)?;
-    let mut machine = lock();
-    let context = machine.current()?;
-    let priority = clamp_priority(priority);
-    let id = machine.add_stream(Stream::new(context, Role::Created, flags, priority));
-    // SAFETY: as the caller promises.
-    unsafe { put(out, CUstream(handle::encode(Kind::Stream, id))) }
+    let mut state = lock();
+    let stream = Stream {
+        context: state.current()?,
+        flags,
+        priority: clamp_priority(priority),
+        ..Stream::default()
+    };
+    let id = state.add_stream(stream);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, CUstream(handle::encode(Kind::Stream, id))) }
 }
 
-pub(crate) unsafe fn cuStreamGetPriority(stream: CUstream, priority: *mut i32) -> Answer {
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(priority, machine.streams[&id].priority) }
+/// Writes a property of a stream.
+///
+/// # Safety
+///
+/// `out` is null or valid for a write.
+unsafe fn get<T>(stream: CUstream, out: *mut T, property: impl Fn(&Stream) -> T) -> DriverResult {
+    let mut state = lock();
+    let id = state.stream(stream)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, property(&state.streams[&id])) }
 }
 
-pub(crate) unsafe fn cuStreamGetFlags(stream: CUstream, flags: *mut u32) -> Answer {
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(flags, machine.streams[&id].flags) }
+pub unsafe fn cuStreamGetPriority(stream: CUstream, out: *mut i32) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { get(stream, out, |stream| stream.priority) }
 }
 
-pub(crate) unsafe fn cuStreamGetCtx(stream: CUstream, out: *mut CUcontext) -> Answer {
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    let context = machine.streams[&id].context;
-    // SAFETY: as the caller promises.
-    unsafe { put(out, CUcontext(handle::encode(Kind::Context, context))) }
+pub unsafe fn cuStreamGetFlags(stream: CUstream, out: *mut u32) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { get(stream, out, |stream| stream.flags) }
 }
 
-pub(crate) unsafe fn cuStreamIsCapturing(stream: CUstream, status: *mut u32) -> Answer {
-    lock().stream(stream)?;
-    // SAFETY: as the caller promises.
-    unsafe { put(status, 0) }
+pub unsafe fn cuStreamGetCtx(stream: CUstream, out: *mut CUcontext) -> DriverResult {
+    let context = |stream: &Stream| CUcontext(handle::encode(Kind::Context, stream.context));
+    // SAFETY: as the caller guarantees.
+    unsafe { get(stream, out, context) }
 }
 
-pub(crate) unsafe fn cuStreamQuery(stream: CUstream) -> Answer {
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    check(machine.is_stream_idle(id), CUresult::NOT_READY)
+pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut u32) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { get(stream, out, |_| 0) }
 }
 
-pub(crate) unsafe fn cuStreamSynchronize(stream: CUstream) -> Answer {
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    drop(synchronize_stream(machine, id));
+pub unsafe fn cuStreamQuery(stream: CUstream) -> DriverResult {
+    let mut state = lock();
+    let id = state.stream(stream)?;
+    check(state.is_stream_idle(id), CUresult::NOT_READY)
+}
+
+pub unsafe fn cuStreamSynchronize(stream: CUstream) -> DriverResult {
+    let mut state = lock();
+    let id = state.stream(stream)?;
+    drop(synchronize_stream(state, id));
     Ok(())
 }
 
-/// Returns at once; work that the stream still has is done all the same.
-pub(crate) unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Answer {
-    let by_name = [CUstream::NULL, CUstream::LEGACY, CUstream::PER_THREAD];
-    check(!by_name.contains(&stream), CUresult::INVALID_HANDLE)?;
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    machine.destroy_stream(id);
+/// Returns at once; work that was submitted to the stream still executes.
+pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> DriverResult {
+    let predefined = [CUstream::NULL, CUstream::LEGACY, CUstream::PER_THREAD];
+    check(!predefined.contains(&stream), CUresult::INVALID_HANDLE)?;
+    let mut state = lock();
+    let id = state.stream(stream)?;
+    state.destroy_stream(id);
     Ok(())
 }
 
-pub(crate) unsafe fn cuLaunchHostFunc(
+/// A host function with its argument.
+struct HostCall<F: FnOnce()>(F);
+
+// SAFETY: the program passed function and argument to be called on a thread of the driver, which is
+// the contract of `cuLaunchHostFunc` and `cuStreamAddCallback`.
+unsafe impl<F: FnOnce()> Send for HostCall<F> {}
+
+impl<F: FnOnce() + 'static> HostCall<F> {
+    fn submit(self, stream: CUstream) -> DriverResult {
+        let mut state = lock();
+        let id = state.stream(stream)?;
+        let run = Box::new(move || self.run());
+        state.submit(id, None, Some(run), None).map(drop)
+    }
+
+    fn run(self) {
+        thread_state::run_host_function(self.0);
+    }
+}
+
+pub unsafe fn cuLaunchHostFunc(
     stream: CUstream,
     function: Option<CUhostFn>,
     user_data: *mut c_void,
-) -> Answer {
+) -> DriverResult {
     let function = function.ok_or(CUresult::INVALID_VALUE)?;
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    // SAFETY: the program gave the function together with what it is to be called with.
-    let call = HostCall(move || unsafe { function(user_data) });
-    let run = Box::new(move || call.run());
-    machine.submit(id, None, Some(run), None).map(drop)
+    // SAFETY: the program passed the function with the argument to call it with.
+    HostCall(move || unsafe { function(user_data) }).submit(stream)
 }
 
-pub(crate) unsafe fn cuStreamAddCallback(
+pub unsafe fn cuStreamAddCallback(
     stream: CUstream,
     callback: Option<CUstreamCallback>,
     user_data: *mut c_void,
     flags: u32,
-) -> Answer {
+) -> DriverResult {
     let callback = callback.ok_or(CUresult::INVALID_VALUE)?;
     valid(flags == 0)?;
-    let mut machine = lock();
-    let id = machine.stream(stream)?;
-    // SAFETY: the program gave the function together with what it is to be called with.
-    let call = HostCall(move || unsafe { callback(stream, CUresult::SUCCESS, user_data) });
-    let run = Box::new(move || call.run());
-    machine.submit(id, None, Some(run), None).map(drop)
+    // SAFETY: the program passed the function with the argument to call it with.
+    HostCall(move || unsafe { callback(stream, CUresult::SUCCESS, user_data) }).submit(stream)
 }

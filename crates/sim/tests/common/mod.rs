@@ -1,7 +1,6 @@
-//! What the tests of the simulated driver share: a safe name for each of its functions, and a
-//! context to work in.
+//! Shared by the tests of the simulated driver: a safe wrapper of each function, and a context.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::ffi::c_void;
 use std::process::{Command, Output};
@@ -9,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use cuguard_sim::entry;
+use cuguard_sim::entry_points;
 use cuguard_sys::*;
 
 pub const MIB: usize = 1 << 20;
 
-/// The simulated machine is one per process, and tests of one file share it: they take turns.
+/// There is one simulated GPU per process, which the tests of one file share: they take turns.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|e| e.into_inner())
@@ -22,8 +21,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 
 macro_rules! wrap {
     ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {
-        /// The functions under test. The tests pass pointers that are valid; everything else is
-        /// what they are about.
+        /// The functions under test. The tests pass valid pointers.
         #[allow(
             non_snake_case,
             clippy::too_many_arguments,
@@ -34,7 +32,7 @@ macro_rules! wrap {
             $(
                 pub fn $name($($parameter: $type),*) -> CUresult {
                     // SAFETY: see the module.
-                    unsafe { entry::$name($($parameter),*) }
+                    unsafe { entry_points::$name($($parameter),*) }
                 }
             )*
         }
@@ -106,7 +104,7 @@ pub fn event() -> CUevent {
     event
 }
 
-/// Holds a stream up until it is opened, or dropped.
+/// Blocks a stream until it is opened or dropped.
 pub struct Gate(&'static AtomicBool);
 
 impl Gate {
@@ -135,7 +133,7 @@ impl Drop for Gate {
     }
 }
 
-/// Waits for something that other threads bring about, for ten seconds at most.
+/// Waits until a condition holds, for ten seconds at most.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
@@ -145,7 +143,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How many threads this process has.
+/// The number of threads of this process.
 pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }

@@ -1,0 +1,119 @@
+//! The driver functions by number: what is special about some of them, and how often each was
+//! called.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cuguard_sys::{NAMES, with_names};
+
+macro_rules! functions {
+    ($($name:ident)*) => {
+        /// Every function, in the order of [`NAMES`].
+        #[allow(
+            non_camel_case_types,
+            clippy::enum_variant_names,
+            reason = "the driver's own names"
+        )]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Function {
+            $($name),*
+        }
+    };
+}
+with_names!(functions);
+
+static CALLS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
+
+/// How often each function was called, without those that never were.
+pub(crate) fn calls() -> BTreeMap<&'static str, u64> {
+    let counts = NAMES.iter().zip(&CALLS);
+    counts
+        .map(|(name, calls)| (*name, calls.load(Ordering::Relaxed)))
+        .filter(|(_, calls)| *calls > 0)
+        .collect()
+}
+
+impl Function {
+    pub(crate) fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+
+    pub(crate) fn count_call(self) {
+        CALLS[self as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Queries the driver itself: works before `cuInit` and inside host functions, and no fault
+    /// makes it fail.
+    pub(crate) fn is_driver_query(self) -> bool {
+        matches!(
+            self,
+            Self::cuDriverGetVersion
+                | Self::cuGetErrorName
+                | Self::cuGetErrorString
+                | Self::cuGetProcAddress
+        )
+    }
+
+    /// Writes null where it fails. It checks for faults and sticky errors itself, after that.
+    pub(crate) fn allocates(self) -> bool {
+        matches!(
+            self,
+            Self::cuMemAlloc_v2
+                | Self::cuMemAllocPitch_v2
+                | Self::cuMemAllocAsync
+                | Self::cuMemAllocFromPoolAsync
+                | Self::cuMemAllocHost_v2
+                | Self::cuMemHostAlloc
+                | Self::cuMemAllocManaged
+        )
+    }
+
+    /// Its success means that work is complete.
+    pub(crate) fn confirms_completion(self) -> bool {
+        let waits = matches!(
+            self,
+            Self::cuCtxSynchronize
+                | Self::cuStreamSynchronize
+                | Self::cuStreamQuery
+                | Self::cuEventSynchronize
+                | Self::cuEventQuery
+        );
+        waits || self.name().starts_with("cuMemcpy") || self.name().starts_with("cuMemset")
+    }
+
+    pub(crate) fn creates_context(self) -> bool {
+        matches!(self, Self::cuDevicePrimaryCtxRetain | Self::cuCtxCreate_v2)
+    }
+
+    /// Still works after a sticky error, as measured on a real driver: what needs no context, what
+    /// only manages current contexts, and what destroys contexts.
+    pub(crate) fn works_after_sticky_error(self) -> bool {
+        matches!(
+            self,
+            Self::cuInit
+                | Self::cuDeviceGet
+                | Self::cuDeviceGetCount
+                | Self::cuDeviceGetName
+                | Self::cuDeviceGetUuid
+                | Self::cuDeviceGetUuid_v2
+                | Self::cuDeviceTotalMem_v2
+                | Self::cuDeviceGetAttribute
+                | Self::cuDeviceComputeCapability
+                | Self::cuDeviceGetByPCIBusId
+                | Self::cuDeviceGetPCIBusId
+                | Self::cuDevicePrimaryCtxGetState
+                | Self::cuDevicePrimaryCtxRelease_v2
+                | Self::cuDevicePrimaryCtxReset_v2
+                | Self::cuCtxDestroy_v2
+                | Self::cuCtxGetCurrent
+                | Self::cuCtxSetCurrent
+                | Self::cuCtxPushCurrent_v2
+                | Self::cuCtxPopCurrent_v2
+                | Self::cuCtxGetDevice
+                | Self::cuCtxGetFlags
+                | Self::cuMemPoolGetAttribute
+                | Self::cuMemPoolTrimTo
+                | Self::cuPointerGetAttribute
+        ) || self.allocates()
+    }
+}

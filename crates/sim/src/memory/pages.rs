@@ -1,0 +1,142 @@
+//! Pages from the operating system.
+//!
+//! Large blocks and host memory use these and not the heap: new pages cost nothing until they are
+//! touched, while the heap clears memory that it reuses. And pages can be made inaccessible.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+/// The page of the host.
+pub(crate) const HOST_PAGE: usize = 4096;
+/// The size of a process's address space.
+const MAX_LEN: usize = 1 << 47;
+
+const PROT_NONE: i32 = 0;
+const PROT_READ_WRITE: i32 = 1 | 2;
+const MAP_FIXED: i32 = 0x10;
+/// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE`
+const MAP_FLAGS: i32 = 0x02 | 0x20 | 0x4000;
+const MADV_DONTNEED: i32 = 4;
+
+unsafe extern "C" {
+    fn mmap(at: *mut c_void, len: usize, prot: i32, flags: i32, file: i32, off: i64)
+    -> *mut c_void;
+    fn munmap(at: *mut c_void, len: usize) -> i32;
+    fn madvise(at: *mut c_void, len: usize, advice: i32) -> i32;
+    /// Which pages of a range are resident; fails if one is not mapped.
+    fn mincore(at: *mut c_void, len: usize, resident: *mut u8) -> i32;
+}
+
+/// A pointer that any thread may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address(NonNull<u8>);
+
+// SAFETY: the pointer is only a number. Functions that dereference it state what they require.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    pub(crate) fn new(pointer: *mut u8) -> Option<Self> {
+        NonNull::new(pointer).map(Self)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+}
+
+/// Zeroed pages, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: Address,
+    len: usize,
+}
+
+impl Pages {
+    /// Pages for `len` bytes, or `None` if the host is out of memory.
+    pub(crate) fn new(len: usize) -> Option<Self> {
+        let len = len.checked_next_multiple_of(HOST_PAGE)?;
+        if len == 0 || len > MAX_LEN {
+            return None;
+        }
+        // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
+        let at = unsafe { mmap(std::ptr::null_mut(), len, PROT_READ_WRITE, MAP_FLAGS, -1, 0) };
+        // `mmap` returns -1 on failure.
+        let start = Address::new(at.cast()).filter(|_| at as isize != -1)?;
+        Some(Self { start, len })
+    }
+
+    pub(crate) fn start(&self) -> Address {
+        self.start
+    }
+
+    /// Releases the memory and keeps the addresses mapped without access: nothing else is mapped
+    /// there, and any use of them faults.
+    pub(crate) fn seal(&self) {
+        let at = self.start.as_ptr().cast();
+        // SAFETY: the mapping belongs to this value, and the caller has ended its use.
+        unsafe { mmap(at, self.len, PROT_NONE, MAP_FLAGS | MAP_FIXED, -1, 0) };
+        // If that fails (too many mappings), the pages stay until they are unmapped.
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let at = self.start.as_ptr().cast();
+        // SAFETY: the mapping belongs to this value, and nothing uses it any more.
+        unsafe {
+            // `munmap` may need to split a mapping, which fails if there are too many. Then the
+            // addresses leak, but not the memory.
+            if munmap(at, self.len) != 0 {
+                madvise(at, self.len, MADV_DONTNEED);
+            }
+        }
+    }
+}
+
+/// Whether all of a range is mapped.
+pub(crate) fn is_mapped(start: Address, len: usize) -> bool {
+    /// How many pages are queried at once.
+    const BATCH: usize = 4096;
+    let first = start.as_ptr() as usize / HOST_PAGE * HOST_PAGE;
+    let end = (start.as_ptr() as usize).checked_add(len);
+    let Some(end) = end.filter(|_| len <= MAX_LEN) else {
+        return false;
+    };
+    let mut resident = [0; BATCH];
+    (first..end).step_by(BATCH * HOST_PAGE).all(|at| {
+        let len = (end - at).min(BATCH * HOST_PAGE);
+        // SAFETY: `resident` has a byte for every page of the range; the pages are not accessed.
+        unsafe { mincore(at as *mut c_void, len, resident.as_mut_ptr()) == 0 }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_mapped_while_they_live() {
+        let pages = Pages::new(10 * HOST_PAGE + 1).unwrap();
+        let start = pages.start();
+        assert!(is_mapped(start, 11 * HOST_PAGE));
+        // SAFETY: the first byte of the mapping.
+        assert_eq!(unsafe { start.as_ptr().read() }, 0);
+        pages.seal();
+        assert!(is_mapped(start, 11 * HOST_PAGE), "the addresses are kept");
+    }
+
+    #[test]
+    fn hostile_lengths_are_answered() {
+        let mut byte = 0;
+        let byte = Address::new(&raw mut byte).unwrap();
+        assert!(is_mapped(byte, 1));
+        for len in [1 << 44, 1 << 47, (1 << 47) + 1, usize::MAX / 2, usize::MAX] {
+            assert!(!is_mapped(byte, len), "{len}");
+        }
+        assert!(Pages::new(0).is_none());
+        assert!(Pages::new(usize::MAX).is_none());
+        assert!(Pages::new(1 << 60).is_none());
+    }
+}

@@ -1,0 +1,88 @@
+//! The state of the simulated driver, and lookups by handle.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cuguard_sys::CUresult;
+
+use super::objects::{Array, Context, Device, Physical};
+use crate::config::Config;
+use crate::handle::{self, Id, IdAllocator, Kind};
+use crate::memory::{AddressMap, AddressSpace, Cleanup, MemoryRange, Pool, Quarantine};
+use crate::misuse;
+use crate::result::DriverResult;
+use crate::streams::{EventTable, Stream, WorkerPool};
+
+#[derive(Debug, Default)]
+pub(crate) struct DriverState {
+    pub(crate) config: Config,
+    pub(crate) devices: Vec<Device>,
+    /// A context that is not here and whose id was issued is destroyed, or an inactive primary one.
+    pub(crate) contexts: HashMap<Id, Context>,
+    pub(crate) streams: HashMap<Id, Stream>,
+    pub(crate) events: EventTable,
+    pub(crate) pools: BTreeMap<Id, Pool>,
+    pub(crate) physical: HashMap<Id, Physical>,
+    pub(crate) arrays: HashMap<Id, Array>,
+    pub(crate) map: AddressMap,
+    pub(crate) addresses: AddressSpace,
+    /// `cuMemAddressReserve`: base → size.
+    pub(crate) reservations: BTreeMap<u64, u64>,
+    /// Memory freed on a stream that has not reached the free, by context and range id. The program
+    /// no longer owns the address, but work may still use the memory. Device memory is released by
+    /// whichever comes first, the stream or the end of the memory's context.
+    pub(crate) pending_frees: BTreeMap<(Option<Id>, u64), MemoryRange>,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) workers: WorkerPool,
+    /// Done when the lock is released.
+    pub(crate) cleanups: Vec<Cleanup>,
+    /// How many threads wait for memory that work in flight uses.
+    pub(crate) memory_waiters: usize,
+    pub(crate) ids: IdAllocator,
+    pub(crate) last_range: u64,
+}
+
+impl DriverState {
+    /// Handles misuse as configured. Returns the error that the call fails with.
+    pub(crate) fn misuse(&self, error: CUresult, description: String) -> CUresult {
+        misuse::report(self.config.misuse, error, description)
+    }
+
+    /// The id in a handle. A handle of a destroyed object, or of none, is misuse; null is only an
+    /// error.
+    pub(crate) fn live_id(
+        &self,
+        kind: Kind,
+        handle: usize,
+        error: CUresult,
+        is_live: impl FnOnce(Id) -> bool,
+    ) -> DriverResult<Id> {
+        let id = handle::decode(kind, handle);
+        let issued = id.filter(|id| self.ids.was_issued(kind, *id));
+        let problem = match issued {
+            Some(id) if is_live(id) => return Ok(id),
+            Some(_) => "was destroyed",
+            None if handle == 0 => return Err(error),
+            None => "never existed",
+        };
+        let name = kind.name();
+        Err(self.misuse(
+            error,
+            format!("use of the {name} {handle:#x}, which {problem}"),
+        ))
+    }
+
+    pub(crate) fn check_device(&self, ordinal: i32) -> DriverResult<u32> {
+        let device = u32::try_from(ordinal).ok();
+        device
+            .filter(|device| (*device as usize) < self.devices.len())
+            .ok_or(CUresult::INVALID_DEVICE)
+    }
+
+    pub(crate) fn device(&self, device: u32) -> &Device {
+        &self.devices[device as usize]
+    }
+
+    pub(crate) fn device_mut(&mut self, device: u32) -> &mut Device {
+        &mut self.devices[device as usize]
+    }
+}

@@ -1,0 +1,73 @@
+//! Per-thread state: the stack of current contexts, whether the thread runs a host function, and
+//! the thread's number.
+//!
+//! Nothing here has a destructor, so that it works in exit handlers, which run after the thread's
+//! other thread-local values are destroyed.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::handle::Id;
+
+const DEPTH: usize = 256;
+
+struct Stack {
+    len: usize,
+    contexts: [Id; DEPTH],
+}
+
+thread_local! {
+    static STACK: RefCell<Stack> = const { RefCell::new(Stack { len: 0, contexts: [0; DEPTH] }) };
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread's current context.
+pub(crate) fn current() -> Option<Id> {
+    STACK.with_borrow(|stack| stack.contexts[..stack.len].last().copied())
+}
+
+/// Pushes a context; `false` if the stack is full.
+pub(crate) fn push(context: Id) -> bool {
+    STACK.with_borrow_mut(|stack| {
+        let fits = stack.len < DEPTH;
+        if fits {
+            stack.contexts[stack.len] = context;
+            stack.len += 1;
+        }
+        fits
+    })
+}
+
+pub(crate) fn pop() -> Option<Id> {
+    STACK.with_borrow_mut(|stack| {
+        stack.len = stack.len.checked_sub(1)?;
+        Some(stack.contexts[stack.len])
+    })
+}
+
+/// Replaces the top of the stack, as `cuCtxSetCurrent` does; `None` only pops it.
+pub(crate) fn set_current(context: Option<Id>) {
+    pop();
+    context.map(push);
+}
+
+/// Runs a host function, in which driver calls fail.
+pub(crate) fn run_host_function(function: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    function();
+    IN_HOST_FUNCTION.set(false);
+}
+
+pub(crate) fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.get()
+}
+
+/// The calling thread's number, which no other thread gets.
+pub(crate) fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
