@@ -130,7 +130,7 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Any driver error.
     pub fn current(context: &Context) -> Result<u64> {
         get(&context.state().enter("DeviceHeap::current")?)
     }
@@ -202,7 +202,7 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::LimitChanged`] where the limit is not what this had set, or what the driver says:
+    /// [`Error::LimitChanged`] where the limit is not what this had set, or any other driver error:
     /// `CUDA_ERROR_INVALID_VALUE` where a kernel that uses the heap has been launched. The limit
     /// stays as it is then.
     pub fn close(mut self) -> Result<()> {

@@ -1,9 +1,9 @@
-//! Owners that are dropped while other guards keep their resource.
+//! Drop of streams and pools that buffers still share.
 //!
-//! A stream-ordered buffer is freed on its stream, so it shares the stream's [`StreamState`]; memory
-//! from a pool shares the pool's. Where such a buffer leaks, its stream and its pool are alive at the
-//! end as well, although their owners were dropped. The registry notes that, and the leak report lists
-//! them under the buffer: whoever mends the one leak has mended all.
+//! A stream-ordered buffer is freed on its stream, so it shares the stream's [`StreamState`]; memory of a pool shares
+//! the pool's [`PoolState`]. If such a buffer leaks, its stream and its pool are still alive at teardown, although
+//! their guards were dropped. The registry records that, and the leak report lists them under the buffer, because they
+//! are no leaks of their own.
 
 use std::sync::Arc;
 
@@ -12,35 +12,35 @@ use crate::guards::{MemoryPool, Stream};
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if Arc::strong_count(self.core()) > 1 {
-            self.core().owned.keep();
+        if Arc::strong_count(self.stream_state()) > 1 {
+            self.stream_state().owned.keep();
         }
     }
 }
 
 impl Stream {
-    /// The stream itself, if nothing else keeps it.
-    pub(crate) fn into_last(self) -> Option<StreamState> {
-        let core = self.core().clone();
+    /// Drops the guard. Returns the stream, unless buffers still share it.
+    pub(super) fn into_inner(self) -> Option<StreamState> {
+        let shared = self.stream_state().clone();
         drop(self);
-        Arc::into_inner(core)
+        Arc::into_inner(shared)
     }
 }
 
 impl Drop for MemoryPool {
     fn drop(&mut self) {
-        if Arc::strong_count(self.core()) > 1 {
-            self.owned().keep();
+        if Arc::strong_count(self.pool_state()) > 1 {
+            self.pool_state().owned.keep();
         }
     }
 }
 
 impl MemoryPool {
-    /// The pool itself, if nothing else keeps it.
-    pub(crate) fn into_last(self) -> Option<PoolState> {
-        let core = self.core().clone();
+    /// Drops the guard. Returns the pool, unless buffers still share it.
+    pub(super) fn into_inner(self) -> Option<PoolState> {
+        let shared = self.pool_state().clone();
         drop(self);
-        Arc::into_inner(core)
+        Arc::into_inner(shared)
     }
 }
 
@@ -48,7 +48,7 @@ impl MemoryPool {
 mod tests {
     use crate::{Context, DeviceBuffer, Kind, MemoryPool, Stream};
 
-    /// How many streams and pools are kept by something else than their owner.
+    /// The number of streams and of pools whose guard was dropped while buffers share them.
     fn kept(context: &Context) -> [usize; 2] {
         let snapshot = context.snapshot();
         [Kind::Stream, Kind::MemoryPool].map(|kind| {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_is_dropped_first_is_noted() -> crate::Result<()> {
+    fn a_guard_dropped_before_its_buffers_is_recorded() -> crate::Result<()> {
         let context = Context::new(0)?;
         let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
         let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 10)?;

@@ -38,7 +38,7 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct Module {
     owned: OwnedResource,
 }
@@ -70,7 +70,7 @@ impl Module {
     /// # Errors
     ///
     /// [`Error::InteriorNul`]; [`Error::NoKernels`] on the simulated GPU; [`Error::Compile`], with
-    /// the compiler's own words, where it wrote any; [`Error::OutOfMemory`]; or what the driver says.
+    /// the compiler's own words, where it wrote any; [`Error::OutOfMemory`]; or any other driver error.
     #[track_caller]
     pub fn from_ptx(context: &Context, text: &str) -> Result<Self> {
         const OPERATION: &str = "Module::from_ptx";
@@ -137,8 +137,8 @@ impl Module {
         self.owned.state()
     }
 
-    /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
-    /// the context goes.
+    /// The driver's handle, for code that calls the driver directly. Valid until this guard is dropped or its
+    /// context is closed.
     ///
     /// ```no_run
     /// # fn example(module: cuguard::Module) {
@@ -150,14 +150,14 @@ impl Module {
         CUmodule(self.owned.address() as usize)
     }
 
-    /// Gives the module a name that reports show.
+    /// Names the module in reports.
     ///
     /// ```no_run
     /// # fn example(module: cuguard::Module) {
     /// let module = module.named("filters");
     /// # }
     /// ```
-    #[must_use = "the module is handed back"]
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
         self
@@ -193,8 +193,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchSymbol`], [`Error::InteriorNul`], [`Error::ContextClosed`], or what the
-    /// driver says.
+    /// [`Error::NoSuchSymbol`], [`Error::InteriorNul`], [`Error::ContextClosed`], or any other driver error.
     pub fn function(&self, name: &str) -> Result<Function<'_>> {
         let handle = self.look_up("Module::function", name, |module, name| {
             // SAFETY: the module is alive.
@@ -257,8 +256,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`] where the context went first (and unloaded it), or what the driver
-    /// says.
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("Module::close")
     }
@@ -311,8 +309,8 @@ impl Function<'_> {
         &self.handle
     }
 
-    /// The driver's handle, for code that calls the driver itself. It is valid until the module or
-    /// the context goes.
+    /// The driver's handle, for code that calls the driver directly. Valid until the module is dropped or its
+    /// context is closed.
     ///
     /// ```no_run
     /// # fn example(saxpy: cuguard::Function<'_>) {
@@ -367,13 +365,13 @@ pub struct Global<'module, T> {
 }
 
 impl<T: Pod> Global<'_, T> {
-    /// The number of values.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -406,7 +404,7 @@ impl<T: Pod> Global<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_from_slice(&self, values: &[T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_from_slice";
         self.check_len(OPERATION, values.len())?;
@@ -431,7 +429,7 @@ impl<T: Pod> Global<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_to_slice";
         self.check_len(OPERATION, values.len())?;
@@ -443,7 +441,7 @@ impl<T: Pod> Global<'_, T> {
         entered.check_bytes(copied, bytes)
     }
 
-    /// The values, copied to the host.
+    /// Copies the elements to a new vector. Synchronous.
     ///
     /// ```no_run
     /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
@@ -453,7 +451,7 @@ impl<T: Pod> Global<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); self.len];
         self.copy_to_slice(&mut values)?;
