@@ -64,15 +64,7 @@ impl Context {
         Self::builder().device(ordinal).build()
     }
 
-    /// Configures a context.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, Level};
-    ///
-    /// let context = Context::builder().device(0).dedicated().level(Level::Stacks).build()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
+    /// Configures a context; see [`ContextBuilder`].
     pub fn builder() -> ContextBuilder {
         ContextBuilder::default()
     }
@@ -137,12 +129,6 @@ impl Context {
     }
 
     /// Waits until all work of this context is complete.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// cuguard::Context::new(0)?.synchronize()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     ///
     /// # Errors
     ///

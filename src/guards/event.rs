@@ -52,13 +52,6 @@ type RecordedAt = Option<(Arc<FreeProgress>, FreePoint)>;
 impl Event {
     /// Creates an event with timing.
     ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let event = cuguard::Event::new(&context)?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
     /// # Errors
     ///
     /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
@@ -68,13 +61,6 @@ impl Event {
     }
 
     /// Creates an event without timing, which is cheaper for the device.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let event = cuguard::Event::without_timing(&context)?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     ///
     /// # Errors
     ///
@@ -132,13 +118,6 @@ impl Event {
     }
 
     /// Names the event in reports.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let event = cuguard::Event::new(&context)?.named("batch done");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);

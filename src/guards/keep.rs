@@ -1,14 +1,18 @@
 //! Drop of streams and pools that buffers still share.
 //!
-//! A stream-ordered buffer is freed on its stream, so it shares the stream's [`StreamState`]; memory of a pool shares
-//! the pool's [`PoolState`]. If such a buffer leaks, its stream and its pool are still alive at teardown, although
-//! their guards were dropped. The registry records that, and the leak report lists them under the buffer, because they
-//! are no leaks of their own.
+//! A stream-ordered buffer is freed on its stream, so it shares the stream's state; memory of a pool shares the pool's.
+//! If such a buffer leaks, its stream and its pool are still alive at teardown, although their guards were dropped. The
+//! registry records that, and the leak report lists them under the buffer: they are no leaks of their own.
 
 use std::sync::Arc;
 
-use crate::core::{PoolState, StreamState};
 use crate::guards::{MemoryPool, Stream};
+
+/// Drops a guard. Returns the stream or pool, unless buffers still share it.
+pub(super) fn drop_guard<G, S>(shared: Arc<S>, guard: G) -> Option<S> {
+    drop(guard);
+    Arc::into_inner(shared)
+}
 
 impl Drop for Stream {
     fn drop(&mut self) {
@@ -18,29 +22,11 @@ impl Drop for Stream {
     }
 }
 
-impl Stream {
-    /// Drops the guard. Returns the stream, unless buffers still share it.
-    pub(super) fn into_inner(self) -> Option<StreamState> {
-        let shared = self.stream_state().clone();
-        drop(self);
-        Arc::into_inner(shared)
-    }
-}
-
 impl Drop for MemoryPool {
     fn drop(&mut self) {
         if Arc::strong_count(self.pool_state()) > 1 {
             self.pool_state().owned.keep();
         }
-    }
-}
-
-impl MemoryPool {
-    /// Drops the guard. Returns the pool, unless buffers still share it.
-    pub(super) fn into_inner(self) -> Option<PoolState> {
-        let shared = self.pool_state().clone();
-        drop(self);
-        Arc::into_inner(shared)
     }
 }
 

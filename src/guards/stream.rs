@@ -13,6 +13,7 @@ use cuguard_driver::sys::{CUstream, flags};
 
 use crate::core::{self, ContextState, Listed, Request, StreamState, same_context};
 use crate::error::{Error, Result};
+use crate::guards::keep::drop_guard;
 use crate::guards::{Context, Event};
 use crate::recovery;
 use cuguard_registry::Kind;
@@ -138,13 +139,6 @@ impl Stream {
     }
 
     /// Names the stream in reports.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let stream = cuguard::Stream::new(&context)?.named("uploads");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.shared.owned.name(label);
@@ -290,7 +284,7 @@ impl Stream {
     ///
     /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
-        let unshared = self.into_inner();
+        let unshared = drop_guard(self.shared.clone(), self);
         unshared.map_or(Ok(()), |stream| stream.close("Stream::close"))
     }
 }

@@ -1,6 +1,6 @@
 //! Device memory for a slice of values.
 
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -13,7 +13,9 @@ use super::host_limit;
 use crate::core::{
     self, ContextState, Entered, OpenContext, OwnedResource, Request, StreamState, wait,
 };
-use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::guards::{Context, bytes_of, check_len};
 use crate::recovery;
 use cuguard_registry::Kind;
@@ -175,13 +177,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Names the buffer in reports.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let weights = cuguard::DeviceBuffer::<f32>::zeroed(&context, 1000)?.named("weights");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
@@ -244,9 +239,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.owned.home()
     }
 
-    /// Waits until writes are visible to every stream. A synchronous copy from pageable memory and a fill may return
+    /// Waits for the home stream, or for the default stream: a synchronous copy from pageable memory or a fill may return
     /// before the device is done, and non-blocking streams do not wait for the default stream.
-    pub(super) fn wait_for_writes(&self, entered: &Entered<'_>) -> Result<()> {
+    pub(super) fn wait_for_stream(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
             Some(home) => home.note_wait(|| wait::settle(entered, home.handle())),
             None => wait::settle(entered, CUstream::NULL),
@@ -270,39 +265,35 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 // SAFETY: both sides have this many bytes; the source is read before the call returns.
                 let copied = unsafe { copy::htod(self.address(), from, bytes) };
                 entered.check_bytes(copied, bytes)?;
-                self.wait_for_writes(entered)
+                self.wait_for_stream(entered)
             }
             Some(home) => {
                 self.owned.order_after_default_stream(entered)?;
                 // On the home stream, because the memory is valid in its order.
-                // SAFETY: both sides have this many bytes and are borrowed until `wait_for_writes` returns.
+                // SAFETY: both sides have this many bytes and are borrowed until `wait_for_stream` returns.
                 let enqueued =
                     unsafe { copy::htod_async(self.address(), from, bytes, home.handle()) };
                 let enqueued = entered.check_bytes(enqueued, bytes);
-                self.wait_for_writes(entered).and(enqueued)
+                self.wait_for_stream(entered).and(enqueued)
             }
         }
     }
 
-    /// Sets every byte to zero, on the home stream if there is one. Only then the fill may be pending when this returns.
+    /// Sets every byte to zero. Synchronous, unless the buffer is stream-ordered: then only enqueued.
     pub(super) fn zero_entered(&self, entered: &Entered<'_>) -> Result<()> {
         let bytes = self.size_in_bytes();
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the memory has this many bytes; stream-ordered memory is valid on its home stream.
-        let filled = unsafe {
-            match self.home() {
-                None => copy::set_d8(self.address(), 0, bytes),
-                Some(home) => copy::set_d8_async(self.address(), 0, bytes, home.handle()),
-            }
-        };
-        entered.check_bytes(filled, bytes)?;
-        match self.home() {
-            // Every access to a stream-ordered buffer is ordered after its home stream.
-            Some(_) => Ok(()),
-            None => self.wait_for_writes(entered),
+        if let Some(home) = self.home() {
+            // SAFETY: the memory has this many bytes, and is valid on its home stream.
+            let enqueued = unsafe { copy::set_d8_async(self.address(), 0, bytes, home.handle()) };
+            // Not waited for: every access to the buffer is ordered after its home stream.
+            return entered.check_bytes(enqueued, bytes);
         }
+        // SAFETY: the memory has this many bytes.
+        entered.check_bytes(unsafe { copy::set_d8(self.address(), 0, bytes) }, bytes)?;
+        self.wait_for_stream(entered)
     }
 
     /// Copies `values` to the buffer, which must have the same length. Synchronous.
@@ -363,11 +354,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             }
             Some(home) => {
                 self.owned.order_after_default_stream(&entered)?;
-                // SAFETY: both sides have this many bytes and stay valid until `wait_for_writes` returns.
+                // SAFETY: both sides have this many bytes and stay valid until `wait_for_stream` returns.
                 let enqueued =
                     unsafe { copy::dtoh_async(to.cast(), self.address(), bytes, home.handle()) };
                 let enqueued = entered.check_bytes(enqueued, bytes);
-                self.wait_for_writes(&entered).and(enqueued)
+                self.wait_for_stream(&entered).and(enqueued)
             }
         }
     }
@@ -386,22 +377,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "DeviceBuffer::to_vec";
-        let mut values: Vec<MaybeUninit<T>> = Vec::new();
+        let bytes = self.size_in_bytes();
         // A device may have more memory than the host.
-        host_limit::check(OPERATION, self.size_in_bytes())?;
-        if values.try_reserve_exact(self.len).is_err() {
-            return Err(Error::OutOfHostMemory {
-                operation: OPERATION,
-                bytes: self.size_in_bytes() as u64,
-                limit: None,
-            });
-        }
+        host_limit::check(OPERATION, bytes)?;
+        let mut values = Vec::new();
+        let reserved = values.try_reserve_exact(self.len);
+        reserved.map_err(|_| host_limit::error(OPERATION, bytes, None))?;
         // SAFETY: there is room for `len` values.
-        unsafe { self.read(OPERATION, values.as_mut_ptr().cast())? };
-        let mut values = ManuallyDrop::new(values);
+        unsafe { self.read(OPERATION, values.as_mut_ptr())? };
         // SAFETY: `len` values were copied. They are valid, because every safe constructor initializes the buffer and
-        // `uninitialized` requires it of the caller. The allocation is unchanged.
-        Ok(unsafe { Vec::from_raw_parts(values.as_mut_ptr().cast(), self.len, values.capacity()) })
+        // `uninitialized` requires it of the caller.
+        unsafe { values.set_len(self.len) };
+        Ok(values)
     }
 
     /// Reads the value of a buffer of length 1. Synchronous.
@@ -415,13 +402,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Frees the memory and returns the error. Drop does the same and records the error for the report.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// cuguard::DeviceBuffer::<u8>::zeroed(&context, 16)?.close()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     ///
     /// # Errors
     ///

@@ -15,11 +15,16 @@ pub(crate) fn check(operation: &'static str, bytes: usize) -> Result<()> {
     if bytes as u64 <= limit {
         return Ok(());
     }
-    Err(Error::OutOfHostMemory {
+    Err(error(operation, bytes, Some(limit)))
+}
+
+/// The error of a host allocation; `limit` is `None` if the allocator failed.
+pub(crate) fn error(operation: &'static str, bytes: usize, limit: Option<u64>) -> Error {
+    Error::OutOfHostMemory {
         operation,
         bytes: bytes as u64,
-        limit: Some(limit),
-    })
+        limit,
+    }
 }
 
 /// The physical memory, or the limit of the process's control group if that is less; `u64::MAX` if unknown. Read once:
@@ -35,16 +40,9 @@ fn limit() -> u64 {
 
 fn physical_memory() -> u64 {
     // SAFETY: `sysconf` accesses no memory of the caller.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    match (u64::try_from(pages), u64::try_from(size)) {
-        (Ok(pages), Ok(size)) => pages.saturating_mul(size),
-        _ => u64::MAX,
-    }
+    let sysconf = |name| u64::try_from(unsafe { libc::sysconf(name) }).ok();
+    let pages = sysconf(libc::_SC_PHYS_PAGES).zip(sysconf(libc::_SC_PAGESIZE));
+    pages.map_or(u64::MAX, |(count, size)| count.saturating_mul(size))
 }
 
 /// The least memory limit of the control groups in `/proc/self/cgroup`: version 2 has one line `0::/path`, version 1 a

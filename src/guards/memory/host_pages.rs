@@ -45,11 +45,7 @@ impl<T> HostPages<T> {
         host_limit::check(operation, bytes)?;
         // SAFETY: the layout has at least one byte.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        let start = start.ok_or(Error::OutOfHostMemory {
-            operation,
-            bytes: bytes as u64,
-            limit: None,
-        })?;
+        let start = start.ok_or_else(|| host_limit::error(operation, bytes, None))?;
         Ok(Self {
             start: start.cast(),
             len,

@@ -8,6 +8,7 @@ use cuguard_driver::sys::CUmemoryPool;
 use crate::core::{self, ContextState, Listed, OpenContext, Owner, PoolState, Request};
 use crate::error::Result;
 use crate::guards::Context;
+use crate::guards::keep::drop_guard;
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -226,7 +227,7 @@ impl MemoryPool {
     pub fn close(self) -> Result<()> {
         // The pool must be closed before its context, which this guard may be the last to keep open.
         let _open = self.open.clone();
-        let unshared = self.into_inner();
+        let unshared = drop_guard(self.shared.clone(), self);
         unshared.map_or(Ok(()), |pool| pool.close("MemoryPool::close"))
     }
 }
