@@ -191,12 +191,13 @@ impl Context {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::report::display_diff;
     /// use cuguard::{Context, DeviceBuffer};
     ///
     /// let context = Context::new(0)?;
     /// let before = context.snapshot();
     /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
-    /// println!("{}", context.snapshot().diff(&before));
+    /// println!("{}", display_diff(&context.snapshot().diff(&before)));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -233,18 +234,19 @@ impl Context {
     /// Registers a callback that runs when an allocation in this context is out of memory, so that a cache can free
     /// memory. It is passed the number of bytes requested; afterwards the allocation is retried.
     ///
-    /// It is also called if creating a stream, an event, a module or a memory pool, or a launch, is out of memory. Only
-    /// the driver knows how many bytes that needs: the callback is passed `u64::MAX`.
+    /// It also runs if there is too little memory to create a stream, an event, a module or a memory pool, or to launch a
+    /// kernel. Only the driver knows how many bytes that needs: the callback is passed `u64::MAX`.
     ///
     /// It runs on the allocating thread, and on several threads at once if they are out of memory at once. Allocations in
     /// the callback do not call it again. A panic in it unwinds through the allocation. **It must not block on a lock
     /// that is held while allocating**, which would deadlock: use `try_lock`.
     ///
-    /// Callbacks are called in the order of registration, until the returned guard or this `Context` is dropped; one
-    /// that is running then finishes first. A context that stays open for its resources has no callbacks, because the guards that they own would keep it open
-    /// forever. [`close`](Self::close) waits up to one second for a callback that runs on another thread, so that it can
-    /// drop guards; a longer wait could deadlock if the callback waits for the closing thread. Guards that it
-    /// still holds are reported as leaked, and the retried allocation fails with [`Error::ContextClosed`].
+    /// Callbacks are called in the order of registration, until the returned guard or this `Context` is dropped. (A
+    /// callback that is running on another thread completes, and is dropped afterwards.) So a context that stays open
+    /// for its resources has no callbacks: guards that they own would keep it open forever. [`close`](Self::close) waits
+    /// up to one second for a running callback, so that it can drop guards; it does not wait longer, because the callback
+    /// may wait for the closing thread. Guards that the callback still holds are then reported as leaked, and the retried
+    /// allocation fails with [`Error::ContextClosed`].
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -289,8 +291,8 @@ impl Context {
         self.state().registry.set_level(level);
     }
 
-    /// Tears the context down now: waits for the device, reports live resources as leaked, frees them, and releases the
-    /// driver's context. Guards that outlive it turn inert: using them fails with [`Error::ContextClosed`], dropping them
+    /// Tears the context down now: waits for the device, frees live resources, releases the driver's context, and reports
+    /// the resources as leaked. Guards that outlive it turn inert: using them fails with [`Error::ContextClosed`], dropping them
     /// does nothing.
     ///
     /// Only resources with a record are freed. There are no records at [`Level::Counts`] and for resources that

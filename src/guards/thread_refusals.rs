@@ -104,7 +104,7 @@ mod a_value_that_is_not_sync_on_two_threads {}
 /// of values with a longer one:
 ///
 /// ```compile_fail
-/// # use cuguard::*;
+/// # use cuguard::scope::DeviceMut;
 /// fn shorter<'s>(bound: DeviceMut<'s, Reference<'static>>) -> DeviceMut<'s, Reference<'s>> {
 ///     bound
 /// }
@@ -113,7 +113,7 @@ mod a_value_that_is_not_sync_on_two_threads {}
 /// ```
 ///
 /// ```
-/// # use cuguard::*;
+/// # use cuguard::scope::DeviceMut;
 /// fn the_same<'s>(bound: DeviceMut<'s, Reference<'s>>) -> DeviceMut<'s, Reference<'s>> {
 ///     bound
 /// }

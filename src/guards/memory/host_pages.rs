@@ -13,8 +13,7 @@ const PAGE: usize = 4096;
 /// Zeroed memory for `len` values. The values are not dropped: they are plain data.
 #[derive(Debug)]
 pub(crate) struct HostPages<T> {
-    start: NonNull<T>,
-    len: usize,
+    values: NonNull<[T]>,
     /// `None` if the values need no memory.
     memory: Option<HostMemory>,
 }
@@ -27,12 +26,12 @@ unsafe impl<T: Sync> Sync for HostPages<T> {}
 impl<T> HostPages<T> {
     pub(crate) fn zeroed(operation: &'static str, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
+        let pages = |start, memory| Self {
+            values: NonNull::slice_from_raw_parts(start, len),
+            memory,
+        };
         if bytes == 0 {
-            return Ok(Self {
-                start: NonNull::dangling(),
-                len,
-                memory: None,
-            });
+            return Ok(pages(NonNull::dangling(), None));
         }
         let overflow = Error::SizeOverflow {
             operation,
@@ -46,12 +45,9 @@ impl<T> HostPages<T> {
         // SAFETY: the layout has at least one byte.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
         let start = start.ok_or_else(|| host_limit::error(operation, bytes, None))?;
-        Ok(Self {
-            start: start.cast(),
-            len,
-            // SAFETY: allocated above with this layout; only this value frees it.
-            memory: Some(unsafe { HostMemory::new(start.as_ptr(), layout) }),
-        })
+        // SAFETY: allocated above with this layout; nothing else frees it.
+        let memory = unsafe { HostMemory::new(start.as_ptr(), layout) };
+        Ok(pages(start.cast(), Some(memory)))
     }
 
     /// Moves the memory out, to be freed after the driver has unregistered it. The values must not be accessed
@@ -60,16 +56,7 @@ impl<T> HostPages<T> {
         self.memory.take()
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut T {
-        self.start.as_ptr()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        // Checked by `zeroed`.
-        self.len * size_of::<T>()
+    pub(crate) fn as_ptr(&self) -> *mut [T] {
+        self.values.as_ptr()
     }
 }

@@ -42,9 +42,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     #[track_caller]
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let memory = HostPages::zeroed(operation, len)?;
-        let (start, bytes) = (memory.as_ptr(), memory.bytes());
         // SAFETY: `release` frees the memory after the driver has unregistered it.
-        let owned = unsafe { register(operation, Kind::Pinned, context, start, bytes)? };
+        let owned = unsafe { register(operation, Kind::Pinned, context, memory.as_ptr())? };
         Ok(Self { memory, owned })
     }
 
@@ -67,7 +66,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         let buffer = Self::allocate("PinnedBuffer::from_slice", context, values.len())?;
         // SAFETY: the new allocation has room for `values`, and nothing else refers to it.
         unsafe {
-            let to = buffer.memory.as_ptr();
+            let to = buffer.memory.as_ptr().cast::<T>();
             to.copy_from_nonoverlapping(values.as_ptr(), values.len());
         }
         Ok(buffer)
@@ -153,13 +152,13 @@ impl<T: DeviceCopy> Deref for PinnedBuffer<T> {
     fn deref(&self) -> &[T] {
         // SAFETY: the memory has `len` initialized values (zeroed ones are valid: `zeroed` requires `Zeroable`) and
         // lives as long as `self`. Work that writes to it borrows the buffer exclusively.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.memory.len()) }
+        unsafe { &*self.memory.as_ptr() }
     }
 }
 
 impl<T: DeviceCopy> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`, and work that reads it borrows the buffer too.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len()) }
+        unsafe { &mut *self.memory.as_ptr() }
     }
 }

@@ -23,11 +23,11 @@ pub(crate) unsafe fn register<T>(
     operation: &'static str,
     kind: Kind,
     context: &Context,
-    start: *mut T,
-    bytes: usize,
+    values: *mut [T],
 ) -> Result<Option<OwnedResource>> {
     let state = context.state();
     let entered = state.enter_to_wait(operation)?;
+    let (start, bytes) = (values.cast::<T>(), values.len() * size_of::<T>());
     if bytes == 0 {
         return Ok(None);
     }
@@ -86,10 +86,9 @@ impl<T: DeviceCopy> RegisteredVec<T> {
     #[track_caller]
     pub fn new(context: &Context, mut values: Vec<T>) -> Result<Self> {
         const OPERATION: &str = "RegisteredVec::new";
-        let bytes = size_of_val(values.as_slice());
-        let start = values.as_mut_ptr();
+        let slice = values.as_mut_slice();
         // SAFETY: the vector never reallocates, and is freed after the driver has unregistered it (`drop`, `into_vec`).
-        let owned = unsafe { register(OPERATION, Kind::Registered, context, start, bytes)? };
+        let owned = unsafe { register(OPERATION, Kind::Registered, context, slice)? };
         Ok(Self { values, owned })
     }
 

@@ -36,7 +36,7 @@ fn allocate(
     };
     recovery::satisfy(state, &request, || {
         let Some(_inside) = state.try_enter() else {
-            // Returns the error.
+            // `enter` returns the matching error.
             state.enter(operation)?;
             return Err(Error::ContextClosed { operation }.into());
         };
@@ -74,7 +74,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// The same, with every byte zero.
     #[track_caller]
-    fn zeroed_by(
+    fn allocate_zeroed(
         operation: &'static str,
         pool: Option<&MemoryPool>,
         stream: &Stream,
@@ -113,7 +113,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        Self::zeroed_by("DeviceBuffer::zeroed_on", None, stream, len)
+        Self::allocate_zeroed("DeviceBuffer::zeroed_on", None, stream, len)
     }
 
     /// As [`zeroed_on`](Self::zeroed_on), allocated from `pool`.
@@ -136,7 +136,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        Self::zeroed_by("DeviceBuffer::zeroed_in", Some(pool), stream, len)
+        Self::allocate_zeroed("DeviceBuffer::zeroed_in", Some(pool), stream, len)
     }
 
     /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
