@@ -94,14 +94,14 @@ fn why_there_is_no_time_is_told() -> Result<()> {
     reason(
         untimed.elapsed_since(&begin),
         CUresult::INVALID_HANDLE,
-        "made without timing",
+        "created without timing",
     );
     let gate = Gate::on(&context, &stream);
     end.record(&stream)?;
     reason(
         end.elapsed_since(&begin),
         CUresult::NOT_READY,
-        "has not happened yet",
+        "is not complete",
     );
     gate.open();
     stream.synchronize()?;

@@ -1,4 +1,4 @@
-//! How a context is made.
+//! Configuration and creation of a context.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,26 +13,26 @@ use crate::recovery;
 use cuguard_registry::{Level, Registry};
 use cuguard_report::ReportSettings;
 
-/// How a [`Context`] is to be; see [`Context::builder`].
+/// Configures a [`Context`]; see [`Context::builder`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::{Context, ContextBuilder, DeviceBuffer};
 ///
-/// /// For a program that shares its device with others.
-/// fn modest() -> ContextBuilder {
+/// /// For a program that shares its device with other programs.
+/// fn limited() -> ContextBuilder {
 ///     Context::builder().memory_limit(1 << 20)
 /// }
 ///
-/// let context = modest().build()?;
+/// let context = limited().build()?;
 /// assert!(DeviceBuffer::<u8>::zeroed(&context, 2 << 20).is_err());
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct ContextBuilder {
     device: u32,
-    source: Source,
+    dedicated: bool,
     level: Option<Level>,
     report: Option<ReportSettings>,
     free_leaks: Option<bool>,
@@ -40,51 +40,31 @@ pub struct ContextBuilder {
     oom_policy: OomPolicy,
 }
 
-impl Default for ContextBuilder {
-    fn default() -> Self {
-        Self {
-            device: 0,
-            source: Source::Primary,
-            level: None,
-            report: None,
-            free_leaks: None,
-            memory_limit: None,
-            oom_policy: OomPolicy::new(),
-        }
-    }
-}
-
 impl ContextBuilder {
-    /// The device, numbered from 0. By default the first.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// let context = cuguard::Context::builder().device(0).build()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
+    /// Selects the device, numbered from 0. The default is 0.
     pub fn device(mut self, ordinal: u32) -> Self {
         self.device = ordinal;
         self
     }
 
-    /// A context of its own instead of the device's primary one. It costs device memory once more,
-    /// and libraries that work on the primary context do not see what is made in it.
+    /// Creates a new driver context instead of retaining the device's primary context. It needs additional device
+    /// memory, and libraries that use the primary context cannot access its resources.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::Context;
     ///
-    /// let (shared, own) = (Context::new(0)?, Context::builder().dedicated().build()?);
-    /// assert_ne!(shared.as_raw(), own.as_raw());
+    /// let (primary, dedicated) = (Context::new(0)?, Context::builder().dedicated().build()?);
+    /// assert_ne!(primary.as_raw(), dedicated.as_raw());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn dedicated(mut self) -> Self {
-        self.source = Source::Own;
+        self.dedicated = true;
         self
     }
 
-    /// What is recorded of everything that is made: by default [`Level::Stacks`] where there is a
-    /// report, else [`Level::Sites`]. `LEAK_REPORT=level=…` wins over it.
+    /// Sets what is recorded for each resource. The default is [`Level::Stacks`] if there is a report, else
+    /// [`Level::Sites`]. `LEAK_REPORT=level=…` takes precedence.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -101,7 +81,7 @@ impl ContextBuilder {
         self
     }
 
-    /// What is reported at the end, and where. What `LEAK_REPORT` names wins over it; see
+    /// Sets format and destination of the leak report. Settings in `LEAK_REPORT` take precedence; see
     /// [`ReportSettings`].
     ///
     /// ```
@@ -109,7 +89,7 @@ impl ContextBuilder {
     /// use cuguard::Context;
     /// use cuguard::report::ReportSettings;
     ///
-    /// // On standard error, unless the environment says otherwise.
+    /// // To stderr, unless the environment selects another destination.
     /// let context = Context::builder().report(ReportSettings::text().max(10)).build()?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -118,19 +98,19 @@ impl ContextBuilder {
         self
     }
 
-    /// Whether teardown frees what was forgotten. By default it does; `LEAK_REPORT=free_leaks=…` wins over
-    /// this. Without, other tools that look for leaks see them too.
+    /// Sets whether teardown frees leaked resources. The default is `true`; `LEAK_REPORT=free_leaks=…` takes precedence.
+    /// With `false`, other leak checkers see the leaks too.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceBuffer};
     ///
-    /// let others = Context::new(0)?; // keeps the device's primary context alive
+    /// let other = Context::new(0)?; // keeps the device's primary context alive
     /// let context = Context::builder().free_leaks(false).build()?;
     /// std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 8 << 20)?);
-    /// let before = others.memory()?.free;
+    /// let before = other.memory()?.free;
     /// context.close()?;
-    /// assert_eq!(others.memory()?.free, before);
+    /// assert_eq!(other.memory()?.free, before);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn free_leaks(mut self, free_leaks: bool) -> Self {
@@ -138,10 +118,9 @@ impl ContextBuilder {
         self
     }
 
-    /// A budget: the guards of this context hold at most so many bytes of device memory, managed
-    /// memory and stream-ordered memory together, as they were asked for. More is refused with
-    /// [`Error::OutOfMemory`], as if the device had no more. By default there is none. What was given
-    /// away by `into_raw` does not count.
+    /// Sets a budget in bytes for device, managed and stream-ordered memory together, counted in requested sizes. An
+    /// allocation beyond it fails with [`Error::OutOfMemory`], as if the device were full. The default is no budget.
+    /// Memory released by `into_raw` does not count.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -159,8 +138,8 @@ impl ContextBuilder {
         self
     }
 
-    /// What is tried before an allocation fails, and what its error finds out. By default all that
-    /// [`OomPolicy::new`] says.
+    /// Sets which recovery steps run before an allocation fails, and what its error diagnoses. The default is
+    /// [`OomPolicy::new`].
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -178,7 +157,7 @@ impl ContextBuilder {
         self
     }
 
-    /// Makes the context.
+    /// Creates or retains the context.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -205,9 +184,9 @@ impl ContextBuilder {
                 device: Some(self.device),
             })
         };
-        // A context that waits to be torn down may hold what this one needs.
+        // A deferred teardown may release memory that this context needs.
         deferred::run();
-        let _making = open_contexts::opening(OPERATION)?;
+        let _opening = open_contexts::opening(OPERATION)?;
         cuguard_driver::load()?;
         result::init().map_err(failed)?;
         let count = device::count().map_err(failed)?;
@@ -224,7 +203,7 @@ impl ContextBuilder {
             .map_err(failed)?
             .to_string_lossy();
 
-        // What the environment names wins over the program.
+        // The environment takes precedence over the program.
         let environment = ReportSettings::from_env();
         let report = ReportSettings::of_context(self.report);
         let level = environment.named_level().or(self.level);
@@ -232,12 +211,14 @@ impl ContextBuilder {
         let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
         let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
-        let context = match self.source {
-            Source::Primary => device::primary_ctx_retain(device),
-            // Creating makes it current, which nobody asked for.
-            Source::Own => context::create(0, device).inspect(|_| {
+        let (source, context) = if self.dedicated {
+            // `cuCtxCreate` makes the context current, which is undone here.
+            let created = context::create(0, device).inspect(|_| {
                 let _ = context::pop_current();
-            }),
+            });
+            (Source::Own, created)
+        } else {
+            (Source::Primary, device::primary_ctx_retain(device))
         };
         let context = context.map_err(|error| match error.code {
             CUresult::OUT_OF_MEMORY => {
@@ -251,7 +232,7 @@ impl ContextBuilder {
             context,
             device: self.device,
             device_name: name.into_owned(),
-            source: self.source,
+            source,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             registry,
             report,
@@ -259,6 +240,6 @@ impl ContextBuilder {
             memory_limit: self.memory_limit,
             oom_policy: self.oom_policy,
         });
-        Ok(Context::of(state))
+        Ok(Context::from_state(state))
     }
 }

@@ -1,4 +1,4 @@
-//! The device heap: what `malloc` inside a kernel takes from.
+//! The device heap, from which `malloc` in a kernel allocates.
 
 use cuguard_driver::result::context;
 use cuguard_driver::sys::limit;
@@ -7,12 +7,11 @@ use crate::core::{Entered, log_error};
 use crate::error::{Error, Result};
 use crate::guards::Context;
 
-/// The limit of a context's device heap, put back when this goes.
+/// Sets the size of a context's device heap (`CU_LIMIT_MALLOC_HEAP_SIZE`) and restores the previous limit on drop.
 ///
-/// A kernel that calls `malloc` takes memory from a heap of its context, whose size is fixed: 8 MiB
-/// unless another was set. Where a request does not fit, `malloc` answers null, and neither the
-/// launch nor anything after it fails. So kernels should count what they were refused, and the host
-/// should look: the example `device_heap` does.
+/// `malloc` in a kernel allocates from a heap of the context, whose size is fixed: 8 MiB by default. If the heap is full,
+/// `malloc` returns null, and neither the launch nor a later call fails. So kernels should count failed allocations, and
+/// the host should check the count: the example `device_heap` does.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -27,30 +26,26 @@ use crate::guards::Context;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// # What the driver asks for
+/// # Driver rules
 ///
-/// - The limit is to be set **before** a module whose kernels use `malloc` or `free` is loaded, at
-///   the latest before such a kernel is launched. Afterwards the heap has its size for as long as
-///   the context lives, and the driver answers `CUDA_ERROR_INVALID_VALUE`. That can also happen to
-///   what this guard puts back: where the context goes afterwards, or the limit shall stay,
-///   [`keep`](Self::keep) it. A different limit later takes a context of its own
+/// - Set the limit **before** a module whose kernels use `malloc` or `free` is loaded, at the latest before such a kernel
+///   is launched. After that the size is fixed until the context is destroyed, and the driver returns
+///   `CUDA_ERROR_INVALID_VALUE`. That also applies to the restore on drop: call [`keep`](Self::keep) if the context is
+///   torn down next, or if the limit shall stay. For a different limit, create another context
 ///   ([`ContextBuilder::dedicated`](crate::ContextBuilder::dedicated)).
-/// - The driver rounds up what it is asked for, and has a least size (an H200 has 4 MiB, and steps
-///   of 64 KiB); [`bytes`](Self::bytes) tells what it made of it. Not all of the heap can be had by
-///   kernels: each block takes some for itself.
-/// - The heap is device memory beside everything else, for the whole of its size, whether kernels
-///   use it or not; it is taken when such a module is loaded or launched, and comes back with the
-///   context. Where it cannot be had, that load or launch fails. What kernels allocate in it, and
-///   forget, no host-side function sees or frees, and no report of this crate lists.
+/// - The driver rounds the size up and has a minimum (on an H200, 4 MiB and steps of 64 KiB); [`bytes`](Self::bytes)
+///   returns the result. The heap's own bookkeeping needs a part of it.
+/// - The whole heap is allocated from device memory when such a module is loaded or launched, and freed with the context.
+///   If there is too little memory, that load or launch fails. No host function sees or frees what kernels allocate in
+///   the heap, and leaks in it are not reported.
 ///
-/// # One at a time
+/// # Nesting
 ///
-/// A context has one limit. Guards within each other put it back from the inside out. One that
-/// goes while the limit is no longer what it had set (another guard is still there, or other code
-/// has changed it) leaves it alone: [`close`](Self::close) is an [`Error::LimitChanged`] then, and
-/// drop logs that. Two [`Context`]s on the primary context of one device share it.
+/// A context has one limit; two [`Context`]s on the primary context of one device share it. Drop nested guards from the
+/// inside out. A guard whose limit has been changed since (by another guard or other code) does not restore it:
+/// [`close`](Self::close) fails with [`Error::LimitChanged`], and drop logs that.
 ///
-/// It borrows the context, which so cannot go before it:
+/// It borrows the context, which cannot be closed before it:
 ///
 /// ```compile_fail,E0505
 /// # use cuguard::{Context, DeviceHeap};
@@ -61,13 +56,13 @@ use crate::guards::Context;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "the limit is put back when this goes"]
+#[must_use = "the previous limit is restored at once if unused"]
 pub struct DeviceHeap<'a> {
     context: &'a Context,
     bytes: u64,
     previous: u64,
-    /// Whether the former limit is still to be put back.
-    held: bool,
+    /// Whether drop restores the previous limit.
+    restore: bool,
 }
 
 fn get(entered: &Entered<'_>) -> Result<u64> {
@@ -81,7 +76,7 @@ fn set(entered: &Entered<'_>, bytes: u64) -> Result<()> {
 }
 
 impl<'a> DeviceHeap<'a> {
-    /// Sets the limit of the context's device heap to at least so many bytes, until the answer goes.
+    /// Sets the limit of the context's device heap to at least `bytes`, until the guard is dropped.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -97,8 +92,8 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// # Errors
     ///
-    /// What the driver says, and then the limit is as before: `CUDA_ERROR_INVALID_VALUE` where a
-    /// kernel that uses the heap has been launched in this context.
+    /// Any driver error: `CUDA_ERROR_INVALID_VALUE` if a kernel that uses the heap has been launched in this context. The
+    /// limit is unchanged.
     pub fn limit(context: &'a Context, bytes: u64) -> Result<Self> {
         let entered = context.state().enter("DeviceHeap::limit")?;
         let previous = get(&entered)?;
@@ -108,7 +103,7 @@ impl<'a> DeviceHeap<'a> {
                 context,
                 bytes,
                 previous,
-                held: true,
+                restore: true,
             }),
             Err(error) => {
                 if let Err(later) = set(&entered, previous) {
@@ -119,7 +114,7 @@ impl<'a> DeviceHeap<'a> {
         }
     }
 
-    /// The limit of a context's device heap.
+    /// The current limit of a context's device heap.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -130,12 +125,12 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Any driver error.
     pub fn current(context: &Context) -> Result<u64> {
         get(&context.state().enter("DeviceHeap::current")?)
     }
 
-    /// The limit that was set, as the driver rounded it.
+    /// The limit that was set, rounded by the driver.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -151,7 +146,7 @@ impl<'a> DeviceHeap<'a> {
         self.bytes
     }
 
-    /// The limit that is put back.
+    /// The limit that is restored on drop.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -168,7 +163,7 @@ impl<'a> DeviceHeap<'a> {
         self.previous
     }
 
-    /// Leaves the limit as it is, for as long as the context lives.
+    /// Keeps the limit until the context is destroyed, instead of restoring the previous one.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -180,11 +175,10 @@ impl<'a> DeviceHeap<'a> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn keep(mut self) {
-        self.held = false;
+        self.restore = false;
     }
 
-    /// Puts the former limit back and tells whether the driver took it. Drop does the same and logs
-    /// what was refused.
+    /// Restores the previous limit and returns the error. Drop does the same and logs the error.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -193,7 +187,7 @@ impl<'a> DeviceHeap<'a> {
     /// let context = Context::builder().dedicated().build()?;
     /// let outer = DeviceHeap::limit(&context, 32 << 20)?;
     /// let inner = DeviceHeap::limit(&context, 64 << 20)?;
-    /// // The inner one goes first:
+    /// // The inner guard must be closed first:
     /// assert!(matches!(outer.close(), Err(Error::LimitChanged { .. })));
     /// inner.close()?;
     /// assert_eq!(DeviceHeap::current(&context)?, 32 << 20);
@@ -202,15 +196,14 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::LimitChanged`] where the limit is not what this had set, or what the driver says:
-    /// `CUDA_ERROR_INVALID_VALUE` where a kernel that uses the heap has been launched. The limit
-    /// stays as it is then.
+    /// [`Error::LimitChanged`] if the limit was changed since, or any other driver error: `CUDA_ERROR_INVALID_VALUE` if a
+    /// kernel that uses the heap has been launched. The limit is unchanged.
     pub fn close(mut self) -> Result<()> {
-        self.put_back("DeviceHeap::close")
+        self.restore_previous("DeviceHeap::close")
     }
 
-    fn put_back(&mut self, operation: &'static str) -> Result<()> {
-        if !std::mem::take(&mut self.held) {
+    fn restore_previous(&mut self, operation: &'static str) -> Result<()> {
+        if !std::mem::take(&mut self.restore) {
             return Ok(());
         }
         let entered = self.context.state().enter(operation)?;
@@ -228,8 +221,8 @@ impl<'a> DeviceHeap<'a> {
 
 impl Drop for DeviceHeap<'_> {
     fn drop(&mut self) {
-        match self.put_back("DeviceHeap::drop") {
-            // Nobody needs a limit any more.
+        match self.restore_previous("DeviceHeap::drop") {
+            // At exit the limit does not matter.
             Ok(()) | Err(Error::ProcessEnding { .. }) => {}
             Err(error) => log_error(&error),
         }

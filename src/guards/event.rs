@@ -1,4 +1,4 @@
-//! Events: marks in the work of a stream, which can be waited for and timed.
+//! Events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::guards::{Context, Stream};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// A mark in the work of a stream: it happens when the stream gets there.
+/// A CUDA event, recorded on a stream and complete when the stream reaches it.
 ///
-/// Others wait for it ([`Stream::wait_for`], [`synchronize`](Self::synchronize)), and the time
-/// between two of them is the device's own ([`elapsed_since`](Self::elapsed_since)).
+/// Streams ([`Stream::wait_for`]) and threads ([`synchronize`](Self::synchronize)) wait for it, and
+/// [`elapsed_since`](Self::elapsed_since) measures the time between two events on the device.
 ///
-/// It can be used and dropped on any thread, also while streams wait for it: they go on waiting.
+/// It can be used and dropped on any thread, even while streams wait for it: they continue to wait.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -38,57 +38,42 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct Event {
     owned: OwnedResource,
     timed: bool,
-    /// Where it was recorded last: who waits for it has then waited for frees before it.
-    moment: Mutex<Option<(Arc<FreeProgress>, FreePoint)>>,
+    /// Where it was recorded last: after a wait for the event, the frees before that point are known to be complete.
+    recorded_at: Mutex<RecordedAt>,
 }
 
+/// The frees that were enqueued on the stream before the event; `None` if it was never recorded.
+type RecordedAt = Option<(Arc<FreeProgress>, FreePoint)>;
+
 impl Event {
-    /// An event that can be waited for and timed.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let event = cuguard::Event::new(&context)?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
+    /// Creates an event with timing.
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
-        Self::with("Event::new", context, true)
+        Self::with_flags("Event::new", context, 0)
     }
 
-    /// An event that can be waited for. It costs the device less than one that is timed.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let event = cuguard::Event::without_timing(&context)?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
+    /// Creates an event without timing, which is cheaper for the device.
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
     #[track_caller]
     pub fn without_timing(context: &Context) -> Result<Self> {
-        Self::with("Event::without_timing", context, false)
+        let flags = flags::EVENT_DISABLE_TIMING;
+        Self::with_flags("Event::without_timing", context, flags)
     }
 
     #[track_caller]
-    fn with(operation: &'static str, context: &Context, timed: bool) -> Result<Self> {
+    fn with_flags(operation: &'static str, context: &Context, flags: u32) -> Result<Self> {
         let state = context.state();
-        let flags = if timed {
-            0
-        } else {
-            flags::EVENT_DISABLE_TIMING
-        };
         let request = Request::of_unknown_size(operation, Some(Kind::Event));
         let owned = recovery::satisfy(state, &request, || {
             let _entered = state.enter(operation)?;
@@ -98,8 +83,8 @@ impl Event {
         })?;
         Ok(Self {
             owned,
-            timed,
-            moment: Mutex::default(),
+            timed: flags & flags::EVENT_DISABLE_TIMING == 0,
+            recorded_at: Mutex::default(),
         })
     }
 
@@ -114,8 +99,8 @@ impl Event {
         self.owned.state()
     }
 
-    /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
-    /// the context goes.
+    /// The driver's handle, for code that calls the driver directly. Valid until this guard is dropped or its
+    /// context is closed.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -124,7 +109,7 @@ impl Event {
     /// let _bound = context.make_current()?;
     /// // SAFETY: the event is alive.
     /// let code = unsafe { cuguard::driver::api::cuEventQuery(event.as_raw()) };
-    /// assert!(code.is_success()); // nothing was recorded, so nothing is waited for
+    /// assert!(code.is_success()); // an event that was never recorded is complete
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -132,22 +117,15 @@ impl Event {
         CUevent(self.owned.address() as usize)
     }
 
-    /// Gives the event a name that reports show.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let event = cuguard::Event::new(&context)?.named("batch done");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[must_use = "the event is handed back"]
+    /// Names the event in reports.
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
 
-    /// Puts the mark behind all that the stream was given so far. An event can be recorded again;
-    /// the last time counts.
+    /// Records the event on the stream, after all work that is enqueued so far. An event can be recorded again; only the
+    /// last recording counts.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -160,30 +138,31 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
     pub fn record(&self, stream: &Stream) -> Result<()> {
-        self.record_on("Event::record", stream.core())
+        self.record_on("Event::record", stream.stream_state())
     }
 
     pub(crate) fn record_on(&self, operation: &'static str, stream: &StreamState) -> Result<()> {
         let stream_of = ("the stream", stream.state());
         same_context::check(operation, ("the event", self.state()), stream_of)?;
         let entered = self.state().enter(operation)?;
-        // Locked, so that what is kept is the driver's last; and taken before, so that the event is
-        // after all that is in the moment.
-        let mut last = self.lock_moment();
-        let moment = stream.moment();
+        // Locked, so that `recorded_at` belongs to the driver's last recording. Read before the call, so that the event
+        // is ordered after every free that it includes.
+        let mut recorded_at = self.lock_recorded_at();
+        let point = stream.moment();
         // SAFETY: both are alive and of the current context.
         entered.check(unsafe { event::record(self.as_raw(), stream.handle()) })?;
-        *last = Some(moment);
+        *recorded_at = Some(point);
         Ok(())
     }
 
-    fn lock_moment(&self) -> MutexGuard<'_, Option<(Arc<FreeProgress>, FreePoint)>> {
-        self.moment.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_recorded_at(&self) -> MutexGuard<'_, RecordedAt> {
+        let recorded_at = self.recorded_at.lock();
+        recorded_at.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the event has happened. One that was never recorded has.
+    /// Waits until the event is complete. An event that was never recorded is complete.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -197,23 +176,23 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Event::synchronize")?;
-        let before = self.lock_moment().clone();
+        let before = self.lock_recorded_at().clone();
         // SAFETY: the event is alive.
         entered.check(unsafe { event::synchronize(self.as_raw()) })?;
-        // Where it was recorded again meanwhile, nobody knows for which of the two this waited.
-        if let (Some((notes, moment)), Some(now)) = (before, &*self.lock_moment())
-            && Arc::ptr_eq(&notes, &now.0)
-            && moment == now.1
+        // If the event was recorded again meanwhile, it is unknown which recording this waited for.
+        if let (Some((progress, point)), Some(now)) = (before, &*self.lock_recorded_at())
+            && Arc::ptr_eq(&progress, &now.0)
+            && point == now.1
         {
-            notes.see(moment);
+            progress.see(point);
         }
         Ok(())
     }
 
-    /// Whether the event has happened. One that was never recorded has. Does not wait.
+    /// Whether the event is complete. An event that was never recorded is complete. Does not block.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -228,16 +207,15 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
     pub fn is_complete(&self) -> Result<bool> {
         let entered = self.state().enter("Event::is_complete")?;
         // SAFETY: the event is alive.
         entered.check(unsafe { event::query(self.as_raw()) })
     }
 
-    /// The time from `earlier` to this event, by the device's clock, which ticks about every half
-    /// microsecond. Zero where `earlier` came later, as with
-    /// [`Instant`](std::time::Instant::duration_since).
+    /// The time from `earlier` to this event on the device, with a resolution of about half a microsecond. Zero if
+    /// `earlier` is the later one, as with [`Instant`](std::time::Instant::duration_since).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -252,8 +230,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`] and [`Error::ContextClosed`]; what the driver says, with the reason,
-    /// where one of the two was made without timing, was never recorded, or has not happened yet.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error. The message has the reason if an
+    /// event was created without timing, was never recorded, or is not complete.
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         const OPERATION: &str = "Event::elapsed_since";
         let earlier_of = ("the earlier event", earlier.state());
@@ -262,11 +240,11 @@ impl Event {
         // SAFETY: both events are alive.
         let elapsed = unsafe { event::elapsed_time(earlier.as_raw(), self.as_raw()) };
         drop(entered);
-        // The driver has one code for several reasons.
+        // The driver has one code for several causes.
         let operation = match elapsed.err().map_or(CUresult::SUCCESS, |error| error.code) {
-            CUresult::NOT_READY => "Event::elapsed_since (one of the events has not happened yet)",
+            CUresult::NOT_READY => "Event::elapsed_since (one of the events is not complete)",
             CUresult::INVALID_HANDLE if !(self.timed && earlier.timed) => {
-                "Event::elapsed_since (one of the events was made without timing)"
+                "Event::elapsed_since (one of the events was created without timing)"
             }
             CUresult::INVALID_HANDLE => {
                 "Event::elapsed_since (one of the events was never recorded)"
@@ -278,8 +256,7 @@ impl Event {
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// Destroys the event and tells whether the driver took it. Drop does the same and files what
-    /// the driver refused for the report.
+    /// Destroys the event and returns the error. Drop does the same and records the error for the report.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -291,8 +268,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
-    /// says.
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("Event::close")
     }

@@ -1,46 +1,32 @@
-//! Owners that are dropped while other guards keep their resource.
+//! Drop of streams and pools that buffers still share.
 //!
-//! A stream-ordered buffer is freed on its stream, so it shares the stream's [`StreamState`]; memory
-//! from a pool shares the pool's. Where such a buffer leaks, its stream and its pool are alive at the
-//! end as well, although their owners were dropped. The registry notes that, and the leak report lists
-//! them under the buffer: whoever mends the one leak has mended all.
+//! A stream-ordered buffer is freed on its stream, so it shares the stream's state; memory of a pool shares the pool's.
+//! If such a buffer leaks, its stream and its pool are still alive at teardown, although their guards were dropped. The
+//! registry records that, and the leak report lists them under the buffer: they are no leaks of their own.
 
 use std::sync::Arc;
 
-use crate::core::{PoolState, StreamState};
 use crate::guards::{MemoryPool, Stream};
+
+/// Drops a guard. Returns the stream or pool, unless buffers still share it.
+pub(super) fn drop_guard<G, S>(shared: Arc<S>, guard: G) -> Option<S> {
+    drop(guard);
+    Arc::into_inner(shared)
+}
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if Arc::strong_count(self.core()) > 1 {
-            self.core().owned.keep();
+        if Arc::strong_count(self.stream_state()) > 1 {
+            self.stream_state().owned.keep();
         }
-    }
-}
-
-impl Stream {
-    /// The stream itself, if nothing else keeps it.
-    pub(crate) fn into_last(self) -> Option<StreamState> {
-        let core = self.core().clone();
-        drop(self);
-        Arc::into_inner(core)
     }
 }
 
 impl Drop for MemoryPool {
     fn drop(&mut self) {
-        if Arc::strong_count(self.core()) > 1 {
-            self.owned().keep();
+        if Arc::strong_count(self.pool_state()) > 1 {
+            self.pool_state().owned.keep();
         }
-    }
-}
-
-impl MemoryPool {
-    /// The pool itself, if nothing else keeps it.
-    pub(crate) fn into_last(self) -> Option<PoolState> {
-        let core = self.core().clone();
-        drop(self);
-        Arc::into_inner(core)
     }
 }
 
@@ -48,7 +34,7 @@ impl MemoryPool {
 mod tests {
     use crate::{Context, DeviceBuffer, Kind, MemoryPool, Stream};
 
-    /// How many streams and pools are kept by something else than their owner.
+    /// The number of streams and of pools whose guard was dropped while buffers share them.
     fn kept(context: &Context) -> [usize; 2] {
         let snapshot = context.snapshot();
         [Kind::Stream, Kind::MemoryPool].map(|kind| {
@@ -60,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_is_dropped_first_is_noted() -> crate::Result<()> {
+    fn a_guard_dropped_before_its_buffers_is_recorded() -> crate::Result<()> {
         let context = Context::new(0)?;
         let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
         let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 10)?;

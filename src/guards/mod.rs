@@ -1,24 +1,28 @@
-//! The guards: one type a file, each a typed owner of one resource.
+//! The guards: one type a file, each the typed owner of one resource.
 //!
-//! They translate between the caller's types and `core`, which owns and frees. What this folder must not know: scopes
-//! and chunks, which borrow guards.
+//! A guard converts between the caller's types and `core`, which owns and frees. Scopes and chunked streaming borrow
+//! guards; this folder must not import them.
 
 mod context;
 mod context_builder;
+mod context_guard;
 mod device_heap;
 mod event;
 mod keep;
 mod memory;
+mod memory_info;
 mod module;
 mod stream;
 #[cfg(doctest)]
 mod thread_refusals;
 
-pub use context::{Context, ContextGuard, MemoryInfo};
+pub use context::Context;
 pub use context_builder::ContextBuilder;
+pub use context_guard::ContextGuard;
 pub use device_heap::DeviceHeap;
 pub use event::Event;
-pub(crate) use memory::bytes_of;
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
+pub(crate) use memory::{bytes_of, check_len};
+pub use memory_info::MemoryInfo;
 pub use module::{Function, Global, Module};
 pub use stream::{Stream, StreamBuilder};

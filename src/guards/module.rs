@@ -1,8 +1,7 @@
-//! Modules: code for the device, with its functions and variables.
+//! Modules: device code with its kernels and global variables.
 
 use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
-use std::mem;
 use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
@@ -12,22 +11,22 @@ use cuguard_driver::{DriverKind, loaded};
 
 use crate::core::{self, ContextState, Entered, Failed, OwnedResource, Request};
 use crate::error::{Error, Result};
-use crate::guards::Context;
+use crate::guards::{Context, check_len};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// Code that is loaded to the device, unloaded when this goes.
+/// A module of device code, unloaded on drop.
 ///
 /// ```no_run
 /// use cuguard::{Context, Module};
 ///
 /// let context = Context::new(0)?;
-/// let module = Module::from_ptx(&context, include_str!("../kernels/saxpy.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/saxpy.ptx"))?;
 /// let saxpy = module.function("saxpy")?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// The simulated GPU runs no kernels, and says so:
+/// The simulated GPU runs no kernels:
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -38,15 +37,15 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct Module {
     owned: OwnedResource,
 }
 
-/// The text as the driver takes it.
+/// Converts to a C string.
 fn to_c(operation: &'static str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
-        // The line with the NUL tells enough of a long text.
+        // The error shows only the line with the NUL: the text may be long.
         let (before, after) = text.split_at(error.nul_position());
         let begin = before.rfind('\n').map_or(0, |newline| newline + 1);
         let end = after.find('\n').unwrap_or(after.len());
@@ -58,7 +57,7 @@ fn to_c(operation: &'static str, text: &str) -> Result<CString> {
 }
 
 impl Module {
-    /// Compiles and loads a text in PTX, the driver's assembly language.
+    /// Compiles and loads PTX.
     ///
     /// ```no_run
     /// # let context = cuguard::Context::new(0)?;
@@ -69,24 +68,19 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::InteriorNul`]; [`Error::NoKernels`] on the simulated GPU; [`Error::Compile`], with
-    /// the compiler's own words, where it wrote any; [`Error::OutOfMemory`]; or what the driver says.
+    /// [`Error::InteriorNul`], [`Error::NoKernels`] on the simulated GPU, [`Error::Compile`] with the log of the PTX
+    /// compiler, [`Error::OutOfMemory`], or any other driver error.
     #[track_caller]
     pub fn from_ptx(context: &Context, text: &str) -> Result<Self> {
         const OPERATION: &str = "Module::from_ptx";
-        // What begins like a binary would be taken for one, and read by the sizes it tells.
-        let binary = text.starts_with('\x7f');
-        let text = if binary {
-            format!("\n{text}")
-        } else {
-            text.to_owned()
-        };
-        let image = to_c(OPERATION, &text)?;
-        // SAFETY: text that ends in a NUL, and does not begin like a binary.
+        // The driver would parse text that starts with the ELF magic as a binary, and trust the sizes in it.
+        let prefix = if text.starts_with('\x7f') { "\n" } else { "" };
+        let image = to_c(OPERATION, &format!("{prefix}{text}"))?;
+        // SAFETY: NUL-terminated text that does not start like a binary.
         unsafe { Self::load(OPERATION, context, image.as_ptr().cast()) }
     }
 
-    /// Loads what a compiler made: a cubin, a fatbin, or PTX with a NUL at its end.
+    /// Loads a cubin, a fatbin, or NUL-terminated PTX.
     ///
     /// # Errors
     ///
@@ -94,25 +88,24 @@ impl Module {
     ///
     /// # Safety
     ///
-    /// The bytes must be a whole and sound image: the driver believes the sizes that it finds in
-    /// them.
+    /// The bytes must be a complete and valid image: the driver trusts the sizes in it.
     ///
     /// ```no_run
     /// # let context = cuguard::Context::new(0)?;
-    /// let image = std::fs::read("kernels/saxpy.cubin").expect("what nvcc -cubin made");
-    /// // SAFETY: whole, as the compiler wrote it.
+    /// let image = std::fs::read("kernels/saxpy.cubin").expect("output of nvcc -cubin");
+    /// // SAFETY: complete, as the compiler wrote it.
     /// let module = unsafe { cuguard::Module::from_image(&context, &image)? };
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[track_caller]
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
-        // SAFETY: the caller vouches for the image.
+        // SAFETY: the caller passes a valid image.
         unsafe { Self::load("Module::from_image", context, image.as_ptr().cast()) }
     }
 
     /// # Safety
     ///
-    /// `image` must lead to a whole and sound image.
+    /// `image` must point to a complete and valid image.
     #[track_caller]
     unsafe fn load(
         operation: &'static str,
@@ -125,7 +118,7 @@ impl Module {
             let entered = state.enter(operation)?;
             let mut log = vec![0_u8; 16 << 10];
             let owner = context.open().into();
-            // SAFETY: the caller vouches for the image.
+            // SAFETY: the caller passes a valid image.
             let loaded = unsafe { module::load_data_ex(image, &mut log) };
             let loaded = check_load(&entered, loaded, &log)?;
             core::allocate(owner, &request, Kind::Module, "", || Ok(loaded.0 as u64))
@@ -137,33 +130,21 @@ impl Module {
         self.owned.state()
     }
 
-    /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
-    /// the context goes.
-    ///
-    /// ```no_run
-    /// # fn example(module: cuguard::Module) {
-    /// assert_ne!(module.as_raw(), cuguard::driver::sys::CUmodule::NULL);
-    /// # }
-    /// ```
+    /// The driver's handle, for code that calls the driver directly. Valid until this guard is dropped or its
+    /// context is closed.
     #[must_use]
     pub fn as_raw(&self) -> CUmodule {
         CUmodule(self.owned.address() as usize)
     }
 
-    /// Gives the module a name that reports show.
-    ///
-    /// ```no_run
-    /// # fn example(module: cuguard::Module) {
-    /// let module = module.named("filters");
-    /// # }
-    /// ```
-    #[must_use = "the module is handed back"]
+    /// Names the module in reports.
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
 
-    /// Looks a name up in the module.
+    /// Looks up a symbol.
     fn look_up<R>(
         &self,
         operation: &'static str,
@@ -181,8 +162,7 @@ impl Module {
         }
     }
 
-    /// A kernel of the module, by the name that it has there: that of the source where it was
-    /// declared `extern "C"`.
+    /// Looks up a kernel by its symbol name: mangled, unless it was declared `extern "C"`.
     ///
     /// ```no_run
     /// # let context = cuguard::Context::new(0)?;
@@ -193,8 +173,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchSymbol`], [`Error::InteriorNul`], [`Error::ContextClosed`], or what the
-    /// driver says.
+    /// [`Error::NoSuchSymbol`], [`Error::InteriorNul`], [`Error::ContextClosed`], or any other driver error.
     pub fn function(&self, name: &str) -> Result<Function<'_>> {
         let handle = self.look_up("Module::function", name, |module, name| {
             // SAFETY: the module is alive.
@@ -206,7 +185,7 @@ impl Module {
         })
     }
 
-    /// A variable of the module, seen as a run of `T`.
+    /// Looks up a global variable, as a slice of `T`.
     ///
     /// ```no_run
     /// # use cuguard::{Context, Module};
@@ -222,15 +201,15 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], counted in bytes, where the variable's size is no multiple of
-    /// `T`'s; else as [`function`](Self::function).
+    /// [`Error::LengthMismatch`], in bytes, if the variable's size is not a multiple of `T`'s; else as
+    /// [`function`](Self::function).
     pub fn global<T: Pod>(&self, name: &str) -> Result<Global<'_, T>> {
         let module::Global { address, bytes } =
             self.look_up("Module::global", name, |module, name| {
                 // SAFETY: the module is alive.
                 unsafe { module::global(module, name) }
             })?;
-        let size = mem::size_of::<T>();
+        let size = size_of::<T>();
         if size == 0 || !bytes.is_multiple_of(size) {
             return Err(Error::LengthMismatch {
                 operation: "Module::global (in bytes)",
@@ -246,25 +225,17 @@ impl Module {
         })
     }
 
-    /// Unloads the module and tells whether the driver did it. Drop does the same and files what
-    /// the driver refused for the report.
-    ///
-    /// ```no_run
-    /// # fn example(module: cuguard::Module) -> cuguard::Result<()> {
-    /// module.close()?;
-    /// # Ok(()) }
-    /// ```
+    /// Unloads the module and returns the error. Drop does the same and records the error for the report.
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`] where the context went first (and unloaded it), or what the driver
-    /// says.
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("Module::close")
     }
 }
 
-/// What the driver said to a module, with what its compiler said.
+/// Converts the error of a module load, with the log of the PTX compiler.
 fn check_load(
     entered: &Entered<'_>,
     result: result::Result<CUmodule>,
@@ -280,14 +251,14 @@ fn check_load(
     if log.is_empty() {
         return Failed::check(entered, result);
     }
-    // Also where the compiler was out of memory: it ran on the host, and its words say more.
+    // Even if the code is out-of-memory: the compiler runs on the host, and its log has the cause.
     match entered.check(result) {
         Err(Error::Driver(error)) => Err(Error::Compile { error, log }.into()),
         result => Ok(result?),
     }
 }
 
-/// A kernel of a [`Module`], which it borrows; see [`Scope::launch`](crate::Scope::launch).
+/// A kernel of a [`Module`], which it borrows. Launch it with [`Scope::launch`](crate::Scope::launch).
 ///
 /// ```no_run
 /// use cuguard::{Function, Module, Result};
@@ -311,14 +282,8 @@ impl Function<'_> {
         &self.handle
     }
 
-    /// The driver's handle, for code that calls the driver itself. It is valid until the module or
-    /// the context goes.
-    ///
-    /// ```no_run
-    /// # fn example(saxpy: cuguard::Function<'_>) {
-    /// assert_ne!(saxpy.as_raw(), cuguard::driver::sys::CUfunction::NULL);
-    /// # }
-    /// ```
+    /// The driver's handle, for code that calls the driver directly. Valid until the module is dropped or its
+    /// context is closed.
     #[must_use]
     pub fn as_raw(&self) -> CUfunction {
         self.handle
@@ -327,14 +292,14 @@ impl Function<'_> {
 
 #[cfg(all(test, feature = "sim"))]
 impl Module {
-    /// A module that no driver knows, and owns nothing: the simulated GPU has no others.
+    /// A module that owns nothing, for tests: the simulated GPU loads no modules.
     pub(crate) fn pretended(context: &Context) -> Self {
         Self {
             owned: OwnedResource::nothing(context.open().into(), Kind::Module),
         }
     }
 
-    /// A kernel of it.
+    /// A kernel with a null handle, for tests.
     pub(crate) fn pretended_function(&self) -> Function<'_> {
         Function {
             handle: CUfunction::default(),
@@ -343,10 +308,9 @@ impl Module {
     }
 }
 
-/// A variable of a [`Module`], which it borrows; see [`Module::global`].
+/// A global variable of a [`Module`], which it borrows; see [`Module::global`].
 ///
-/// Copies are synchronous. Kernels that use the variable at the same time are for whoever launches
-/// them to avoid.
+/// Copies are synchronous. The caller must not run kernels that access the variable at the same time.
 ///
 /// ```no_run
 /// use cuguard::{Global, Result};
@@ -361,99 +325,68 @@ pub struct Global<'module, T> {
     address: CUdeviceptr,
     len: usize,
     module: &'module Module,
-    /// One may read and write through a shared reference, on any thread. (Memory safety does not
-    /// rest on this: `T: Pod` can be made of any bytes.)
+    /// `Send` and `Sync` as for a shared slice with interior mutability. (Memory safety does not depend on it: any bytes
+    /// are a valid `T: Pod`.)
     values: PhantomData<(&'module [T], &'module Mutex<T>)>,
 }
 
 impl<T: Pod> Global<'_, T> {
-    /// The number of values.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The address on the device.
+    /// The device address.
     #[must_use]
     pub fn address(&self) -> CUdeviceptr {
         self.address
     }
 
-    fn check_len(&self, operation: &'static str, actual: usize) -> Result<()> {
-        if actual == self.len {
-            return Ok(());
-        }
-        Err(Error::LengthMismatch {
-            operation,
-            expected: self.len,
-            actual,
-        })
-    }
-
-    /// Copies `values` to the variable. There must be as many as it holds.
-    ///
-    /// ```no_run
-    /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
-    /// table.copy_from_slice(&vec![1.5; table.len()])?;
-    /// # Ok(()) }
-    /// ```
+    /// Copies `values` to the variable, which must have the same length. Synchronous.
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_from_slice(&self, values: &[T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_from_slice";
-        self.check_len(OPERATION, values.len())?;
+        check_len(OPERATION, self.len, values.len())?;
         let entered = self.module.state().enter(OPERATION)?;
-        let bytes = mem::size_of_val(values);
-        // SAFETY: both sides have this many bytes; the source is read when this returns.
+        let bytes = size_of_val(values);
+        // SAFETY: both sides have this many bytes; the source is read before the call returns.
         let copied = unsafe { copy::htod(self.address, values.as_ptr().cast(), bytes) };
         entered.check_bytes(copied, bytes)?;
-        // The device may still be at it, and streams that do not block would not wait for it.
+        // The copy may still be pending on the device, and non-blocking streams do not wait for the default stream.
         // SAFETY: the default stream of the current context.
         entered.check(unsafe { stream::synchronize(CUstream::NULL) })
     }
 
-    /// Copies the values of the variable. There must be room for as many as it holds.
-    ///
-    /// ```no_run
-    /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
-    /// let mut values = vec![0.0; table.len()];
-    /// table.copy_to_slice(&mut values)?;
-    /// # Ok(()) }
-    /// ```
+    /// Copies the variable to `values`, which must have the same length. Synchronous.
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_to_slice";
-        self.check_len(OPERATION, values.len())?;
+        check_len(OPERATION, self.len, values.len())?;
         let entered = self.module.state().enter(OPERATION)?;
-        let bytes = mem::size_of_val(values);
-        // SAFETY: both sides have this many bytes, and any bytes make a valid `T`; the call returns
-        // when it is done.
+        let bytes = size_of_val(values);
+        // SAFETY: both sides have this many bytes, and any bytes are a valid `T`; the call returns when the copy is done.
         let copied = unsafe { copy::dtoh(values.as_mut_ptr().cast(), self.address, bytes) };
         entered.check_bytes(copied, bytes)
     }
 
-    /// The values, copied to the host.
-    ///
-    /// ```no_run
-    /// # fn example(table: cuguard::Global<'_, f32>) -> cuguard::Result<()> {
-    /// assert_eq!(table.to_vec()?.len(), table.len());
-    /// # Ok(()) }
-    /// ```
+    /// Copies the elements to a new vector. Synchronous.
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); self.len];
         self.copy_to_slice(&mut values)?;

@@ -1,7 +1,7 @@
-//! Streams: queues of work that the device does in order.
+//! Streams.
 //!
-//! The `Stream` guard is a handle to a [`StreamState`], which stream-ordered buffers share: a
-//! buffer is freed on its stream, so the stream lives as long as the last of them.
+//! The `Stream` guard shares a [`StreamState`] with stream-ordered buffers: a buffer is freed on its stream, so the
+//! stream is destroyed after the last of them.
 
 use std::ffi::c_void;
 use std::mem::{self, ManuallyDrop};
@@ -11,30 +11,27 @@ use std::sync::Arc;
 use cuguard_driver::result::{context, stream};
 use cuguard_driver::sys::{CUstream, flags};
 
-use crate::core::{self, Listed, Request, StreamState, same_context};
+use crate::core::{self, ContextState, Listed, Request, StreamState, same_context};
 use crate::error::{Error, Result};
+use crate::guards::keep::drop_guard;
 use crate::guards::{Context, Event};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// A queue of work that the device does in order. Streams run beside each other.
+/// A CUDA stream: work on one stream runs in order, streams run concurrently. Enqueue work in a [`scope`](Self::scope).
 ///
-/// A stream is *non-blocking* unless it is [asked](Self::builder) to block: it does not wait for
-/// the default stream, nor the default stream for it. (`cust` has a flag for this and ignores it.)
-/// What this crate does synchronously, such as
-/// [`DeviceBuffer::copy_from_slice`](crate::DeviceBuffer::copy_from_slice), has happened for every
-/// stream when it returns. Work that other code puts on the default stream has not: order it by an
-/// [`Event`], or use a blocking stream.
+/// A stream is *non-blocking* by default: it does not synchronize with the default stream. (`cust` has a flag for this
+/// and ignores it.) [`StreamBuilder::blocking`] changes that. Synchronous operations of this crate, such as
+/// [`DeviceBuffer::copy_from_slice`](crate::DeviceBuffer::copy_from_slice), are visible to every stream when they
+/// return. Work that other code enqueues on the default stream is not: order it by an [`Event`], or use a blocking
+/// stream.
 ///
-/// Work is given to a stream in a [`scope`](Self::scope).
+/// A stream can be used and dropped on any thread. It is destroyed when this guard and all buffers that were allocated
+/// on it are dropped; pending work still completes.
 ///
-/// A stream can be used and dropped on any thread. It is destroyed when this guard and all buffers
-/// that were allocated on it are gone; what it still has to do is done all the same.
-///
-/// It derefs to [`cust`'s `Stream`][cust], so that `cust`'s launch macro goes on
-/// working. `cust` knows nothing of contexts: one must be current, for instance by
-/// [`Context::make_current`], and a reference to `cust`'s stream must not be used once the context is
-/// closed. To deref only then panics.
+/// Dereferences to [`cust`'s `Stream`][cust], so `cust`'s launch macro accepts it. `cust` needs a current context
+/// ([`Context::make_current`]), and a reference to `cust`'s stream must not be used after the context is closed.
+/// Dereferencing after that panics.
 ///
 /// [cust]: https://docs.rs/cust/0.3/cust/stream/struct.Stream.html
 ///
@@ -45,39 +42,37 @@ use cuguard_registry::Kind;
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?.named("copies");
 /// let buffer = DeviceBuffer::<f32>::zeroed_on(&stream, 1000)?;
-/// drop(buffer); // freed in the order of the stream
+/// drop(buffer); // freed in stream order
 /// stream.synchronize()?;
 /// assert!(stream.is_idle()?);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct Stream {
-    core: Arc<StreamState>,
-    /// The same handle as `cust` has it. Its `Drop`, which would destroy the stream a second time,
-    /// must never run.
+    shared: Arc<StreamState>,
+    /// The same handle as a `cust` stream. Its `Drop` must never run: it would destroy the stream twice.
     cust: ManuallyDrop<cust::stream::Stream>,
 }
 
-// What `as_cust` relies on.
+// Required by `as_cust`.
 const _: () = assert!(
     mem::size_of::<cust::stream::Stream>() == mem::size_of::<*mut c_void>()
         && mem::align_of::<cust::stream::Stream>() == mem::align_of::<*mut c_void>(),
-    "cust's Stream is more than its handle"
+    "cust's Stream has more fields than its handle"
 );
 
-/// A handle as `cust` has it. `cust` has no function for this.
+/// Converts a handle to a `cust` stream. `cust` has no function for this.
 fn as_cust(handle: CUstream) -> ManuallyDrop<cust::stream::Stream> {
     let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(handle.0);
-    // SAFETY: `cust`'s `Stream` is a struct with the handle, a pointer, as its one field; the
-    // assertion above says that there is room for nothing else. So it has the pointer's layout,
-    // and any pointer is a valid one. Nothing is destroyed twice: the `ManuallyDrop` is never
-    // undone, and only shared references are handed out, which `cust` cannot be moved out of.
+    // SAFETY: `cust`'s `Stream` is a struct whose only field is the handle, a pointer; the assertion above excludes
+    // others. So it has the pointer's layout, and any pointer is valid. The stream is not destroyed twice: the
+    // `ManuallyDrop` is never dropped, and only shared references are returned, which cannot be moved out of.
     unsafe { mem::transmute::<*mut c_void, ManuallyDrop<cust::stream::Stream>>(pointer) }
 }
 
 impl Stream {
-    /// A non-blocking stream of the default priority.
+    /// Creates a non-blocking stream with the default priority.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -89,13 +84,13 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         Self::builder(context).build()
     }
 
-    /// A stream with other settings.
+    /// Configures a stream.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -112,8 +107,8 @@ impl Stream {
         }
     }
 
-    /// The priorities that the device tells apart, from the most urgent (the smallest number) to
-    /// the least. A priority beyond them is taken for the nearest of them.
+    /// The priorities that the device supports, from the highest (the smallest number) to the lowest. Other priorities
+    /// are clamped to this range.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -127,33 +122,31 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], or any other driver error.
     pub fn priorities(context: &Context) -> Result<RangeInclusive<i32>> {
         let entered = context.state().enter("Stream::priorities")?;
         let range = entered.check(context::stream_priority_range())?;
         Ok(range.greatest..=range.least)
     }
 
-    pub(crate) fn core(&self) -> &Arc<StreamState> {
-        &self.core
+    /// The driver's stream, which the guard and its buffers share.
+    pub(crate) fn stream_state(&self) -> &Arc<StreamState> {
+        &self.shared
     }
 
-    /// Gives the stream a name that reports show.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let stream = cuguard::Stream::new(&context)?.named("uploads");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[must_use = "the stream is handed back"]
+    pub(super) fn state(&self) -> &Arc<ContextState> {
+        self.shared.state()
+    }
+
+    /// Names the stream in reports.
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
-        self.core.owned.name(label);
+        self.shared.owned.name(label);
         self
     }
 
-    /// The driver's handle, for code that calls the driver itself. It is valid until this guard or
-    /// the context goes.
+    /// The driver's handle, for code that calls the driver directly. Valid until this guard is dropped or its
+    /// context is closed.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -164,10 +157,10 @@ impl Stream {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUstream {
-        self.core.handle()
+        self.shared.handle()
     }
 
-    /// The priority that the stream really has.
+    /// The priority of the stream, clamped to the supported range.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -178,14 +171,14 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::ContextClosed`], or any other driver error.
     pub fn priority(&self) -> Result<i32> {
-        let entered = self.core.state().enter("Stream::priority")?;
+        let entered = self.state().enter("Stream::priority")?;
         // SAFETY: the stream is alive.
         entered.check(unsafe { stream::priority(self.as_raw()) })
     }
 
-    /// Waits until the device has done all that the stream was given.
+    /// Waits until all work on the stream is complete.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -197,38 +190,38 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
-        let entered = self.core.state().enter_to_wait("Stream::synchronize")?;
-        self.core.note_wait(|| {
+        let entered = self.state().enter_to_wait("Stream::synchronize")?;
+        self.shared.note_wait(|| {
             // SAFETY: the stream is alive.
             entered.check(unsafe { stream::synchronize(self.as_raw()) })
         })
     }
 
-    /// Whether the device has done all that the stream was given. Does not wait.
+    /// Whether all work on the stream is complete. Does not block.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let stream = cuguard::Stream::new(&context)?;
     /// while !stream.is_idle()? {
-    ///     std::thread::yield_now(); // or something useful
+    ///     std::thread::yield_now(); // or other work
     /// }
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
+    /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
     pub fn is_idle(&self) -> Result<bool> {
-        let entered = self.core.state().enter("Stream::is_idle")?;
+        let entered = self.state().enter("Stream::is_idle")?;
         // SAFETY: the stream is alive.
         entered.check(unsafe { stream::query(self.as_raw()) })
     }
 
-    /// What this stream is given from now on waits until the event has happened. An event that was
-    /// never recorded has. The calling thread does not wait.
+    /// Work enqueued on this stream from now on waits for the event (`cuStreamWaitEvent`). An event that was never
+    /// recorded counts as complete. Does not block the calling thread.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -244,13 +237,13 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
-        event.enqueue_wait("Stream::wait_for", &self.core)
+        event.enqueue_wait("Stream::wait_for", &self.shared)
     }
 
-    /// What this stream is given from now on happens after all that `other` was given so far. The
-    /// calling thread does not wait.
+    /// Work enqueued on this stream from now on waits for all work that is enqueued on `other` so far. Does not block the
+    /// calling thread.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -264,22 +257,20 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
     pub fn order_after(&self, other: &Stream) -> Result<()> {
         const OPERATION: &str = "Stream::order_after";
-        let (after, before) = (&self.core, &other.core);
-        let this = ("the stream that waits", after.state());
-        let that = ("the stream that it waits for", before.state());
+        let this = ("the stream that waits", self.state());
+        let that = ("the stream that it waits for", other.state());
         same_context::check(OPERATION, this, that)?;
-        after.order_after(OPERATION, before)
+        self.shared.order_after(OPERATION, &other.shared)
     }
 
-    /// Destroys the stream and tells whether the driver took it. It returns at once: what the
-    /// stream still has to do is done all the same. Drop does the same and files what the driver
-    /// refused for the report.
+    /// Destroys the stream and returns the error. Does not block; pending work still completes. Drop does the same and
+    /// records the error for the report.
     ///
-    /// A stream on which buffers are still to be freed goes with the last of them; until then it
-    /// stays in the registry, and this answers `Ok`.
+    /// A stream with live buffers is destroyed with the last of them: this returns `Ok`, and until then the stream stays
+    /// in the registry.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -291,11 +282,10 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`] where the context went first (and destroyed it), or what the driver
-    /// says.
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
-        let last = self.into_last();
-        last.map_or(Ok(()), |stream| stream.close("Stream::close"))
+        let unshared = drop_guard(self.shared.clone(), self);
+        unshared.map_or(Ok(()), |stream| stream.close("Stream::close"))
     }
 }
 
@@ -304,11 +294,11 @@ impl Deref for Stream {
 
     /// # Panics
     ///
-    /// Where the context is closed: the handle that `cust` would use is no longer one. Where the
-    /// process is ending: the driver may be gone.
+    /// If the context was closed, because the handle is invalid; if the process is exiting, because the driver may be
+    /// unloaded.
     #[track_caller]
     fn deref(&self) -> &cust::stream::Stream {
-        let entered = self.core.state().enter("Stream::deref");
+        let entered = self.state().enter("Stream::deref");
         if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
             panic!("{error}");
         }
@@ -316,7 +306,7 @@ impl Deref for Stream {
     }
 }
 
-/// How a [`Stream`] is to be; see [`Stream::builder`].
+/// Configures a [`Stream`]; see [`Stream::builder`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -333,21 +323,14 @@ pub struct StreamBuilder<'a> {
 }
 
 impl StreamBuilder<'_> {
-    /// The stream and the default stream wait for each other. For programs that have other code on
-    /// the default stream.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let stream = cuguard::Stream::builder(&context).blocking().build()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
+    /// Synchronizes the stream with the default stream (`CU_STREAM_DEFAULT`), for programs in which other code uses the
+    /// default stream.
     pub fn blocking(mut self) -> Self {
         self.flags &= !flags::STREAM_NON_BLOCKING;
         self
     }
 
-    /// How urgent the stream's kernels are: a smaller number is more urgent, 0 is the default. See
+    /// Sets the priority of the stream. Smaller numbers are higher priorities; the default is 0. See
     /// [`Stream::priorities`].
     ///
     /// ```
@@ -362,7 +345,7 @@ impl StreamBuilder<'_> {
         self
     }
 
-    /// Makes the stream.
+    /// Creates the stream.
     ///
     /// # Errors
     ///
@@ -371,7 +354,7 @@ impl StreamBuilder<'_> {
     pub fn build(self) -> Result<Stream> {
         let state = self.context.state();
         let request = Request::of_unknown_size("Stream::new", Some(Kind::Stream));
-        let core = recovery::satisfy(state, &request, || {
+        let shared = recovery::satisfy(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = self.context.open().into();
             let owned = core::allocate(owner, &request, Kind::Stream, "", || {
@@ -379,11 +362,9 @@ impl StreamBuilder<'_> {
                     .map(|stream| stream.0 as u64)
             })?;
             let listed = Listed::new(state, |state| &state.streams, owned.key());
-            Ok(StreamState::new(listed, owned))
+            Ok(Arc::new(StreamState::new(listed, owned)))
         })?;
-        Ok(Stream {
-            cust: as_cust(core.handle()),
-            core: Arc::new(core),
-        })
+        let cust = as_cust(shared.handle());
+        Ok(Stream { shared, cust })
     }
 }

@@ -1,9 +1,8 @@
-//! What the compiler refuses of values that must not leave their thread, or must not be shared: the
-//! device is no way around `Send` and `Sync`. Each case with the error that it must give, and a twin
-//! that differs in the type of the elements and compiles and runs. Compiled for documentation tests
-//! alone; `tests/send_sync.rs` has the whole table.
+//! Compile-fail tests: element types that are not `Send` or not `Sync` cannot cross threads by way of the device. Each
+//! case has the error code and a twin that differs in the element type only, and compiles and runs. Compiled for
+//! doctests only; `tests/send_sync.rs` has the whole table.
 
-/// A value that is not `Send`, written on another thread by an upload and read on this one:
+/// A value that is not `Send`, uploaded on another thread and read on this one:
 ///
 /// ```compile_fail,E0277
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
@@ -62,7 +61,7 @@
 /// ```
 mod a_value_that_is_not_send_from_another_thread {}
 
-/// A value that is not `Sync`, bound to be read, and copied from two threads:
+/// A value that is not `Sync`, bound for reading and used on two threads:
 ///
 /// ```compile_fail,E0277
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
@@ -101,11 +100,11 @@ mod a_value_that_is_not_send_from_another_thread {}
 /// ```
 mod a_value_that_is_not_sync_on_two_threads {}
 
-/// A binding has the very type of its elements, so that no value with a shorter lifetime is written
-/// to a buffer of values with a longer one:
+/// A mutable binding is invariant in its element type, so that no value with a shorter lifetime is written to a buffer
+/// of values with a longer one:
 ///
 /// ```compile_fail
-/// # use cuguard::*;
+/// # use cuguard::scope::DeviceMut;
 /// fn shorter<'s>(bound: DeviceMut<'s, Reference<'static>>) -> DeviceMut<'s, Reference<'s>> {
 ///     bound
 /// }
@@ -114,7 +113,7 @@ mod a_value_that_is_not_sync_on_two_threads {}
 /// ```
 ///
 /// ```
-/// # use cuguard::*;
+/// # use cuguard::scope::DeviceMut;
 /// fn the_same<'s>(bound: DeviceMut<'s, Reference<'s>>) -> DeviceMut<'s, Reference<'s>> {
 ///     bound
 /// }

@@ -120,7 +120,7 @@ impl Stream {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        let end = End::new(self.core());
+        let end = End::new(self.stream_state());
         let answer = f(&Scope {
             stream: self,
             end: &end,
@@ -157,7 +157,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     pub(crate) fn core(&self) -> &'env StreamState {
-        self.stream.core()
+        self.stream.stream_state()
     }
 
     /// The same scope for a closure that knows nothing of the stream's lifetime. With two lifetimes

@@ -1,4 +1,4 @@
-//! What `cust` sees of a buffer.
+//! `Deref` to `cust`'s `DeviceSlice`.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,8 +9,7 @@ use cuguard_sync::process;
 use crate::guards::DeviceBuffer;
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Before `cust` gets at the memory, which knows neither of contexts that are closed nor of
-    /// stream-ordered memory that is still being written.
+    /// Makes the memory safe to access for `cust`, which knows neither closed contexts nor stream order.
     #[track_caller]
     fn prepare_for_cust(&self) {
         const OPERATION: &str = "DeviceBuffer::deref";
@@ -22,12 +21,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         if self.home().is_none() {
             return;
         }
-        // The memory may still be being written, and what `cust` does with it is ordered before its
-        // free, which must not be forgotten either.
+        // `cust` works on the default stream: its work must start after that of the home stream, and end before the
+        // free.
         self.owned.share_with_cust();
         match self.state().enter(OPERATION) {
-            // An error here comes back from whatever `cust` does next.
-            Ok(entered) => drop(self.settle(&entered)),
+            // The driver returns this error again from the next call of `cust`.
+            Ok(entered) => drop(self.wait_for_stream(&entered)),
             Err(error) => panic!("{error}"),
         }
     }
@@ -36,13 +35,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     type Target = DeviceSlice<T>;
 
-    /// What `cust` sees. Waits for the stream of a stream-ordered buffer.
+    /// The buffer as a slice of `cust`. Waits for the stream of a stream-ordered buffer.
     ///
     /// # Panics
     ///
-    /// If the context was closed: the memory may be somebody else's then. If the process is ending:
-    /// the driver may be gone. If the driver refuses to make the context of a stream-ordered buffer
-    /// current: nobody could wait for its stream.
+    /// If the context was closed, because the address may be reused; if the process is exiting, because the driver may
+    /// be unloaded; if the context of a stream-ordered buffer cannot be made current, because its stream cannot be
+    /// synchronized.
     #[track_caller]
     fn deref(&self) -> &DeviceSlice<T> {
         self.prepare_for_cust();

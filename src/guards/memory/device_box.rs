@@ -5,7 +5,7 @@ use cust::memory::{DeviceCopy, DevicePointer};
 use crate::error::Result;
 use crate::guards::{Context, DeviceBuffer};
 
-/// One value of type `T` in device memory, freed when this goes.
+/// One value of type `T` in device memory, freed on drop.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -19,13 +19,13 @@ use crate::guards::{Context, DeviceBuffer};
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct DeviceBox<T: DeviceCopy> {
     buffer: DeviceBuffer<T>,
 }
 
 impl<T: DeviceCopy> DeviceBox<T> {
-    /// A copy of `value` on the device.
+    /// Copies `value` to a new allocation. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -37,15 +37,15 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; nothing stays allocated then.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) with a diagnosis, or any other driver error. Nothing stays allocated.
     #[track_caller]
     pub fn new(context: &Context, value: &T) -> Result<Self> {
         let value = std::slice::from_ref(value);
-        let buffer = DeviceBuffer::copy_of("DeviceBox::new", context, value)?;
+        let buffer = DeviceBuffer::allocate_copy("DeviceBox::new", context, value)?;
         Ok(Self { buffer })
     }
 
-    /// The value, copied to the host.
+    /// Copies the value to the host. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -57,12 +57,12 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn get(&self) -> Result<T> {
-        self.buffer.only("DeviceBox::get")
+        self.buffer.read_one("DeviceBox::get")
     }
 
-    /// Copies `value` to the device.
+    /// Copies `value` to the device. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -75,13 +75,13 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn set(&mut self, value: &T) -> Result<()> {
         let value = std::slice::from_ref(value);
         self.buffer.write("DeviceBox::set", value)
     }
 
-    /// Gives the box a name that reports show.
+    /// Names the box in reports.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -90,7 +90,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("counter"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[must_use = "the box is handed back"]
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         Self {
             buffer: self.buffer.named(label),
@@ -111,9 +111,8 @@ impl<T: DeviceCopy> DeviceBox<T> {
         DevicePointer::from_raw(self.buffer.address())
     }
 
-    /// The box as a buffer of one value, to be read. [`set`](Self::set) and
-    /// [`Scope::bind_mut`](crate::Scope::bind_mut) write to it; [`into_buffer`](Self::into_buffer)
-    /// turns it into a buffer for good.
+    /// The box as a read-only buffer of length 1. To write, use [`set`](Self::set),
+    /// [`Scope::bind_mut`](crate::Scope::bind_mut) or [`into_buffer`](Self::into_buffer).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -123,8 +122,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// There is no exclusive reference to that buffer, as a buffer of another length could be put
-    /// in its place:
+    /// There is no `&mut` to the buffer: safe code could replace it by a buffer of another length.
     ///
     /// ```compile_fail,E0594
     /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
@@ -145,7 +143,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
         &self.buffer
     }
 
-    /// Turns the box into a buffer of one value. Nothing is copied, and the record stays.
+    /// Converts the box to a buffer of length 1. Nothing is copied, and the record stays.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -159,7 +157,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
         self.buffer
     }
 
-    /// Frees the memory and tells whether the driver took it.
+    /// Frees the memory and returns the error. Drop does the same and records the error for the report.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -186,8 +184,8 @@ mod tests {
     use crate::guards::DeviceBuffer;
     use crate::{Context, Error, Result};
 
-    /// The public functions make no such box. Should one ever do, reading it is an error, also in
-    /// a release build, and copies nothing.
+    /// No public function creates such a box. If one ever did, reading it fails in release builds too, and copies
+    /// nothing.
     #[test]
     fn a_box_of_another_length_is_an_error() -> Result<()> {
         let _ = select(Choice::Sim);

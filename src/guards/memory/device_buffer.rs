@@ -1,6 +1,6 @@
-//! A run of values in device memory.
+//! Device memory for a slice of values.
 
-use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -13,32 +13,21 @@ use super::host_limit;
 use crate::core::{
     self, ContextState, Entered, OpenContext, OwnedResource, Request, StreamState, wait,
 };
-use crate::error::{Error, Result};
-use crate::guards::Context;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::{Context, bytes_of, check_len};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// The bytes of so many `T`.
-pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize> {
-    let size = mem::size_of::<T>();
-    // A slice has at most isize::MAX bytes.
-    count
-        .checked_mul(size)
-        .filter(|bytes| isize::try_from(*bytes).is_ok())
-        .ok_or(Error::SizeOverflow {
-            operation,
-            count,
-            size,
-        })
-}
-
-/// Values of type `T` in device memory, freed when this goes.
+/// Stream-ordered or synchronous device memory holding `len` values of `T`.
 ///
-/// It works on any thread. No values and values without size take no memory.
+/// Freed on drop, on any thread; stream-ordered memory is freed on its stream without blocking. Empty buffers and
+/// zero-sized types allocate nothing.
 ///
-/// It derefs to [`cust`'s `DeviceSlice`][slice], so that `cust`'s traits and its launch macro
-/// go on working. A `DeviceSlice` that is copied out of the buffer does not keep it alive: that is
-/// `cust`'s to answer for, and what [`Stream::scope`](crate::Stream::scope) is better at.
+/// Dereferences to [`cust`'s `DeviceSlice`][slice], so `cust`'s copy traits and launch macro accept it. A `DeviceSlice`
+/// that is copied out of the buffer does not keep it alive; [`Stream::scope`](crate::Stream::scope) borrows the buffer
+/// instead.
 ///
 /// [slice]: https://docs.rs/cust/0.3/cust/memory/struct.DeviceSlice.html
 ///
@@ -53,17 +42,18 @@ pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct DeviceBuffer<T: DeviceCopy> {
-    /// What `cust` sees. Safe code can overwrite it through `DerefMut`, so nothing here relies on
-    /// it: what is freed, and how long it is, stands in the claim and in `len`.
+    /// The target of `Deref`. Safe code can overwrite it through `DerefMut`, so address and length are read from
+    /// `owned` and `len` only.
     pub(super) slice: DeviceSlice<T>,
     len: usize,
-    /// A claim on nothing where no memory is needed.
+    /// Owns nothing if the values need no memory.
     pub(super) owned: OwnedResource,
 }
 
-/// Allocates device memory, and stays inside the gate for what the caller does next. One function for all types.
+/// Allocates device memory and stays inside the gate, so that the caller can initialize it. Not generic, so compiled
+/// once.
 #[track_caller]
 fn allocate<'a>(
     operation: &'static str,
@@ -88,7 +78,7 @@ fn allocate<'a>(
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Uninitialized memory for `len` values.
+    /// Allocates uninitialized memory for `len` values.
     #[track_caller]
     fn allocate<'a>(
         operation: &'static str,
@@ -98,17 +88,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
         let (entered, owned) = allocate(operation, context.open(), bytes, type_name)?;
-        Ok((entered, Self::assemble(len, owned)))
+        Ok((entered, Self::from_owned(len, owned)))
     }
 
-    pub(super) fn assemble(len: usize, owned: OwnedResource) -> Self {
+    pub(super) fn from_owned(len: usize, owned: OwnedResource) -> Self {
         let start = DevicePointer::from_raw(owned.address());
-        // SAFETY: the slice is as long as the memory that was allocated for it.
+        // SAFETY: the allocation holds `len` values.
         let slice = unsafe { DeviceSlice::from_raw_parts(start, len) };
         Self { slice, len, owned }
     }
 
-    /// A copy of `values` on the device.
+    /// Copies `values` to a new allocation. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -120,25 +110,24 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; nothing stays allocated then.
+    /// [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays allocated.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
-        Self::copy_of("DeviceBuffer::from_slice", context, values)
+        Self::allocate_copy("DeviceBuffer::from_slice", context, values)
     }
 
     #[track_caller]
-    pub(super) fn copy_of(
+    pub(super) fn allocate_copy(
         operation: &'static str,
         context: &Context,
         values: &[T],
     ) -> Result<Self> {
-        let (entered, mut buffer) = Self::allocate(operation, context, values.len())?;
-        buffer.write_within(&entered, values)?;
-        drop(entered);
+        let (entered, buffer) = Self::allocate(operation, context, values.len())?;
+        buffer.write_entered(&entered, values)?;
         Ok(buffer)
     }
 
-    /// `len` values of which every byte is zero.
+    /// Allocates `len` values and sets every byte to zero.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -150,29 +139,28 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::SizeOverflow`], or what the driver says; nothing stays allocated then.
+    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays
+    /// allocated.
     #[track_caller]
     pub fn zeroed(context: &Context, len: usize) -> Result<Self>
     where
         T: Zeroable,
     {
-        const OPERATION: &str = "DeviceBuffer::zeroed";
-        let (entered, mut buffer) = Self::allocate(OPERATION, context, len)?;
-        buffer.clear_within(&entered)?;
-        drop(entered);
+        let (entered, buffer) = Self::allocate("DeviceBuffer::zeroed", context, len)?;
+        buffer.zero_entered(&entered)?;
         Ok(buffer)
     }
 
-    /// `len` values of whatever the memory holds.
+    /// Allocates `len` uninitialized values.
     ///
     /// # Safety
     ///
-    /// Every value must be written, by a copy or a kernel, before it is read.
+    /// Every value must be initialized, by a copy or a kernel, before it is read.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// // SAFETY: written before it is read.
+    /// // SAFETY: initialized before it is read.
     /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized(&context, 2)? };
     /// buffer.copy_from_slice(&[7, 8])?;
     /// assert_eq!(buffer.to_vec()?, [7, 8]);
@@ -188,21 +176,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Gives the buffer a name that reports show.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let weights = cuguard::DeviceBuffer::<f32>::zeroed(&context, 1000)?.named("weights");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[must_use = "the buffer is handed back"]
+    /// Names the buffer in reports.
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
 
-    /// The number of values.
+    /// The number of elements.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -216,7 +197,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the length is 0.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -241,8 +222,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     #[must_use]
     pub fn size_in_bytes(&self) -> usize {
-        // Did not overflow when it was allocated.
-        self.len * mem::size_of::<T>()
+        // Checked at allocation.
+        self.len * size_of::<T>()
     }
 
     pub(crate) fn address(&self) -> CUdeviceptr {
@@ -253,25 +234,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.owned.state()
     }
 
+    /// The stream that stream-ordered memory is allocated and freed on; `None` for synchronous memory.
     pub(crate) fn home(&self) -> Option<&Arc<StreamState>> {
         self.owned.home()
     }
 
-    fn check_len(&self, operation: &'static str, actual: usize) -> Result<()> {
-        if actual == self.len {
-            return Ok(());
-        }
-        Err(Error::LengthMismatch {
-            operation,
-            expected: self.len,
-            actual,
-        })
-    }
-
-    /// Waits until what was written is there for every stream. A synchronous copy from ordinary
-    /// memory, and a fill, may return while the device still works on it, and streams that do not
-    /// block would not wait for it.
-    pub(super) fn settle(&self, entered: &Entered<'_>) -> Result<()> {
+    /// Waits for the home stream, or for the default stream: a synchronous copy from pageable memory or a fill may return
+    /// before the device is done, and non-blocking streams do not wait for the default stream.
+    pub(super) fn wait_for_stream(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
             Some(home) => home.note_wait(|| wait::settle(entered, home.handle())),
             None => wait::settle(entered, CUstream::NULL),
@@ -279,67 +249,54 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
-        self.check_len(operation, values.len())?;
-        let state = self.state().clone();
-        let entered = state.enter_to_wait(operation)?;
-        self.write_within(&entered, values)
+        check_len(operation, self.len, values.len())?;
+        let entered = self.state().enter_to_wait(operation)?;
+        self.write_entered(&entered, values)
     }
 
-    /// Copies as many values as the buffer has. Synchronous.
-    fn write_within(&mut self, entered: &Entered<'_>, values: &[T]) -> Result<()> {
+    /// Copies exactly `len` values to the buffer. Synchronous.
+    fn write_entered(&self, entered: &Entered<'_>, values: &[T]) -> Result<()> {
         let (bytes, from) = (size_of_val(values), values.as_ptr().cast());
         if bytes == 0 {
             return Ok(());
         }
         match self.home() {
             None => {
-                // SAFETY: both sides have this many bytes; the source is read when this returns.
+                // SAFETY: both sides have this many bytes; the source is read before the call returns.
                 let copied = unsafe { copy::htod(self.address(), from, bytes) };
                 entered.check_bytes(copied, bytes)?;
-                self.settle(entered)
+                self.wait_for_stream(entered)
             }
             Some(home) => {
                 self.owned.order_after_default_stream(entered)?;
-                // On the home stream, in whose order the memory is valid. SAFETY: both sides have this many bytes, and
-                // stay until `settle` has waited.
+                // On the home stream, because the memory is valid in its order.
+                // SAFETY: both sides have this many bytes and are borrowed until `wait_for_stream` returns.
                 let enqueued =
                     unsafe { copy::htod_async(self.address(), from, bytes, home.handle()) };
                 let enqueued = entered.check_bytes(enqueued, bytes);
-                self.settle(entered).and(enqueued)
+                self.wait_for_stream(entered).and(enqueued)
             }
         }
     }
 
-    pub(super) fn clear(&mut self, operation: &'static str) -> Result<()> {
-        if self.size_in_bytes() == 0 {
-            return Ok(());
-        }
-        let state = self.state().clone();
-        let entered = state.enter(operation)?;
-        self.clear_within(&entered)
-    }
-
-    fn clear_within(&mut self, entered: &Entered<'_>) -> Result<()> {
+    /// Sets every byte to zero. Synchronous, unless the buffer is stream-ordered: then only enqueued.
+    pub(super) fn zero_entered(&self, entered: &Entered<'_>) -> Result<()> {
         let bytes = self.size_in_bytes();
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the memory has this many bytes; on a stream, it is valid in its order.
-        let cleared = unsafe {
-            match self.home() {
-                None => copy::set_d8(self.address(), 0, bytes),
-                Some(home) => copy::set_d8_async(self.address(), 0, bytes, home.handle()),
-            }
-        };
-        entered.check_bytes(cleared, bytes)?;
-        match self.home() {
-            // Others reach a stream-ordered buffer through its stream.
-            Some(_) => Ok(()),
-            None => self.settle(entered),
+        if let Some(home) = self.home() {
+            // SAFETY: the memory has this many bytes, and is valid on its home stream.
+            let enqueued = unsafe { copy::set_d8_async(self.address(), 0, bytes, home.handle()) };
+            // Not waited for: every access to the buffer is ordered after its home stream.
+            return entered.check_bytes(enqueued, bytes);
         }
+        // SAFETY: the memory has this many bytes.
+        entered.check_bytes(unsafe { copy::set_d8(self.address(), 0, bytes) }, bytes)?;
+        self.wait_for_stream(entered)
     }
 
-    /// Copies `values` to the device. There must be as many as the buffer holds.
+    /// Copies `values` to the buffer, which must have the same length. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -351,12 +308,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_from_slice(&mut self, values: &[T]) -> Result<()> {
         self.write("DeviceBuffer::copy_from_slice", values)
     }
 
-    /// Copies the values from the device. There must be room for as many as the buffer holds.
+    /// Copies the elements to `values`, which must have the same length. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -370,17 +327,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::copy_to_slice";
-        self.check_len(OPERATION, values.len())?;
-        // SAFETY: as many values as there is room for.
+        check_len(OPERATION, self.len, values.len())?;
+        // SAFETY: `values` has room for `len` values.
         unsafe { self.read(OPERATION, values.as_mut_ptr()) }
     }
 
+    /// Copies all elements to `to`. Synchronous.
+    ///
     /// # Safety
     ///
-    /// `to` has room for all values.
+    /// `to` has room for `len` values.
     unsafe fn read(&self, operation: &'static str, to: *mut T) -> Result<()> {
         let entered = self.state().enter_to_wait(operation)?;
         let bytes = self.size_in_bytes();
@@ -389,22 +348,22 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
         match self.home() {
             None => {
-                // SAFETY: both sides have this many bytes; the call returns when it is done.
+                // SAFETY: both sides have this many bytes; the call returns when the copy is done.
                 let copied = unsafe { copy::dtoh(to.cast(), self.address(), bytes) };
                 entered.check_bytes(copied, bytes)
             }
             Some(home) => {
                 self.owned.order_after_default_stream(&entered)?;
-                // SAFETY: both sides have this many bytes, and stay until `settle` has waited.
+                // SAFETY: both sides have this many bytes and stay valid until `wait_for_stream` returns.
                 let enqueued =
                     unsafe { copy::dtoh_async(to.cast(), self.address(), bytes, home.handle()) };
                 let enqueued = entered.check_bytes(enqueued, bytes);
-                self.settle(&entered).and(enqueued)
+                self.wait_for_stream(&entered).and(enqueued)
             }
         }
     }
 
-    /// The values, copied to the host.
+    /// Copies the elements to a new vector. Synchronous.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -415,51 +374,38 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or what the driver says.
+    /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "DeviceBuffer::to_vec";
-        let mut values: Vec<MaybeUninit<T>> = Vec::new();
+        let bytes = self.size_in_bytes();
         // A device may have more memory than the host.
-        host_limit::check(OPERATION, self.size_in_bytes())?;
-        if values.try_reserve_exact(self.len).is_err() {
-            return Err(Error::OutOfHostMemory {
-                operation: OPERATION,
-                bytes: self.size_in_bytes() as u64,
-                limit: None,
-            });
-        }
-        // SAFETY: there is room for all values.
-        unsafe { self.read(OPERATION, values.as_mut_ptr().cast())? };
-        let mut values = ManuallyDrop::new(values);
-        // SAFETY: `len` values were written; they are valid, as every safe constructor wrote valid
-        // ones and `uninitialized` asks the program to. The allocation is the same.
-        Ok(unsafe { Vec::from_raw_parts(values.as_mut_ptr().cast(), self.len, values.capacity()) })
+        host_limit::check(OPERATION, bytes)?;
+        let mut values = Vec::new();
+        let reserved = values.try_reserve_exact(self.len);
+        reserved.map_err(|_| host_limit::error(OPERATION, bytes, None))?;
+        // SAFETY: there is room for `len` values.
+        unsafe { self.read(OPERATION, values.as_mut_ptr())? };
+        // SAFETY: `len` values were copied. They are valid, because every safe constructor initializes the buffer and
+        // `uninitialized` requires it of the caller.
+        unsafe { values.set_len(self.len) };
+        Ok(values)
     }
 
-    /// The value of a buffer that holds one.
-    pub(crate) fn only(&self, operation: &'static str) -> Result<T> {
-        self.check_len(operation, 1)?;
+    /// Reads the value of a buffer of length 1. Synchronous.
+    pub(super) fn read_one(&self, operation: &'static str) -> Result<T> {
+        check_len(operation, self.len, 1)?;
         let mut value = MaybeUninit::uninit();
-        // SAFETY: there is room for the one value.
+        // SAFETY: there is room for one value.
         unsafe { self.read(operation, value.as_mut_ptr())? };
-        // SAFETY: written above, or zero-sized; valid as in `to_vec`.
+        // SAFETY: copied above, or zero-sized; valid as in `to_vec`.
         Ok(unsafe { value.assume_init() })
     }
 
-    /// Frees the memory and tells whether the driver took it. Drop does the same and files what
-    /// the driver refused for the report.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// cuguard::DeviceBuffer::<u8>::zeroed(&context, 16)?.close()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
+    /// Frees the memory and returns the error. Drop does the same and records the error for the report.
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
-    /// says.
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("DeviceBuffer::close")
     }

@@ -1,29 +1,34 @@
-//! How much memory the host has for this process at all.
+//! The most host memory that this process can ever have.
 //!
-//! Linux promises more memory than there is, and ends processes when the promise cannot be kept. So
-//! before memory is used that is locked, or written to the end, its size is compared with this. What
-//! is left of it at the moment nobody can tell: caches are dropped, others free memory.
+//! Linux overcommits memory and kills processes when it runs out. So the size of memory that is about to be locked or
+//! written in full is compared with this limit first. How much is free now is not considered: the kernel drops caches,
+//! and other processes free memory.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 
-/// Fails where the host never has as many bytes.
+/// Fails with [`Error::OutOfHostMemory`] if the host can never have so many bytes.
 pub(crate) fn check(operation: &'static str, bytes: usize) -> Result<()> {
     let limit = limit();
     if bytes as u64 <= limit {
         return Ok(());
     }
-    Err(Error::OutOfHostMemory {
-        operation,
-        bytes: bytes as u64,
-        limit: Some(limit),
-    })
+    Err(error(operation, bytes, Some(limit)))
 }
 
-/// The memory of the host, or the limit of the process's control group where that is less. The most
-/// there can be where the system does not tell. Read once: neither changes often.
+/// The error of a host allocation; `limit` is `None` if the allocator failed.
+pub(crate) fn error(operation: &'static str, bytes: usize, limit: Option<u64>) -> Error {
+    Error::OutOfHostMemory {
+        operation,
+        bytes: bytes as u64,
+        limit,
+    }
+}
+
+/// The physical memory, or the limit of the process's control group if that is less; `u64::MAX` if unknown. Read once:
+/// neither changes often.
 fn limit() -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -34,22 +39,14 @@ fn limit() -> u64 {
 }
 
 fn physical_memory() -> u64 {
-    // SAFETY: asks for two numbers.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    match (u64::try_from(pages), u64::try_from(size)) {
-        (Ok(pages), Ok(size)) => pages.saturating_mul(size),
-        _ => u64::MAX,
-    }
+    // SAFETY: `sysconf` accesses no memory of the caller.
+    let sysconf = |name| u64::try_from(unsafe { libc::sysconf(name) }).ok();
+    let pages = sysconf(libc::_SC_PHYS_PAGES).zip(sysconf(libc::_SC_PAGESIZE));
+    pages.map_or(u64::MAX, |(count, size)| count.saturating_mul(size))
 }
 
-/// The least limit of the control groups that the process is in, by `/proc/self/cgroup`: version 2
-/// has one line `0::/path`, version 1 a line `4:memory:/path`. A group's limit holds for those in
-/// it too, so each group on the way up counts.
+/// The least memory limit of the control groups in `/proc/self/cgroup`: version 2 has one line `0::/path`, version 1 a
+/// line `4:memory:/path`. A limit also holds for child groups, so every ancestor counts.
 fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
     let mut least = u64::MAX;
     for line in groups.lines() {
@@ -67,7 +64,7 @@ fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
         let group = Path::new(root).join(path.trim_start_matches('/'));
         for group in group.ancestors().take_while(|up| up.starts_with(root)) {
             let text = read(&group.join(file)).unwrap_or_default();
-            // Without a limit it is the word `max`, or a number that no host has.
+            // Without a limit, version 2 has the word `max` and version 1 a number beyond any host.
             least = least.min(text.trim().parse().unwrap_or(u64::MAX));
         }
     }
@@ -86,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_on_the_way_up_counts() {
+    fn the_least_limit_of_all_ancestors_counts() {
         let files = [
             ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("/sys/fs/cgroup/a/memory.max", "4096\n"),

@@ -1,7 +1,6 @@
-//! Host memory that begins on a page, for registration with the driver.
+//! Page-aligned host memory, for registration with the driver.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::mem::ManuallyDrop;
+use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 
 use super::host_limit;
@@ -11,13 +10,12 @@ use crate::guards::bytes_of;
 
 const PAGE: usize = 4096;
 
-/// Zeroed memory for `len` values. It does not drop values: they are plain data.
+/// Zeroed memory for `len` values. The values are not dropped: they are plain data.
 #[derive(Debug)]
 pub(crate) struct HostPages<T> {
-    start: NonNull<T>,
-    len: usize,
-    /// `None` where no memory is needed.
-    layout: Option<Layout>,
+    values: NonNull<[T]>,
+    /// `None` if the values need no memory.
+    memory: Option<HostMemory>,
 }
 
 // SAFETY: owns its memory like a boxed slice.
@@ -28,13 +26,12 @@ unsafe impl<T: Sync> Sync for HostPages<T> {}
 impl<T> HostPages<T> {
     pub(crate) fn zeroed(operation: &'static str, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let none = Self {
-            start: NonNull::dangling(),
-            len,
-            layout: None,
+        let pages = |start, memory| Self {
+            values: NonNull::slice_from_raw_parts(start, len),
+            memory,
         };
         if bytes == 0 {
-            return Ok(none);
+            return Ok(pages(NonNull::dangling(), None));
         }
         let overflow = Error::SizeOverflow {
             operation,
@@ -46,47 +43,20 @@ impl<T> HostPages<T> {
         // The driver locks every page of it.
         host_limit::check(operation, bytes)?;
         // SAFETY: the layout has at least one byte.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start.cast()) {
-            Some(start) => Ok(Self {
-                start,
-                layout: Some(layout),
-                ..none
-            }),
-            None => Err(Error::OutOfHostMemory {
-                operation,
-                bytes: bytes as u64,
-                limit: None,
-            }),
-        }
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let start = start.ok_or_else(|| host_limit::error(operation, bytes, None))?;
+        // SAFETY: allocated above with this layout; nothing else frees it.
+        let memory = unsafe { HostMemory::new(start.as_ptr(), layout) };
+        Ok(pages(start.cast(), Some(memory)))
     }
 
-    /// The memory, whatever is in it.
-    pub(crate) fn into_memory(self) -> Option<HostMemory> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: allocated in `zeroed` with this layout; `this` is never dropped.
-        this.layout
-            .map(|layout| unsafe { HostMemory::new(this.start.as_ptr().cast(), layout) })
+    /// Moves the memory out, to be freed after the driver has unregistered it. The values must not be accessed
+    /// afterwards.
+    pub(crate) fn take_memory(&mut self) -> Option<HostMemory> {
+        self.memory.take()
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut T {
-        self.start.as_ptr()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.layout.map_or(0, |layout| layout.size())
-    }
-}
-
-impl<T> Drop for HostPages<T> {
-    fn drop(&mut self) {
-        if let Some(layout) = self.layout {
-            // SAFETY: allocated in `zeroed` with this layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
-        }
+    pub(crate) fn as_ptr(&self) -> *mut [T] {
+        self.values.as_ptr()
     }
 }

@@ -1,4 +1,4 @@
-//! Device memory whose ownership is released to the program as an address, and taken again.
+//! `into_raw` and `from_raw`: ownership of device memory released as an address, and taken.
 
 use std::mem;
 
@@ -10,15 +10,14 @@ use crate::guards::{Context, DeviceBuffer};
 use cuguard_registry::{Entry, Kind};
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Releases ownership of the memory, and returns its device address. 0 where there is none, and
-    /// where its context is closed already, which has freed it (or was told to leave it to the driver).
+    /// Releases ownership of the memory and returns its device address; 0 if the buffer has no memory, or if its
+    /// context is closed.
     ///
-    /// The registry lists it as escaped, and whoever has the address must free it, or pass it to
-    /// [`from_raw`](Self::from_raw). It does not keep its context open, and is freed when the driver's
-    /// context is destroyed: keep the [`Context`], or another guard of it, for as long as the address is
-    /// used. (The primary context is destroyed when its last holder releases it; stream-ordered memory
-    /// belongs to the device and lives on.) Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool
-    /// until ownership is taken again; where it is not, the pool stays until the process exits.
+    /// The record stays in the registry, marked as escaped. The caller must free the memory, or pass the address to
+    /// [`from_raw`](Self::from_raw). Escaped memory does not keep its context open, and the driver frees it with the
+    /// context: keep the [`Context`], or another guard of it, for as long as the address is in use. (A primary context
+    /// is destroyed when its last holder releases it; stream-ordered memory belongs to the device and survives that.)
+    /// Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool alive until `from_raw_on`, or until exit.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -26,18 +25,19 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// use cuguard::DeviceBuffer;
     ///
     /// let address = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.into_raw();
-    /// // SAFETY: the address and the length of a buffer of this context, given away above.
+    /// // SAFETY: address and length of the buffer released above, of the same context.
     /// let buffer = unsafe { DeviceBuffer::<i32>::from_raw(&context, address, 3) };
     /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[must_use = "the memory is lost without its address"]
+    #[must_use = "the memory leaks without its address"]
     pub fn into_raw(self) -> CUdeviceptr {
         self.owned.into_raw()
     }
 
+    /// Owns memory at an address; 0 is no memory.
     #[track_caller]
-    pub(super) fn adopt(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
+    pub(super) fn from_address(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
         let bytes = len.saturating_mul(mem::size_of::<T>());
         let owned = if address == 0 {
             OwnedResource::nothing(owner, kind)
@@ -49,11 +49,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             };
             OwnedResource::from_raw(owner, key(kind, address), entry)
         };
-        Self::assemble(len, owned)
+        Self::from_owned(len, owned)
     }
 
-    /// Takes custody of device memory: of what [`into_raw`](Self::into_raw) gave away, with the
-    /// record it had, or of what other code allocated.
+    /// Takes ownership of device memory: what [`into_raw`](Self::into_raw) released, which keeps its record, or what
+    /// other code allocated.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -63,10 +63,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// let _bound = context.make_current()?;
     /// let mut address = 0;
-    /// // SAFETY: the variable can be written to.
+    /// // SAFETY: `address` is valid for writes.
     /// let code = unsafe { api::cuMemAlloc_v2(&mut address, 4096) };
     /// assert!(code.is_success());
-    /// // SAFETY: it was given out above, any bytes are a `u8`, and nobody else frees it.
+    /// // SAFETY: allocated above, any byte is a valid `u8`, and nothing else frees it.
     /// let buffer = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 4096) };
     /// assert_eq!(context.live_bytes(), 4096);
     /// drop(buffer);
@@ -76,12 +76,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The address was given out by `cuMemAlloc` in this context (for stream-ordered memory there is
-    /// [`from_raw_on`](Self::from_raw_on)), has `len` valid values of `T`, and nobody else frees it. An address of
-    /// 0 goes with a `len` that needs no memory.
+    /// The address was returned by `cuMemAlloc` in this context (use [`from_raw_on`](Self::from_raw_on) for
+    /// stream-ordered memory), holds `len` valid values of `T`, and nothing else frees it. The address may be 0 only if
+    /// `len` values of `T` need no memory.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(context.open());
-        Self::adopt(owner, Kind::Device, address, len)
+        Self::from_address(owner, Kind::Device, address, len)
     }
 }

@@ -1,6 +1,5 @@
-//! Memory that host and device both reach.
+//! Managed (unified) memory.
 
-use std::mem;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -16,10 +15,10 @@ use crate::guards::{Context, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// Values of type `T` in managed memory, which moves between host and device by itself.
+/// Values of type `T` in managed memory, which migrates between host and device on access. Freed on drop.
 ///
-/// The memory goes with its context. So the host reaches it only with a borrow of the context in
-/// hand: as long as there is a slice, the context cannot be closed or dropped.
+/// Closing the context frees the memory. So the host accesses it only through a borrow of the context, which cannot be
+/// closed or dropped while the slice exists.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -32,7 +31,7 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// The context cannot go while it is looked at:
+/// The context cannot be dropped while a slice borrows it:
 ///
 /// ```compile_fail,E0505
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -44,10 +43,10 @@ use cuguard_registry::Kind;
 /// println!("{slice:?}");
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct ManagedBuffer<T: DeviceCopy> {
     len: usize,
-    /// A claim on nothing where no memory is needed.
+    /// Owns nothing if the values need no memory.
     owned: OwnedResource,
     values: std::marker::PhantomData<T>,
 }
@@ -57,8 +56,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let state = context.state();
-        // The driver promises any amount. The host writes all of it, which takes as much host memory:
-        // pages that the host has written do not move to the device by themselves.
+        // The driver overcommits managed memory. The constructors write all of it on the host, and written pages stay
+        // in host memory until the device accesses them.
         host_limit::check(operation, bytes)?;
         let request = Request {
             operation,
@@ -71,7 +70,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
             let concurrent = entered.check(device::attribute(attribute, state.device as i32))?;
             if concurrent == 0 && bytes != 0 {
-                // There the host must not touch it while any kernel runs, which nobody can see to.
+                // On such devices the host must not access managed memory while any kernel runs, which cannot be
+                // enforced.
                 let error = CallError {
                     function: "concurrent managed access",
                     code: CUresult::NOT_SUPPORTED,
@@ -83,8 +83,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 memory::alloc_managed(bytes, flags::MEM_ATTACH_GLOBAL)
             })
         })?;
-        // The host sees values of `T` there. (0 is no memory.) What was taken goes with the claim.
-        let (address, align) = (owned.address(), mem::align_of::<T>());
+        // The host accesses values of `T` there. (Address 0 is no memory.) On failure `owned` frees the memory.
+        let (address, align) = (owned.address(), align_of::<T>());
         if !address.is_multiple_of(align as u64) {
             return Err(Error::Misaligned {
                 operation,
@@ -100,7 +100,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         })
     }
 
-    /// A copy of `values`.
+    /// Copies `values` to a new allocation.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -112,15 +112,13 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfHostMemory`] for more than the host has, as the host writes the values; any
-    /// other driver error, `CUDA_ERROR_NOT_SUPPORTED` for a device on which the host must not touch
-    /// managed memory while the device works. Nothing stays allocated then.
-    /// [`Error::Misaligned`] for a type with a larger alignment than the driver's memory happens to
-    /// have.
+    /// [`Error::OutOfHostMemory`] for more than the host has, because the host writes the values; [`Error::Misaligned`]
+    /// if the driver's address is not aligned for `T`; [`Error::OutOfMemory`]; or any other driver error:
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the device has no concurrent managed access. Nothing stays allocated.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
         let buffer = Self::allocate("ManagedBuffer::from_slice", context, values.len())?;
-        // SAFETY: as many values as there is room for, aligned, in memory that nobody else knows.
+        // SAFETY: the new allocation is aligned, has room for all values, and nothing else refers to it.
         unsafe {
             buffer
                 .start()
@@ -129,7 +127,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         Ok(buffer)
     }
 
-    /// `len` values of which every byte is zero.
+    /// Allocates `len` values and sets every byte to zero.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -148,7 +146,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         T: Zeroable,
     {
         let buffer = Self::allocate("ManagedBuffer::zeroed", context, len)?;
-        // SAFETY: as many values as there is room for, aligned, in memory that nobody else knows.
+        // SAFETY: the new allocation is aligned, has room for all values, and nothing else refers to it.
         unsafe { buffer.start().write_bytes(0, len) };
         Ok(buffer)
     }
@@ -160,10 +158,10 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         }
     }
 
-    /// Looks whether the buffer is of this context, which cannot go while it is borrowed.
+    /// Checks that the buffer belongs to this context, which cannot be closed while it is borrowed.
     fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        let given = ("the argument `context`", context.state());
-        same_context::check(operation, ("the buffer", self.state()), given)?;
+        let argument = ("the argument `context`", context.state());
+        same_context::check(operation, ("the buffer", self.state()), argument)?;
         self.state().enter(operation).map(|_| ())
     }
 
@@ -171,7 +169,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         self.owned.state()
     }
 
-    /// The values, for the host.
+    /// The elements, for the host to read.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -186,16 +184,15 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`] if `context` is not the one that the buffer was made in.
+    /// [`Error::WrongContext`] if the buffer belongs to another context, or any other driver error.
     pub fn as_slice<'a>(&'a self, context: &'a Context) -> Result<&'a [T]> {
         self.check("ManagedBuffer::as_slice", context)?;
-        // SAFETY: the memory has this many values, all of them written, and is aligned, see
-        // `allocate`. It goes with its context, which is borrowed for as long as the slice lives; work
-        // that writes to it borrows the buffer exclusively.
+        // SAFETY: the memory has `len` initialized values and is aligned (`allocate`). Its context is borrowed for as
+        // long as the slice, so it stays allocated. Work that writes to it borrows the buffer exclusively.
         Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len) })
     }
 
-    /// The values, for the host to write.
+    /// The elements, for the host to read and write.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -215,7 +212,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) })
     }
 
-    /// The address, for kernels.
+    /// The device address, for kernels.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -230,7 +227,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         DevicePointer::from_raw(self.owned.address())
     }
 
-    /// The number of values.
+    /// The number of elements.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -244,7 +241,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the length is 0.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -267,10 +264,10 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use]
     pub fn size_in_bytes(&self) -> usize {
-        self.len * mem::size_of::<T>()
+        self.len * size_of::<T>()
     }
 
-    /// Gives the buffer a name that reports show.
+    /// Names the buffer in reports.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -279,13 +276,13 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("table"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[must_use = "the buffer is handed back"]
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
 
-    /// Frees the memory and tells whether the driver took it.
+    /// Frees the memory and returns the error. Drop does the same and records the error for the report.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -298,8 +295,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`] where the context went first (and freed it), or what the driver
-    /// says.
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("ManagedBuffer::close")
     }

@@ -1,23 +1,22 @@
-//! A memory pool of the driver's, for stream-ordered memory.
+//! Memory pools of the driver, for stream-ordered memory.
 
 use std::sync::Arc;
 
 use cuguard_driver::result::pool;
 use cuguard_driver::sys::CUmemoryPool;
 
-use crate::core::{
-    self, ContextState, Listed, OpenContext, OwnedResource, Owner, PoolState, Request,
-};
+use crate::core::{self, ContextState, Listed, OpenContext, Owner, PoolState, Request};
 use crate::error::Result;
 use crate::guards::Context;
+use crate::guards::keep::drop_guard;
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// A memory pool of the driver's, from which stream-ordered buffers can be taken; see
+/// A memory pool of the driver (`CUmemoryPool`), from which stream-ordered buffers are allocated; see
 /// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
 ///
-/// The driver's pool is destroyed when this guard and all buffers that were taken from it are gone.
-/// (A driver was seen to crash later where a pool was destroyed before its memory was freed.)
+/// The pool is destroyed when this guard and all its buffers are dropped. (Drivers can crash if a pool is destroyed
+/// before its memory is freed.)
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -26,21 +25,21 @@ use cuguard_registry::Kind;
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
 /// let pool = MemoryPool::new(&context)?;
-/// pool.set_release_threshold(1 << 30)?; // keep up to 1 GiB for later
+/// pool.set_release_threshold(1 << 30)?; // cache up to 1 GiB
 /// let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
 /// assert_eq!(pool.used_bytes()?, 1000);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct MemoryPool {
-    /// Dropped before what keeps the context open.
-    core: Arc<PoolState>,
+    shared: Arc<PoolState>,
+    /// Keeps the context open. Dropped after the pool.
     open: Arc<OpenContext>,
 }
 
 impl MemoryPool {
-    /// An empty pool on the context's device.
+    /// Creates an empty pool on the context's device.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -52,40 +51,36 @@ impl MemoryPool {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), [`OutOfMemory`](crate::Error::OutOfMemory), or
-    /// what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), [`OutOfMemory`](crate::Error::OutOfMemory), or any other driver error.
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         let state = context.state();
         let request = Request::of_unknown_size("MemoryPool::new", Some(Kind::MemoryPool));
-        let core = recovery::satisfy(state, &request, || {
+        let shared = recovery::satisfy(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = Owner::State(state.clone());
             let owned = core::allocate(owner, &request, Kind::MemoryPool, "", || {
                 pool::create(state.device as i32).map(|pool| pool.0 as u64)
             })?;
             let listed = Listed::new(state, |state| &state.pools, owned.key());
-            Ok(PoolState::new(listed, owned))
+            Ok(Arc::new(PoolState::new(listed, owned)))
         })?;
         Ok(Self {
-            core: Arc::new(core),
+            shared,
             open: context.open().clone(),
         })
     }
 
-    pub(crate) fn owned(&self) -> &OwnedResource {
-        &self.core.owned
-    }
-
-    pub(crate) fn core(&self) -> &Arc<PoolState> {
-        &self.core
+    /// The driver's pool, which the guard and its buffers share.
+    pub(crate) fn pool_state(&self) -> &Arc<PoolState> {
+        &self.shared
     }
 
     pub(crate) fn state(&self) -> &Arc<ContextState> {
-        self.owned().state()
+        self.shared.owned.state()
     }
 
-    /// The driver's handle.
+    /// The driver's handle, for code that calls the driver directly. Valid until the pool is destroyed.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -96,7 +91,7 @@ impl MemoryPool {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUmemoryPool {
-        CUmemoryPool(self.owned().address() as usize)
+        CUmemoryPool(self.shared.owned.address() as usize)
     }
 
     fn get(&self, operation: &'static str, attribute: pool::Attribute) -> Result<u64> {
@@ -105,7 +100,7 @@ impl MemoryPool {
         entered.check(unsafe { pool::attribute(self.as_raw(), attribute) })
     }
 
-    /// The bytes that the pool has taken from the device.
+    /// The device memory that the pool has reserved, in bytes.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -113,18 +108,18 @@ impl MemoryPool {
     /// # let stream = cuguard::Stream::new(&context)?;
     /// # let pool = cuguard::MemoryPool::new(&context)?;
     /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
-    /// assert!(pool.reserved_bytes()? > 1000); // pools take large pieces
+    /// assert!(pool.reserved_bytes()? > 1000); // pools reserve large blocks
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Any driver error.
     pub fn reserved_bytes(&self) -> Result<u64> {
         self.get("MemoryPool::reserved_bytes", pool::Attribute::Reserved)
     }
 
-    /// The bytes that are in use.
+    /// The bytes that are allocated from the pool.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -141,13 +136,13 @@ impl MemoryPool {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Any driver error.
     pub fn used_bytes(&self) -> Result<u64> {
         self.get("MemoryPool::used_bytes", pool::Attribute::Used)
     }
 
-    /// How many bytes the pool may keep when the host waits for a stream. By default 0: all that
-    /// is not in use goes back to the device then.
+    /// Sets how many bytes the pool may keep when the host synchronizes a stream or the context. The default is 0: all
+    /// unused memory is then released to the device.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -163,7 +158,7 @@ impl MemoryPool {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Any driver error.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
         let entered = self.state().enter("MemoryPool::set_release_threshold")?;
         let attribute = pool::Attribute::ReleaseThreshold;
@@ -171,7 +166,7 @@ impl MemoryPool {
         entered.check(unsafe { pool::set_attribute(self.as_raw(), attribute, bytes) })
     }
 
-    /// Gives memory that is not in use back to the device, down to `keep` bytes.
+    /// Releases unused memory to the device until at most `keep` bytes are reserved.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -188,14 +183,14 @@ impl MemoryPool {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// Any driver error.
     pub fn trim_to(&self, keep: usize) -> Result<()> {
         let entered = self.state().enter("MemoryPool::trim_to")?;
         // SAFETY: the pool is alive.
         entered.check(unsafe { pool::trim_to(self.as_raw(), keep) })
     }
 
-    /// Gives the pool a name that reports show.
+    /// Names the pool in reports.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -204,14 +199,14 @@ impl MemoryPool {
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("scratch"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[must_use = "the pool is handed back"]
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
-        self.owned().name(label);
+        self.shared.owned.name(label);
         self
     }
 
-    /// Ends the pool and tells whether the driver took it. A pool from which buffers are still in use
-    /// goes with the last of them; until then it stays in the registry, and this answers `Ok`.
+    /// Destroys the pool and returns the error. Drop does the same and records the error for the report. A pool with
+    /// live buffers is destroyed with the last of them: this returns `Ok`, and until then the pool stays in the registry.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -228,11 +223,11 @@ impl MemoryPool {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn close(self) -> Result<()> {
-        // The pool is closed before its context, should this be what keeps that open.
+        // The pool must be closed before its context, which this guard may be the last to keep open.
         let _open = self.open.clone();
-        let last = self.into_last();
-        last.map_or(Ok(()), |pool| pool.close("MemoryPool::close"))
+        let unshared = drop_guard(self.shared.clone(), self);
+        unshared.map_or(Ok(()), |pool| pool.close("MemoryPool::close"))
     }
 }

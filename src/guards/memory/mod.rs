@@ -1,5 +1,7 @@
-//! Guards of memory, one a file. Each holds a [`OwnedResource`](crate::core::OwnedResource), which does the
-//! freeing; what is here is what a kind of memory can do.
+//! Guards of memory, one type a file. Each holds an [`OwnedResource`](crate::core::OwnedResource), which frees the
+//! memory; the files here have the operations of each kind of memory.
+//!
+//! They know nothing of scopes: a scope borrows the guards and reads their address and length.
 
 mod cust_interop;
 mod device_box;
@@ -7,6 +9,7 @@ mod device_buffer;
 mod host_limit;
 mod host_pages;
 mod into_raw;
+mod length;
 mod managed_buffer;
 mod memory_pool;
 mod pinned_buffer;
@@ -15,7 +18,7 @@ mod stream_ordered;
 
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
-pub(crate) use device_buffer::bytes_of;
+pub(crate) use length::{bytes_of, check_len};
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
 pub use pinned_buffer::PinnedBuffer;

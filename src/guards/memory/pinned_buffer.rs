@@ -1,6 +1,5 @@
-//! Host memory that the device copies from and to without a detour.
+//! Page-locked host memory.
 
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Zeroable;
@@ -15,10 +14,10 @@ use crate::core::host_memory::release;
 use crate::error::Result;
 use crate::guards::Context;
 
-/// Values of type `T` in page-locked host memory. It derefs to a slice.
+/// Values of type `T` in page-locked (pinned) host memory, freed on drop. Dereferences to a slice.
 ///
-/// It is ordinary memory that is registered with the driver, so it stays valid for as long as this
-/// lives, past the end of its context too.
+/// The memory is allocated by Rust and registered with the driver, so it stays valid until this is dropped, even after
+/// its context is closed.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -32,11 +31,10 @@ use crate::guards::Context;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct PinnedBuffer<T: DeviceCopy> {
-    /// Freed by hand, after the driver has let go of it.
-    memory: ManuallyDrop<HostPages<T>>,
-    /// `None` where no memory is needed.
+    memory: HostPages<T>,
+    /// `None` if the values need no memory.
     owned: Option<OwnedResource>,
 }
 
@@ -44,16 +42,12 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     #[track_caller]
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let memory = HostPages::zeroed(operation, len)?;
-        let (start, bytes) = (memory.as_ptr(), memory.bytes());
-        // SAFETY: the memory is ours and outlives the claim, see `drop`.
-        let owned = unsafe { register(operation, Kind::Pinned, context, start, bytes)? };
-        Ok(Self {
-            memory: ManuallyDrop::new(memory),
-            owned,
-        })
+        // SAFETY: `release` frees the memory after the driver has unregistered it.
+        let owned = unsafe { register(operation, Kind::Pinned, context, memory.as_ptr())? };
+        Ok(Self { memory, owned })
     }
 
-    /// A copy of `values`.
+    /// Copies `values` to a new allocation.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -65,20 +59,20 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or what the driver says; nothing stays
-    /// allocated then.
+    /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or any other driver error. Nothing stays
+    /// allocated.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
         let buffer = Self::allocate("PinnedBuffer::from_slice", context, values.len())?;
-        // SAFETY: as many values as there is room for, in memory that nobody else knows.
+        // SAFETY: the new allocation has room for `values`, and nothing else refers to it.
         unsafe {
-            let to = buffer.memory.as_ptr();
+            let to = buffer.memory.as_ptr().cast::<T>();
             to.copy_from_nonoverlapping(values.as_ptr(), values.len());
         }
         Ok(buffer)
     }
 
-    /// `len` values of which every byte is zero.
+    /// Allocates `len` values and sets every byte to zero.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -91,7 +85,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// # Errors
     ///
     /// [`SizeOverflow`](crate::Error::SizeOverflow),
-    /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or what the driver says.
+    /// [`OutOfHostMemory`](crate::Error::OutOfHostMemory), or any other driver error.
     #[track_caller]
     pub fn zeroed(context: &Context, len: usize) -> Result<Self>
     where
@@ -100,7 +94,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         Self::allocate("PinnedBuffer::zeroed", context, len)
     }
 
-    /// Gives the buffer a name that reports show.
+    /// Names the buffer in reports.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -109,7 +103,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("staging"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[must_use = "the buffer is handed back"]
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         if let Some(owned) = &self.owned {
             owned.name(label);
@@ -117,7 +111,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self
     }
 
-    /// Frees the memory and tells whether the driver let go of it.
+    /// Unregisters and frees the memory, and returns the error. Drop does the same and records the error.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -130,28 +124,24 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// Any driver error; the memory is leaked then, as the driver may still use it. Inside a host
-    /// function, `CUDA_ERROR_NOT_PERMITTED`, and the memory is freed later.
-    /// [`Error::ContextClosed`](crate::Error::ContextClosed) where the context was closed first: that has
-    /// freed the memory, or frees it when the close ends.
+    /// [`Error::ContextClosed`](crate::Error::ContextClosed) if the context was closed first: the memory is freed, or
+    /// will be when the close ends. `CUDA_ERROR_NOT_PERMITTED` inside a host function: the memory is freed later. Any
+    /// other driver error: the memory is leaked, because the driver may still access it.
     pub fn close(mut self) -> Result<()> {
         self.release("PinnedBuffer::close")
     }
 
     fn release(&mut self, operation: &'static str) -> Result<()> {
-        let Some(owned) = self.owned.take() else {
-            // Where there is no claim there is no memory.
-            return Ok(());
-        };
-        // SAFETY: once, as the claim was there and is taken; `self` is not used any more.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        release(owned, memory.into_memory(), operation)
+        match self.owned.take() {
+            Some(owned) => release(owned, self.memory.take_memory(), operation),
+            None => Ok(()),
+        }
     }
 }
 
 impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
-        // What the driver refused has been filed.
+        // A failed free is already recorded.
         let _ = self.release("drop");
     }
 }
@@ -160,16 +150,15 @@ impl<T: DeviceCopy> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory has this many values, all of them written (zeroed ones are valid, by
-        // the bound on `zeroed`), and lives as long as `self`. Work that writes to it borrows the
-        // buffer exclusively.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.memory.len()) }
+        // SAFETY: the memory has `len` initialized values (zeroed ones are valid: `zeroed` requires `Zeroable`) and
+        // lives as long as `self`. Work that writes to it borrows the buffer exclusively.
+        unsafe { &*self.memory.as_ptr() }
     }
 }
 
 impl<T: DeviceCopy> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and work that reads from it borrows the buffer too.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len()) }
+        // SAFETY: as in `deref`, and work that reads it borrows the buffer too.
+        unsafe { &mut *self.memory.as_ptr() }
     }
 }

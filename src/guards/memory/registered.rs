@@ -1,6 +1,6 @@
-//! Host memory of the program's own, registered with the driver.
+//! Host memory that the program allocated, registered with the driver.
 
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 
 use cuguard_driver::result::memory;
@@ -13,27 +13,27 @@ use crate::guards::Context;
 use cuguard_registry::{Entry, Kind};
 use cuguard_sync::process;
 
-/// Registers host memory with the driver.
+/// Registers host memory with the driver. `None` for 0 bytes.
 ///
 /// # Safety
 ///
-/// The memory must stay allocated until the claim is gone and the driver has let go of it.
+/// The memory must stay allocated until the returned resource is released and the driver has unregistered it.
 #[track_caller]
 pub(crate) unsafe fn register<T>(
     operation: &'static str,
     kind: Kind,
     context: &Context,
-    start: *mut T,
-    bytes: usize,
+    values: *mut [T],
 ) -> Result<Option<OwnedResource>> {
     let state = context.state();
     let entered = state.enter_to_wait(operation)?;
+    let (start, bytes) = (values.cast::<T>(), values.len() * size_of::<T>());
     if bytes == 0 {
         return Ok(None);
     }
-    // Every context may use it, as it is with memory.
+    // As `cuMemHostAlloc` memory with `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context.
     const PORTABLE: u32 = 1;
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller keeps the memory allocated.
     let registered = unsafe { memory::host_register(start.cast(), bytes, PORTABLE) };
     entered.check_bytes(registered, bytes)?;
     let entry = Entry {
@@ -46,8 +46,9 @@ pub(crate) unsafe fn register<T>(
     Ok(Some(OwnedResource::new(owner, key(kind, address), entry)))
 }
 
-/// A vector that is registered with the driver, so that the device copies from and to it without a
-/// detour. It derefs to a slice; [`into_vec`](Self::into_vec) gives the vector back.
+/// A vector that is registered with the driver (pinned), so that copies need no staging buffer.
+///
+/// Unregistered and freed on drop; [`into_vec`](Self::into_vec) returns the vector. Dereferences to a slice.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -60,15 +61,16 @@ pub(crate) unsafe fn register<T>(
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "what is not kept is freed at once"]
+#[must_use = "dropped at once if unused"]
 pub struct RegisteredVec<T: DeviceCopy> {
-    /// Freed by hand, after the driver has let go of it.
-    values: ManuallyDrop<Vec<T>>,
+    /// Never reallocated: the driver refers to this memory.
+    values: Vec<T>,
+    /// `None` if the values need no memory.
     owned: Option<OwnedResource>,
 }
 
 impl<T: DeviceCopy> RegisteredVec<T> {
-    /// Registers the values of a vector.
+    /// Registers the elements of a vector.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -80,28 +82,17 @@ impl<T: DeviceCopy> RegisteredVec<T> {
     ///
     /// # Errors
     ///
-    /// What the driver says; the vector is dropped then.
+    /// Any driver error. The vector is dropped.
     #[track_caller]
     pub fn new(context: &Context, mut values: Vec<T>) -> Result<Self> {
-        let bytes = size_of_val(values.as_slice());
-        let start = values.as_mut_ptr();
-        // SAFETY: the vector is not touched as such, and outlives the claim, see `drop`.
-        let owned = unsafe {
-            register(
-                "RegisteredVec::new",
-                Kind::Registered,
-                context,
-                start,
-                bytes,
-            )?
-        };
-        Ok(Self {
-            values: ManuallyDrop::new(values),
-            owned,
-        })
+        const OPERATION: &str = "RegisteredVec::new";
+        let slice = values.as_mut_slice();
+        // SAFETY: the vector never reallocates, and is freed after the driver has unregistered it (`drop`, `into_vec`).
+        let owned = unsafe { register(OPERATION, Kind::Registered, context, slice)? };
+        Ok(Self { values, owned })
     }
 
-    /// Gives the registration a name that reports show.
+    /// Names the registration in reports.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -110,7 +101,7 @@ impl<T: DeviceCopy> RegisteredVec<T> {
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("input"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[must_use = "it is handed back"]
+    #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         if let Some(owned) = &self.owned {
             owned.name(label);
@@ -118,7 +109,7 @@ impl<T: DeviceCopy> RegisteredVec<T> {
         self
     }
 
-    /// Has the driver let go of the vector, and gives it back.
+    /// Unregisters the vector and returns it.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -131,16 +122,13 @@ impl<T: DeviceCopy> RegisteredVec<T> {
     ///
     /// # Errors
     ///
-    /// Any driver error; the vector is leaked then, as the driver may still use it. Inside a host
-    /// function, `CUDA_ERROR_NOT_PERMITTED`, and the vector is freed later.
-    /// [`Error::ContextClosed`] where the context was closed without unregistering the vector, or
-    /// is being closed and that does not end within five seconds: the vector is leaked.
+    /// [`Error::ContextClosed`] if the context was closed without unregistering the vector, or if a close on another
+    /// thread does not end within five seconds: the vector is leaked. `CUDA_ERROR_NOT_PERMITTED` inside a host
+    /// function: the vector is freed later. Any other driver error: the vector is leaked, because the driver may still
+    /// access it.
     pub fn into_vec(mut self) -> Result<Vec<T>> {
-        let owned = self.owned.take();
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: taken once, as `self` is not dropped.
-        let values = unsafe { ManuallyDrop::take(&mut this.values) };
-        let Some(mut owned) = owned else {
+        let values = mem::take(&mut self.values);
+        let Some(mut owned) = self.owned.take() else {
             return Ok(values);
         };
         match owned.release("RegisteredVec::into_vec") {
@@ -151,8 +139,8 @@ impl<T: DeviceCopy> RegisteredVec<T> {
                 Ok(values)
             }
             Released::Done(Err(error)) => {
-                // The driver may still use it.
-                std::mem::forget(values);
+                // The driver may still access it.
+                mem::forget(values);
                 Err(error)
             }
             Released::NotNow(error) => {
@@ -165,11 +153,10 @@ impl<T: DeviceCopy> RegisteredVec<T> {
 
 impl<T: DeviceCopy> Drop for RegisteredVec<T> {
     fn drop(&mut self) {
-        // SAFETY: taken once, here.
-        let values = unsafe { ManuallyDrop::take(&mut self.values) };
         if let Some(owned) = self.owned.take() {
-            // What the driver refused has been filed.
-            let _ = release(owned, HostMemory::of(values), "drop");
+            let memory = HostMemory::of(mem::take(&mut self.values));
+            // A failed free is already recorded.
+            let _ = release(owned, memory, "drop");
         }
     }
 }

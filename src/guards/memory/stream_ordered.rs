@@ -1,4 +1,4 @@
-//! Stream-ordered device memory: allocated, used and freed in the order of a stream's work.
+//! Stream-ordered device memory (`cuMemAllocAsync`): allocated, used and freed in the order of a stream.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// Allocates stream-ordered memory, from a pool or from the device's. One function for all types.
+/// Allocates stream-ordered memory from `pool`, or from the device's default pool. Not generic, so compiled once.
 #[track_caller]
 fn allocate(
     operation: &'static str,
@@ -36,17 +36,17 @@ fn allocate(
     };
     recovery::satisfy(state, &request, || {
         let Some(_inside) = state.try_enter() else {
-            // Returns why.
+            // `enter` returns the matching error.
             state.enter(operation)?;
             return Err(Error::ContextClosed { operation }.into());
         };
         let owner = match pool {
             None => Owner::from(stream),
-            Some(pool) => Owner::Pool(Box::new((pool.core().clone(), stream.clone()))),
+            Some(pool) => Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone()))),
         };
         core::allocate(owner, &request, Kind::StreamOrdered, type_name, || {
             let stream = stream.handle();
-            // SAFETY: stream and pool are alive.
+            // SAFETY: stream and pool are alive and of one context.
             unsafe {
                 match pool {
                     None => memory::alloc_async(bytes, stream),
@@ -58,7 +58,7 @@ fn allocate(
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Memory for `len` values in the order of a stream, from a pool or from the device's own.
+    /// Allocates uninitialized memory for `len` values on a stream.
     #[track_caller]
     fn allocate_on(
         operation: &'static str,
@@ -68,12 +68,30 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
-        let owned = allocate(operation, pool, stream.core(), bytes, type_name)?;
-        Ok(Self::assemble(len, owned))
+        let owned = allocate(operation, pool, stream.stream_state(), bytes, type_name)?;
+        Ok(Self::from_owned(len, owned))
     }
 
-    /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated, cleared and freed in the order
-    /// of the stream's work, from the device's memory pool, without waiting for anything.
+    /// The same, with every byte zero.
+    #[track_caller]
+    fn allocate_zeroed(
+        operation: &'static str,
+        pool: Option<&MemoryPool>,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        let buffer = Self::allocate_on(operation, pool, stream, len)?;
+        if buffer.size_in_bytes() != 0 {
+            buffer.zero_entered(&buffer.state().enter(operation)?)?;
+        }
+        Ok(buffer)
+    }
+
+    /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the device's default memory pool, set to zero and
+    /// freed on `stream`, without blocking the calling thread.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -82,7 +100,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// let context = Context::new(0)?;
     /// let stream = Stream::new(&context)?;
     /// let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20)?;
-    /// drop(buffer); // freed when the stream gets there
+    /// drop(buffer); // freed in stream order
     /// stream.synchronize()?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -95,13 +113,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        const OPERATION: &str = "DeviceBuffer::zeroed_on";
-        let mut buffer = Self::allocate_on(OPERATION, None, stream, len)?;
-        buffer.clear(OPERATION)?;
-        Ok(buffer)
+        Self::allocate_zeroed("DeviceBuffer::zeroed_on", None, stream, len)
     }
 
-    /// As [`zeroed_on`](Self::zeroed_on), from a pool of the program's own.
+    /// As [`zeroed_on`](Self::zeroed_on), allocated from `pool`.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -115,17 +130,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// As [`zeroed`](Self::zeroed); [`Error::WrongContext`] if pool and stream are not of one
-    /// context.
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
     #[track_caller]
     pub fn zeroed_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self>
     where
         T: Zeroable,
     {
-        const OPERATION: &str = "DeviceBuffer::zeroed_in";
-        let mut buffer = Self::allocate_on(OPERATION, Some(pool), stream, len)?;
-        buffer.clear(OPERATION)?;
-        Ok(buffer)
+        Self::allocate_zeroed("DeviceBuffer::zeroed_in", Some(pool), stream, len)
     }
 
     /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
@@ -134,7 +145,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// // SAFETY: written in the next line.
+    /// // SAFETY: initialized in the next line.
     /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_on(&stream, 3)? };
     /// buffer.copy_from_slice(&[1, 2, 3])?;
     /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
@@ -143,7 +154,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// Every value must be written before it is read.
+    /// Every value must be initialized before it is read.
     ///
     /// # Errors
     ///
@@ -153,14 +164,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::allocate_on("DeviceBuffer::uninitialized_on", None, stream, len)
     }
 
-    /// As [`uninitialized_on`](Self::uninitialized_on), from a pool of the program's own.
+    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `pool`.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
     /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// // SAFETY: written in the next line.
+    /// // SAFETY: initialized in the next line.
     /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool, &stream, 3)? };
     /// buffer.copy_from_slice(&[1, 2, 3])?;
     /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
@@ -169,7 +180,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// Every value must be written before it is read.
+    /// Every value must be initialized before it is read.
     ///
     /// # Errors
     ///
@@ -179,9 +190,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::allocate_on("DeviceBuffer::uninitialized_in", Some(pool), stream, len)
     }
 
-    /// Tells that work on another stream uses this buffer: work that was given to `stream` before
-    /// this call is done before the buffer is freed. Only a stream-ordered buffer needs to be told,
-    /// and not for work in a [`Stream::scope`], which has waited when it ends.
+    /// Records that work on another stream uses this buffer: the free is ordered after all work that is enqueued on
+    /// `stream` so far. Needed for stream-ordered buffers only, and not for work in a [`Stream::scope`], which waits at
+    /// its end.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -190,27 +201,27 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// let context = Context::new(0)?;
     /// let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
     /// let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
-    /// // ... a kernel is launched on `other` that reads the buffer ...
+    /// // ... launch a kernel on `other` that reads the buffer ...
     /// buffer.record_stream(&other)?;
-    /// drop(buffer); // freed on `home`, after what `other` had to do
+    /// drop(buffer); // freed on `home`, after the kernel on `other`
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::record_stream";
-        let stream_of = ("the stream", stream.core().state());
+        let stream_of = ("the stream", stream.state());
         same_context::check(OPERATION, ("the buffer", self.state()), stream_of)?;
         match self.home() {
-            Some(home) => home.order_after(OPERATION, stream.core()),
-            // There is nothing to put in order: the driver waits itself when it frees this memory.
+            Some(home) => home.order_after(OPERATION, stream.stream_state()),
+            // No order is needed: `cuMemFree` waits for the device.
             None => self.state().enter(OPERATION).map(drop),
         }
     }
 
-    /// As [`from_raw`](Self::from_raw), for a stream-ordered buffer, which is freed on `stream`.
+    /// As [`from_raw`](Self::from_raw), for stream-ordered memory, which is freed on `stream`.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -219,7 +230,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// use cuguard::DeviceBuffer;
     ///
     /// let address = DeviceBuffer::<u8>::zeroed_on(&stream, 3)?.into_raw();
-    /// // SAFETY: the address and the length of a buffer of this stream, given away above.
+    /// // SAFETY: address and length of the buffer released above, of the same stream.
     /// let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 3) };
     /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
     /// # Ok::<(), cuguard::Error>(())
@@ -227,11 +238,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The address was given out by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, in an order
-    /// that this stream knows of, has `len` valid values of `T`, and nobody else frees it.
+    /// The address was returned by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, `stream` is ordered after that
+    /// allocation, the memory holds `len` valid values of `T`, and nothing else frees it.
     #[track_caller]
     pub unsafe fn from_raw_on(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
-        let owner = Owner::from(stream.core());
-        Self::adopt(owner, Kind::StreamOrdered, address, len)
+        let owner = Owner::from(stream.stream_state());
+        Self::from_address(owner, Kind::StreamOrdered, address, len)
     }
 }
