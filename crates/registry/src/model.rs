@@ -48,7 +48,7 @@ fn key(byte: u8) -> Key {
 #[derive(Default)]
 struct Model {
     things: BTreeMap<Key, Thing>,
-    made: BTreeMap<Kind, u64>,
+    allocated: BTreeMap<Kind, u64>,
     peak: BTreeMap<Kind, u64>,
 }
 

@@ -323,7 +323,7 @@ mod tests {
     use super::{BuildByLane, Entry, FailedFree, Key, LANE_SHARDS, Record, place_of};
     use crate::in_label;
     use crate::kind::{Kind, Level};
-    use crate::{names, place};
+    use crate::{call_site, names};
 
     const ENTRY: Entry = Entry {
         bytes: 4096,

@@ -14,9 +14,7 @@ use super::kind::{Kind, Level};
 /// away, which frees failed.
 ///
 /// It is plain data without ties to the driver, and can be kept, compared ([`diff`](Self::diff))
-/// and printed: [`Display`](fmt::Display) gives the text of the report (`{:.3}` its three largest
-/// groups only), [`to_text`](Self::to_text) the same with settings, [`to_json`](Self::to_json)
-/// JSON.
+/// and printed: the trait `cuguard_report::Report` renders it as text and JSON.
 ///
 /// Groups are sorted: the largest first, and where sizes are equal, by names and lines of the
 /// program, so that two runs give the same order. While other threads allocate and free, the totals
@@ -32,7 +30,6 @@ use super::kind::{Kind, Level};
 /// snapshot.live.push(Group::new(Kind::Device, "f32", 2, 4096));
 /// assert!(!snapshot.is_clean());
 /// assert_eq!(snapshot.leaked().bytes, 4096);
-/// assert!(snapshot.to_string().contains("4 KiB in 2 allocations of device memory, f32"));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -136,7 +133,6 @@ impl Snapshot {
     /// after.live.push(Group::new(Kind::Stream, "", 1, 0));
     /// let diff = after.diff(&before);
     /// assert_eq!(diff.changes.len(), 1);
-    /// assert!(diff.to_string().contains("appeared"));
     /// assert!(after.diff(&after).is_empty());
     /// ```
     #[must_use]

@@ -177,10 +177,10 @@ fn what_no_sample_met_is_told() {
 #[test]
 fn a_sample_stands_for_no_more_than_there_is() {
     let registry = Registry::new(Level::Sites, 8).sampling(3);
-    let mut made = 0;
+    let mut allocated = 0;
     while registry.snapshot(ContextInfo::default()).live.is_empty() {
-        made += 1;
-        registry.insert(key(made), entry(10));
+        allocated += 1;
+        registry.insert(key(allocated), entry(10));
     }
     (1..allocated).for_each(|address| {
         registry.remove(key(address), 10);

@@ -87,6 +87,8 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::display_diff;
+    use crate::testing::Insert;
     use cuguard_registry::{ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot};
 
     fn snapshot(groups: &[(Kind, u32, u64, u64)]) -> Snapshot {
@@ -113,15 +115,23 @@ mod tests {
         ]);
         let diff = after.diff(&before);
         assert_eq!(
-            diff.to_string(),
+            display_diff(&diff).to_string(),
             "grew      device memory: from 1 KiB in 1 to 3 KiB in 3, at a.rs:1:1\n\
              went      8 B in 1 allocation of pinned host memory, at a.rs:3:1\n\
              appeared  6 B in 2 allocations of managed memory, at a.rs:4:1\n\
              shrank    event: from 4 to 1, at a.rs:2:1"
         );
-        assert!(format!("{diff:.1}").ends_with("a.rs:1:1\n… 1 of 4 changes shown"));
-        assert_eq!(format!("{diff:.0}"), "0 of 4 changes shown");
-        assert_eq!(after.diff(&after).to_string(), "nothing changed");
+        assert!(
+            format!("{:.1}", display_diff(&diff)).ends_with("a.rs:1:1\n… 1 of 4 changes shown")
+        );
+        assert_eq!(
+            format!("{:.0}", display_diff(&diff)),
+            "0 of 4 changes shown"
+        );
+        assert_eq!(
+            display_diff(&after.diff(&after)).to_string(),
+            "nothing changed"
+        );
     }
 
     #[test]
@@ -146,10 +156,8 @@ mod tests {
         let registry = Registry::new(Level::Stacks, 32);
         let before = registry.snapshot(ContextInfo::default());
         made_here(&registry);
-        let text = registry
-            .snapshot(ContextInfo::default())
-            .diff(&before)
-            .to_string();
+        let diff = registry.snapshot(ContextInfo::default()).diff(&before);
+        let text = display_diff(&diff).to_string();
         assert!(
             text.starts_with("appeared  1 B in 1 allocation of device memory, u8, at src/"),
             "{text}"

@@ -5,14 +5,14 @@
 //!
 //! ```text
 //! {"version": 1, "tool": "cuguard", "tool_version": …, "process": …,
-//!  "reason": "drop" | "close" | "never_closed" | "kept_open" | "asked" | "late_drops",
+//!  "reason": "drop" | "close" | "never_closed" | "kept_open" | "requested" | "left_behind" | "late_drops",
 //!  "device": {"ordinal", "name"},
 //!  "context": {"id", "primary", "closed_at", "dropped_stack": [FRAME]},
 //!  "level": "counts" | "sites" | "stacks", "seconds": …, "leaked": true | false,
 //!  "totals": [{"kind", "live_count", "live_bytes", "peak_bytes", "allocated_count"}],
 //!  "leaks": [GROUP], "leaks_not_shown": …,
 //!  "unrecorded": [{"kind", "count", "bytes"}],
-//!  "failed_frees": [{"made": GROUP, "function", "code", "code_name", "freed_at", "freed_stack"}],
+//!  "failed_frees": [{"allocated": GROUP, "function", "code", "code_name", "freed_at", "freed_stack"}],
 //!  "late_drops": [{"kind", "count", "bytes"}],
 //!  "escaped": [GROUP], "deferred": [{"kind", "count", "bytes"}],
 //!  "suppressed": {"groups", "count", "bytes", "unused": [PATTERN]}}
@@ -88,7 +88,7 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         json.key("failed_frees")
             .array(&prepared.failed, |json, row| {
                 json.object(|json| {
-                    json.key("made")
+                    json.key("allocated")
                         .object(|json| group(json, &row.failed.allocated, &row.allocated));
                     json.key("function").string(row.failed.function);
                     json.key("code").number(row.failed.code.into());
@@ -184,8 +184,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::render;
+    use crate::Report;
     use crate::json_reader::{Value, member_names, read};
     use crate::prepare::{Prepared, View};
+    use crate::testing::Insert;
     use cuguard_registry::{
         Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
     };
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(value["escaped"].items().len(), 1);
         let failed = &value["failed_frees"].items()[0];
         assert_eq!(failed["code"], Value::Number(1.0));
-        assert_eq!(failed["made"]["site"]["line"], large["site"]["line"]);
+        assert_eq!(failed["allocated"]["site"]["line"], large["site"]["line"]);
         assert!(!failed["freed_stack"].items().is_empty());
         assert_eq!(
             value["late_drops"].items()[0]["kind"],
@@ -264,7 +266,7 @@ mod tests {
     fn rows_can_be_limited() {
         let types = ["u8", "u16", "u32", "u64", "f32"];
         let snapshot = Snapshot {
-            leaks: types
+            live: types
                 .map(|name| Group::new(Kind::Device, name, 1, 1))
                 .into(),
             ..Snapshot::default()
@@ -278,7 +280,7 @@ mod tests {
     /// Every member is in the document that describes them.
     #[test]
     fn the_document_names_every_member() {
-        let document = include_str!("../../docs/leak-report-schema.md");
+        let document = include_str!("../../../docs/leak-report-schema.md");
         let registry = Registry::new(Level::Stacks, 32);
         let key = Key {
             kind: Kind::Device,

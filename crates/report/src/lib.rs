@@ -40,6 +40,8 @@ mod settings;
 mod size;
 mod suppress;
 mod symbols;
+#[cfg(test)]
+mod testing;
 mod text;
 #[cfg(test)]
 mod text_tests;

@@ -285,7 +285,7 @@ mod tests {
         ];
         let rows = failed.iter().map(|(failed, line)| FailedRow {
             failed: Cow::Borrowed(failed),
-            made: vec![frame(
+            allocated: vec![frame(
                 Some("made"),
                 1,
                 failed.allocated.addresses[0] as usize,

@@ -2,6 +2,7 @@
 
 use super::prepare::{Prepared, View};
 use crate::suppress::Suppressions;
+use crate::testing::Insert;
 use cuguard_registry::{
     Amount, ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot,
 };

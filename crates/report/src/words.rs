@@ -268,6 +268,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Found, age, list, sum, things};
+    use crate::Report;
     use crate::paths::Paths;
     use cuguard_registry::{
         Amount, FailedCall, FailedFreeGroup, Group, Kind, LateDrops, Site, Snapshot,
@@ -327,22 +328,27 @@ mod tests {
         let late = |kind| LateDrops::new(kind, u64::MAX, u64::MAX);
         snapshot.late_drops = vec![late(Kind::Device), late(Kind::Event)];
         let totals = Totals {
-            made: u64::MAX,
+            allocated: u64::MAX,
             ..Totals::default()
         };
         snapshot.totals = vec![(Kind::Device, totals), (Kind::Event, totals)];
         let events = "18446744073709551615 events";
         assert!(warning(&snapshot).contains(events));
-        assert!(snapshot.to_string().contains(events));
+        assert!(snapshot.display().to_string().contains(events));
         assert!(snapshot.to_json().contains("18446744073709551615"));
         snapshot.info.reason = SnapshotReason::LateDrops;
-        assert!(snapshot.to_string().contains("18446744073709551615 guards"));
+        assert!(
+            snapshot
+                .display()
+                .to_string()
+                .contains("18446744073709551615 guards")
+        );
         snapshot.info.reason = SnapshotReason::Close;
         snapshot.live.clear();
         snapshot.failed_frees.clear();
         snapshot.late_drops.clear();
         let made = "(18446744073709551615 things made and freed)";
-        assert!(snapshot.to_string().contains(made));
+        assert!(snapshot.display().to_string().contains(made));
     }
 
     #[test]

@@ -444,7 +444,7 @@ fn the_document_names_every_member() {
         tried: true,
         freed: 0,
     });
-    let document = include_str!("../../docs/out-of-memory-schema.md");
+    let document = include_str!("../../../../docs/out-of-memory-schema.md");
     let mut found = Vec::new();
     for busy in [0, 1] {
         (why.busy_streams, why.pending_bytes) = (busy, busy * GIB);
