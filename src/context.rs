@@ -326,7 +326,7 @@ impl Context {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn checkpoint(&self) {
-        self.state().registry.mark();
+        self.state().registry.mark_baseline();
     }
 
     /// The largest block that could be allocated now, in whole pages of the device or as much as the

@@ -10,9 +10,9 @@ use super::retry::{Refused, Request};
 use super::{contexts_on, frees, pools, probe, processes};
 use crate::context_state::ContextState;
 use crate::error::Error;
-use cuguard_registry::{self as registry, Kind, Pages, Registry, Shared, SnapshotReason};
+use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OtherContext, OutOfMemory, PageUse, Processes, RecoveryResult,
+    FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult,
     Settings, SiteUsage,
 };
 
@@ -145,7 +145,7 @@ pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
 
 /// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are
 /// its own.
-fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared> {
+fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, SharedPages> {
     let mut contexts = contexts_on(device);
     contexts.sort_by_key(|one| {
         (
@@ -159,13 +159,13 @@ fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared
     contexts.retain(|one| holders.iter().filter(|at| **at == one.context).count() > 1);
     let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
     let numbers = contexts.iter().map(|one| one.number);
-    numbers.zip(registry::shared(&registries)).collect()
+    numbers.zip(registry::shared_pages(&registries)).collect()
 }
 
 fn other_contexts(
     device: u32,
     but: Option<&ContextState>,
-    neighbours: &BTreeMap<u64, Shared>,
+    neighbours: &BTreeMap<u64, SharedPages>,
 ) -> Vec<OtherContext> {
     let mut contexts = contexts_on(device);
     contexts.retain(|state| !but.is_some_and(|but| std::ptr::eq(but, &**state)));
@@ -177,8 +177,8 @@ fn other_contexts(
     contexts.iter().map(of).collect()
 }
 
-fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> OtherContext {
-    let mut outline = registry.outline();
+fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) -> OtherContext {
+    let mut outline = registry.memory_usage_by_kind();
     if let (Some(pages), Some(shared)) = (&mut outline.pages, shared) {
         pages.share(shared);
     }
@@ -192,7 +192,7 @@ fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> Ot
     let mut context = OtherContext::new(number, bytes);
     (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
     context.managed = held(Kind::Managed).bytes;
-    let taken = |pages: Pages| page_use(pages).taken().saturating_add(pages.away);
+    let taken = |pages: PageUse| page_use(pages).taken().saturating_add(pages.away);
     context.taken = outline.pages.map(taken);
     let given_away = |kind: Kind| outline.escaped[kind.index()].bytes;
     context.given_away = given_away(Kind::Device);
@@ -200,7 +200,7 @@ fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> Ot
     context
 }
 
-fn page_use(pages: Pages) -> PageUse {
+fn page_use(pages: PageUse) -> PageUse {
     let mut used = PageUse::new(
         (pages.large_bytes, pages.large_pages),
         (pages.small_bytes, pages.small_pages),
@@ -210,8 +210,8 @@ fn page_use(pages: Pages) -> PageUse {
 }
 
 /// What the context's guards hold.
-fn holdings(registry: &Registry, shared: Option<Shared>, why: &mut OutOfMemory) {
-    let mut holdings = registry.holdings();
+fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMemory) {
+    let mut holdings = registry.memory_usage();
     if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
         pages.share(shared);
     }
@@ -233,7 +233,7 @@ fn holdings(registry: &Registry, shared: Option<Shared>, why: &mut OutOfMemory) 
         has_checkpoint: holdings.has_baseline,
         ..Settings::default()
     };
-    let mut places = holdings.places;
+    let mut places = holdings.sites;
     places.retain(|place| place.group.kind.is_memory());
     // The largest, and of the rest those that keep most pages.
     let mut rest = places.split_off(places.len().min(PLACES));

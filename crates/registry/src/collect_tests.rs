@@ -9,7 +9,7 @@ use crate::{
 fn key(kind: Kind, address: u64) -> Key {
     Key {
         kind,
-        lane: 0,
+        slot: 0,
         address,
     }
 }

@@ -1,9 +1,9 @@
-//! The kinds of things that are tracked, and how much is recorded of each.
+//! The kinds of resources, and how much is recorded of each.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a guard holds.
+/// A kind of resource.
 ///
 /// The order is the order of reports: memory first, then handles.
 ///
@@ -15,19 +15,19 @@ use std::str::FromStr;
 /// assert!(Kind::Device < Kind::Stream);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// As wide as the lane beside it in a key, which so has no gaps. The compiler copies gaps, too, in
-// pieces, and what was written in pieces and is read whole makes the processor wait.
+// As wide as the slot beside it in a key, which then has no padding. The compiler copies a key with
+// padding in pieces, and reading whole what was written in pieces stalls store forwarding.
 #[repr(u32)]
 pub enum Kind {
     /// Device memory.
     Device,
-    /// Device memory that was allocated on a stream and is freed on one.
+    /// Stream-ordered device memory.
     StreamOrdered,
-    /// Host memory that was allocated for copies and is registered with the driver.
+    /// Pinned host memory that the driver allocated.
     Pinned,
-    /// Host memory of the program's own that is registered with the driver.
+    /// The program's own host memory, registered with the driver.
     Registered,
-    /// Memory that host and device both reach.
+    /// Managed memory.
     Managed,
     /// A stream.
     Stream,
@@ -35,7 +35,7 @@ pub enum Kind {
     Event,
     /// A loaded module.
     Module,
-    /// A memory pool of the program's own.
+    /// A memory pool that the program created.
     MemoryPool,
 }
 
@@ -48,12 +48,7 @@ impl Kind {
     /// assert_eq!(Kind::ALL[0], Kind::Device);
     /// assert!(Kind::ALL.is_sorted());
     /// ```
-    pub const ALL: &'static [Self] = &Self::EACH;
-
-    /// How many kinds there are.
-    pub const COUNT: usize = 9;
-
-    const EACH: [Self; Self::COUNT] = [
+    pub const ALL: &'static [Self] = &[
         Self::Device,
         Self::StreamOrdered,
         Self::Pinned,
@@ -65,19 +60,16 @@ impl Kind {
         Self::MemoryPool,
     ];
 
-    /// Whether it is memory; else it is a handle, and has no size.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// assert!(Kind::Managed.is_memory());
-    /// assert!(!Kind::MemoryPool.is_memory());
-    /// ```
+    /// How many kinds there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Whether it is memory. Otherwise it is a handle without a size.
     #[must_use]
     pub const fn is_memory(self) -> bool {
         (self as usize) < Self::Stream as usize
     }
 
-    /// The word for it in data such as JSON: one word that never changes.
+    /// Its name in JSON, which never changes.
     ///
     /// ```
     /// # use cuguard::Kind;
@@ -98,23 +90,20 @@ impl Kind {
         }
     }
 
-    /// Its place in arrays by kind.
+    /// Its index in arrays by kind.
+    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// When teardown frees it: memory may need its stream and its pool, an event its stream.
+    /// The order in which teardown frees: memory may need its stream and its pool, an event its stream.
     pub(crate) const fn teardown_rank(self) -> u8 {
         match self {
-            Self::Device
-            | Self::StreamOrdered
-            | Self::Pinned
-            | Self::Registered
-            | Self::Managed => 0,
             Self::Event => 1,
             Self::Stream => 2,
             Self::Module => 3,
             Self::MemoryPool => 4,
+            _ => 0,
         }
     }
 }
@@ -135,7 +124,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How much is recorded of everything that is made.
+/// How much is recorded of every resource.
 ///
 /// ```
 /// use cuguard::Level;
@@ -147,18 +136,16 @@ impl fmt::Display for Kind {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// How many and how much, by kind; no records. It costs a few nanoseconds.
+    /// Counts and bytes by kind, without records. Costs a few nanoseconds.
     ///
-    /// Without a record nobody knows what to free: **what is forgotten at this level is counted in
-    /// the report and cannot be freed at teardown.** (A context of its own takes it along when it is
-    /// destroyed; a primary context does so only when nobody else holds it.) What is given away by
-    /// `into_raw` is recorded also at this level, as that is rare.
+    /// **Leaks are counted in the report, and teardown cannot free them**, because it does not know
+    /// their addresses. (A dedicated context frees them when it is destroyed, a primary context only
+    /// when nothing else holds it.) Escaped resources have a record also at this level: they are few.
     Counts,
-    /// A record for each thing, with the line of the program that made it (`#[track_caller]`), the
-    /// thread and the time. The default.
+    /// A record for each resource, with its call site (`#[track_caller]`), thread and time. The default.
     #[default]
     Sites,
-    /// The whole stack as well.
+    /// The stack trace as well.
     Stacks,
 }
 
@@ -186,7 +173,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// A word that is no [`Level`].
+/// A word that is not a [`Level`].
 ///
 /// ```
 /// let error = "all".parse::<cuguard::Level>().unwrap_err();
@@ -232,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_survive_the_way_there_and_back() {
+    fn levels_round_trip() {
         for level in [Level::Counts, Level::Sites, Level::Stacks] {
             assert_eq!(level.to_string().parse(), Ok(level));
             assert_eq!(Level::from_byte(level.to_byte()), level);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use super::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use crate::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
 
 fn entry(bytes: u64) -> Entry {
     Entry {
@@ -41,7 +41,7 @@ fn a_snapshot_has_the_newest_too() {
     for count in 0..40 {
         let expected: BTreeSet<u64> = (1..=count).collect();
         assert_eq!(addresses(&registry), expected);
-        assert_eq!(registry.holdings().places.len(), usize::from(count > 0));
+        assert_eq!(registry.memory_usage().sites.len(), usize::from(count > 0));
         make(&registry, count + 1);
     }
     assert_eq!(registry.drain().len(), 40);

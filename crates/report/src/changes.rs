@@ -140,7 +140,7 @@ mod tests {
         fn made_here(registry: &Registry) {
             let key = Key {
                 kind: Kind::Device,
-                lane: 0,
+                slot: 0,
                 address: 1,
             };
             registry.insert(

@@ -159,7 +159,7 @@ mod tests {
         registry.insert(
             Key {
                 kind: Kind::Device,
-                lane: 0,
+                slot: 0,
                 address,
             },
             Entry {
@@ -187,7 +187,7 @@ mod tests {
             registry.remove(
                 Key {
                     kind: Kind::Device,
-                    lane: 0,
+                    slot: 0,
                     address: 2,
                 },
                 20,
@@ -208,7 +208,7 @@ mod tests {
             }
             let key = Key {
                 kind: Kind::Device,
-                lane: 0,
+                slot: 0,
                 address: 1,
             };
             registry.remove(key, 10);
@@ -239,7 +239,7 @@ mod tests {
         let registry = Registry::new(Level::Sites, 32);
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 1,
         };
         insert(&registry, 1, 10);
@@ -256,7 +256,7 @@ mod tests {
         insert(&registry, 1, 10);
         let key = Key {
             kind: Kind::Event,
-            lane: 0,
+            slot: 0,
             address: 9,
         };
         let failed = FailedFree::new(

@@ -206,7 +206,7 @@ mod tests {
         let registry = Registry::new(Level::Stacks, 32);
         let key = |address| Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address,
         };
         let entry = Entry {
@@ -284,7 +284,7 @@ mod tests {
         let registry = Registry::new(Level::Stacks, 32);
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 1,
         };
         let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");

@@ -69,7 +69,7 @@ fn functions_on_the_stack_can_be_suppressed() {
     fn expected_to_leak(registry: &Registry) {
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 1,
         };
         registry.insert(
@@ -112,7 +112,7 @@ fn one_line_at_two_addresses_is_one_group() {
         registry.insert(
             Key {
                 kind,
-                lane: 0,
+                slot: 0,
                 address,
             },
             entry,
@@ -124,7 +124,7 @@ fn one_line_at_two_addresses_is_one_group() {
     registry.insert(
         Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 3,
         },
         Entry {
@@ -169,7 +169,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     fn one_site(registry: &Registry, address: u64) {
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address,
         };
         registry.insert(

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use super::facts::{OutOfMemory, SiteUsage};
+use super::facts::OutOfMemory;
 use super::text::{Page, plain};
 use super::verdict::Cause;
 use crate::description;
 use crate::size::ByteSize;
 use crate::words::{age, count, list};
-use cuguard_registry::{Level, PAGE};
+use cuguard_registry::{Level, PAGE, SiteUsage};
 
 /// How many numbers of processes there are in a line.
 const PIDS: usize = 3;

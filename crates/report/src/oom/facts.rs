@@ -1,7 +1,7 @@
 //! The numbers: what is known when memory runs out.
 
 use super::others::{OtherContext, PoolUse, Processes};
-use cuguard_registry::{Amount, ContextInfo, Group, Kind, Level, PAGE, Site};
+use cuguard_registry::{Amount, ContextInfo, Kind, Level, PageUse, Site, SiteUsage};
 
 /// Why memory ran out: everything that is known about it, as plain data.
 ///
@@ -128,47 +128,6 @@ pub struct KindUsage {
     pub amount: Amount,
 }
 
-/// How the device memory of a context lies in the driver's pages of 2 MiB. A page goes back to the
-/// device when every block in it is free.
-///
-/// ```
-/// let pages = cuguard::oom::PageUse::default();
-/// assert_eq!((pages.taken(), pages.pinned(), pages.rounding()), (0, 0, 0));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageUse {
-    /// The bytes of blocks of 2 MiB and more, which have pages of their own.
-    pub large_bytes: u64,
-    /// Their pages.
-    pub large_pages: u64,
-    /// The bytes of smaller blocks, which share pages.
-    pub small_bytes: u64,
-    /// The pages that have at least one of them in it.
-    pub small_pages: u64,
-    /// The bytes that other contexts of this process have in these pages: where they hold one context of
-    /// the driver's, their small blocks lie side by side.
-    pub guests: u64,
-}
-
-/// A place of the program that holds memory.
-///
-/// ```
-/// let holder = cuguard::oom::SiteUsage::new(cuguard::snapshot::Group::new(cuguard::Kind::Device, "f32", 1, 4096));
-/// assert!(!holder.grows());
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteUsage {
-    /// What it holds, since when. Without threads, streams and addresses.
-    pub group: Group,
-    /// By how many bytes it grew since the last [`Context::mark_oom_baseline`](crate::Context::mark_oom_baseline);
-    /// `None` where there was none.
-    pub growth: Option<i64>,
-    /// Its bytes by when they were made, in quarters of the life of the context.
-    pub quarters: [u64; 4],
-    /// How many pages it has small blocks in.
-    pub small_pages: u64,
-}
-
 /// One thing that is tried before something fails for want of memory; see [`OomPolicy`](crate::OomPolicy).
 ///
 /// ```
@@ -241,108 +200,6 @@ impl KindUsage {
         Self {
             kind,
             amount: Amount::new(count, bytes),
-        }
-    }
-}
-
-impl PageUse {
-    /// Blocks with pages of their own and blocks that share pages, each as bytes and pages.
-    ///
-    /// ```
-    /// let pages = cuguard::oom::PageUse::new((3 << 20, 2), (1 << 20, 1));
-    /// assert_eq!(pages.taken(), 6 << 20);
-    /// ```
-    #[must_use]
-    pub const fn new(large: (u64, u64), small: (u64, u64)) -> Self {
-        Self {
-            large_bytes: large.0,
-            large_pages: large.1,
-            small_bytes: small.0,
-            small_pages: small.1,
-            guests: 0,
-        }
-    }
-
-    /// The bytes of all pages together, less what other contexts have in them.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((0, 0), (1, 1)).taken(), 2 << 20);
-    /// ```
-    #[must_use]
-    pub const fn taken(&self) -> u64 {
-        self.large_pages
-            .saturating_add(self.small_pages)
-            .saturating_mul(PAGE)
-            .saturating_sub(self.guests)
-    }
-
-    /// The bytes of whole pages that would be free if small blocks lay side by side. As they lie, only
-    /// small blocks can use them.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((0, 0), (3 << 20, 3)).pinned(), 2 << 20);
-    /// ```
-    #[must_use]
-    pub const fn pinned(&self) -> u64 {
-        let needed = self.small_bytes.saturating_add(self.guests).div_ceil(PAGE);
-        self.small_pages.saturating_sub(needed).saturating_mul(PAGE)
-    }
-
-    /// The bytes that are lost because large blocks take whole pages.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((3 << 20, 2), (0, 0)).rounding(), 1 << 20);
-    /// ```
-    #[must_use]
-    pub const fn rounding(&self) -> u64 {
-        self.large_pages
-            .saturating_mul(PAGE)
-            .saturating_sub(self.large_bytes)
-    }
-}
-
-impl SiteUsage {
-    /// A place of which nothing else is known.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::oom::SiteUsage;
-    /// # use cuguard::snapshot::Group;
-    /// assert_eq!(SiteUsage::new(Group::new(Kind::Device, "u8", 1, 1)).small_pages, 0);
-    /// ```
-    #[must_use]
-    pub const fn new(group: Group) -> Self {
-        Self {
-            group,
-            growth: None,
-            quarters: [0; 4],
-            small_pages: 0,
-        }
-    }
-
-    /// Whether it holds more and more: whether it has grown by a tenth since the checkpoint, where there
-    /// was one; or whether it holds many blocks that were made all through the life of the context, and
-    /// none the less since a checkpoint. What is made once is old, and what is made again and again and
-    /// freed is young. (A program that is still loading its data looks the same as one that leaks.)
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::oom::SiteUsage;
-    /// # use cuguard::snapshot::Group;
-    /// let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", 100, 1000));
-    /// holder.quarters = [250; 4];
-    /// assert!(holder.grows());
-    /// holder.growth = Some(0);
-    /// assert!(!holder.grows());
-    /// ```
-    #[must_use]
-    pub fn grows(&self) -> bool {
-        let Amount { count, bytes, .. } = self.group.amount;
-        let all_along = count >= 8 && self.quarters.iter().all(|quarter| *quarter > bytes / 10);
-        match self.growth {
-            // A checkpoint may be a moment ago, and then there is little growth since.
-            Some(growth) => growth > 0 && (growth as u64 >= bytes / 10 || all_along),
-            None => all_along,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The report as JSON: one object on one line; `docs/out-of-memory-schema.md` describes it.
 
-use super::facts::{KindUsage, OutOfMemory, SiteUsage};
+use super::facts::{KindUsage, OutOfMemory};
 use super::others::Processes;
 use super::verdict::Cause;
 use crate::Writer;
+use cuguard_registry::SiteUsage;
 
 /// The version of the schema. It changes when a member goes or changes its meaning.
 const VERSION: u64 = 1;

@@ -26,9 +26,9 @@ mod tests;
 mod text;
 mod verdict;
 
+pub use cuguard_registry::{PageUse, SiteUsage};
 pub use facts::{
-    FailedRequest, KindUsage, Limit, OutOfMemory, PageUse, RecoveryResult, RecoveryStep, Settings,
-    SiteUsage,
+    FailedRequest, KindUsage, Limit, OutOfMemory, RecoveryResult, RecoveryStep, Settings,
 };
 pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
 pub use verdict::Cause;

@@ -13,10 +13,10 @@
 //! What is missing is taken to be as much again then, and at least a hundredth of the device: who holds
 //! next to nothing of a device that is nearly empty does not explain it.
 
-use super::facts::{OutOfMemory, SiteUsage};
+use super::facts::OutOfMemory;
 use super::others::OtherContext;
 use super::shares::{Shares, sum};
-use cuguard_registry::{Kind, PAGE};
+use cuguard_registry::{Kind, PAGE, SiteUsage};
 
 /// A reason why memory ran out, with the bytes that it accounts for.
 ///
@@ -401,7 +401,7 @@ impl OutOfMemory {
                 holder.group.kind == kind && in_pages_or_pools
             };
             let there = growing.iter().filter(|holder| is_there(holder));
-            if wasted != 0 && sum(there.map(|holder| holder.grown())) / 2 <= wasted {
+            if wasted != 0 && sum(there.map(|holder| grown(holder))) / 2 <= wasted {
                 growing.retain(|holder| !is_there(holder));
             }
         }
@@ -410,20 +410,18 @@ impl OutOfMemory {
             growing.clear();
         }
         // Beside one that grows by gigabytes, nobody looks for kilobytes.
-        let most = growing.iter().map(|holder| holder.grown()).max();
-        growing.retain(|holder| holder.grown() >= most.unwrap_or(0) / 20);
+        let most = growing.iter().map(|holder| grown(holder)).max();
+        growing.retain(|holder| grown(holder) >= most.unwrap_or(0) / 20);
         growing
     }
 }
 
-impl SiteUsage {
-    /// By how much it grew, as far as that is known. Where there was a checkpoint a moment ago, or none,
-    /// all that it holds came bit by bit.
-    fn grown(&self) -> u64 {
-        let bytes = self.group.amount.bytes;
-        match self.growth {
-            Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
-            _ => bytes,
-        }
+/// By how much a call site grew, as far as that is known. Without a baseline, or with one a moment ago, all
+/// that it holds counts as growth.
+fn grown(site: &SiteUsage) -> u64 {
+    let bytes = site.group.amount.bytes;
+    match site.growth {
+        Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
+        _ => bytes,
     }
 }

@@ -2,16 +2,16 @@
 
 use std::thread;
 
-use super::table::Registry;
 use crate::ContextInfo;
 use crate::counters::Amount;
 use crate::kind::{Kind, Level};
 use crate::record::{Entry, Key};
+use crate::registry::Registry;
 
 fn key(address: u64) -> Key {
     Key {
         kind: Kind::Device,
-        lane: 0,
+        slot: 0,
         address,
     }
 }
@@ -43,7 +43,7 @@ fn the_same_number_is_another_thing_in_another_kind() {
     registry.insert(
         Key {
             kind: Kind::Stream,
-            lane: 0,
+            slot: 0,
             address: 1,
         },
         entry(0),
@@ -53,7 +53,7 @@ fn the_same_number_is_another_thing_in_another_kind() {
             .remove(
                 Key {
                     kind: Kind::Event,
-                    lane: 0,
+                    slot: 0,
                     address: 1
                 },
                 0
@@ -211,8 +211,8 @@ fn an_address_that_comes_again_replaces_what_escaped() {
         let registry = Registry::new(level, 8);
         registry.insert(key(1), entry(10));
         registry.escape(key(1), 10);
-        // A thread of another lane gets it.
-        let again = Key { lane: 1, ..key(1) };
+        // A thread with another slot gets it.
+        let again = Key { slot: 1, ..key(1) };
         registry.insert(again, entry(5));
         assert_eq!(registry.live(), Amount::new(1, 5), "{level}");
         assert!(registry.snapshot(ContextInfo::default()).escaped.is_empty());
@@ -246,7 +246,7 @@ fn teardown_order() {
         registry.insert(
             Key {
                 kind,
-                lane: 0,
+                slot: 0,
                 address,
             },
             entry(0),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use crate::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
 
 #[derive(Clone, Debug)]
 enum Step {
