@@ -199,7 +199,7 @@ fn climb(
             RecoveryStep::Trim,
         ] {
             let mut attempt = RecoveryResult {
-                rung,
+                step: rung,
                 allowed: is_allowed(state, rung),
                 tried: false,
                 freed: 0,

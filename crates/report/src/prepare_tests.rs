@@ -1,6 +1,6 @@
-//! What is shown of a snapshot: names, suppressions, what follows from what.
+//! What is shown of a snapshot: names, suppressions, indirect leaks.
 
-use super::prepare::{Prepared, View};
+use crate::prepare::{Prepared, View};
 use crate::suppress::Suppressions;
 use crate::testing::Insert;
 use cuguard_registry::{
@@ -186,7 +186,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     b_second(&registry);
     a_first(&registry);
     let snapshot = registry.snapshot(ContextInfo::default());
-    // All frames here are this crate's, of which few are shown otherwise.
+    // All frames here are of these crates, of which few are shown otherwise.
     let view = View {
         all_frames: true,
         ..View::PLAIN

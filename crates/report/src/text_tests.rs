@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::text::{Look, render};
 use crate::prepare::{Prepared, View};
+use crate::text::{Look, render};
 use crate::{Colour, Report, ReportSettings};
 use cuguard_registry::{
     Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, Kind, LateDrops, Level, Site,

@@ -11,12 +11,12 @@ use cuguard_registry::{Kind, Level, PAGE};
 const IN_PIECES: &str = "work on it in pieces; cuguard::Chunked does that";
 
 impl OutOfMemory {
-    fn tried(&self, rung: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
-        self.attempts.iter().find(|attempt| attempt.rung == rung)
+    fn tried(&self, step: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
+        self.attempts.iter().find(|attempt| attempt.step == step)
     }
 
-    fn is_off(&self, rung: RecoveryStep) -> bool {
-        self.tried(rung).is_some_and(|attempt| !attempt.allowed)
+    fn is_off(&self, step: RecoveryStep) -> bool {
+        self.tried(step).is_some_and(|attempt| !attempt.allowed)
     }
 
     /// What helps against pools that keep what they do not use.

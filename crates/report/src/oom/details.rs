@@ -5,9 +5,8 @@ use std::fmt::Write;
 use super::facts::OutOfMemory;
 use super::text::{Page, plain};
 use super::verdict::Cause;
-use crate::description;
 use crate::size::ByteSize;
-use crate::words::{age, count, list};
+use crate::words::{age, count, description, list};
 use cuguard_registry::{Level, PAGE, SiteUsage};
 
 /// How many numbers of processes there are in a line.

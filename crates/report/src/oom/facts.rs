@@ -154,14 +154,14 @@ pub enum RecoveryStep {
 /// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
 ///     panic!("no device has as much");
 /// };
-/// assert_eq!(why.attempts[0].rung, RecoveryStep::Callbacks);
+/// assert_eq!(why.attempts[0].step, RecoveryStep::Callbacks);
 /// assert!(!why.attempts[0].tried); // there were none
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryResult {
     /// What it is.
-    pub rung: RecoveryStep,
+    pub step: RecoveryStep,
     /// Whether the settings allow it.
     pub allowed: bool,
     /// Whether there was anything to do, and it was done. It was asked for again then.

@@ -4,9 +4,9 @@ use std::fmt::{self, Write};
 
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::Processes;
+use crate::paths::Paths;
 use crate::size::ByteSize;
-use crate::words::{count, things};
-use crate::{Paths, description};
+use crate::words::{amount_of, count, description};
 use cuguard_registry::{Kind, Level};
 
 /// How many places are shown.
@@ -176,7 +176,7 @@ impl Page<'_> {
             self.row("memory limit", format!("{bytes}, {held} in use"));
         }
         for held in &why.held {
-            let mut what = things(held.kind, held.amount);
+            let mut what = amount_of(held.kind, held.amount);
             if held.kind == Kind::Device
                 && let Some(pages) = why.pages
             {
@@ -193,7 +193,7 @@ impl Page<'_> {
             self.row("this context", "nothing");
         }
         for given in &why.given_away {
-            let what = things(given.kind, given.amount);
+            let what = amount_of(given.kind, given.amount);
             self.row(
                 "given away",
                 format!("{what}; whoever has it may have freed it"),
@@ -285,7 +285,7 @@ impl Page<'_> {
         for holder in why.holders.iter().take(PLACES) {
             let mut line = format!(
                 "  {}{}",
-                things(holder.group.kind, holder.group.amount),
+                amount_of(holder.group.kind, holder.group.amount),
                 description(holder.group.type_name, holder.group.label.as_deref())
             );
             if let Some(site) = holder.group.origin.site {
@@ -322,7 +322,7 @@ impl Page<'_> {
         self.line("");
         self.line("what was tried:");
         for attempt in &self.why.attempts {
-            let name = match attempt.rung {
+            let name = match attempt.step {
                 RecoveryStep::Callbacks => "callbacks",
                 RecoveryStep::Wait => "wait for frees",
                 RecoveryStep::Trim => "trim pools",
@@ -330,10 +330,10 @@ impl Page<'_> {
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
             let outcome = match (attempt.allowed, attempt.tried) {
                 (false, _) => "turned off".to_owned(),
-                (true, false) if refused && attempt.rung != RecoveryStep::Callbacks => {
+                (true, false) if refused && attempt.step != RecoveryStep::Callbacks => {
                     "does not help against a limit".to_owned()
                 }
-                (true, false) => match attempt.rung {
+                (true, false) => match attempt.step {
                     RecoveryStep::Callbacks => "none is registered".to_owned(),
                     RecoveryStep::Wait => "there are none that could bring anything".to_owned(),
                     RecoveryStep::Trim => "no pool has unused memory".to_owned(),
