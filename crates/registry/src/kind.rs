@@ -69,6 +69,19 @@ impl Kind {
         (self as usize) < Self::Stream as usize
     }
 
+    /// The name in JSON and the words in text, by index.
+    const NAMES: [(&'static str, &'static str); Self::COUNT] = [
+        ("device", "device memory"),
+        ("stream_ordered", "stream-ordered memory"),
+        ("pinned", "pinned host memory"),
+        ("registered", "registered host memory"),
+        ("managed", "managed memory"),
+        ("stream", "stream"),
+        ("event", "event"),
+        ("module", "module"),
+        ("memory_pool", "memory pool"),
+    ];
+
     /// Its name in JSON, which never changes.
     ///
     /// ```
@@ -77,17 +90,7 @@ impl Kind {
     /// ```
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::StreamOrdered => "stream_ordered",
-            Self::Pinned => "pinned",
-            Self::Registered => "registered",
-            Self::Managed => "managed",
-            Self::Stream => "stream",
-            Self::Event => "event",
-            Self::Module => "module",
-            Self::MemoryPool => "memory_pool",
-        }
+        Self::NAMES[self as usize].0
     }
 
     /// Its index in arrays by kind.
@@ -110,17 +113,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Device => "device memory",
-            Self::StreamOrdered => "stream-ordered memory",
-            Self::Pinned => "pinned host memory",
-            Self::Registered => "registered host memory",
-            Self::Managed => "managed memory",
-            Self::Stream => "stream",
-            Self::Event => "event",
-            Self::Module => "module",
-            Self::MemoryPool => "memory pool",
-        })
+        f.pad(Self::NAMES[self.index()].1)
     }
 }
 
@@ -150,6 +143,12 @@ pub enum Level {
 }
 
 impl Level {
+    const NAMES: [(&'static str, Self); 3] = [
+        ("counts", Self::Counts),
+        ("sites", Self::Sites),
+        ("stacks", Self::Stacks),
+    ];
+
     pub(crate) const fn to_byte(self) -> u8 {
         self as u8
     }
@@ -165,11 +164,7 @@ impl Level {
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Counts => "counts",
-            Self::Sites => "sites",
-            Self::Stacks => "stacks",
-        })
+        f.pad(Self::NAMES[*self as usize].0)
     }
 }
 
@@ -191,14 +186,10 @@ impl FromStr for Level {
     type Err = UnknownLevel;
 
     fn from_str(word: &str) -> Result<Self, UnknownLevel> {
-        match word {
-            "counts" => Ok(Self::Counts),
-            "sites" => Ok(Self::Sites),
-            "stacks" => Ok(Self::Stacks),
-            _ => Err(UnknownLevel {
-                word: word.to_owned(),
-            }),
-        }
+        let found = Self::NAMES.iter().find(|(name, _)| *name == word);
+        found.map(|(_, level)| *level).ok_or_else(|| UnknownLevel {
+            word: word.to_owned(),
+        })
     }
 }
 

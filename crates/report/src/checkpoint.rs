@@ -125,7 +125,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::Checkpoint;
-    use crate::testing::Insert;
+    use crate::tests_support::Insert;
     use cuguard_registry::{
         Amount, ContextInfo, Entry, FailedFree, Key, Kind, Level, Registry, Snapshot,
     };

@@ -74,7 +74,7 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
 #[cfg(test)]
 mod tests {
     use super::display_diff;
-    use crate::testing::Insert;
+    use crate::tests_support::Insert;
     use cuguard_registry::{ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot};
 
     fn snapshot(groups: &[(Kind, u32, u64, u64)]) -> Snapshot {

@@ -39,7 +39,7 @@ mod summary;
 mod suppress;
 mod symbols;
 #[cfg(test)]
-mod testing;
+mod tests_support;
 mod text;
 #[cfg(test)]
 mod text_tests;

@@ -192,7 +192,7 @@ mod tests {
     use super::{deliver, to_file};
     use crate::ReportSettings;
     use crate::prepare::{Prepared, View};
-    use crate::testing::read;
+    use crate::tests_support::read;
     use cuguard_registry::{Group, Kind, Snapshot};
 
     /// A folder of its own for a test.

@@ -2,7 +2,7 @@
 
 use crate::prepare::{Prepared, View};
 use crate::suppress::Suppressions;
-use crate::testing::Insert;
+use crate::tests_support::Insert;
 use cuguard_registry::{
     Amount, ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot,
 };

@@ -3,7 +3,7 @@
 mod whose;
 
 use super::*;
-use crate::testing::{items, member_names, read};
+use crate::tests_support::{items, member_names, read};
 use cuguard_registry::{Group, Kind, Level};
 
 const MIB: u64 = 1 << 20;
