@@ -154,11 +154,7 @@ impl Level {
     }
 
     pub(crate) const fn from_byte(byte: u8) -> Self {
-        match byte {
-            0 => Self::Counts,
-            1 => Self::Sites,
-            _ => Self::Stacks,
-        }
+        Self::NAMES[if byte < 3 { byte as usize } else { 2 }].1
     }
 }
 

@@ -185,8 +185,7 @@ impl Record {
     }
 
     /// Whether `into_raw` released its ownership.
-    #[must_use]
-    pub fn is_escaped(&self) -> bool {
+    pub(crate) fn is_escaped(&self) -> bool {
         self.created & ESCAPED != 0
     }
 
@@ -195,8 +194,7 @@ impl Record {
     }
 
     /// Whether its guard was dropped, and the free is still to come.
-    #[must_use]
-    pub fn is_deferred(&self) -> bool {
+    pub(crate) fn is_deferred(&self) -> bool {
         self.created & DEFERRED != 0
     }
 

@@ -113,7 +113,7 @@ impl Registry {
     /// Samples the same resources in each run.
     #[cfg(test)]
     #[must_use]
-    pub fn seeded(mut self, seed: u64) -> Self {
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
         self.sampling.seed = seed;
         self
     }
@@ -180,7 +180,7 @@ impl Registry {
     /// [`insert_at`](Self::insert_at) the calling line.
     #[cfg(test)]
     #[track_caller]
-    pub fn insert(&self, key: Key, entry: Entry) {
+    pub(crate) fn insert(&self, key: Key, entry: Entry) {
         self.insert_at(Location::caller(), key, entry);
     }
 

@@ -322,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_counted_once_and_for_each_place_that_has_blocks_in_them() {
+    fn pages_are_counted_once_and_for_each_call_site_with_blocks_in_them() {
         for base in [0, 1 << 46] {
             let registry = Registry::new(Level::Sites, 8);
             for page in 1..=10 {
                 insert(&registry, page * PAGE, 1 << 20);
             }
-            // Another place, in pages 10 and 11; and far away.
+            // Another call site, in pages 10 and 11, and at a distant address.
             insert(&registry, 10 * PAGE + (1 << 20), 1 << 20);
             insert(&registry, base + 11 * PAGE, 512);
             insert(&registry, 20 * PAGE, 3 << 20);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_the_checkpoint_on() {
+    fn growth_counts_from_the_baseline() {
         let registry = Registry::new(Level::Sites, 8);
         let make = |address| insert(&registry, address, 100);
         make(1 << 20);
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(usage.sites[0].quarters.iter().sum::<u64>(), 300);
     }
 
-    /// What one line holds is told by line, also where stacks are recorded.
+    /// Usage is by line, also where stacks are recorded.
     #[test]
     fn a_line_that_is_reached_another_way_does_not_grow() {
         #[inline(never)]
@@ -397,9 +397,9 @@ mod tests {
         assert_eq!(usage.sites[0].small_pages, 2);
     }
 
-    /// However many places there are.
+    /// However many call sites there are.
     #[test]
-    fn pages_are_counted_for_every_place() {
+    fn pages_are_counted_for_every_call_site() {
         let registry = Registry::new(Level::Sites, 8);
         for place in 0..200_u64 {
             let _label = crate::in_label(&format!("place {place}"));
@@ -416,9 +416,9 @@ mod tests {
         assert!(usage.sites.iter().all(|place| place.small_pages == 5));
     }
 
-    /// Samples stand for what there is, and not for as many as were passed over on average.
+    /// Samples are scaled to the live total, and not by the average rate.
     #[test]
-    fn samples_come_to_what_there_is() {
+    fn samples_add_up_to_the_live_total() {
         let registry = Registry::new(Level::Sites, 8).sampling(100).seeded(1);
         for address in 0..1000 {
             insert(&registry, address << 20, 1000);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_pages_where_blocks_have_no_record() {
+    fn pages_are_unknown_where_blocks_have_no_record() {
         let registry = Registry::new(Level::Counts, 8);
         insert(&registry, 1, 100);
         let usage = registry.memory_usage();

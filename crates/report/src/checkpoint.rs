@@ -171,9 +171,9 @@ mod tests {
         }
     }
 
-    /// One thing goes, and a larger one comes in its place.
+    /// One resource is freed, and a larger one allocated.
     #[test]
-    fn more_bytes_in_as_many_things_are_left_behind() {
+    fn more_bytes_in_as_many_resources_are_left_behind() {
         for level in [Level::Counts, Level::Sites] {
             let registry = Registry::new(level, 32);
             let mut checkpoint = None;

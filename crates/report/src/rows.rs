@@ -1,7 +1,7 @@
 //! Groups with their stack traces as names, and those merged that a reader cannot tell apart.
 //!
 //! The registry tells stack traces apart by address. An optimizer unrolls loops and inlines functions in
-//! several places, so one line may have several addresses, and its resources several groups.
+//! several callers, so one line may have several addresses, and its resources several groups.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -228,7 +228,7 @@ mod tests {
             (group(3, 1), named("g", 1)),
             (group(4, 1), deeper),
             (labelled, named("f", 1)),
-            // Without a name, only the address tells.
+            // Without a name, the address decides.
             (group(5, 1), vec![frame(None, 1, 1)]),
             (group(6, 1), vec![frame(None, 1, 2)]),
         ];
@@ -248,7 +248,7 @@ mod tests {
             frame
         };
         let stack = |address| vec![bare("app::load", address, true), bare("app::main", 9, true)];
-        // A frame of the runtime, which a person is not shown.
+        // A frame of the runtime, which is not shown.
         let mut glue = stack(0x30);
         glue.insert(1, bare("core::option::Option<T>::map", 0x40, false));
         let groups = [

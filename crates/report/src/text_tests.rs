@@ -109,10 +109,10 @@ fn the_whole_report() {
     assert_eq!(everything().display().to_string(), EVERYTHING);
 }
 
-/// A context without resources costs hundreds of MiB all the same. Nobody knows whether it is lost or
-/// kept in a `static`: it is told, and no leak.
+/// A context without resources needs hundreds of MiB. It is not known whether it is lost or
+/// kept in a `static`: it is reported, and no leak.
 #[test]
-fn a_context_that_was_never_closed_is_told() {
+fn a_context_that_was_never_closed_is_reported() {
     let snapshot = Snapshot {
         info: info(SnapshotReason::NeverClosed),
         ..Snapshot::default()
@@ -126,7 +126,7 @@ fn a_context_that_was_never_closed_is_told() {
 }
 
 #[test]
-fn nothing_to_tell_is_one_line() {
+fn an_empty_report_is_one_line() {
     let mut snapshot = Snapshot {
         info: info(SnapshotReason::Close),
         ..Snapshot::default()
@@ -145,7 +145,7 @@ fn nothing_to_tell_is_one_line() {
 }
 
 #[test]
-fn the_line_that_ended_the_context_is_told() {
+fn the_line_that_closed_the_context_is_reported() {
     let mut snapshot = everything();
     snapshot.info.reason = SnapshotReason::Drop;
     snapshot.info.closed_at = Some(Site::new("src/app.rs", 41, 5));
@@ -266,7 +266,7 @@ fn labels_cannot_reach_the_terminal() {
 }
 
 #[test]
-fn estimates_are_told_as_such() {
+fn estimates_are_marked() {
     let mut snapshot = everything();
     snapshot.sample = 100;
     let text = snapshot.display().to_string();
@@ -282,7 +282,7 @@ fn estimates_are_told_as_such() {
 }
 
 #[test]
-fn the_error_that_broke_the_context_is_told() {
+fn the_error_that_broke_the_context_is_reported() {
     let mut snapshot = Snapshot::default();
     snapshot.info.reason = SnapshotReason::Close;
     assert!(snapshot.to_json().contains("\"broken\":null"));
