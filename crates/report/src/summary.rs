@@ -124,7 +124,7 @@ mod tests {
         snapshot.live.clear();
         snapshot.failed_frees.clear();
         snapshot.late_drops.clear();
-        let made = "(18446744073709551615 things made and freed)";
+        let made = "(18446744073709551615 resources allocated and freed)";
         assert!(snapshot.display().to_string().contains(made));
     }
 

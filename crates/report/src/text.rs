@@ -139,7 +139,7 @@ impl Page<'_> {
             } else {
                 (String::new(), String::new())
             };
-            let _ = write!(line, "  {bytes:<12}{:>8} made{peak}", totals.allocated);
+            let _ = write!(line, "  {bytes:<12}{:>8} allocated{peak}", totals.allocated);
             let line = self.paint(Tone::Quiet, line.trim_end());
             self.line(line);
         }
@@ -149,7 +149,7 @@ impl Page<'_> {
         }
         if snapshot.sample > 1 {
             self.line(format!(
-                "  one thing in {} was recorded: figures below are estimates, these are exact",
+                "  one resource in {} was recorded: figures below are estimates, these are exact",
                 snapshot.sample
             ));
         }
@@ -202,8 +202,8 @@ impl Page<'_> {
                 ));
             }
             self.line(match prepared.snapshot.sample {
-                1 => "  made at level counts; level=sites tells the places",
-                _ => "  no sample met them; sample=1 tells the places",
+                1 => "  allocated at level counts; level=sites records the call sites",
+                _ => "  no sample picked them; sample=1 records all call sites",
             });
         }
     }
@@ -263,9 +263,9 @@ impl Page<'_> {
         }
         let (oldest, youngest) = (age(group.oldest), age(group.youngest));
         if group.amount.count > 1 && oldest != youngest {
-            let _ = write!(line, "made {oldest} to {youngest} ago");
+            let _ = write!(line, "allocated {oldest} to {youngest} ago");
         } else {
-            let _ = write!(line, "made {oldest} ago");
+            let _ = write!(line, "allocated {oldest} ago");
         }
         self.line(line);
         self.origin(group.origin.site, frames);
@@ -372,9 +372,9 @@ impl Page<'_> {
             &prepared.escaped,
             " of escaped pointers",
             |page, row: &Row<'_>| {
-                page.group("given away", Tone::Notice, "", &row.group);
+                page.group("escaped", Tone::Notice, "", &row.group);
                 page.line(format!(
-                    "  by into_raw, and not taken back: {}",
+                    "  by into_raw, and not taken again by from_raw: {}",
                     addresses(&row.group)
                 ));
                 page.allocated_by(&row.group, &row.frames);
@@ -441,6 +441,6 @@ fn allocated_and_freed(snapshot: &Snapshot) -> String {
     let totals = snapshot.totals.iter();
     match total(totals.map(|(_, totals)| totals.allocated)) {
         0 => String::new(),
-        allocated => format!(" ({} made and freed)", count(allocated, "thing")),
+        allocated => format!(" ({} allocated and freed)", count(allocated, "resource")),
     }
 }

@@ -72,34 +72,34 @@ fn everything() -> Snapshot {
 
 const EVERYTHING: &str = "\
 cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never closed
-  device memory                5 alive  1.50 MiB          14 made   peak 3 MiB
-  stream                       1 alive                     3 made
+  device memory                5 alive  1.50 MiB          14 allocated   peak 3 MiB
+  stream                       1 alive                     3 allocated
   this context was never closed
   the context itself held device memory until exit: forgotten, or in a static
 
 leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
-  threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, made 1.5 s to 20 ms ago
+  threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, allocated 1.5 s to 20 ms ago
     at src/app.rs:10:9
 
 leaked 1 stream
-  thread main, made 1.5 s ago
+  thread main, allocated 1.5 s ago
     at src/app.rs:20:9
 
 leaked 512 B in 2 allocations of managed memory, counted without a record
-  made at level counts; level=sites tells the places
+  allocated at level counts; level=sites records the call sites
 
 could not free 4 KiB in 1 allocation of pinned host memory, f32
   cuMemHostUnregister failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
-  thread main, made 1.5 s ago
+  thread main, allocated 1.5 s ago
     at src/app.rs:30:9
   was to be freed by
     at src/app.rs:31:9
 
 dropped after the context was closed: 2 events
 
-given away 5 KiB in 1 allocation of device memory, f32
-  by into_raw, and not taken back: 0x7f0000001000
-  thread main, made 1.5 s ago
+escaped 5 KiB in 1 allocation of device memory, f32
+  by into_raw, and not taken again by from_raw: 0x7f0000001000
+  thread main, allocated 1.5 s ago
     at src/app.rs:40:9
 
 cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (LEAK_REPORT=level=stacks also shows the stacks)";
@@ -140,7 +140,7 @@ fn an_empty_report_is_one_line() {
     snapshot.totals.push((Kind::Event, totals));
     assert_eq!(
         snapshot.display().to_string(),
-        format!("{start} (3 things made and freed)")
+        format!("{start} (3 resources allocated and freed)")
     );
 }
 
@@ -271,9 +271,9 @@ fn estimates_are_marked() {
     snapshot.sample = 100;
     let text = snapshot.display().to_string();
     for words in [
-        "\n  one thing in 100 was recorded: figures below are estimates, these are exact\n",
+        "\n  one resource in 100 was recorded: figures below are estimates, these are exact\n",
         "\nleaked about 1 MiB in ",
-        "no sample met them; sample=1 tells the places",
+        "no sample picked them; sample=1 records all call sites",
         "\ncuguard: leaked ",
     ] {
         assert!(text.contains(words), "{words}\n{text}");

@@ -61,7 +61,9 @@ impl OutOfMemory {
                 true => "; if it needs all of it, work in smaller pieces",
                 false => "",
             };
-            advice.add(format!("see why that place keeps what it makes{pieces}"));
+            advice.add(format!(
+                "see why that call site keeps what it allocates{pieces}"
+            ));
         } else {
             let pieces = if in_pieces {
                 ", or work in smaller pieces"
@@ -89,7 +91,7 @@ impl OutOfMemory {
     fn about_records(&self, advice: &mut Advice) {
         if self.settings.level == Level::Counts {
             advice.add(
-                "record places (level=sites), to see here which hold it, and whether small blocks \
+                "record call sites (level=sites), to see here which hold it, and whether small blocks \
                  keep pages",
             );
         } else if self.own_pages_are_unknown() && self.settings.sample > 1 {

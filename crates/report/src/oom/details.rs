@@ -109,7 +109,7 @@ impl OutOfMemory {
         match (self.settings.level, self.settings.sample) {
             (Level::Counts, _) => " (level counts)".to_owned(),
             (_, 0 | 1) => String::new(),
-            (_, sample) => format!(" (one thing in {sample} is recorded)"),
+            (_, sample) => format!(" (one resource in {sample} is recorded)"),
         }
     }
 

@@ -328,7 +328,7 @@ fn advice_knows_the_settings() {
     assert!(why.to_text().contains(unknown), "{why:#}");
     record(&mut why, Level::Sites, 100);
     assert!(has(&why, "sample=1") && !has(&why, "level=sites"));
-    let unknown = "how it lies in pages is unknown (one thing in 100 is recorded)";
+    let unknown = "how it lies in pages is unknown (one resource in 100 is recorded)";
     assert!(why.to_text().contains(unknown), "{why:#}");
     why.pages = Some(PageUse::new((130 * GIB, 130 * 512), (0, 0)));
     assert!(!has(&why, "sample=1") && !why.to_text().contains("is unknown"));

@@ -272,7 +272,7 @@ impl Page<'_> {
         if why.settings.sample > 1 {
             let sample = why.settings.sample;
             self.line(format!(
-                "  (one thing in {sample} is recorded: these are estimates)"
+                "  (one resource in {sample} is recorded: these are estimates)"
             ));
         }
         for holder in why.holders.iter().take(CALL_SITES) {
@@ -300,7 +300,7 @@ impl Page<'_> {
         if more != 0 {
             self.line(format!(
                 "  … and {}, not shown",
-                count(more as u64, "more place")
+                count(more as u64, "more call site")
             ));
         }
         if why.holders.is_empty() {
