@@ -12,8 +12,8 @@ use crate::context_state::ContextState;
 use crate::error::Error;
 use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult,
-    Settings, SiteUsage,
+    FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
+    SiteUsage,
 };
 
 /// How many places are kept in an error, by bytes and by pages.

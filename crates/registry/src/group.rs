@@ -58,10 +58,7 @@ impl Group {
             kind,
             type_name,
             label: None,
-            origin: Origin {
-                site: None,
-                stack: &[],
-            },
+            origin: Origin::UNKNOWN,
             amount: Amount::new(count, bytes),
             threads: Vec::new(),
             streams: Vec::new(),

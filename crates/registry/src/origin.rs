@@ -54,3 +54,11 @@ pub struct Origin {
     /// Reports resolve their names.
     pub stack: &'static [usize],
 }
+
+impl Origin {
+    /// An unknown origin.
+    pub const UNKNOWN: Self = Self {
+        site: None,
+        stack: &[],
+    };
+}

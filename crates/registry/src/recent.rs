@@ -121,10 +121,7 @@ impl RecentRecords {
         record: Record,
         table: impl FnOnce(Key, Record),
     ) -> Option<Record> {
-        let Some(word) = to_word(key) else {
-            return Some(record);
-        };
-        let Some(own) = self.own(key) else {
+        let (Some(word), Some(own)) = (to_word(key), self.own(key)) else {
             return Some(record);
         };
         let buffer = own.buffer;

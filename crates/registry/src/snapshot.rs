@@ -219,13 +219,9 @@ impl FailedFreeGroup {
         code: u32,
         code_name: &'static str,
     ) -> Self {
-        let freed = Origin {
-            site: None,
-            stack: &[],
-        };
         Self {
             allocated,
-            freed,
+            freed: Origin::UNKNOWN,
             function,
             code,
             code_name,

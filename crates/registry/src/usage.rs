@@ -122,6 +122,7 @@ impl SiteUsage {
 }
 
 /// The records of one line, added up.
+#[derive(Default)]
 struct Sum {
     amount: Amount,
     quarters: [u64; 4],
@@ -172,12 +173,9 @@ impl UsageBuilder {
         let group = GroupKey::of(key, record);
         let index = self.groups.index_of(group, || {
             let new = || Sum {
-                amount: Amount::default(),
-                quarters: [0; 4],
                 first: created,
                 last: created,
-                small_pages: 0,
-                largest: None,
+                ..Sum::default()
             };
             (self.lines.index_of(Line::of(key.kind, group), new), 0)
         });

@@ -6,7 +6,8 @@ use cuguard_registry::Level;
 
 use crate::format::{Formats, ReportMode};
 use crate::output;
-use crate::parse::{Problem, VARIABLE};
+use crate::parse::VARIABLE;
+use crate::problem::Problem;
 use crate::settings::ReportSettings;
 
 impl ReportSettings {

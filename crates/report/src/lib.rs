@@ -31,6 +31,7 @@ mod pattern;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;
+mod problem;
 mod render;
 mod rows;
 mod settings;
@@ -58,8 +59,8 @@ use crate::summary::Summary;
 
 pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
-pub use parse::Problem;
 pub use pattern::PatternError;
+pub use problem::Problem;
 pub use render::Report;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use cuguard_registry::SnapshotReason;
 
-use crate::parse::{Problem, VARIABLE};
+use crate::parse::VARIABLE;
 use crate::prepare::Prepared;
+use crate::problem::Problem;
 use crate::settings::{Colour, ReportSettings};
 use crate::summary::Summary;
 use crate::{github, json, text};
