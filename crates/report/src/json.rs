@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use cuguard_registry::{Amount, FailedCall, Group, Kind, Site};
-use serde_json::{Value, json};
-
+use crate::json_value::{Value, object};
 use crate::prepare::Prepared;
 use crate::rows::Row;
 use crate::symbols::Frame;
+use cuguard_registry::{Amount, FailedCall, Group, Kind, Site};
 
 /// The version of the schema. It changes when a member is removed or changes its meaning.
 const VERSION: u64 = 1;
@@ -22,38 +21,38 @@ pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
     let shown = max.unwrap_or(usize::MAX).min(prepared.live.len());
     let suppressed = &prepared.suppressed;
     let totals = list(&snapshot.totals, |(kind, totals)| {
-        json!({
+        object! {
             "kind": kind.name(),
             "live_count": totals.count,
             "live_bytes": totals.bytes,
             "peak_bytes": totals.peak_bytes,
             "allocated_count": totals.allocated,
-        })
+        }
     });
     let failed_frees = list(&prepared.failed, |row| {
-        json!({
+        object! {
             "allocated": group(&row.failed.allocated, &row.allocated),
             "function": row.failed.function,
             "code": row.failed.code,
             "code_name": row.failed.code_name,
             "freed_at": site(row.failed.freed.site),
             "freed_stack": list(&row.freed, frame),
-        })
+        }
     });
-    json!({
+    object! {
         "version": VERSION,
         "tool": "cuguard",
         "tool_version": env!("CARGO_PKG_VERSION"),
         "process": std::process::id(),
         "reason": info.reason.name(),
-        "device": {"ordinal": info.device, "name": info.device_name},
-        "context": {
+        "device": object! {"ordinal": info.device, "name": info.device_name.as_str()},
+        "context": object! {
             "id": info.context,
             "primary": info.primary,
             "closed_at": site(info.closed_at),
             "dropped_stack": list(&prepared.dropped, frame),
         },
-        "level": snapshot.level.to_string(),
+        "level": snapshot.level.to_string().as_str(),
         "sample": snapshot.sample,
         "seconds": seconds(snapshot.taken_at),
         "leaked": prepared.is_leak(),
@@ -67,63 +66,63 @@ pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         "late_drops": list(&snapshot.late_drops, |late| amount(late.kind, late.amount)),
         "escaped": list(&prepared.escaped, leak),
         "deferred": list(&snapshot.deferred, |group| amount(group.kind, group.amount)),
-        "suppressed": {
+        "suppressed": object! {
             "groups": suppressed.groups,
             "count": suppressed.amount().count,
             "bytes": suppressed.amount().bytes,
-            "unused": suppressed.unused,
+            "unused": list(&suppressed.unused, |one| one.as_str().into()),
         },
-    })
+    }
     .to_string()
 }
 
 pub(crate) fn list<T>(items: &[T], each: impl FnMut(&T) -> Value) -> Value {
-    items.iter().map(each).collect()
+    Value::Array(items.iter().map(each).collect())
 }
 
 pub(crate) fn amount(kind: Kind, amount: Amount) -> Value {
-    json!({"kind": kind.name(), "count": amount.count, "bytes": amount.bytes})
+    object! {"kind": kind.name(), "count": amount.count, "bytes": amount.bytes}
 }
 
 pub(crate) fn seconds(time: Duration) -> Value {
-    json!(time.as_micros() as f64 / 1e6)
+    Value::Literal(format!("{}.{:06}", time.as_secs(), time.subsec_micros()))
 }
 
 pub(crate) fn site(site: Option<Site>) -> Value {
-    site.map(|site| json!({"file": site.file, "line": site.line, "column": site.column}))
+    site.map(|site| object! {"file": site.file, "line": site.line, "column": site.column})
         .into()
 }
 
 fn failed_call(failed: &FailedCall) -> Value {
-    json!({
+    object! {
         "operation": failed.operation,
         "function": failed.function,
         "code": failed.code,
         "code_name": failed.code_name,
-    })
+    }
 }
 
 /// A string, because not every reader keeps all digits of a 64-bit number.
 fn address(address: u64) -> Value {
-    format!("{address:#x}").into()
+    format!("{address:#x}").as_str().into()
 }
 
 /// A group with its indirect leaks.
 fn leak(row: &Row<'_>) -> Value {
     let mut value = group(&row.group, &row.frames);
-    value["indirect"] = list(&row.indirect, leak);
+    value.push("indirect", list(&row.indirect, leak));
     value
 }
 
 fn group(group: &Group, frames: &[Frame]) -> Value {
     let addresses = &group.addresses[..ADDRESSES.min(group.addresses.len())];
-    json!({
+    object! {
         "kind": group.kind.name(),
         "type": group.type_name,
-        "label": group.label,
+        "label": group.label.as_deref(),
         "count": group.amount.count,
         "bytes": group.amount.bytes,
-        "threads": group.threads,
+        "threads": list(&group.threads, |name| (*name).into()),
         "streams": list(&group.streams, |stream| address(*stream)),
         "oldest_seconds": seconds(group.oldest),
         "youngest_seconds": seconds(group.youngest),
@@ -131,16 +130,16 @@ fn group(group: &Group, frames: &[Frame]) -> Value {
         "site": site(group.origin.site),
         "stack": list(frames, frame),
         "kept": group.kept,
-    })
+    }
 }
 
 fn frame(frame: &Frame) -> Value {
     let (symbol, module) = (&frame.symbol, frame.module.as_ref());
     let build_id = module.map(|module| &*module.build_id);
-    json!({
+    object! {
         "address": address(frame.address as u64),
-        "function": symbol.function,
-        "file": symbol.file,
+        "function": symbol.function.as_deref(),
+        "file": symbol.file.as_deref(),
         "line": symbol.line,
         "column": symbol.column,
         "module": module.map(|module| &*module.path),
@@ -148,7 +147,7 @@ fn frame(frame: &Frame) -> Value {
         "build_id": build_id.filter(|id| !id.is_empty()),
         "inlined": frame.inlined,
         "in_app": frame.in_app,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod format;
 mod frames;
 mod github;
 mod json;
+mod json_value;
 pub mod oom;
 mod output;
 mod parse;

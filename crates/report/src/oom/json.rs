@@ -1,12 +1,12 @@
 //! The diagnosis as JSON: one object on one line. `docs/out-of-memory-schema.md` is its schema.
 
 use cuguard_registry::SiteUsage;
-use serde_json::{Value, json};
 
 use super::facts::{KindUsage, OutOfMemory};
 use super::others::Processes;
 use super::verdict::Cause;
 use crate::json::{amount, list, seconds, site};
+use crate::json_value::{Value, object};
 
 /// The version of the schema. It changes when a member is removed or changes its meaning.
 const VERSION: u64 = 1;
@@ -22,19 +22,19 @@ impl OutOfMemory {
     pub fn to_json(&self) -> String {
         let (info, asked, shares) = (&self.info, &self.asked, self.shares());
         let (processes, processes_unknown) = match &self.processes {
-            Processes::Unknown(reason) => (Value::Null, reason.as_str().into()),
-            Processes::Known(all) => (list(all, |one| self.process(one)), Value::Null),
+            Processes::Unknown(reason) => (None, Some(reason.as_str())),
+            Processes::Known(all) => (Some(list(all, |one| self.process(one))), None),
         };
         let pools = list(&self.pools, |pool| {
-            json!({
-                "name": pool.name,
+            object! {
+                "name": pool.name.as_str(),
                 "reserved": pool.reserved,
                 "used": pool.used,
                 "threshold": pool.threshold,
-            })
+            }
         });
         let other_contexts = list(&self.contexts, |context| {
-            json!({
+            object! {
                 "id": context.number,
                 "bytes": context.bytes,
                 "pooled": context.pooled,
@@ -43,36 +43,36 @@ impl OutOfMemory {
                 "managed": context.managed,
                 "given_away": context.given_away,
                 "pooled_given_away": context.pooled_given_away,
-            })
+            }
         });
         let attempts = list(&self.attempts, |attempt| {
-            json!({
+            object! {
                 "step": attempt.step.name(),
                 "allowed": attempt.allowed,
                 "tried": attempt.tried,
                 "freed": attempt.freed,
-            })
+            }
         });
-        json!({
+        object! {
             "version": VERSION,
             "tool": "cuguard",
             "tool_version": env!("CARGO_PKG_VERSION"),
             "process": std::process::id(),
-            "asked": {
+            "asked": object! {
                 "operation": asked.operation,
                 "bytes": asked.bytes,
                 "kind": asked.kind.map(|kind| kind.name()),
                 "site": site(asked.site),
-                "thread": asked.thread,
+                "thread": asked.thread.as_deref(),
                 "function": asked.function,
                 "code": asked.code,
                 "code_name": asked.code_name,
             },
             "causes": list(&self.causes(), cause),
-            "advice": self.advice(),
-            "device": {
+            "advice": list(&self.advice(), |one| one.as_str().into()),
+            "device": object! {
                 "ordinal": info.device,
-                "name": info.device_name,
+                "name": info.device_name.as_str(),
                 "total": self.total,
                 "free": self.free,
                 "largest": self.largest,
@@ -88,17 +88,17 @@ impl OutOfMemory {
             "processes": processes,
             "processes_unknown": processes_unknown,
             "attempts": attempts,
-        })
+        }
         .to_string()
     }
 
     fn context(&self) -> Value {
         let (settings, limit, pages) = (&self.settings, self.limit, self.pages);
         let usage = |usage: &KindUsage| amount(usage.kind, usage.amount);
-        json!({
+        object! {
             "id": self.info.context,
             "primary": self.info.primary,
-            "level": settings.level.to_string(),
+            "level": settings.level.to_string().as_str(),
             "sample": settings.sample,
             "has_checkpoint": settings.has_checkpoint,
             "callbacks": settings.callbacks,
@@ -112,27 +112,27 @@ impl OutOfMemory {
             "pinned_pages": pages.map(|pages| pages.small_pages),
             "rounding": pages.map(|pages| pages.rounding()),
             "holders": list(&self.holders, holder),
-        })
+        }
     }
 
     fn process(&self, process: &super::others::ProcessUse) -> Value {
-        json!({
+        object! {
             "pid": process.pid,
-            "name": process.name,
+            "name": process.name.as_deref(),
             "bytes": process.bytes,
             "own": process.own,
             "may_be_own": self.may_be_own(process),
-        })
+        }
     }
 }
 
 fn cause(cause: &Cause) -> Value {
-    let mut value = json!({"cause": cause.name(), "bytes": cause.bytes()});
+    let mut value = object! {"cause": cause.name(), "bytes": cause.bytes()};
     match cause {
-        Cause::OtherProcesses { pids, .. } => value["pids"] = json!(pids),
-        Cause::PendingFrees { streams, .. } => value["streams"] = json!(streams),
-        Cause::Fragmentation { pages, .. } => value["pages"] = json!(pages),
-        Cause::OwnData { grows, .. } => value["grows"] = json!(grows),
+        Cause::OtherProcesses { pids, .. } => value.push("pids", list(pids, |pid| (*pid).into())),
+        Cause::PendingFrees { streams, .. } => value.push("streams", *streams),
+        Cause::Fragmentation { pages, .. } => value.push("pages", *pages),
+        Cause::OwnData { grows, .. } => value.push("grows", *grows),
         _ => {}
     }
     value
@@ -140,18 +140,18 @@ fn cause(cause: &Cause) -> Value {
 
 fn holder(holder: &SiteUsage) -> Value {
     let group = &holder.group;
-    json!({
+    object! {
         "kind": group.kind.name(),
         "type": group.type_name,
-        "label": group.label,
+        "label": group.label.as_deref(),
         "count": group.amount.count,
         "bytes": group.amount.bytes,
         "site": site(group.origin.site),
         "oldest_seconds": seconds(group.oldest),
         "youngest_seconds": seconds(group.youngest),
         "growth": holder.growth,
-        "quarters": holder.quarters,
+        "quarters": list(&holder.quarters, |bytes| (*bytes).into()),
         "grows": holder.grows(),
         "small_pages": holder.small_pages,
-    })
+    }
 }
