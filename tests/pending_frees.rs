@@ -21,7 +21,7 @@ use support::*;
 /// Whether a rung was tried.
 #[track_caller]
 fn tried(why: &OutOfMemory, rung: RecoveryStep) -> bool {
-    let attempt = why.attempts.iter().find(|attempt| attempt.rung == rung);
+    let attempt = why.attempts.iter().find(|attempt| attempt.step == rung);
     attempt.expect("it is recorded").tried
 }
 
@@ -457,7 +457,7 @@ fn what_came_back_is_told() -> Result<()> {
     let why = why(take(&context, free / 2));
     let attempt = why.attempts[0];
     assert_eq!(
-        (attempt.rung, attempt.tried),
+        (attempt.step, attempt.tried),
         (RecoveryStep::Callbacks, true)
     );
     assert!(attempt.freed.abs_diff(size as u64) < PAGE, "{why:#}");

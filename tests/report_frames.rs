@@ -109,7 +109,7 @@ fn json_frames(text: &str) -> Vec<&str> {
 fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
     let program = example("leak_report");
     // This is on every stack; where it is inlined its name tells nothing.
-    let own = |frame: &&&str| frame.contains("/src/registry/place.rs\"");
+    let own = |frame: &&&str| frame.contains("/registry/src/call_site.rs\"");
     let text = report(&program, "json");
     let found = json_frames(&text);
     assert!(found.iter().filter(own).count() == 0, "{found:#?}");
@@ -131,7 +131,7 @@ fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
     assert!(all.iter().any(|frame| own(&frame)), "{all:#?}");
     // In text too.
     let text = report(&program, "1,frames=all");
-    assert!(text.contains("src/registry/place.rs:"), "{text}");
+    assert!(text.contains("registry/src/call_site.rs:"), "{text}");
     assert!(text.contains("lang_start"), "{text}");
 }
 

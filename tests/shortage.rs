@@ -47,7 +47,7 @@ fn frees_that_wait_for_their_stream() -> Result<()> {
             let wait = why
                 .attempts
                 .iter()
-                .find(|attempt| attempt.rung == RecoveryStep::Wait);
+                .find(|attempt| attempt.step == RecoveryStep::Wait);
             assert!(wait.is_some_and(|wait| !wait.allowed && !wait.tried));
             assert!(why.to_text().contains("OomPolicy::wait(true)"), "{why:#}");
             gate.open();

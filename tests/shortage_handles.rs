@@ -37,7 +37,7 @@ fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u
     let site = asked.site.expect("a line");
     assert!(site.file.ends_with("shortage_handles.rs"), "{site}");
     assert_eq!(site.line, line + 1, "{site}");
-    let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.rung).collect();
+    let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.step).collect();
     assert_eq!(
         rungs,
         [

@@ -139,7 +139,7 @@ impl OwnedResource {
             owner,
             key: Key {
                 kind,
-                lane: 0,
+                slot: 0,
                 address: 0,
             },
             bytes: 0,

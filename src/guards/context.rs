@@ -228,7 +228,7 @@ impl Context {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn mark_oom_baseline(&self) {
-        self.state().registry.mark();
+        self.state().registry.mark_baseline();
     }
 
     /// Registers a callback that runs when an allocation in this context is out of memory, so that a cache can free

@@ -10,10 +10,10 @@ use super::{frees, pools, probe, processes};
 use crate::core::open_contexts::on_device;
 use crate::core::{ContextState, Refused, Request};
 use crate::error::Error;
-use cuguard_registry::{self as registry, Kind, Pages, Registry, Shared, SnapshotReason};
+use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OtherContext, OutOfMemory, PageUse, Processes, RecoveryResult,
-    Settings, SiteUsage,
+    FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
+    SiteUsage,
 };
 
 /// How many places are kept in an error, by bytes and by pages.
@@ -133,7 +133,7 @@ pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
 
 /// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are
 /// its own.
-fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared> {
+fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, SharedPages> {
     let mut contexts = on_device(device);
     contexts.sort_by_key(|one| {
         (
@@ -147,13 +147,13 @@ fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared
     contexts.retain(|one| holders.iter().filter(|at| **at == one.context).count() > 1);
     let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
     let numbers = contexts.iter().map(|one| one.number);
-    numbers.zip(registry::shared(&registries)).collect()
+    numbers.zip(registry::shared_pages(&registries)).collect()
 }
 
 fn other_contexts(
     device: u32,
     but: Option<&ContextState>,
-    neighbours: &BTreeMap<u64, Shared>,
+    neighbours: &BTreeMap<u64, SharedPages>,
 ) -> Vec<OtherContext> {
     let mut contexts = on_device(device);
     contexts.retain(|state| !but.is_some_and(|but| std::ptr::eq(but, &**state)));
@@ -165,8 +165,8 @@ fn other_contexts(
     contexts.iter().map(of).collect()
 }
 
-fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> OtherContext {
-    let mut outline = registry.outline();
+fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) -> OtherContext {
+    let mut outline = registry.memory_usage_by_kind();
     if let (Some(pages), Some(shared)) = (&mut outline.pages, shared) {
         pages.share(shared);
     }
@@ -180,7 +180,7 @@ fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> Ot
     let mut context = OtherContext::new(number, bytes);
     (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
     context.managed = held(Kind::Managed).bytes;
-    let taken = |pages: Pages| page_use(pages).taken().saturating_add(pages.away);
+    let taken = |pages: PageUse| page_use(pages).taken().saturating_add(pages.away);
     context.taken = outline.pages.map(taken);
     let given_away = |kind: Kind| outline.escaped[kind.index()].bytes;
     context.given_away = given_away(Kind::Device);
@@ -188,7 +188,7 @@ fn other_context(number: u64, registry: &Registry, shared: Option<Shared>) -> Ot
     context
 }
 
-fn page_use(pages: Pages) -> PageUse {
+fn page_use(pages: PageUse) -> PageUse {
     let mut used = PageUse::new(
         (pages.large_bytes, pages.large_pages),
         (pages.small_bytes, pages.small_pages),
@@ -198,8 +198,8 @@ fn page_use(pages: Pages) -> PageUse {
 }
 
 /// What the context's guards hold.
-fn holdings(registry: &Registry, shared: Option<Shared>, why: &mut OutOfMemory) {
-    let mut holdings = registry.holdings();
+fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMemory) {
+    let mut holdings = registry.memory_usage();
     if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
         pages.share(shared);
     }
@@ -221,7 +221,7 @@ fn holdings(registry: &Registry, shared: Option<Shared>, why: &mut OutOfMemory) 
         has_checkpoint: holdings.has_baseline,
         ..Settings::default()
     };
-    let mut places = holdings.places;
+    let mut places = holdings.sites;
     places.retain(|place| place.group.kind.is_memory());
     // The largest, and of the rest those that keep most pages.
     let mut rest = places.split_off(places.len().min(PLACES));

@@ -105,7 +105,7 @@ fn run_steps(
             RecoveryStep::Trim,
         ] {
             let mut attempt = RecoveryResult {
-                rung: step,
+                step,
                 allowed: is_allowed(state, step),
                 tried: false,
                 freed: 0,

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(why.asked.code, 2);
         let site = why.asked.site.expect("a line");
         assert!(site.file.ends_with("launch.rs"), "{site}");
-        let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.rung).collect();
+        let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.step).collect();
         assert_eq!(
             rungs,
             [

@@ -1,10 +1,9 @@
-//! Places that make things: a line of the program, the type that it makes, and at level *stacks*
-//! the stack of calls. Equal places are stored once, and a record holds a number.
+//! Call sites, interned: a line of the program, the type that it allocates, and at level *stacks* the
+//! stack trace. Equal call sites are stored once for the life of the process; a record holds an id.
 //!
-//! The way in is short. Each thread remembers the places it used last, and finds its place there
-//! without touching anything that other threads touch; else it looks in the table of the process,
-//! which is split into shards; a place that is new to the process is copied there for good. Nothing
-//! is allocated for a place that is known.
+//! Interning is on the path of every record, so it has three steps, the frequent one first:
+//! a small cache of the thread, the sharded table of the process, and an insert under a lock. A known
+//! call site allocates nothing.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -12,9 +11,11 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use dashmap::{DashMap, Entry};
 
-use super::names::{BuildMix, SHARDS, mix};
+use crate::hash::{BuildMixHasher, SHARDS, mix};
+use crate::kind::Level;
+use crate::origin::Origin;
 
-/// The most frames of a stack that are recorded, whatever depth is asked for.
+/// The most frames of a stack trace that are recorded, whatever depth is set.
 ///
 /// ```
 /// let settings = cuguard::report::ReportSettings::text().depth(1000);
@@ -22,159 +23,184 @@ use super::names::{BuildMix, SHARDS, mix};
 /// ```
 pub const MAX_DEPTH: usize = 128;
 
-/// Frames of this crate lie on top of each stack: three where they are inlined, eight and more in a
-/// debug build. They are recorded in addition to the depth that was asked for, and cut away in the
-/// report.
+/// Room for the frames of these crates on top of each stack: three where they are inlined, eight and
+/// more in a debug build. They are recorded in addition to the depth, and the report cuts them.
 const OWN_FRAMES: usize = 24;
 
 const CAPACITY: usize = MAX_DEPTH + OWN_FRAMES;
 
-/// The number of a place. 0 is an unknown place.
-pub(super) type PlaceId = u32;
+/// The number of a call site; 0 is unknown.
+pub(crate) type CallSiteId = u32;
 
-/// A place that makes things.
+/// A call site that allocates.
 #[derive(Debug)]
-pub(super) struct CallSite {
-    id: PlaceId,
-    pub(super) site: Option<&'static Location<'static>>,
-    pub(super) type_name: &'static str,
+pub(crate) struct CallSite {
+    id: CallSiteId,
+    pub(crate) site: Option<&'static Location<'static>>,
+    pub(crate) type_name: &'static str,
     /// Return addresses, innermost first.
-    pub(super) stack: Box<[usize]>,
+    pub(crate) stack: Box<[usize]>,
 }
 
-/// A place as it is seen on the way in.
+impl CallSite {
+    pub(crate) fn origin(&'static self) -> Origin {
+        Origin {
+            site: self.site.map(Into::into),
+            stack: &self.stack,
+        }
+    }
+}
+
+/// A call site that is not interned yet.
 struct CallSiteRef<'a> {
     site: Option<&'static Location<'static>>,
     type_name: &'static str,
     stack: &'a [usize],
 }
 
-struct Places {
-    /// By hash. Where two places have the same hash, the second is found under another hash that
-    /// follows from it; see [`intern`].
-    by_hash: DashMap<u64, &'static CallSite, BuildMix>,
-    /// By number, from 1 on.
+struct CallSites {
+    /// By hash. On a collision the second one is found under the next hash of a chain; see [`find`].
+    by_hash: DashMap<u64, &'static CallSite, BuildMixHasher>,
+    /// By id, from 1.
     by_id: RwLock<Vec<&'static CallSite>>,
 }
 
-static PLACES: LazyLock<Places> = LazyLock::new(|| Places {
-    by_hash: DashMap::with_hasher_and_shard_amount(BuildMix::default(), SHARDS),
+static CALL_SITES: LazyLock<CallSites> = LazyLock::new(|| CallSites {
+    by_hash: DashMap::with_hasher_and_shard_amount(BuildMixHasher::default(), SHARDS),
     by_id: RwLock::new(Vec::new()),
 });
 
-/// How many places a thread remembers; a power of two.
-const RECENT: usize = 64;
+/// Call sites in a thread's cache; a power of two.
+const CACHED: usize = 64;
 
 thread_local! {
-    static RECENTLY: [Cell<Option<&'static CallSite>>; RECENT] =
-        const { [const { Cell::new(None) }; RECENT] };
-    /// What a stack is captured into. On the stack it would have to be cleared each time.
+    static CACHE: [Cell<Option<&'static CallSite>>; CACHED] =
+        const { [const { Cell::new(None) }; CACHED] };
+    /// Stacks are captured into this. A local array would have to be cleared each time.
     static FRAMES: RefCell<[usize; CAPACITY]> = const { RefCell::new([0; CAPACITY]) };
 }
 
-/// The number of the place with this site and type, and no stack.
-pub(super) fn site(site: &'static Location<'static>, type_name: &'static str) -> PlaceId {
-    intern(&CallSiteRef {
-        site: Some(site),
-        type_name,
-        stack: &[],
-    })
+/// Interns the calling line, with as much of the stack as the level records.
+pub(crate) fn intern(
+    site: &'static Location<'static>,
+    type_name: &'static str,
+    level: Level,
+    depth: usize,
+) -> CallSiteId {
+    match level {
+        Level::Counts => 0,
+        Level::Sites => intern_ref(&CallSiteRef {
+            site: Some(site),
+            type_name,
+            stack: &[],
+        }),
+        Level::Stacks => intern_stack(Some(site), type_name, depth),
+    }
 }
 
-/// The number of the place with this site and type, and the stack of the caller, `depth` frames of
-/// it.
-pub(super) fn stack(
+/// Interns the calling stack, `depth` frames of it.
+pub(crate) fn intern_stack(
     site: Option<&'static Location<'static>>,
     type_name: &'static str,
     depth: usize,
-) -> PlaceId {
-    let into = |frames: &mut [usize; CAPACITY]| {
-        // Addresses only: their names are looked up when somebody wants to read them.
+) -> CallSiteId {
+    let capture = |frames: &mut [usize; CAPACITY]| {
+        // Addresses only; reports resolve them.
         let count = cuguard_stack::capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
-        intern(&CallSiteRef {
+        intern_ref(&CallSiteRef {
             site,
             type_name,
             stack: &frames[..count],
         })
     };
-    let known = FRAMES.try_with(|frames| {
-        frames
-            .try_borrow_mut()
-            .ok()
-            .map(|mut frames| into(&mut frames))
-    });
-    // A signal handler that allocates in the middle of this has an array of its own.
-    known
-        .ok()
+    let id = FRAMES.try_with(|frames| Some(capture(&mut *frames.try_borrow_mut().ok()?)));
+    // A signal handler that allocates while this runs finds the array borrowed.
+    id.ok()
         .flatten()
-        .unwrap_or_else(|| into(&mut [0; CAPACITY]))
+        .unwrap_or_else(|| capture(&mut [0; CAPACITY]))
 }
 
-/// The place with this number.
-pub(super) fn get(id: PlaceId) -> Option<&'static CallSite> {
+/// The call site with this id.
+pub(crate) fn get(id: CallSiteId) -> Option<&'static CallSite> {
     let index = (id as usize).checked_sub(1)?;
-    let places = PLACES.by_id.read().unwrap_or_else(PoisonError::into_inner);
-    places.get(index).copied()
+    let by_id = CALL_SITES.by_id.read();
+    by_id
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(index)
+        .copied()
+}
+
+impl Origin {
+    /// The origin of an interned call site.
+    pub(crate) fn of(id: CallSiteId) -> Self {
+        get(id).map_or_else(Self::default, CallSite::origin)
+    }
+
+    /// The calling stack, at every level.
+    #[must_use]
+    pub fn here() -> Self {
+        Self::of(intern_stack(None, "", MAX_DEPTH))
+    }
 }
 
 #[inline]
-fn intern(seen: &CallSiteRef<'_>) -> PlaceId {
-    let place = RECENTLY.try_with(|recently| {
-        let slot = &recently[seen.slot()];
-        match slot.get() {
-            Some(place) if seen.is(place) => Some(place),
+fn intern_ref(wanted: &CallSiteRef<'_>) -> CallSiteId {
+    let cached = CACHE.try_with(|cache| {
+        let entry = &cache[wanted.cache_index()];
+        match entry.get() {
+            Some(known) if wanted.equals(known) => Some(known),
             _ => {
-                let place = find(seen, seen.hash());
-                slot.set(place);
-                place
+                let found = find(wanted, wanted.hash());
+                entry.set(found);
+                found
             }
         }
     });
-    let place = place.unwrap_or_else(|_| find(seen, seen.hash()));
-    place.map_or(0, |place| place.id)
+    let found = cached.unwrap_or_else(|_| find(wanted, wanted.hash()));
+    found.map_or(0, |found| found.id)
 }
 
-/// Finds the place in the table of the process, or enters it. None when there are too many.
+/// Finds the call site in the table of the process, or inserts it. `None` when ids run out.
 #[cold]
 #[inline(never)]
-fn find(seen: &CallSiteRef<'_>, mut hash: u64) -> Option<&'static CallSite> {
+fn find(wanted: &CallSiteRef<'_>, mut hash: u64) -> Option<&'static CallSite> {
     loop {
-        let known = PLACES.by_hash.get(&hash).map(|place| *place);
-        let place = match known {
-            Some(place) => place,
-            None => match PLACES.by_hash.entry(hash) {
-                // Somebody was faster.
+        let known = CALL_SITES.by_hash.get(&hash).map(|known| *known);
+        let known = match known {
+            Some(known) => known,
+            None => match CALL_SITES.by_hash.entry(hash) {
+                // Another thread was faster.
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
-                    let place = enter(seen)?;
-                    entry.insert(place);
-                    return Some(place);
+                    let new = insert(wanted)?;
+                    entry.insert(new);
+                    return Some(new);
                 }
             },
         };
-        if seen.is(place) {
-            return Some(place);
+        if wanted.equals(known) {
+            return Some(known);
         }
-        // Another place with the same hash: look under the next hash in the chain.
+        // A collision: continue with the next hash of the chain.
         hash = mix(hash, 1);
     }
 }
 
-fn enter(seen: &CallSiteRef<'_>) -> Option<&'static CallSite> {
-    let mut places = PLACES.by_id.write().unwrap_or_else(PoisonError::into_inner);
-    let id = PlaceId::try_from(places.len() + 1).ok()?;
-    let place: &'static CallSite = Box::leak(Box::new(CallSite {
-        id,
-        site: seen.site,
-        type_name: seen.type_name,
-        stack: seen.stack.into(),
+fn insert(wanted: &CallSiteRef<'_>) -> Option<&'static CallSite> {
+    let by_id = CALL_SITES.by_id.write();
+    let mut by_id = by_id.unwrap_or_else(PoisonError::into_inner);
+    let new: &'static CallSite = Box::leak(Box::new(CallSite {
+        id: CallSiteId::try_from(by_id.len() + 1).ok()?,
+        site: wanted.site,
+        type_name: wanted.type_name,
+        stack: wanted.stack.into(),
     }));
-    places.push(place);
-    Some(place)
+    by_id.push(new);
+    Some(new)
 }
 
-/// Odd numbers with many different bits, so that the same frames in another order make another sum.
-const SPREAD: [u64; 4] = [
+/// Odd factors with many different bits: the same frames in another order give another sum.
+const FACTORS: [u64; 4] = [
     0x9fb2_1c65_1e98_df25,
     0xc2b2_ae3d_27d4_eb4f,
     0x1656_67b1_9e37_79f9,
@@ -182,53 +208,47 @@ const SPREAD: [u64; 4] = [
 ];
 
 impl CallSiteRef<'_> {
-    /// Where a thread remembers the place. This is on the way of every record, so it is less than a
-    /// hash: places that meet here only take each other's slot.
+    fn site_address(&self) -> usize {
+        self.site.map_or(0, |site| std::ptr::from_ref(site).addr())
+    }
+
+    /// The index in the thread's cache. Cheaper than a hash, because every record computes it; call
+    /// sites that collide here only evict each other.
     #[inline]
-    fn slot(&self) -> usize {
-        let site = self.site.map_or(0, |site| std::ptr::from_ref(site).addr());
-        let start = site ^ self.type_name.as_ptr().addr().rotate_left(32);
-        // A sum that does not depend on the order is added up in several lanes at once.
+    fn cache_index(&self) -> usize {
+        let start = self.site_address() ^ self.type_name.as_ptr().addr().rotate_left(32);
+        // A sum does not depend on the order, so the compiler can vectorize it.
         let sum = self
             .stack
             .iter()
             .fold(0_usize, |sum, frame| sum.wrapping_add(*frame));
-        let spread = ((start ^ sum) as u64).wrapping_mul(SPREAD[0]);
-        (spread >> (u64::BITS - RECENT.trailing_zeros())) as usize
+        let product = ((start ^ sum) as u64).wrapping_mul(FACTORS[0]);
+        (product >> (u64::BITS - CACHED.trailing_zeros())) as usize
     }
 
     fn hash(&self) -> u64 {
-        let site = self
-            .site
-            .map_or(0, |site| std::ptr::from_ref(site).addr() as u64);
-        let name = self.type_name;
+        let (site, name) = (self.site_address() as u64, self.type_name);
         let start = mix(mix(site, name.as_ptr().addr() as u64), name.len() as u64);
-        // Four frames a step: within a step nothing waits for anything else.
-        let frames = |chunk: &[usize]| {
-            chunk
-                .iter()
-                .zip(SPREAD)
-                .fold(0_u64, |sum, (frame, factor)| {
-                    sum.wrapping_add((*frame as u64).wrapping_mul(factor))
-                })
-        };
-        self.stack
-            .chunks(SPREAD.len())
-            .fold(start, |hash, chunk| mix(hash, frames(chunk)))
+        // Four frames a step, without dependencies within a step.
+        let chunks = self.stack.chunks(FACTORS.len());
+        chunks.fold(start, |hash, chunk| {
+            let products = chunk.iter().zip(FACTORS);
+            let sum = products.fold(0_u64, |sum, (frame, factor)| {
+                sum.wrapping_add((*frame as u64).wrapping_mul(factor))
+            });
+            mix(hash, sum)
+        })
     }
 
-    /// Sites and names are compared by where they lie, which is quick. The compiler may keep the
-    /// same one in two places; a snapshot puts such groups together again.
-    fn is(&self, place: &CallSite) -> bool {
-        let same_site = match (self.site, place.site) {
-            (Some(one), Some(other)) => std::ptr::eq(one, other),
-            (None, None) => true,
-            _ => false,
-        };
-        let same_stack = self.stack.len() == place.stack.len()
-            // Some versions of `memcmp` take long over nothing at an address where nothing is.
-            && (self.stack.is_empty() || *self.stack == *place.stack);
-        same_site && std::ptr::eq(self.type_name, place.type_name) && same_stack
+    /// Compares sites and type names by address, which is fast. The compiler may store equal ones
+    /// twice; a snapshot merges such groups.
+    fn equals(&self, known: &CallSite) -> bool {
+        let same_stack = self.stack.len() == known.stack.len()
+            // Some versions of `memcmp` are slow for empty slices at dangling addresses.
+            && (self.stack.is_empty() || *self.stack == *known.stack);
+        same_stack
+            && self.site.map(std::ptr::from_ref) == known.site.map(std::ptr::from_ref)
+            && std::ptr::eq(self.type_name, known.type_name)
     }
 }
 
@@ -237,32 +257,37 @@ mod tests {
     use std::panic::Location;
     use std::thread;
 
-    use super::{CallSiteRef, MAX_DEPTH, OWN_FRAMES, get, intern, site, stack};
+    use super::{CallSiteRef, MAX_DEPTH, OWN_FRAMES, find, get, intern, intern_ref, intern_stack};
+    use crate::kind::Level;
+
+    fn site(here: &'static Location<'static>, type_name: &'static str) -> u32 {
+        intern(here, type_name, Level::Sites, 8)
+    }
 
     #[test]
-    fn equal_places_have_one_number() {
+    fn equal_call_sites_have_one_id() {
         let here = Location::caller();
         assert_eq!(site(here, "f32"), site(here, "f32"));
         assert_ne!(site(here, "f32"), site(here, "f64"));
-        let place = get(site(here, "f32")).unwrap();
+        let found = get(site(here, "f32")).unwrap();
         assert_eq!(
-            (place.site, place.type_name, place.stack.len()),
+            (found.site, found.type_name, found.stack.len()),
             (Some(here), "f32", 0)
         );
         assert!(get(0).is_none() && get(u32::MAX).is_none());
     }
 
     #[test]
-    fn a_loop_makes_one_stack_and_two_calls_make_two() {
+    fn a_loop_has_one_stack_and_two_calls_have_two() {
         #[inline(never)]
-        fn make() -> u32 {
-            std::hint::black_box(stack(None, "u8", MAX_DEPTH))
+        fn allocate() -> u32 {
+            std::hint::black_box(intern_stack(None, "u8", MAX_DEPTH))
         }
-        // A number that the compiler does not know, or it would write the call three times.
-        let ids: Vec<u32> = (0..std::hint::black_box(3)).map(|_| make()).collect();
+        // `black_box`, because otherwise the compiler unrolls the loop.
+        let ids: Vec<u32> = (0..std::hint::black_box(3)).map(|_| allocate()).collect();
         assert_eq!(ids[0], ids[1]);
         assert_eq!(ids[1], ids[2]);
-        assert_ne!(make(), ids[0]);
+        assert_ne!(allocate(), ids[0]);
         assert!(get(ids[0]).unwrap().stack.len() > 5);
     }
 
@@ -270,7 +295,7 @@ mod tests {
     fn depth_limits_the_stack() {
         fn deep(levels: usize) -> u32 {
             if levels == 0 {
-                stack(None, "u8", 4)
+                intern_stack(None, "u8", 4)
             } else {
                 std::hint::black_box(deep(levels - 1))
             }
@@ -278,10 +303,9 @@ mod tests {
         assert_eq!(get(deep(50)).unwrap().stack.len(), 4 + OWN_FRAMES);
     }
 
-    /// Places whose hashes meet are told apart: the table is filled with one under the hash that
-    /// another will have.
+    /// Inserts one call site under the hash that another one will have.
     #[test]
-    fn a_hash_that_two_places_share_does_not_join_them() {
+    fn a_hash_collision_does_not_merge_call_sites() {
         let one = CallSiteRef {
             site: None,
             type_name: "one",
@@ -292,27 +316,30 @@ mod tests {
             type_name: "other",
             stack: &[4, 5, 6],
         };
-        let place = super::find(&other, one.hash()).unwrap();
-        let found = get(intern(&one)).unwrap();
-        assert_ne!(found.id, place.id);
+        let inserted = find(&other, one.hash()).unwrap();
+        let found = get(intern_ref(&one)).unwrap();
+        assert_ne!(found.id, inserted.id);
         assert_eq!((found.type_name, &*found.stack), ("one", &[1, 2, 3][..]));
-        assert_eq!(intern(&one), found.id);
+        assert_eq!(intern_ref(&one), found.id);
     }
 
     #[test]
-    fn threads_that_enter_the_same_places_agree() {
+    fn threads_that_intern_the_same_call_sites_agree() {
         let here = Location::caller();
         let stacks: Vec<[usize; 2]> = (0..300).map(|i| [i, i + 1]).collect();
         let all: Vec<Vec<u32>> = thread::scope(|scope| {
-            let enter = || {
-                let seen = |stack| CallSiteRef {
+            let intern_all = || {
+                let call_site = |stack| CallSiteRef {
                     site: Some(here),
                     type_name: "agreed",
                     stack,
                 };
-                stacks.iter().map(|stack| intern(&seen(stack))).collect()
+                stacks
+                    .iter()
+                    .map(|stack| intern_ref(&call_site(stack)))
+                    .collect()
             };
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(enter)).collect();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(intern_all)).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap())

@@ -1,5 +1,4 @@
-//! What is known about the caller without being told: its thread, the time, and the label scope
-//! that it is in.
+//! What is known of the caller without being passed: its thread, the time, and its label scope.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -7,21 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use super::names::{self, NameId};
 use cuguard_sync::clock;
 
+use crate::names::{self, NameId};
+
 thread_local! {
-    // Both without a destructor, so that they can be read while a thread's locals go.
+    // Both without a destructor, so that they can be read while the thread's locals are dropped.
     static THREAD: Cell<NameId> = const { Cell::new(0) };
     static SCOPE: Cell<NameId> = const { Cell::new(0) };
 }
 
-/// Marks the number of a thread that has no name. It does not go among the names, which stay for
-/// good: a program may have a new thread for each piece of its work.
+/// Marks the id of a thread without a name. Its number is not interned, because interned names are
+/// never freed and a program may start a thread for each task.
 const NUMBERED: NameId = 1 << 31;
 
-/// Which thread the calling one is, for [`thread_name`].
-pub(super) fn thread() -> NameId {
+/// The calling thread, for [`thread_name`].
+pub(crate) fn thread() -> NameId {
     THREAD
         .try_with(|known| {
             if known.get() == 0 {
@@ -37,7 +37,7 @@ pub(super) fn thread() -> NameId {
 }
 
 fn numbered(id: ThreadId) -> NameId {
-    // There is no other way to the number.
+    // `ThreadId::as_u64` is unstable; `Debug` is the only access to the number.
     let text = format!("{id:?}");
     let digits = text.trim_matches(|letter: char| !letter.is_ascii_digit());
     match digits.parse() {
@@ -50,92 +50,88 @@ fn number_text(number: NameId) -> String {
     format!("ThreadId({number})")
 }
 
-/// The name of a thread, or its number as Rust prints it.
-pub(super) fn thread_name(id: NameId) -> Option<&'static str> {
+/// The name of a thread, or its number as `ThreadId` prints it.
+pub(crate) fn thread_name(id: NameId) -> Option<&'static str> {
     match id & NUMBERED {
         0 => names::text(id),
         _ => names::text(names::intern(&number_text(id & !NUMBERED))),
     }
 }
 
-/// The label scope that the calling thread is in.
-pub(super) fn scope() -> NameId {
+/// The label scope of the calling thread.
+pub(crate) fn scope() -> NameId {
     SCOPE.try_with(Cell::get).unwrap_or(0)
 }
 
-/// The time since the process made its first registry.
-pub(super) fn now() -> Duration {
+/// The time since the process created its first registry.
+pub(crate) fn now() -> Duration {
     Duration::from_nanos(clock::nanoseconds())
 }
 
 /// When the exit of the process began, in nanoseconds; 0 before.
 static EXIT: AtomicU64 = AtomicU64::new(0);
 
-/// Notes that the process exits now. All snapshots from then on are of this moment, so that the ages in
-/// the reports of several contexts agree.
+/// Records that the process exits now. All later snapshots have this time, so that the ages in the
+/// reports of several contexts agree.
 pub fn note_exit() {
     let now = clock::nanoseconds().max(1);
     let _ = EXIT.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// The time of a snapshot that is taken now.
-pub(super) fn snapshot_time() -> Duration {
+pub(crate) fn snapshot_time() -> Duration {
     match EXIT.load(Ordering::Relaxed) {
         0 => now(),
         exit => Duration::from_nanos(exit),
     }
 }
 
-/// Gives a label to everything that this thread makes from now on, until the answer goes.
+/// Labels everything that this thread allocates until the returned scope is dropped.
 ///
-/// Labels show in reports and keep groups apart. Scopes inside each other join their labels with a
-/// slash, and a name that a single buffer gets comes last: `training/step/weights`. Each distinct
-/// label is kept for the life of the process, so put no counters into them.
+/// Labels show in reports and keep groups apart. Nested scopes join their labels with a slash, and the
+/// name of a single buffer comes last: `training/step/weights`. Each distinct label is kept for the
+/// life of the process, so put no counters into them.
 ///
 /// ```
 /// let _training = cuguard::label("training");
 /// {
-///     let _step = cuguard::label("step"); // what is made here is labelled training/step
+///     let _step = cuguard::label("step"); // allocations here are labelled training/step
 /// }
 /// // and here training again
 /// ```
 pub fn in_label(label: &str) -> LabelScope {
     let outer = scope();
-    let inner = join(
-        names::text(outer),
-        Some(label).filter(|label| !label.is_empty()),
-    );
-    let inner = inner.map_or(0, |text| names::intern(&text));
+    let label = Some(label).filter(|label| !label.is_empty());
+    let inner = join(names::text(outer), label).map_or(0, |text| names::intern(&text));
     let _ = SCOPE.try_with(|scope| scope.set(inner));
     LabelScope {
         outer,
-        _this_thread: PhantomData,
+        _not_send: PhantomData,
     }
 }
 
-/// A scope and a name as one label.
-pub(super) fn join(scope: Option<&str>, name: Option<&str>) -> Option<String> {
+/// Joins a scope and a name to a label.
+pub(crate) fn join(scope: Option<&str>, name: Option<&str>) -> Option<String> {
     match (scope, name) {
         (Some(scope), Some(name)) => Some(format!("{scope}/{name}")),
         (one, other) => one.or(other).map(str::to_owned),
     }
 }
 
-/// What this thread makes has a label until this goes; see [`label`](crate::label).
+/// A label scope of the calling thread, which ends when this is dropped; see [`label`](in_label).
 ///
-/// It cannot go to another thread. Scopes end in the reverse order of their beginning, as local
-/// variables do by themselves.
+/// It is not `Send`. Scopes must end in the reverse order of their creation, as local variables do.
 ///
 /// ```
 /// let scope: cuguard::snapshot::LabelScope = cuguard::label("loading");
 /// drop(scope);
 /// ```
 #[derive(Debug)]
-#[must_use = "the label holds only as long as this is kept"]
+#[must_use = "the label applies until this is dropped"]
 pub struct LabelScope {
     outer: NameId,
-    /// The scope is a thread's own.
-    _this_thread: PhantomData<*const ()>,
+    /// The scope belongs to one thread.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl Drop for LabelScope {

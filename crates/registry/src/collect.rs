@@ -1,310 +1,227 @@
-//! From records to groups: what a snapshot is made of.
+//! From records to groups to a snapshot.
 
-use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use super::call_site::{self, PlaceId};
-use super::caller;
-use super::counters::{Amount, Totals};
-use super::holdings::Line;
-use super::kind::{Kind, Level};
-use super::names::{self, BuildMix, NameId};
-use super::record::{FailedFree, Key, Record};
-use super::scale::{Scale, Scales};
-use super::snapshot::{ContextInfo, FailedFreeGroup, Group, Origin, Snapshot};
+use crate::call_site::{self, CallSiteId};
+use crate::caller;
+use crate::counters::{Amount, Totals};
+use crate::failed_free::FailedFree;
+use crate::group::{Group, Grouped, merge_equal};
+use crate::kind::{Kind, Level};
+use crate::names::{self, NameId};
+use crate::origin::Origin;
+use crate::record::{Key, Record};
+use crate::sampling::{Scale, Scales};
+use crate::snapshot::{ContextInfo, FailedFreeGroup, Snapshot};
 
-/// What became of the owner.
+/// Who owns a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
-    Owned,
+enum Owner {
+    Guard,
     /// Ownership was released to the program.
     Escaped,
-    /// It was dropped, and the free is still to come.
+    /// The guard was dropped, and the free is still to come.
     Deferred,
 }
 
-/// What the records of a group have in common, in numbers.
+/// What the records of a group have in common, as ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Common {
-    kind: u8,
-    state: State,
+pub(crate) struct GroupKey {
+    kind: Kind,
+    owner: Owner,
     kept: bool,
-    place: PlaceId,
-    scope: NameId,
-    name: NameId,
+    pub(crate) call_site: CallSiteId,
+    pub(crate) scope: NameId,
+    pub(crate) name: NameId,
 }
 
-impl Common {
+impl GroupKey {
     #[inline]
-    pub(super) fn of(key: &Key, record: &Record) -> Self {
+    pub(crate) fn of(key: &Key, record: &Record) -> Self {
         Self {
-            kind: key.kind.index() as u8,
-            state: match record {
-                _ if record.is_escaped() => State::Escaped,
-                _ if record.is_deferred() => State::Deferred,
-                _ => State::Owned,
+            kind: key.kind,
+            owner: match record {
+                _ if record.is_escaped() => Owner::Escaped,
+                _ if record.is_deferred() => Owner::Deferred,
+                _ => Owner::Guard,
             },
             kept: record.is_kept(),
-            place: record.place,
+            call_site: record.call_site,
             scope: record.scope,
             name: record.name,
         }
     }
 
-    /// Where it was made, whatever stack led there.
-    pub(super) fn line(self) -> Line {
-        let place = call_site::get(self.place);
-        Line {
-            kind: Kind::ALL[usize::from(self.kind)],
-            site: place.and_then(|place| place.site),
-            type_name: place.map_or("", |place| place.type_name),
-            scope: self.scope,
-            name: self.name,
+    /// A group without amounts, of records that were created between `first` and `last`.
+    pub(crate) fn to_group(self, first: Duration, last: Duration, now: Duration) -> Group {
+        let type_name = call_site::get(self.call_site).map_or("", |site| site.type_name);
+        Group {
+            label: caller::join(names::text(self.scope), names::text(self.name)),
+            origin: Origin::of(self.call_site),
+            kept: self.kept,
+            oldest: now.saturating_sub(first),
+            youngest: now.saturating_sub(last),
+            ..Group::new(self.kind, type_name, 0, 0)
         }
     }
 }
 
-/// A group that records are being added to.
-struct Pile {
-    kind: Kind,
-    /// What a sample met, and so stands for more where only samples are recorded.
-    met: Amount,
-    /// What stands for itself alone.
-    exact: Amount,
-    threads: HashSet<NameId, BuildMix>,
-    streams: HashSet<u64, BuildMix>,
-    first_born: Duration,
-    last_born: Duration,
+/// The records of a group, added up.
+#[derive(Default)]
+struct Sum {
+    amount: Amount,
+    threads: Vec<NameId>,
+    streams: Vec<u64>,
+    first_created: Duration,
+    last_created: Duration,
     addresses: Vec<u64>,
 }
 
-/// How a registry records.
-#[derive(Clone, Copy)]
-pub(super) struct How {
-    pub(super) level: Level,
-    /// One in so many.
-    pub(super) sample: u32,
-}
-
-/// Records sorted into groups, one record at a time.
-#[derive(Default)]
-pub(super) struct Groups {
-    piles: HashMap<Common, Pile, BuildMix>,
-}
-
-impl Groups {
-    fn scales(&self, how: How, totals: &[(Kind, Totals)]) -> Scales {
-        let mut scales = Scales::default();
-        if how.sample == 1 {
-            return scales;
-        }
-        for (kind, totals) in totals {
-            let scale = &mut scales[kind.index()];
-            *scale = Scale {
-                all: totals.live(),
-                met: Amount::default(),
-            };
-        }
-        for (common, pile) in &self.piles {
-            let scale = &mut scales[pile.kind.index()];
-            scale.all -= pile.exact;
-            match common.state {
-                State::Owned => scale.met += pile.met,
-                // These stand for themselves.
-                State::Escaped | State::Deferred => scale.all -= pile.met,
-            }
-        }
-        scales
-    }
-
-    pub(super) fn add(&mut self, key: Key, record: Record) {
-        let common = Common::of(&key, &record);
-        let born = record.born();
-        let pile = self.piles.entry(common).or_insert_with(|| Pile {
-            kind: key.kind,
-            met: Amount::default(),
-            exact: Amount::default(),
-            threads: HashSet::default(),
-            streams: HashSet::default(),
-            first_born: born,
-            last_born: born,
-            addresses: Vec::new(),
-        });
-        if record.place == 0 {
-            // Recorded for another reason than that a sample met it.
-            pile.exact += Amount::new(1, record.bytes());
-        } else {
-            pile.met += Amount::new(1, record.bytes());
-        }
-        pile.threads.insert(record.thread);
-        if record.stream() != 0 {
-            pile.streams.insert(record.stream());
-        }
-        pile.first_born = pile.first_born.min(born);
-        pile.last_born = pile.last_born.max(born);
-        pile.addresses.push(key.address);
-    }
-
-    fn into_groups(self, scales: &Scales, now: Duration) -> Lists {
-        let mut lists = Lists::default();
-        for (common, pile) in self.piles {
-            let (list, scale) = match common.state {
-                State::Owned => (&mut lists.owned, scales[pile.kind.index()]),
-                State::Escaped => (&mut lists.escaped, Scale::default()),
-                State::Deferred => (&mut lists.deferred, Scale::default()),
-            };
-            list.push(pile.into_group(common, scale, now));
-        }
-        Lists {
-            owned: merged(lists.owned),
-            escaped: merged(lists.escaped),
-            deferred: merged(lists.deferred),
-        }
-    }
-
-    pub(super) fn into_snapshot(
-        self,
-        info: ContextInfo,
-        how: How,
-        totals: Vec<(Kind, Totals)>,
-        failed: &[FailedFree],
-    ) -> Snapshot {
-        let now = caller::snapshot_time();
-        let scales = self.scales(how, &totals);
-        let lists = self.into_groups(&scales, now);
-        Snapshot {
-            info,
-            level: how.level,
-            sample: how.sample,
-            taken_at: now,
-            unrecorded: unrecorded(&totals, &lists),
-            totals: totals
-                .into_iter()
-                .filter(|(_, totals)| totals.allocated != 0)
-                .collect(),
-            live: lists.owned,
-            escaped: lists.escaped,
-            deferred: lists.deferred,
-            failed_frees: failed_frees(failed, now),
-            late_drops: Vec::new(),
-            broken: None,
-            not_released: None,
-            dropped: None,
-        }
-    }
-}
-
-/// Groups by what became of their owners.
-#[derive(Default)]
-struct Lists {
-    owned: Vec<Group>,
-    escaped: Vec<Group>,
-    deferred: Vec<Group>,
-}
-
-impl Pile {
-    fn into_group(mut self, common: Common, scale: Scale, now: Duration) -> Group {
-        let mut group = to_group(common, (self.first_born, self.last_born), now);
-        group.amount = self.exact;
-        group.amount += scale.of(self.met);
-        self.addresses.sort_unstable();
+impl Sum {
+    fn into_group(mut self, key: GroupKey, scale: Scale, now: Duration) -> Group {
+        self.threads.sort_unstable();
+        self.threads.dedup();
         let threads = self.threads.into_iter();
-        let mut threads: Vec<_> = threads.filter_map(caller::thread_name).collect();
-        threads.sort_unstable();
-        let mut streams: Vec<_> = self.streams.into_iter().collect();
-        streams.sort_unstable();
-        group.threads = threads;
-        group.streams = streams;
-        group.addresses = self.addresses;
+        let mut group = Group {
+            amount: scale.apply(self.amount),
+            threads: threads.filter_map(caller::thread_name).collect(),
+            streams: self.streams,
+            addresses: self.addresses,
+            ..key.to_group(self.first_created, self.last_created, now)
+        };
+        group.sort_lists();
         group
     }
 }
 
-/// A group with what all its records have in common, and when the first and the last of them were
-/// made.
-pub(super) fn to_group(common: Common, born: (Duration, Duration), now: Duration) -> Group {
-    let place = call_site::get(common.place);
-    let type_name = place.map_or("", |place| place.type_name);
-    let mut group = Group::new(Kind::ALL[usize::from(common.kind)], type_name, 0, 0);
-    group.label = caller::join(names::text(common.scope), names::text(common.name));
-    group.origin = origin(common.place);
-    group.kept = common.kept;
-    group.oldest = now.saturating_sub(born.0);
-    group.youngest = now.saturating_sub(born.1);
-    group
+/// What a registry records.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordingMode {
+    pub(crate) level: Level,
+    /// One resource in this many is recorded.
+    pub(crate) sample: u32,
 }
 
-pub(super) fn origin(id: PlaceId) -> Origin {
-    call_site::get(id).map_or_else(Origin::default, |place| Origin {
-        site: place.site.map(Into::into),
-        stack: &place.stack,
-    })
+/// Groups of records, filled one record at a time.
+#[derive(Default)]
+pub(crate) struct Groups(Grouped<GroupKey, Sum>);
+
+/// Groups by owner.
+#[derive(Default)]
+struct ByOwner {
+    live: Vec<Group>,
+    escaped: Vec<Group>,
+    deferred: Vec<Group>,
 }
 
-/// Puts groups together that differ only in where the compiler keeps a name or a line, or in how a
-/// label came about; and sorts them.
-fn merged(mut groups: Vec<Group>) -> Vec<Group> {
-    // Equal groups lie side by side after this.
-    groups
-        .sort_unstable_by(|one, other| by_identity(one, other).then_with(|| by_stack(one, other)));
-    groups.dedup_by(|more, group| {
-        let same = by_identity(more, group).is_eq() && by_stack(more, group).is_eq();
-        if same {
-            group.amount += more.amount;
-            group.threads.append(&mut more.threads);
-            group.threads.sort_unstable();
-            group.threads.dedup();
-            group.streams.append(&mut more.streams);
-            group.streams.sort_unstable();
-            group.streams.dedup();
-            group.oldest = group.oldest.max(more.oldest);
-            group.youngest = group.youngest.min(more.youngest);
-            group.addresses.append(&mut more.addresses);
-            group.addresses.sort_unstable();
+impl Groups {
+    pub(crate) fn add(&mut self, key: &Key, record: &Record) {
+        let created = record.created();
+        let index = self.0.index_of(GroupKey::of(key, record), || Sum {
+            first_created: created,
+            last_created: created,
+            ..Sum::default()
+        });
+        let sum = &mut self.0.list[index].1;
+        sum.amount += Amount::new(1, record.bytes());
+        // Mostly the thread and stream of the record before.
+        if sum.threads.last() != Some(&record.thread) {
+            sum.threads.push(record.thread);
         }
-        same
+        let stream = Some(record.stream()).filter(|stream| *stream != 0);
+        if stream.is_some() && sum.streams.last() != stream.as_ref() {
+            sum.streams.extend(stream);
+        }
+        sum.first_created = sum.first_created.min(created);
+        sum.last_created = sum.last_created.max(created);
+        sum.addresses.push(key.address);
+    }
+
+    /// What the samples stand for. Escaped and deferred resources always have a record, and so do those
+    /// without a call site: they stand for themselves.
+    fn scales(&self, mode: RecordingMode, totals: &[(Kind, Totals)]) -> Scales {
+        let amounts = self.0.list.iter().map(|(key, sum)| {
+            let sampled = key.owner == Owner::Guard && key.call_site != 0;
+            (key.kind, sum.amount, sampled)
+        });
+        let live = totals.iter().map(|(kind, totals)| (*kind, totals.live()));
+        Scales::new(mode.sample, live, amounts)
+    }
+
+    fn into_groups(self, scales: &Scales, now: Duration) -> ByOwner {
+        let mut groups = ByOwner::default();
+        for (key, sum) in self.0.list {
+            let (list, sampled) = match key.owner {
+                Owner::Guard => (&mut groups.live, key.call_site != 0),
+                Owner::Escaped => (&mut groups.escaped, false),
+                Owner::Deferred => (&mut groups.deferred, false),
+            };
+            list.push(sum.into_group(key, scales.of(key.kind, sampled), now));
+        }
+        merge(&mut groups.live);
+        merge(&mut groups.escaped);
+        merge(&mut groups.deferred);
+        groups
+    }
+
+    pub(crate) fn into_snapshot(
+        self,
+        info: ContextInfo,
+        mode: RecordingMode,
+        mut totals: Vec<(Kind, Totals)>,
+        failed: &[FailedFree],
+    ) -> Snapshot {
+        let now = caller::snapshot_time();
+        let scales = self.scales(mode, &totals);
+        let groups = self.into_groups(&scales, now);
+        let unrecorded = unrecorded(&totals, &groups);
+        totals.retain(|(_, totals)| totals.allocated != 0);
+        Snapshot {
+            info,
+            level: mode.level,
+            sample: mode.sample,
+            taken_at: now,
+            unrecorded,
+            totals,
+            live: groups.live,
+            escaped: groups.escaped,
+            deferred: groups.deferred,
+            failed_frees: failed_frees(failed, now),
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// Merges groups that a reader cannot tell apart, and sorts them in the order of a snapshot: the largest
+/// first, then by what a reader sees, then the oldest first. Stack traces are addresses, which differ
+/// from run to run, so they do not decide; the report, which has names, orders by those.
+fn merge(groups: &mut Vec<Group>) {
+    merge_equal(
+        groups,
+        |one, other| {
+            let stacks = || one.origin.stack.cmp(other.origin.stack);
+            one.identity().cmp(&other.identity()).then_with(stacks)
+        },
+        |group, more| {
+            group.absorb(more);
+            group.sort_lists();
+        },
+    );
+    groups.sort_by(|one, other| {
+        fn order(group: &Group) -> impl Ord + '_ {
+            (group.size_order(), group.identity(), Reverse(group.oldest))
+        }
+        order(one).cmp(&order(other))
     });
-    groups.sort_unstable_by(order);
-    groups
 }
 
-/// The order of a snapshot. Stacks are addresses, which differ from run to run; where nothing else
-/// tells two groups apart, the one that was made first comes first. The report, which knows names,
-/// puts the names of the functions before that.
-fn order(one: &Group, other: &Group) -> Ordering {
-    larger_first(one, other)
-        .then_with(|| by_identity(one, other))
-        .then_with(|| other.oldest.cmp(&one.oldest))
-}
-
-/// Larger groups first, by bytes and then by count.
-pub fn larger_first(one: &Group, other: &Group) -> Ordering {
-    let size = |group: &Group| (group.amount.bytes, group.amount.count);
-    size(other).cmp(&size(one))
-}
-
-/// By all that a person can read.
-pub fn by_identity(one: &Group, other: &Group) -> Ordering {
-    one.kind
-        .cmp(&other.kind)
-        .then_with(|| one.type_name.cmp(other.type_name))
-        .then_with(|| one.label.cmp(&other.label))
-        .then_with(|| one.origin.site.cmp(&other.origin.site))
-        .then_with(|| one.kept.cmp(&other.kept))
-}
-
-fn by_stack(one: &Group, other: &Group) -> Ordering {
-    one.origin.stack.cmp(other.origin.stack)
-}
-
-/// What the counters know of and no record tells.
-fn unrecorded(totals: &[(Kind, Totals)], lists: &Lists) -> Vec<(Kind, Amount)> {
-    let mut rest: Vec<_> = totals
-        .iter()
-        .map(|(kind, totals)| (*kind, totals.live()))
-        .collect();
-    let recorded = [&lists.owned, &lists.escaped, &lists.deferred];
+/// What is counted and has no record.
+fn unrecorded(totals: &[(Kind, Totals)], groups: &ByOwner) -> Vec<(Kind, Amount)> {
+    let rest = totals.iter().map(|(kind, totals)| (*kind, totals.live()));
+    let mut rest: Vec<_> = rest.collect();
+    let recorded = [&groups.live, &groups.escaped, &groups.deferred];
     for group in recorded.into_iter().flatten() {
         if let Some((_, amount)) = rest.iter_mut().find(|(kind, _)| *kind == group.kind) {
             *amount -= group.amount;
@@ -314,32 +231,33 @@ fn unrecorded(totals: &[(Kind, Totals)], lists: &Lists) -> Vec<(Kind, Amount)> {
     rest
 }
 
-/// Like failures together, the largest first.
-pub(super) fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFreeGroup> {
-    let mut piles: HashMap<_, Groups> = HashMap::new();
+/// Groups of failed frees with the same error and call site, the largest first.
+pub(crate) fn failed_frees(failed: &[FailedFree], now: Duration) -> Vec<FailedFreeGroup> {
+    let mut by_error: HashMap<_, Groups> = HashMap::new();
     for one in failed {
-        let refusal = (one.freed, one.function, one.code, one.code_name);
-        let record = one.record.without_flags();
-        piles.entry(refusal).or_default().add(one.key, record);
+        let error = (one.freed, one.function, one.code, one.code_name);
+        let groups = by_error.entry(error).or_default();
+        groups.add(&one.key, &one.record.without_flags());
     }
     let mut list = Vec::new();
-    for ((freed, function, code, code_name), groups) in piles {
-        for made in groups.into_groups(&Scales::default(), now).owned {
-            list.push(FailedFreeGroup {
-                allocated: made,
-                freed: origin(freed),
-                function: names::text(function).unwrap_or_default(),
-                code,
-                code_name: names::text(code_name).unwrap_or_default(),
-            });
-        }
+    for ((freed, function, code, code_name), groups) in by_error {
+        let groups = groups.into_groups(&Scales::default(), now).live;
+        list.extend(groups.into_iter().map(|allocated| FailedFreeGroup {
+            allocated,
+            freed: Origin::of(freed),
+            function: names::text(function).unwrap_or_default(),
+            code,
+            code_name: names::text(code_name).unwrap_or_default(),
+        }));
     }
-    list.sort_unstable_by(|one, other| {
-        larger_first(&one.allocated, &other.allocated)
-            .then_with(|| by_identity(&one.allocated, &other.allocated))
-            .then_with(|| one.code.cmp(&other.code))
-            .then_with(|| one.freed.site.cmp(&other.freed.site))
-            .then_with(|| other.allocated.oldest.cmp(&one.allocated.oldest))
+    list.sort_by(|one, other| {
+        fn order(failed: &FailedFreeGroup) -> impl Ord + '_ {
+            let group = &failed.allocated;
+            let oldest = Reverse(group.oldest);
+            let error = (failed.code, failed.freed.site);
+            (group.size_order(), group.identity(), error, oldest)
+        }
+        order(one).cmp(&order(other))
     });
     list
 }

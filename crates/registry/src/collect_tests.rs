@@ -9,7 +9,7 @@ use crate::{
 fn key(kind: Kind, address: u64) -> Key {
     Key {
         kind,
-        lane: 0,
+        slot: 0,
         address,
     }
 }
@@ -33,7 +33,7 @@ fn an_empty_registry_gives_an_empty_snapshot() {
 }
 
 #[test]
-fn like_things_are_one_group_and_the_largest_comes_first() {
+fn equal_resources_are_one_group_and_the_largest_comes_first() {
     let registry = Registry::new(Level::Sites, 8);
     for address in 1..=3 {
         registry.insert(key(Kind::Device, address), entry(10, "f32"));
@@ -122,7 +122,7 @@ fn stacks_keep_groups_apart() {
 }
 
 #[test]
-fn what_escaped_is_told_apart_and_is_no_leak() {
+fn what_escaped_is_listed_apart_and_is_no_leak() {
     let registry = Registry::new(Level::Counts, 8);
     registry.insert(key(Kind::Device, 1), entry(10, "u8"));
     registry.escape(key(Kind::Device, 1), 10);

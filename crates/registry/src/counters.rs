@@ -1,16 +1,18 @@
-//! Counts and bytes by kind: counters that are always on.
+//! Counts and bytes by kind, at every level.
 //!
-//! Bytes are one number for all threads, or there would be no exact peak. Counts are per thread and summed when
-//! they are read.
+//! Bytes are one atomic number for all threads, because the peak must be exact. Counts are per thread and
+//! summed when they are read.
 
+use std::iter::Sum;
 use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::kind::Kind;
 use cuguard_sync::PerThread;
 
-/// A number of things and the bytes that they take together.
+use crate::kind::Kind;
+
+/// A number of resources and their bytes together.
 ///
 /// ```
 /// let mut amount = cuguard::snapshot::Amount::new(1, 100);
@@ -27,21 +29,13 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// So many things of so many bytes together.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::snapshot::Amount::new(3, 12).bytes, 12);
-    /// ```
+    /// `count` resources with `bytes` together.
     #[must_use]
     pub const fn new(count: u64, bytes: u64) -> Self {
         Self { count, bytes }
     }
 
-    /// Whether there is nothing.
-    ///
-    /// ```
-    /// assert!(!cuguard::snapshot::Amount::new(1, 0).is_zero());
-    /// ```
+    /// Whether both are 0.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.count == 0 && self.bytes == 0
@@ -55,6 +49,15 @@ impl AddAssign for Amount {
     }
 }
 
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |mut sum, amount| {
+            sum += amount;
+            sum
+        })
+    }
+}
+
 impl SubAssign for Amount {
     fn sub_assign(&mut self, less: Self) {
         self.count = self.count.saturating_sub(less.count);
@@ -62,23 +65,16 @@ impl SubAssign for Amount {
     }
 }
 
-/// What there is and was of one kind in one context.
+/// The figures of one kind in one context.
 ///
-/// Each figure by itself is exact. Where other threads allocate and free meanwhile, two figures may
-/// be of different moments.
-///
-/// ```
-/// let totals = cuguard::snapshot::Totals::default();
-/// assert_eq!((totals.count, totals.bytes, totals.peak_bytes, totals.allocated), (0, 0, 0, 0));
-/// ```
+/// Each is exact. While other threads allocate and free, two figures may be of different moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// How many are alive.
     pub count: u64,
-    /// The bytes that they take.
+    /// Their bytes.
     pub bytes: u64,
-    /// The most bytes that were alive at one time. All threads add to and take from one number, and
-    /// this is the largest value that it ever had: no value that a thread saw is above it.
+    /// The most bytes that were alive at one time.
     pub peak_bytes: u64,
     /// How many were ever allocated.
     pub allocated: u64,
@@ -86,26 +82,22 @@ pub struct Totals {
 
 impl Totals {
     /// What is alive.
-    ///
-    /// ```
-    /// assert!(cuguard::snapshot::Totals::default().live().is_zero());
-    /// ```
     #[must_use]
     pub const fn live(self) -> Amount {
         Amount::new(self.count, self.bytes)
     }
 }
 
-/// How many of each kind one lane of threads allocated and freed. What one thread makes another may
-/// free, so only the sums over all lanes mean something.
+/// How many of each kind one slot allocated and freed. Another thread may free what this one allocated,
+/// so only the sums over all slots are meaningful.
 #[derive(Debug, Default)]
 struct Tally {
     allocated: [AtomicU64; Kind::COUNT],
     freed: [AtomicU64; Kind::COUNT],
 }
 
-/// The bytes of one kind. They lie on cache lines of their own (processors fetch them in pairs), so that
-/// threads that work with different kinds do not slow each other down.
+/// The bytes of one kind, on cache lines of their own (processors fetch them in pairs): threads that use
+/// different kinds do not contend (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Bytes {
@@ -115,18 +107,19 @@ struct Bytes {
 
 /// The counters of one context. Relaxed throughout: nothing is published through them.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     tallies: PerThread<Tally>,
     bytes: [Bytes; Kind::COUNT],
 }
 
 impl Counters {
-    /// Something was allocated. Answers how many of the kind this lane had allocated before.
+    /// Counts an allocation. Returns how many of the kind this slot had allocated before.
     #[inline]
-    pub(super) fn add(&self, kind: Kind, bytes: u64) -> u64 {
+    pub(crate) fn add(&self, kind: Kind, bytes: u64) -> u64 {
         self.add_bytes(kind, bytes);
-        let mine = self.tallies.slot();
-        mine.add(|tally| &tally.allocated[kind.index()], 1)
+        self.tallies
+            .slot()
+            .add(|tally| &tally.allocated[kind.index()], 1)
     }
 
     #[inline]
@@ -136,46 +129,45 @@ impl Counters {
         }
     }
 
-    /// Something is freed.
+    /// Counts a free.
     #[inline]
-    pub(super) fn sub(&self, kind: Kind, bytes: u64) {
-        let mine = self.tallies.slot();
-        mine.add(|tally| &tally.freed[kind.index()], 1);
+    pub(crate) fn sub(&self, kind: Kind, bytes: u64) {
+        self.add_freed(kind, 1);
         if bytes != 0 {
             self.bytes[kind.index()].live.fetch_sub(bytes, Relaxed);
         }
     }
 
-    /// Undoes a [`sub`](Self::sub), for what was not freed after all.
+    /// Undoes a [`sub`](Self::sub).
     #[cold]
-    pub(super) fn restore(&self, kind: Kind, bytes: u64) {
-        let mine = self.tallies.slot();
+    pub(crate) fn restore(&self, kind: Kind, bytes: u64) {
         self.add_bytes(kind, bytes);
-        mine.add(|tally| &tally.freed[kind.index()], 1_u64.wrapping_neg());
+        self.add_freed(kind, 1_u64.wrapping_neg());
     }
 
-    pub(super) fn totals(&self, kind: Kind) -> Totals {
+    #[inline]
+    fn add_freed(&self, kind: Kind, number: u64) {
+        let slot = self.tallies.slot();
+        slot.add(|tally| &tally.freed[kind.index()], number);
+    }
+
+    pub(crate) fn totals(&self, kind: Kind) -> Totals {
         let index = kind.index();
-        // Read before what was allocated, so that a thing that comes and goes in between is not
-        // counted as freed only.
+        // Read first: otherwise a resource that is allocated and freed in between counts as freed only.
         let freed = sum(self.tallies.all().map(|tally| &tally.freed[index]));
         let allocated = sum(self.tallies.all().map(|tally| &tally.allocated[index]));
         let bytes = self.bytes[index].live();
         Totals {
             count: allocated.saturating_sub(freed),
             bytes,
-            // An allocation under way may have added its bytes and not yet raised the peak.
+            // Another thread may have added its bytes and not yet raised the peak.
             peak_bytes: self.bytes[index].peak.load(Relaxed).max(bytes),
             allocated,
         }
     }
 
-    pub(super) fn live(&self) -> Amount {
-        let mut sum = Amount::default();
-        for kind in Kind::ALL {
-            sum += self.totals(*kind).live();
-        }
-        sum
+    pub(crate) fn live(&self) -> Amount {
+        Kind::ALL.iter().map(|kind| self.totals(*kind).live()).sum()
     }
 }
 
@@ -187,13 +179,13 @@ impl Bytes {
     #[inline]
     fn add(&self, bytes: u64) {
         let live = self.live.fetch_add(bytes, Relaxed).wrapping_add(bytes);
-        // Mostly it is not a new peak, and then nothing is written.
+        // Mostly it is no new peak, and a read does not contend.
         if self.peak.load(Relaxed) < live {
             self.peak.fetch_max(live, Relaxed);
         }
     }
 
-    /// Never below zero, also where something was taken out twice.
+    /// Never below zero, also where something was removed twice.
     fn live(&self) -> u64 {
         let bytes = self.live.load(Relaxed);
         if bytes > i64::MAX as u64 { 0 } else { bytes }
@@ -208,7 +200,7 @@ mod tests {
     use crate::kind::Kind;
 
     #[test]
-    fn totals_follow_what_comes_and_goes() {
+    fn totals_follow_allocations_and_frees() {
         let counters = Counters::default();
         counters.add(Kind::Device, 100);
         counters.add(Kind::Device, 50);
@@ -228,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_twice_does_not_go_below_zero() {
+    fn a_double_remove_does_not_go_below_zero() {
         let counters = Counters::default();
         counters.sub(Kind::Device, 10);
         assert_eq!(counters.live(), Amount::default());

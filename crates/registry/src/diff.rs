@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::counters::Amount;
-use super::kind::Kind;
-use super::snapshot::{Group, Origin, Snapshot};
+use crate::counters::Amount;
+use crate::kind::Kind;
+use crate::origin::Origin;
+use crate::snapshot::Snapshot;
 
-/// What changed from one snapshot to a later one of the same process; see
-/// [`Snapshot::diff`].
+/// What changed from one snapshot to a later one of the same process; see [`Snapshot::diff`].
 ///
-/// [`Display`](std::fmt::Display) shows one line for each change, the largest first.
+/// `cuguard::report::display_diff` prints one line for each change, the largest first.
 ///
 /// ```
 /// use cuguard::Kind;
@@ -23,39 +23,27 @@ use super::snapshot::{Group, Origin, Snapshot};
 ///
 /// let diff = after.diff(&before);
 /// assert_eq!(diff.changes[0].trend(), Trend::Grew);
-/// assert_eq!(diff.to_string().lines().next().unwrap().split_whitespace().next(), Some("grew"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
-    /// The groups that changed, those with the largest change first. Groups that escaped count as
-    /// alive.
+    /// The groups that changed, the largest change first. Escaped groups count as alive.
     pub changes: Vec<Change>,
 }
 
 /// One group before and after; part of a [`Diff`].
-///
-/// ```
-/// use cuguard::Kind;
-/// use cuguard::snapshot::{Group, Snapshot};
-///
-/// let mut before = Snapshot::default();
-/// before.live.push(Group::new(Kind::Event, "", 4, 0));
-/// let diff = Snapshot::default().diff(&before);
-/// assert_eq!((diff.changes[0].before.count, diff.changes[0].after.count), (4, 0));
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What they are.
+    /// Their kind.
     pub kind: Kind,
     /// The type of the elements.
     pub type_name: &'static str,
     /// Their label.
     pub label: Option<String>,
-    /// The place that made them; unknown for what was only counted.
+    /// Where they were allocated; unknown for resources without a record.
     pub origin: Origin,
-    /// What there was.
+    /// What was alive.
     pub before: Amount,
-    /// What there is.
+    /// What is alive.
     pub after: Amount,
 }
 
@@ -67,13 +55,13 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Trend {
-    /// There was nothing, now there is something.
+    /// None before, some after.
     Appeared,
-    /// There is more: more bytes, or as many bytes in more pieces.
+    /// More bytes, or as many bytes in more resources.
     Grew,
-    /// There is less.
+    /// Fewer bytes, or as many bytes in fewer resources.
     Shrank,
-    /// There is nothing left.
+    /// Some before, none after.
     Went,
 }
 
@@ -90,15 +78,6 @@ impl std::fmt::Display for Trend {
 
 impl Change {
     /// Which way it went.
-    ///
-    /// ```
-    /// use cuguard::Kind;
-    /// use cuguard::snapshot::{Group, Snapshot, Trend};
-    ///
-    /// let mut before = Snapshot::default();
-    /// before.live.push(Group::new(Kind::Event, "", 4, 0));
-    /// assert_eq!(Snapshot::default().diff(&before).changes[0].trend(), Trend::Went);
-    /// ```
     #[must_use]
     pub fn trend(&self) -> Trend {
         let size = |amount: Amount| (amount.bytes, amount.count);
@@ -112,53 +91,9 @@ impl Change {
             Trend::Shrank
         }
     }
-}
 
-/// What makes a group the same group in another snapshot.
-type Identity<'a> = (Kind, &'static str, Option<&'a str>, Origin);
-
-impl Diff {
-    /// Whether nothing changed.
-    ///
-    /// ```
-    /// let snapshot = cuguard::snapshot::Snapshot::default();
-    /// assert!(snapshot.diff(&snapshot).is_empty());
-    /// ```
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    pub(super) fn between(earlier: &Snapshot, later: &Snapshot) -> Self {
-        let mut pairs: HashMap<Identity<'_>, (Amount, Amount)> = HashMap::new();
-        for (identity, amount) in alive(earlier) {
-            pairs.entry(identity).or_default().0 += amount;
-        }
-        for (identity, amount) in alive(later) {
-            pairs.entry(identity).or_default().1 += amount;
-        }
-        let mut changes: Vec<_> = pairs
-            .into_iter()
-            .filter(|(_, (before, after))| before != after)
-            .map(
-                |((kind, type_name, label, origin), (before, after))| Change {
-                    kind,
-                    type_name,
-                    label: label.map(str::to_owned),
-                    origin,
-                    before,
-                    after,
-                },
-            )
-            .collect();
-        changes.sort_by(|one, other| one.order().cmp(&other.order()));
-        Self { changes }
-    }
-}
-
-impl Change {
-    /// The largest change first; equal ones by what a person can read. The addresses of the stack
-    /// come last, only so that the order is one.
+    /// The largest change first, equal ones by what a reader sees. The addresses of the stack come last:
+    /// they only make the order total.
     fn order(&self) -> impl Ord + '_ {
         let Self { before, after, .. } = self;
         (
@@ -173,21 +108,68 @@ impl Change {
     }
 }
 
-fn alive(snapshot: &Snapshot) -> impl Iterator<Item = (Identity<'_>, Amount)> {
-    let identity = |group: &'_ Group| (group.kind, group.type_name, group.origin, group.amount);
-    let groups = snapshot
-        .live
-        .iter()
-        .chain(&snapshot.escaped)
-        .map(move |group| {
-            let (kind, type_name, origin, amount) = identity(group);
-            ((kind, type_name, group.label.as_deref(), origin), amount)
+impl Diff {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl Snapshot {
+    /// What changed since an earlier snapshot: what appeared, grew, shrank and went.
+    ///
+    /// ```
+    /// use cuguard::Kind;
+    /// use cuguard::snapshot::{Group, Snapshot};
+    ///
+    /// let before = Snapshot::default();
+    /// let mut after = before.clone();
+    /// after.live.push(Group::new(Kind::Stream, "", 1, 0));
+    /// assert_eq!(after.diff(&before).changes.len(), 1);
+    /// assert!(after.diff(&after).is_empty());
+    /// ```
+    #[must_use]
+    pub fn diff(&self, earlier: &Self) -> Diff {
+        let mut pairs: HashMap<Identity<'_>, (Amount, Amount)> = HashMap::new();
+        for (identity, amount) in alive(earlier) {
+            pairs.entry(identity).or_default().0 += amount;
+        }
+        for (identity, amount) in alive(self) {
+            pairs.entry(identity).or_default().1 += amount;
+        }
+        pairs.retain(|_, (before, after)| before != after);
+        let changes = pairs.into_iter().map(|(identity, (before, after))| {
+            let (kind, type_name, label, origin) = identity;
+            Change {
+                kind,
+                type_name,
+                label: label.map(str::to_owned),
+                origin,
+                before,
+                after,
+            }
         });
-    let counted = snapshot
-        .unrecorded
-        .iter()
-        .map(|(kind, amount)| ((*kind, "", None, Origin::default()), *amount));
-    groups.chain(counted)
+        let mut changes: Vec<_> = changes.collect();
+        changes.sort_by(|one, other| one.order().cmp(&other.order()));
+        Diff { changes }
+    }
+}
+
+/// What makes a group the same group in another snapshot.
+type Identity<'a> = (Kind, &'static str, Option<&'a str>, Origin);
+
+fn alive(snapshot: &Snapshot) -> impl Iterator<Item = (Identity<'_>, Amount)> {
+    let groups = snapshot.live.iter().chain(&snapshot.escaped);
+    let groups = groups.map(|group| {
+        let label = group.label.as_deref();
+        let identity = (group.kind, group.type_name, label, group.origin);
+        (identity, group.amount)
+    });
+    let unrecorded = snapshot.unrecorded.iter();
+    let unrecorded =
+        unrecorded.map(|(kind, amount)| ((*kind, "", None, Origin::default()), *amount));
+    groups.chain(unrecorded)
 }
 
 #[cfg(test)]
@@ -201,15 +183,15 @@ mod tests {
         group
     }
 
-    fn snapshot(leaks: Vec<Group>) -> Snapshot {
+    fn snapshot(live: Vec<Group>) -> Snapshot {
         Snapshot {
-            leaks,
+            live,
             ..Snapshot::default()
         }
     }
 
     #[test]
-    fn every_way_to_change_is_told_and_the_largest_comes_first() {
+    fn every_trend_is_listed_the_largest_first() {
         let before = snapshot(vec![
             group(1, 2, 20),
             group(2, 2, 20),
@@ -244,7 +226,7 @@ mod tests {
     fn what_escapes_does_not_change_what_is_alive() {
         let before = snapshot(vec![group(1, 2, 20)]);
         let after = Snapshot {
-            leaks: vec![group(1, 1, 10)],
+            live: vec![group(1, 1, 10)],
             escaped: vec![group(1, 1, 10)],
             ..Snapshot::default()
         };
@@ -252,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_things_are_compared_by_kind() {
+    fn unrecorded_resources_are_compared_by_kind() {
         let before = Snapshot::default();
         let after = Snapshot {
             unrecorded: vec![(Kind::Pinned, Amount::new(1, 64))],
@@ -266,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pieces_of_the_same_bytes_grow() {
+    fn the_same_bytes_in_more_resources_grow() {
         let diff = snapshot(vec![group(1, 3, 20)]).diff(&snapshot(vec![group(1, 2, 20)]));
         assert_eq!(diff.changes[0].trend(), Trend::Grew);
     }

@@ -1,9 +1,9 @@
-//! The kinds of things that are tracked, and how much is recorded of each.
+//! The kinds of resources, and how much is recorded of each.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a guard holds.
+/// A kind of resource.
 ///
 /// The order is the order of reports: memory first, then handles.
 ///
@@ -15,19 +15,19 @@ use std::str::FromStr;
 /// assert!(Kind::Device < Kind::Stream);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// As wide as the lane beside it in a key, which so has no gaps. The compiler copies gaps, too, in
-// pieces, and what was written in pieces and is read whole makes the processor wait.
+// As wide as the slot beside it in a key, which then has no padding. The compiler copies a key with
+// padding in pieces, and reading whole what was written in pieces stalls store forwarding.
 #[repr(u32)]
 pub enum Kind {
     /// Device memory.
     Device,
-    /// Device memory that was allocated on a stream and is freed on one.
+    /// Stream-ordered device memory.
     StreamOrdered,
-    /// Host memory that was allocated for copies and is registered with the driver.
+    /// Pinned host memory that the driver allocated.
     Pinned,
-    /// Host memory of the program's own that is registered with the driver.
+    /// The program's own host memory, registered with the driver.
     Registered,
-    /// Memory that host and device both reach.
+    /// Managed memory.
     Managed,
     /// A stream.
     Stream,
@@ -35,7 +35,7 @@ pub enum Kind {
     Event,
     /// A loaded module.
     Module,
-    /// A memory pool of the program's own.
+    /// A memory pool that the program created.
     MemoryPool,
 }
 
@@ -48,12 +48,7 @@ impl Kind {
     /// assert_eq!(Kind::ALL[0], Kind::Device);
     /// assert!(Kind::ALL.is_sorted());
     /// ```
-    pub const ALL: &'static [Self] = &Self::EACH;
-
-    /// How many kinds there are.
-    pub const COUNT: usize = 9;
-
-    const EACH: [Self; Self::COUNT] = [
+    pub const ALL: &'static [Self] = &[
         Self::Device,
         Self::StreamOrdered,
         Self::Pinned,
@@ -65,19 +60,29 @@ impl Kind {
         Self::MemoryPool,
     ];
 
-    /// Whether it is memory; else it is a handle, and has no size.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// assert!(Kind::Managed.is_memory());
-    /// assert!(!Kind::MemoryPool.is_memory());
-    /// ```
+    /// How many kinds there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Whether it is memory. Otherwise it is a handle without a size.
     #[must_use]
     pub const fn is_memory(self) -> bool {
         (self as usize) < Self::Stream as usize
     }
 
-    /// The word for it in data such as JSON: one word that never changes.
+    /// The name in JSON and the words in text, by index.
+    const NAMES: [(&'static str, &'static str); Self::COUNT] = [
+        ("device", "device memory"),
+        ("stream_ordered", "stream-ordered memory"),
+        ("pinned", "pinned host memory"),
+        ("registered", "registered host memory"),
+        ("managed", "managed memory"),
+        ("stream", "stream"),
+        ("event", "event"),
+        ("module", "module"),
+        ("memory_pool", "memory pool"),
+    ];
+
+    /// Its name in JSON, which never changes.
     ///
     /// ```
     /// # use cuguard::Kind;
@@ -85,57 +90,34 @@ impl Kind {
     /// ```
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::StreamOrdered => "stream_ordered",
-            Self::Pinned => "pinned",
-            Self::Registered => "registered",
-            Self::Managed => "managed",
-            Self::Stream => "stream",
-            Self::Event => "event",
-            Self::Module => "module",
-            Self::MemoryPool => "memory_pool",
-        }
+        Self::NAMES[self as usize].0
     }
 
-    /// Its place in arrays by kind.
+    /// Its index in arrays by kind.
+    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// When teardown frees it: memory may need its stream and its pool, an event its stream.
+    /// The order in which teardown frees: memory may need its stream and its pool, an event its stream.
     pub(crate) const fn teardown_rank(self) -> u8 {
         match self {
-            Self::Device
-            | Self::StreamOrdered
-            | Self::Pinned
-            | Self::Registered
-            | Self::Managed => 0,
             Self::Event => 1,
             Self::Stream => 2,
             Self::Module => 3,
             Self::MemoryPool => 4,
+            _ => 0,
         }
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Device => "device memory",
-            Self::StreamOrdered => "stream-ordered memory",
-            Self::Pinned => "pinned host memory",
-            Self::Registered => "registered host memory",
-            Self::Managed => "managed memory",
-            Self::Stream => "stream",
-            Self::Event => "event",
-            Self::Module => "module",
-            Self::MemoryPool => "memory pool",
-        })
+        f.pad(Self::NAMES[self.index()].1)
     }
 }
 
-/// How much is recorded of everything that is made.
+/// How much is recorded of every resource.
 ///
 /// ```
 /// use cuguard::Level;
@@ -147,46 +129,42 @@ impl fmt::Display for Kind {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// How many and how much, by kind; no records. It costs a few nanoseconds.
+    /// Counts and bytes by kind, without records. Costs a few nanoseconds.
     ///
-    /// Without a record nobody knows what to free: **what is forgotten at this level is counted in
-    /// the report and cannot be freed at teardown.** (A context of its own takes it along when it is
-    /// destroyed; a primary context does so only when nobody else holds it.) What is given away by
-    /// `into_raw` is recorded also at this level, as that is rare.
+    /// **Leaks are counted in the report, and teardown cannot free them**, because it does not know
+    /// their addresses. (A dedicated context frees them when it is destroyed, a primary context only
+    /// when nothing else holds it.) Escaped resources have a record also at this level: they are few.
     Counts,
-    /// A record for each thing, with the line of the program that made it (`#[track_caller]`), the
-    /// thread and the time. The default.
+    /// A record for each resource, with its call site (`#[track_caller]`), thread and time. The default.
     #[default]
     Sites,
-    /// The whole stack as well.
+    /// The stack trace as well.
     Stacks,
 }
 
 impl Level {
+    const NAMES: [(&'static str, Self); 3] = [
+        ("counts", Self::Counts),
+        ("sites", Self::Sites),
+        ("stacks", Self::Stacks),
+    ];
+
     pub(crate) const fn to_byte(self) -> u8 {
         self as u8
     }
 
     pub(crate) const fn from_byte(byte: u8) -> Self {
-        match byte {
-            0 => Self::Counts,
-            1 => Self::Sites,
-            _ => Self::Stacks,
-        }
+        Self::NAMES[if byte < 3 { byte as usize } else { 2 }].1
     }
 }
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Counts => "counts",
-            Self::Sites => "sites",
-            Self::Stacks => "stacks",
-        })
+        f.pad(Self::NAMES[*self as usize].0)
     }
 }
 
-/// A word that is no [`Level`].
+/// A word that is not a [`Level`].
 ///
 /// ```
 /// let error = "all".parse::<cuguard::Level>().unwrap_err();
@@ -204,14 +182,10 @@ impl FromStr for Level {
     type Err = UnknownLevel;
 
     fn from_str(word: &str) -> Result<Self, UnknownLevel> {
-        match word {
-            "counts" => Ok(Self::Counts),
-            "sites" => Ok(Self::Sites),
-            "stacks" => Ok(Self::Stacks),
-            _ => Err(UnknownLevel {
-                word: word.to_owned(),
-            }),
-        }
+        let found = Self::NAMES.iter().find(|(name, _)| *name == word);
+        found.map(|(_, level)| *level).ok_or_else(|| UnknownLevel {
+            word: word.to_owned(),
+        })
     }
 }
 
@@ -232,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_survive_the_way_there_and_back() {
+    fn levels_round_trip() {
         for level in [Level::Counts, Level::Sites, Level::Stacks] {
             assert_eq!(level.to_string().parse(), Ok(level));
             assert_eq!(Level::from_byte(level.to_byte()), level);

@@ -1,17 +1,17 @@
-//! Guards that were dropped after their context. Their count is small and outlives the registry: the
-//! context is gone and told of when they go, so they are told when the process ends.
+//! Guards that were dropped after their context. The counts outlive the registry, because the context
+//! is already reported when these guards are dropped; a second report at exit has them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::caller;
-use super::counters::Amount;
-use super::kind::Kind;
-use super::snapshot::{ContextInfo, LateDrops, Snapshot, SnapshotReason};
+use crate::caller;
+use crate::counters::Amount;
+use crate::kind::Kind;
+use crate::snapshot::{ContextInfo, LateDrops, Snapshot, SnapshotReason};
 
 type Amounts = [Amount; Kind::COUNT];
 
-/// How many of each kind, and how much they held.
+/// Counts late drops by kind.
 #[derive(Debug, Default)]
 pub struct Late {
     amounts: Mutex<Amounts>,
@@ -19,21 +19,21 @@ pub struct Late {
 }
 
 impl Late {
-    pub(super) fn count(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn count(&self, kind: Kind, bytes: u64) {
         self.lock()[kind.index()] += Amount::new(1, bytes);
     }
 
-    /// Those so far.
-    pub(super) fn drops(&self) -> Vec<LateDrops> {
+    /// The drops so far.
+    pub(crate) fn drops(&self) -> Vec<LateDrops> {
         to_list(*self.lock())
     }
 
-    /// Those that nobody has taken yet, to be told once.
+    /// The drops since the last call.
     pub fn take(&self) -> Vec<LateDrops> {
         to_list(std::mem::take(&mut *self.lock()))
     }
 
-    /// Whether this is the first to ask, and has to put it on the list of what is told at the end.
+    /// Whether this is the first call: the caller then adds it to what is reported at exit.
     pub fn is_new(&self) -> bool {
         !self.listed.swap(true, Ordering::Relaxed)
     }
@@ -51,7 +51,8 @@ fn to_list(amounts: Amounts) -> Vec<LateDrops> {
 }
 
 impl Snapshot {
-    /// Late drops and nothing else, of a context that was told of before.
+    /// A snapshot of late drops alone, for a context that has been reported.
+    #[must_use]
     pub fn of_late_drops(info: ContextInfo, late_drops: Vec<LateDrops>) -> Self {
         Self {
             info: ContextInfo {
@@ -71,7 +72,7 @@ mod tests {
     use crate::{Kind, LateDrops};
 
     #[test]
-    fn each_is_told_once() {
+    fn each_is_returned_once() {
         let late = Late::default();
         late.count(Kind::Device, 10);
         late.count(Kind::Device, 20);

@@ -1,23 +1,23 @@
-//! What is alive: one record for everything that a guard took from the driver.
+//! The registry of cuguard: a record for every live resource, with the call site or stack trace that
+//! allocated it.
 //!
-//! Data flows one way. A guard enters what the driver gave out and takes it out again before the
-//! driver gets it back ([`Registry`]); a [`Snapshot`] puts the records that are there into groups,
-//! as plain sorted data; the report turns a snapshot into words.
+//! A guard inserts a resource after the driver allocated it, and removes it before the driver frees it
+//! ([`Registry`]). A [`Snapshot`] groups the records as plain sorted data. `cuguard-report` renders it.
 //!
 //! ```text
 //!     guard ── Key, Entry ──► Registry ── 40 bytes a record ──► Snapshot ──► report
 //!                                │
-//!                                ├── Recent   the newest records of each thread, which need no lock
-//!                                ├── Places   equal sites, types and stacks, stored once
-//!                                └── Names    equal labels and thread names, stored once
+//!                                ├── RecentRecords  the newest records of each thread, without locks
+//!                                ├── call sites     interned lines, types and stack traces
+//!                                └── names          interned labels and thread names
 //! ```
 //!
-//! What this folder must not know: the driver and its types (addresses and handles are numbers
-//! here, codes are a number and a name), the names of functions (a stack is addresses; they are
-//! looked up when a report is made), `LEAK_REPORT`, and how anything is printed.
+//! This crate must not know the driver and its types (addresses and handles are numbers, errors a code
+//! and a name), function names (a stack trace is addresses, which reports resolve), `LEAK_REPORT`, or how
+//! anything is printed.
 //!
-//! Tables of places and names belong to the process and only grow: what they hold is small, shared
-//! by all contexts, and as many as the program has places that allocate.
+//! Interned call sites and names belong to the process and are never freed: they are small, and there
+//! are as many as the program has call sites that allocate.
 
 #![forbid(unsafe_code)]
 
@@ -28,36 +28,40 @@ mod collect;
 mod collect_tests;
 mod counters;
 mod diff;
-mod holdings;
+mod failed_free;
+mod group;
+mod hash;
 mod kind;
 mod late;
 #[cfg(test)]
-mod model;
+mod model_tests;
 mod names;
+mod origin;
 mod pages;
 mod recent;
 #[cfg(test)]
 mod recent_tests;
 mod record;
-mod scale;
+mod registry;
+#[cfg(test)]
+mod registry_tests;
+mod sampling;
 mod shared;
 mod snapshot;
-mod table;
-#[cfg(test)]
-mod table_tests;
+mod usage;
 
 pub use call_site::MAX_DEPTH;
-pub use caller::note_exit;
-pub use caller::{LabelScope, in_label};
+pub use caller::{LabelScope, in_label, note_exit};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
+pub use failed_free::FailedFree;
+pub use group::{Group, merge_equal};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use late::Late;
-pub use pages::{PAGE, Pages};
-pub use record::{Entry, FailedFree, Key, Record};
-pub use shared::{Shared, shared};
-pub use snapshot::{
-    ContextInfo, FailedCall, FailedFreeGroup, Group, LateDrops, Origin, Site, Snapshot,
-    SnapshotReason,
-};
-pub use table::Registry;
+pub use origin::{Origin, Site};
+pub use pages::{PAGE, PageUse, SharedPages};
+pub use record::{Entry, Key, Record};
+pub use registry::Registry;
+pub use shared::shared_pages;
+pub use snapshot::{ContextInfo, FailedCall, FailedFreeGroup, LateDrops, Snapshot, SnapshotReason};
+pub use usage::{MemoryUsage, SiteUsage};

@@ -1,238 +1,234 @@
-//! The newest records of each thread, before they go into the table.
+//! The newest records of each thread, which are not in the table yet.
 //!
-//! Most of what a program allocates it frees soon, on the same thread. Such a record never gets to the
-//! table, whose locks are most of what a record costs: each [lane](crate::lanes) has a few slots that
-//! only its own thread writes to, by plain loads and stores. A record that stays moves to the table
-//! when its slot is needed, or when somebody else wants to see it.
+//! Most resources are freed soon, by the thread that allocated them. Their records never reach the
+//! table, whose locks are most of a record's cost: each [per-thread slot](cuguard_sync::per_thread) has
+//! a small buffer that only its own thread writes, with plain loads and stores. A record moves to the
+//! table when its place in the buffer is needed, or when another thread looks for it.
 //!
 //! ```text
-//!     the lane's thread               another thread (a visitor)
-//!     -----------------               --------------------------
+//!     the owner of the slot           another thread
+//!     ---------------------           --------------
 //!     busy = true                     state = WANTED
 //!     state is OPEN? else the table   busy is false? else wait
-//!     reads and writes slots          moves all slots to the table
-//!     busy = false                    state = OPEN, or OFF after some visits
+//!     reads and writes the buffer     moves all records to the table
+//!     busy = false                    state = OPEN, or OFF after some times
 //! ```
 //!
-//! Each writes first and reads then, with a [barrier](crate::fence) between that costs the lane's thread
-//! nothing: biased locking. A visit costs some microseconds, so a lane whose records others keep freeing
-//! is switched off for good, and its records go to the table at once.
+//! This is biased locking: each side writes first and then reads, with an
+//! [asymmetric barrier](cuguard_sync::fence) between that costs the owner nothing. The other side pays
+//! some microseconds, so a buffer whose records other threads keep freeing is turned off for good.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::kind::Kind;
-use super::record::{Key, Record, WORDS};
-use cuguard_sync::PerThread;
-use cuguard_sync::fence;
+use cuguard_sync::{PerThread, fence};
 
-/// How many records a lane keeps. Their keys fill one line of the cache.
-const SLOTS: usize = 8;
+use crate::kind::Kind;
+use crate::record::{Key, Record, WORDS};
 
-/// After how many frees by others a lane is switched off.
-const VISITS: u64 = 4;
+/// Records in a buffer. Their keys fill one cache line.
+const CAPACITY: usize = 8;
+
+/// A buffer is turned off after this many frees by other threads.
+const MAX_FOREIGN_FREES: u64 = 4;
 
 const OPEN: u8 = 0;
 const WANTED: u8 = 1;
 const OFF: u8 = 2;
 
-/// The slots of one lane.
+/// The newest records of one slot.
 #[derive(Default)]
-struct Slots {
-    /// Kind and address of each record; 0 is a free slot.
-    keys: [AtomicU64; SLOTS],
-    /// The slot for the next record.
+struct Buffer {
+    /// Kind and address of each record; 0 is free.
+    keys: [AtomicU64; CAPACITY],
+    /// The index of the next record.
     next: AtomicUsize,
-    /// The lane's thread is at work here.
+    /// The owner is reading or writing.
     busy: AtomicBool,
     state: AtomicU8,
-    /// How many records others looked for here.
-    visits: AtomicU64,
-    records: [[AtomicU64; WORDS]; SLOTS],
+    foreign_frees: AtomicU64,
+    records: [[AtomicU64; WORDS]; CAPACITY],
 }
 
 /// The newest records of all threads.
-pub(super) struct Recent {
-    lanes: PerThread<Slots>,
-    /// One visitor at a time.
-    visitor: Mutex<()>,
+pub(crate) struct RecentRecords {
+    buffers: PerThread<Buffer>,
+    /// Held by a thread that empties buffers of others.
+    flushing: Mutex<()>,
 }
 
 /// Where a record is.
-pub(super) enum Found {
-    /// It was here, and is taken out.
-    Here(Record),
+pub(crate) enum Removed {
+    /// It was in the buffer.
+    Record(Record),
     /// In the table, if anywhere.
     InTable,
-    /// In the table, or in slots that the calling thread cannot look into by itself.
-    Hidden,
+    /// In the table, or in a buffer that the calling thread must not read.
+    Elsewhere,
 }
 
-/// The calling thread is at work in its own slots until this is dropped.
-struct Own<'a> {
-    slots: &'a Slots,
-    lane: u32,
+/// The calling thread's own buffer, busy until this is dropped.
+struct OwnBuffer<'a> {
+    buffer: &'a Buffer,
+    slot: u32,
 }
 
-impl Drop for Own<'_> {
+impl Drop for OwnBuffer<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slots.busy.store(false, Ordering::Release);
+        self.buffer.busy.store(false, Ordering::Release);
     }
 }
 
-impl Recent {
-    pub(super) fn new() -> Self {
+impl RecentRecords {
+    pub(crate) fn new() -> Self {
         fence::prepare();
-        let lanes = PerThread::<Slots>::default();
+        let buffers = PerThread::<Buffer>::default();
         if !fence::is_asymmetric() {
-            // With ordinary barriers this would cost more than the table.
-            for slots in lanes.all() {
-                slots.state.store(OFF, Ordering::Relaxed);
+            // With ordinary barriers a buffer costs more than the table.
+            for buffer in buffers.all() {
+                buffer.state.store(OFF, Ordering::Relaxed);
             }
         }
         Self {
-            lanes,
-            visitor: Mutex::default(),
+            buffers,
+            flushing: Mutex::default(),
         }
     }
 
-    /// The calling thread's own slots. `None` where it has none, or a visitor is in them.
+    /// The calling thread's buffer, if that is the one of `key`. `None` where the thread has none, or
+    /// another thread is emptying it.
     #[inline]
-    fn own(&self) -> Option<Own<'_>> {
-        let mine = self.lanes.slot();
-        let (lane, slots) = mine.exclusive()?;
-        slots.busy.store(true, Ordering::Relaxed);
+    fn own(&self, key: Key) -> Option<OwnBuffer<'_>> {
+        let own = self.buffers.slot();
+        let (slot, buffer) = own.exclusive()?;
+        buffer.busy.store(true, Ordering::Relaxed);
         fence::light();
-        let own = Own {
-            slots,
-            lane: lane as u32,
+        let own = OwnBuffer {
+            buffer,
+            slot: slot as u32,
         };
-        (slots.state.load(Ordering::Acquire) == OPEN).then_some(own)
+        let is_open = buffer.state.load(Ordering::Acquire) == OPEN;
+        (is_open && own.slot == key.slot).then_some(own)
     }
 
-    /// Enters a record of the calling thread. `None`: it is in; else it belongs into the table. Where
-    /// another one must make room, `table` gets that.
+    /// Inserts a record of the calling thread. Returns it if it belongs into the table. A record that
+    /// must make room goes to `table`.
     #[inline]
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         key: Key,
         record: Record,
         table: impl FnOnce(Key, Record),
     ) -> Option<Record> {
-        let Some(word) = word(key) else {
+        let (Some(word), Some(own)) = (to_word(key), self.own(key)) else {
             return Some(record);
         };
-        let Some(own) = self.own().filter(|own| own.lane == key.lane) else {
-            return Some(record);
-        };
-        let slots = own.slots;
-        let next = slots.next.load(Ordering::Relaxed) % SLOTS;
-        if slots.keys[next].load(Ordering::Relaxed) != 0
-            && let Some((old, record)) = slots.get(next, key.lane)
+        let buffer = own.buffer;
+        let next = buffer.next.load(Ordering::Relaxed) % CAPACITY;
+        if buffer.keys[next].load(Ordering::Relaxed) != 0
+            && let Some((old, record)) = buffer.get(next, key.slot)
         {
             table(old, record);
         }
-        slots.put(next, word, record);
-        slots.next.store(next + 1, Ordering::Relaxed);
+        buffer.put(next, word, record);
+        buffer.next.store(next + 1, Ordering::Relaxed);
         None
     }
 
-    /// Takes out a record that the calling thread entered.
+    /// Removes a record.
     #[inline]
-    pub(super) fn remove(&self, key: Key) -> Found {
-        let Some(own) = self.own().filter(|own| own.lane == key.lane) else {
-            return self.elsewhere(key);
+    pub(crate) fn remove(&self, key: Key) -> Removed {
+        let Some(own) = self.own(key) else {
+            return self.not_own(key);
         };
-        // Nobody else enters records here, so what is not here is not hidden either.
-        let Some(word) = word(key) else {
-            return Found::InTable;
+        let Some(word) = to_word(key) else {
+            return Removed::InTable;
         };
-        let slots = own.slots;
-        // What was made last goes first, mostly.
-        let newest = slots.next.load(Ordering::Relaxed) + SLOTS - 1;
-        for back in 0..SLOTS {
-            let index = (newest - back) % SLOTS;
-            if slots.keys[index].load(Ordering::Relaxed) == word {
-                let record = slots.record(index);
-                slots.keys[index].store(0, Ordering::Relaxed);
+        let buffer = own.buffer;
+        // Mostly the newest is freed first.
+        let newest = buffer.next.load(Ordering::Relaxed) + CAPACITY - 1;
+        for back in 0..CAPACITY {
+            let index = (newest - back) % CAPACITY;
+            if buffer.keys[index].load(Ordering::Relaxed) == word {
+                let record = buffer.record(index);
+                buffer.keys[index].store(0, Ordering::Relaxed);
                 if back == 0 {
-                    slots.next.store(index, Ordering::Relaxed);
+                    buffer.next.store(index, Ordering::Relaxed);
                 }
-                return Found::Here(record);
+                return Removed::Record(record);
             }
         }
-        Found::InTable
+        Removed::InTable
     }
 
-    /// Where a record is that is in slots of another thread, or of a lane that a visitor is in.
     #[inline(never)]
-    fn elsewhere(&self, key: Key) -> Found {
-        let slots = self.lanes.at(key.lane as usize);
-        match slots.state.load(Ordering::Acquire) {
-            OFF => Found::InTable,
-            _ => Found::Hidden,
+    fn not_own(&self, key: Key) -> Removed {
+        let buffer = self.buffers.at(key.slot as usize);
+        match buffer.state.load(Ordering::Acquire) {
+            OFF => Removed::InTable,
+            _ => Removed::Elsewhere,
         }
     }
 
-    /// Moves the records of one lane to the table, for one who looks for a record of it.
+    /// Moves the records of one slot to the table.
     #[cold]
-    pub(super) fn settle(&self, key: Key, mut table: impl FnMut(Key, Record)) {
-        if let Some(own) = self.own().filter(|own| own.lane == key.lane) {
-            return own.slots.empty(own.lane, &mut table);
+    pub(crate) fn flush(&self, key: Key, mut table: impl FnMut(Key, Record)) {
+        if let Some(own) = self.own(key) {
+            return own.buffer.empty(own.slot, &mut table);
         }
-        let _visitor = self.visit();
-        let slots = self.lanes.at(key.lane as usize);
-        if slots.state.load(Ordering::Acquire) == OFF {
+        let _flushing = self.lock();
+        let buffer = self.buffers.at(key.slot as usize);
+        if buffer.state.load(Ordering::Acquire) == OFF {
             return;
         }
-        slots.state.store(WANTED, Ordering::SeqCst);
+        buffer.state.store(WANTED, Ordering::SeqCst);
         fence::heavy();
-        let visits = slots.visits.fetch_add(1, Ordering::Relaxed) + 1;
-        let state = if visits < VISITS { OPEN } else { OFF };
-        slots.move_out(key.lane, state, &mut table);
+        let frees = buffer.foreign_frees.fetch_add(1, Ordering::Relaxed) + 1;
+        let state = if frees < MAX_FOREIGN_FREES { OPEN } else { OFF };
+        buffer.empty_when_idle(key.slot, state, &mut table);
     }
 
-    /// Moves all records to the table, for one who looks at all.
+    /// Moves all records to the table.
     #[cold]
-    pub(super) fn settle_all(&self, mut table: impl FnMut(Key, Record)) {
-        let _visitor = self.visit();
-        let open = |slots: &&Slots| slots.state.load(Ordering::Acquire) != OFF;
-        for slots in self.lanes.all().filter(open) {
-            slots.state.store(WANTED, Ordering::SeqCst);
+    pub(crate) fn flush_all(&self, mut table: impl FnMut(Key, Record)) {
+        let _flushing = self.lock();
+        let is_on = |buffer: &&Buffer| buffer.state.load(Ordering::Acquire) != OFF;
+        for buffer in self.buffers.all().filter(is_on) {
+            buffer.state.store(WANTED, Ordering::SeqCst);
         }
         fence::heavy();
-        for (lane, slots) in self.lanes.all().enumerate() {
-            if open(&slots) {
-                slots.move_out(lane as u32, OPEN, &mut table);
+        for (slot, buffer) in self.buffers.all().enumerate() {
+            if is_on(&buffer) {
+                buffer.empty_when_idle(slot as u32, OPEN, &mut table);
             }
         }
     }
 
-    fn visit(&self) -> impl Drop + '_ {
-        self.visitor.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> impl Drop + '_ {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Slots {
-    /// Waits until the lane's thread is out and moves everything to the table.
-    fn move_out(&self, lane: u32, state: u8, table: &mut impl FnMut(Key, Record)) {
-        let is_out = fence::wait_while(&self.busy);
-        if is_out {
-            self.empty(lane, table);
+impl Buffer {
+    /// Waits until the owner is not busy, and moves all records to the table.
+    fn empty_when_idle(&self, slot: u32, state: u8, table: &mut impl FnMut(Key, Record)) {
+        let is_idle = fence::wait_while(&self.busy);
+        if is_idle {
+            self.empty(slot, table);
         }
-        // A thread that never comes out keeps its records to itself, and nobody waits for it again.
-        let state = if is_out { state } else { OFF };
+        // An owner that stays busy at exit keeps its records, and nobody waits for it again.
+        let state = if is_idle { state } else { OFF };
         self.state.store(state, Ordering::Release);
     }
 
-    /// Moves everything to the table. First into the table and then out of here: a record is always in one
-    /// of them. The oldest goes first, so that of two with one key the newer one stays; there are two
-    /// only where the first was freed by somebody else.
-    fn empty(&self, lane: u32, table: &mut impl FnMut(Key, Record)) {
+    /// Moves all records to the table: first inserted there, then removed here, so that a record is
+    /// always in one of them. The oldest moves first, so that of two with one key the newer one remains;
+    /// there are two only where the program freed the first without its guard.
+    fn empty(&self, slot: u32, table: &mut impl FnMut(Key, Record)) {
         let oldest = self.next.load(Ordering::Relaxed);
-        for index in (oldest..oldest + SLOTS).map(|index| index % SLOTS) {
-            if let Some((key, record)) = self.get(index, lane) {
+        for index in (oldest..oldest + CAPACITY).map(|index| index % CAPACITY) {
+            if let Some((key, record)) = self.get(index, slot) {
                 table(key, record);
                 self.keys[index].store(0, Ordering::Relaxed);
             }
@@ -254,12 +250,11 @@ impl Slots {
         Record::from_words(std::array::from_fn(|i| words[i].load(Ordering::Relaxed)))
     }
 
-    fn get(&self, index: usize, lane: u32) -> Option<(Key, Record)> {
+    fn get(&self, index: usize, slot: u32) -> Option<(Key, Record)> {
         let word = self.keys[index].load(Ordering::Relaxed);
-        let kind = *Kind::ALL.get((word & 15) as usize)?;
         let key = Key {
-            kind,
-            lane,
+            kind: *Kind::ALL.get((word & 15) as usize)?,
+            slot,
             address: word >> 4,
         };
         (word != 0).then(|| (key, self.record(index)))
@@ -268,7 +263,7 @@ impl Slots {
 
 /// Kind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
 #[inline]
-fn word(key: Key) -> Option<u64> {
+fn to_word(key: Key) -> Option<u64> {
     const _: () = assert!(Kind::COUNT <= 16);
     let word = key.address << 4 | key.kind.index() as u64;
     (word != 0 && word >> 4 == key.address).then_some(word)

@@ -1,12 +1,11 @@
-//! Records that are still among the newest of their thread: nobody misses them, and none is counted
-//! twice.
+//! Records that are still among the newest of their thread are found, and none is counted twice.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use super::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use crate::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
 
 fn entry(bytes: u64) -> Entry {
     Entry {
@@ -41,7 +40,7 @@ fn a_snapshot_has_the_newest_too() {
     for count in 0..40 {
         let expected: BTreeSet<u64> = (1..=count).collect();
         assert_eq!(addresses(&registry), expected);
-        assert_eq!(registry.holdings().places.len(), usize::from(count > 0));
+        assert_eq!(registry.memory_usage().sites.len(), usize::from(count > 0));
         make(&registry, count + 1);
     }
     assert_eq!(registry.drain().len(), 40);
@@ -65,9 +64,9 @@ fn each_is_found_once() {
     }
 }
 
-/// An address that is in use was freed by somebody else and given out again: the old record goes.
+/// A live address that the driver returns again was freed without its guard: the old record is removed.
 #[test]
-fn an_address_that_comes_again_replaces_its_record() {
+fn a_reused_address_replaces_its_record() {
     let registry = Registry::new(Level::Sites, 8);
     make(&registry, 1);
     make(&registry, 1);
@@ -114,9 +113,9 @@ fn an_address_as_large_as_it_can_be() {
     assert_eq!(registry.live(), Amount::default());
 }
 
-/// One thread makes, another one names, gives away and frees.
+/// One thread allocates, another one names, releases and frees.
 #[test]
-fn what_another_thread_made_is_found() {
+fn what_another_thread_allocated_is_found() {
     let registry = Registry::new(Level::Sites, 8);
     for round in 0..20 {
         let made = thread::scope(|scope| {

@@ -1,42 +1,27 @@
-//! Pages in which several contexts have small blocks, as where they hold one context of the driver's:
-//! whose page it is, and whose bytes lie in it.
+//! Pages with small blocks of several contexts, as where these hold the same driver context.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::names::BuildMix;
-use super::pages::PAGE;
-use super::table::Registry;
-
-/// What one context has in pages with others. A page is the first one's that has a block in it, in the
-/// order in which they are looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shared {
-    /// How many pages with small blocks are its own.
-    pub pages: u64,
-    /// The bytes of others in these.
-    pub guests: u64,
-    /// Its own bytes in the pages of others.
-    pub away: u64,
-}
+use crate::hash::BuildMixHasher;
+use crate::pages::{PAGE, SharedPages, pages_of};
+use crate::registry::Registry;
 
 /// What each of these contexts has in pages with the others.
-pub fn shared(registries: &[&Registry]) -> Vec<Shared> {
-    let mut all = vec![Shared::default(); registries.len()];
-    let mut owners = HashMap::<u64, usize, BuildMix>::default();
+pub fn shared_pages(registries: &[&Registry]) -> Vec<SharedPages> {
+    let mut all = vec![SharedPages::default(); registries.len()];
+    let mut owners = HashMap::<u64, usize, BuildMixHasher>::default();
     for (index, registry) in registries.iter().enumerate() {
         registry.for_small_blocks(|address, bytes| {
-            // A small block may lie across the end of a page.
-            let end = address.saturating_add(bytes.max(1));
-            for page in address / PAGE..=(end - 1) / PAGE {
+            for page in pages_of(address, bytes) {
                 match owners.entry(page) {
                     Entry::Vacant(vacant) => {
                         vacant.insert(index);
                         all[index].pages += 1;
                     }
                     Entry::Occupied(owner) if *owner.get() != index => {
-                        let begin = address.max(page * PAGE);
-                        let part = end.min((page + 1) * PAGE) - begin;
+                        let end = address.saturating_add(bytes.max(1));
+                        let part = end.min((page + 1) * PAGE) - address.max(page * PAGE);
                         all[index].away += part;
                         all[*owner.get()].guests += part;
                     }
@@ -50,7 +35,7 @@ pub fn shared(registries: &[&Registry]) -> Vec<Shared> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PAGE, Shared, shared};
+    use super::{PAGE, SharedPages, shared_pages};
     use crate::{Entry, Key, Kind, Level, Registry};
 
     const KIB: u64 = 1 << 10;
@@ -78,15 +63,15 @@ mod tests {
             (5 * PAGE, KIB),
         ]);
         let three = registry(&[(5 * PAGE + KIB, KIB), (PAGE + 4 * KIB, KIB)]);
-        let of = |pages, guests, away| Shared {
+        let of = |pages, guests, away| SharedPages {
             pages,
             guests,
             away,
         };
-        let all = shared(&[&one, &two, &three]);
+        let all = shared_pages(&[&one, &two, &three]);
         let want = [of(1, 3 * KIB, 0), of(2, KIB, 2 * KIB), of(0, 0, 2 * KIB)];
         assert_eq!(all, want);
-        let alone = shared(&[&two]);
+        let alone = shared_pages(&[&two]);
         assert_eq!(alone, [of(3, 0, 0)]);
     }
 }

@@ -1,26 +1,21 @@
-//! A snapshot: all that the registry knows at one moment, as plain sorted data.
+//! A snapshot: what the registry knows at one moment, as plain sorted data.
 
 use std::fmt;
-use std::panic::Location;
 use std::time::Duration;
 
-use super::call_site::{self, MAX_DEPTH};
-use super::collect;
-use super::counters::{Amount, Totals};
-use super::diff::Diff;
-use super::kind::{Kind, Level};
+use crate::counters::{Amount, Totals};
+use crate::group::Group;
+use crate::kind::{Kind, Level};
+use crate::origin::{Origin, Site};
 
-/// What a context holds at one moment: what is alive with the places that made it, what was given
-/// away, which frees failed.
+/// What a context holds at one moment: live resources with their call sites, escaped ones, failed frees.
 ///
-/// It is plain data without ties to the driver, and can be kept, compared ([`diff`](Self::diff))
-/// and printed: [`Display`](fmt::Display) gives the text of the report (`{:.3}` its three largest
-/// groups only), [`to_text`](Self::to_text) the same with settings, [`to_json`](Self::to_json)
-/// JSON.
+/// It is plain data without ties to the driver, and can be kept, compared ([`diff`](Self::diff)) and
+/// printed: the trait `cuguard::report::Report` renders it as text and JSON.
 ///
-/// Groups are sorted: the largest first, and where sizes are equal, by names and lines of the
-/// program, so that two runs give the same order. While other threads allocate and free, the totals
-/// and the groups may be of moments that lie a little apart.
+/// Groups are sorted: the largest first, and where sizes are equal, by names and lines of the program,
+/// so that two runs give the same order. While other threads allocate and free, totals and groups may be
+/// of slightly different moments.
 ///
 /// ```
 /// use cuguard::Kind;
@@ -32,49 +27,46 @@ use super::kind::{Kind, Level};
 /// snapshot.live.push(Group::new(Kind::Device, "f32", 2, 4096));
 /// assert!(!snapshot.is_clean());
 /// assert_eq!(snapshot.leaked().bytes, 4096);
-/// assert!(snapshot.to_string().contains("4 KiB in 2 allocations of device memory, f32"));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Which context, and why the snapshot was taken.
     pub info: ContextInfo,
-    /// How much was being recorded.
+    /// How much was recorded.
     pub level: Level,
-    /// One thing in so many was recorded, 1 for all of them. Where it is more, the figures of the
-    /// groups are estimates: what was recorded, times this. The [`totals`](Self::totals) are exact.
+    /// One resource in this many was recorded; 1 for all. Above 1 the figures of the groups are
+    /// estimates. The [`totals`](Self::totals) are always exact.
     pub sample: u32,
-    /// When it was taken, since the process made its first context.
+    /// When it was taken, since the process created its first context.
     pub taken_at: Duration,
-    /// Figures by kind, for kinds of which there ever was one.
+    /// Figures by kind, for kinds that were ever allocated.
     pub totals: Vec<(Kind, Totals)>,
-    /// What is alive and has not escaped. At the end of a context these are the leaks; in a
-    /// snapshot that was asked for, simply what is in use.
+    /// Resources that are alive and have not escaped. At the end of a context these are the leaks.
     pub live: Vec<Group>,
-    /// What was made at [`Level::Counts`] and is alive: it was counted and has no record.
+    /// Live resources without a record, because they were allocated at [`Level::Counts`] or no sample
+    /// picked them.
     pub unrecorded: Vec<(Kind, Amount)>,
-    /// What was given away by `into_raw` and has not come back.
+    /// Resources whose ownership `into_raw` released, and `from_raw` did not take again.
     pub escaped: Vec<Group>,
-    /// What was dropped inside a host function, where the driver permits no free: it is freed at the
-    /// next operation outside of one, and is no leak.
+    /// Resources that were dropped inside a host function, where the driver permits no free. They are
+    /// freed at the next operation outside of one, and are no leaks.
     pub deferred: Vec<Group>,
-    /// What the driver refused to free.
+    /// Resources that the driver refused to free.
     pub failed_frees: Vec<FailedFreeGroup>,
     /// Guards that were dropped after the end of their context.
     pub late_drops: Vec<LateDrops>,
-    /// The first error that left the context unusable: the device stopped in the middle of its work,
-    /// as by a kernel's access to a bad address. Every later call answers the same, frees too. The
-    /// operation is the one that met the error first; what caused it was given to the device
-    /// earlier.
+    /// The first error that left the context unusable, such as a kernel's access to a bad address. Every
+    /// later call fails with it, frees included. The operation is the one that returned the error first;
+    /// its cause was enqueued earlier.
     pub broken: Option<FailedCall>,
-    /// The driver did not take the context back: what it costs stays taken.
+    /// Why the driver did not release the context, whose memory then stays allocated.
     pub not_released: Option<FailedCall>,
-    /// Where the [`Context`](crate::Context) was dropped, if that was before the last of its
-    /// resources, which then kept it open.
+    /// Where the `Context` was dropped, if that was before the last of its resources, which kept it open.
     pub dropped: Option<Origin>,
 }
 
 impl Default for Snapshot {
-    /// Of nothing.
+    /// An empty snapshot.
     fn default() -> Self {
         Self {
             info: ContextInfo::default(),
@@ -96,12 +88,8 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
-    /// Whether nothing is left: nothing alive but what was given away, no free failed, and the context
-    /// was given back.
-    ///
-    /// ```
-    /// assert!(cuguard::snapshot::Snapshot::default().is_clean());
-    /// ```
+    /// Whether nothing leaked: nothing is alive but what escaped, no free failed, and the context was
+    /// released.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.live.is_empty()
@@ -111,37 +99,11 @@ impl Snapshot {
     }
 
     /// How much is alive and has not escaped, with and without records.
-    ///
-    /// ```
-    /// assert!(cuguard::snapshot::Snapshot::default().leaked().is_zero());
-    /// ```
     #[must_use]
     pub fn leaked(&self) -> Amount {
-        let mut sum = Amount::default();
-        self.live.iter().for_each(|group| sum += group.amount);
-        self.unrecorded
-            .iter()
-            .for_each(|(_, amount)| sum += *amount);
-        sum
-    }
-
-    /// What changed since an earlier snapshot: what appeared, grew, shrank and went.
-    ///
-    /// ```
-    /// use cuguard::Kind;
-    /// use cuguard::snapshot::{Group, Snapshot};
-    ///
-    /// let before = Snapshot::default();
-    /// let mut after = before.clone();
-    /// after.live.push(Group::new(Kind::Stream, "", 1, 0));
-    /// let diff = after.diff(&before);
-    /// assert_eq!(diff.changes.len(), 1);
-    /// assert!(diff.to_string().contains("appeared"));
-    /// assert!(after.diff(&after).is_empty());
-    /// ```
-    #[must_use]
-    pub fn diff(&self, earlier: &Self) -> Diff {
-        Diff::between(earlier, self)
+        let recorded = self.live.iter().map(|group| group.amount);
+        let unrecorded = self.unrecorded.iter().map(|(_, amount)| *amount);
+        recorded.chain(unrecorded).sum()
     }
 }
 
@@ -155,9 +117,9 @@ impl Snapshot {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContextInfo {
-    /// The number of the device.
+    /// The ordinal of the device.
     pub device: u32,
-    /// Its name, in the driver's words.
+    /// Its name, as the driver returns it.
     pub device_name: String,
     /// The number of the context; the process counts them from 1.
     pub context: u64,
@@ -165,18 +127,17 @@ pub struct ContextInfo {
     pub primary: bool,
     /// Why the snapshot was taken.
     pub reason: SnapshotReason,
-    /// The call of [`Context::close`](crate::Context::close), where that is why.
+    /// The call of `Context::close`, where that is the reason.
     pub closed_at: Option<Site>,
 }
 
 impl fmt::Display for ContextInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ownership = if self.primary { "primary" } else { "own" };
-        write!(
-            f,
-            "context {} ({ownership}) on device {}",
-            self.context, self.device
-        )?;
+        let Self {
+            context, device, ..
+        } = self;
+        write!(f, "context {context} ({ownership}) on device {device}")?;
         match self.device_name.as_str() {
             "" => Ok(()),
             name => write!(f, ", {name}"),
@@ -191,31 +152,26 @@ impl fmt::Display for ContextInfo {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SnapshotReason {
-    /// The program asked for it.
+    /// The program requested it.
     #[default]
     Requested,
-    /// A [`Checkpoint`](crate::Checkpoint) compared two snapshots that the program asked for: this is
-    /// what was left behind in between.
+    /// A `Checkpoint` compared two snapshots: this is what was left behind in between.
     LeftBehind,
-    /// The context was dropped, and is torn down as nothing keeps it open any more.
+    /// The context was dropped and is torn down, because no resource keeps it open.
     Drop,
     /// The context is being closed.
     Close,
-    /// The process ends; the context was dropped, and what is alive in it kept it open.
+    /// The process exits; the context was dropped, and live resources kept it open.
     KeptOpen,
-    /// The process ends, and the context was never closed.
+    /// The process exits, and the context was never closed.
     NeverClosed,
-    /// The process ends, and guards were dropped after the context was closed and told of. There is
-    /// nothing else in such a snapshot.
+    /// The process exits, and guards were dropped after the context was closed and reported. Such a
+    /// snapshot has nothing but late drops.
     LateDrops,
 }
 
 impl SnapshotReason {
-    /// The word for it in data such as JSON: one word that never changes.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::snapshot::SnapshotReason::Drop.name(), "drop");
-    /// ```
+    /// Its name in JSON, which never changes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -230,168 +186,34 @@ impl SnapshotReason {
     }
 }
 
-/// A line of the program.
-///
-/// ```
-/// let site = cuguard::snapshot::Site::new("src/main.rs", 12, 5);
-/// assert_eq!(site.to_string(), "src/main.rs:12:5");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Site {
-    /// The file, as the compiler names it.
-    pub file: &'static str,
-    /// The line, from 1.
-    pub line: u32,
-    /// The column, from 1.
-    pub column: u32,
-}
-
-impl Site {
-    /// A line of the program.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::snapshot::Site::new("a.rs", 1, 2).line, 1);
-    /// ```
-    #[must_use]
-    pub const fn new(file: &'static str, line: u32, column: u32) -> Self {
-        Self { file, line, column }
-    }
-}
-
-impl From<&'static Location<'static>> for Site {
-    fn from(location: &'static Location<'static>) -> Self {
-        Self::new(location.file(), location.line(), location.column())
-    }
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
-    }
-}
-
-/// Where something was done: the line, and the stack of calls where stacks are recorded.
-///
-/// ```
-/// let origin = cuguard::snapshot::Origin::default();
-/// assert!(origin.site.is_none() && origin.stack.is_empty());
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// The line of the program.
-    pub site: Option<Site>,
-    /// Return addresses, innermost first. Empty below [`Level::Stacks`]. They have a meaning in this
-    /// process only; reports look up their names.
-    pub stack: &'static [usize],
-}
-
-impl Origin {
-    /// The calling stack, whatever the level.
-    pub fn here() -> Self {
-        collect::origin(call_site::stack(None, "", MAX_DEPTH))
-    }
-}
-
-/// Things of one kind, type and label that were made in one place.
-///
-/// ```
-/// use cuguard::Kind;
-/// use cuguard::snapshot::Group;
-///
-/// let mut group = Group::new(Kind::Device, "f32", 2, 4096);
-/// group.label = Some("weights".into());
-/// assert_eq!(group.amount.count, 2);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// What they are.
-    pub kind: Kind,
-    /// The type of the elements; empty for handles.
-    pub type_name: &'static str,
-    /// Their label.
-    pub label: Option<String>,
-    /// The place that made them.
-    pub origin: Origin,
-    /// How many, and how many bytes together.
-    pub amount: Amount,
-    /// The threads that made them, by name, sorted.
-    pub threads: Vec<&'static str>,
-    /// The handles of the streams that they were allocated on, sorted. Empty for what is not
-    /// allocated on a stream.
-    pub streams: Vec<u64>,
-    /// How long ago the first of them was made.
-    pub oldest: Duration,
-    /// How long ago the last of them was made.
-    pub youngest: Duration,
-    /// Their addresses, or the numbers of their handles, sorted.
-    pub addresses: Vec<u64>,
-    /// Their owners were dropped, and something else keeps them: a stream that a stream-ordered buffer
-    /// is to be freed on, a pool that its memory is from. At the end of a context that is a leak that
-    /// only follows from another one.
-    pub kept: bool,
-}
-
-impl Group {
-    /// A group of which nothing else is known yet.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::snapshot::Group;
-    /// assert_eq!(Group::new(Kind::Event, "", 3, 0).amount.count, 3);
-    /// ```
-    #[must_use]
-    pub fn new(kind: Kind, type_name: &'static str, count: u64, bytes: u64) -> Self {
-        Self {
-            kind,
-            type_name,
-            label: None,
-            origin: Origin::default(),
-            amount: Amount::new(count, bytes),
-            threads: Vec::new(),
-            streams: Vec::new(),
-            oldest: Duration::ZERO,
-            youngest: Duration::ZERO,
-            addresses: Vec::new(),
-            kept: false,
-        }
-    }
-}
-
-/// Frees of like things that the driver refused for one reason in one place.
+/// Failed frees of one group, with one error, at one call site.
 ///
 /// ```
 /// use cuguard::Kind;
 /// use cuguard::snapshot::{FailedFreeGroup, Group};
 ///
-/// let made = Group::new(Kind::Device, "f32", 1, 4096);
-/// let failed = FailedFreeGroup::new(made, "cuMemFree", 700, "CUDA_ERROR_ILLEGAL_ADDRESS");
+/// let allocated = Group::new(Kind::Device, "f32", 1, 4096);
+/// let failed = FailedFreeGroup::new(allocated, "cuMemFree", 700, "CUDA_ERROR_ILLEGAL_ADDRESS");
 /// assert_eq!(failed.code, 700);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailedFreeGroup {
-    /// What was to be freed, and where it was made.
+    /// What was to be freed, and where it was allocated.
     pub allocated: Group,
-    /// The place that wanted to free it. The stack is recorded at every level.
+    /// Where it was to be freed. The stack trace is recorded at every level.
     pub freed: Origin,
     /// The driver's function.
     pub function: &'static str,
-    /// The driver's code.
+    /// The driver's error code.
     pub code: u32,
-    /// The code by name.
+    /// The name of the code.
     pub code_name: &'static str,
 }
 
 impl FailedFreeGroup {
-    /// Frees of these things that the driver refused.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::snapshot::{FailedFreeGroup, Group};
-    /// let failed = FailedFreeGroup::new(Group::new(Kind::Event, "", 1, 0), "cuEventDestroy", 4, "");
-    /// assert_eq!(failed.function, "cuEventDestroy");
-    /// ```
+    /// Failed frees at an unknown call site.
     #[must_use]
-    pub fn new(
+    pub const fn new(
         allocated: Group,
         function: &'static str,
         code: u32,
@@ -399,7 +221,7 @@ impl FailedFreeGroup {
     ) -> Self {
         Self {
             allocated,
-            freed: Origin::default(),
+            freed: Origin::UNKNOWN,
             function,
             code,
             code_name,
@@ -407,32 +229,27 @@ impl FailedFreeGroup {
     }
 }
 
-/// A call that the driver refused, as plain data.
+/// A driver call that failed, as plain data.
 ///
 /// ```
 /// let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
-/// let refusal = cuguard::snapshot::FailedCall::new("Stream::scope", "cuStreamSynchronize", 700, name);
-/// assert_eq!(refusal.code, 700);
+/// let failed = cuguard::snapshot::FailedCall::new("Stream::scope", "cuStreamSynchronize", 700, name);
+/// assert_eq!(failed.code, 700);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedCall {
-    /// What was asked of this crate.
+    /// The function of this crate that made the call.
     pub operation: &'static str,
-    /// The driver's function that answered with the error.
+    /// The driver's function.
     pub function: &'static str,
-    /// The driver's code.
+    /// The driver's error code.
     pub code: u32,
-    /// The code by name.
+    /// The name of the code.
     pub code_name: &'static str,
 }
 
 impl FailedCall {
-    /// This function answered this code in the course of this operation.
-    ///
-    /// ```
-    /// let broken = cuguard::snapshot::FailedCall::new("Context::synchronize", "cuCtxSynchronize", 719, "");
-    /// assert_eq!(broken.operation, "Context::synchronize");
-    /// ```
+    /// `function` failed with `code` in `operation`.
     #[must_use]
     pub const fn new(
         operation: &'static str,
@@ -451,29 +268,17 @@ impl FailedCall {
 
 /// Guards of one kind that were dropped after the end of their context.
 ///
-/// That is no leak: teardown freed what they held. But it tells of things that live longer than
-/// they should.
-///
-/// ```
-/// let late = cuguard::snapshot::LateDrops::new(cuguard::Kind::Device, 1, 100);
-/// assert_eq!(late.amount.bytes, 100);
-/// ```
+/// That is no leak, because teardown freed their resources. But they live longer than they should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateDrops {
-    /// What they held.
+    /// The kind of their resources.
     pub kind: Kind,
-    /// How many, and how much.
+    /// How many, and how many bytes.
     pub amount: Amount,
 }
 
 impl LateDrops {
-    /// So many late drops of things of so many bytes together.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::snapshot::LateDrops;
-    /// assert_eq!(LateDrops::new(Kind::Stream, 2, 0).amount.count, 2);
-    /// ```
+    /// `count` late drops of resources with `bytes` together.
     #[must_use]
     pub const fn new(kind: Kind, count: u64, bytes: u64) -> Self {
         Self {

@@ -1,14 +1,14 @@
-//! A checkpoint for tests: nothing may be left behind after it.
+//! A checkpoint for tests: nothing may leak after it.
 
 use cuguard_registry::{Amount, FailedFreeGroup, Group, Snapshot, SnapshotReason};
 
 use crate::render::Report;
 
-/// A moment after which nothing may be left behind.
+/// A moment after which nothing may leak.
 ///
-/// Take a snapshot before the work and one after it. What there is more of after the work than
-/// before, by kind, type, label and place, was left behind. A place that freed one thing and made
-/// another like it is even.
+/// Take a snapshot before the work and one after it. Groups by kind, type, label and call site that are
+/// larger after the work were left behind. A call site that frees one resource and allocates another of the
+/// same size is even.
 ///
 /// ```
 /// use cuguard::Kind;
@@ -34,25 +34,15 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// From now on, as of this snapshot.
-    ///
-    /// ```
-    /// let checkpoint = cuguard::report::Checkpoint::new(cuguard::snapshot::Snapshot::default());
-    /// # let _ = checkpoint;
-    /// ```
+    /// A checkpoint at this snapshot.
     #[must_use]
     pub const fn new(before: Snapshot) -> Self {
         Self { before }
     }
 
-    /// The later snapshot without what was there before: what was left behind since. It is
-    /// [clean](Snapshot::is_clean) when nothing was. Amounts are differences; there are no totals,
-    /// which are of the whole context.
-    ///
-    /// ```
-    /// let now = cuguard::snapshot::Snapshot::default();
-    /// assert!(cuguard::report::Checkpoint::new(now.clone()).left_behind(&now).is_clean());
-    /// ```
+    /// The later snapshot without what was alive at the checkpoint. It is [clean](Snapshot::is_clean) when
+    /// nothing was left behind. Amounts are differences; there are no totals, which are of the whole
+    /// context.
     #[must_use]
     pub fn left_behind(&self, now: &Snapshot) -> Snapshot {
         let before = &self.before;
@@ -62,48 +52,42 @@ impl Checkpoint {
             behind.info.reason = SnapshotReason::LeftBehind;
         }
         behind.live.retain_mut(|group| {
-            // What was given away and came back was there before.
+            // Also what escaped and was taken again.
             let earlier = before.live.iter().chain(&before.escaped);
-            let like: Vec<_> = earlier.filter(|earlier| is_like(earlier, group)).collect();
-            subtract(group, &like)
+            subtract(group, earlier)
         });
         behind.unrecorded.retain_mut(|(kind, amount)| {
-            for (_, earlier) in before
+            let earlier = before
                 .unrecorded
                 .iter()
-                .filter(|(earlier, _)| earlier == kind)
-            {
-                *amount -= *earlier;
-            }
-            // As with groups: as many as before may be of more bytes.
-            let more = !amount.is_zero();
+                .filter(|(earlier, _)| earlier == kind);
+            *amount -= earlier.map(|(_, amount)| *amount).sum();
+            let is_more = !amount.is_zero();
+            // As for groups: the same number may have more bytes.
             amount.count = amount.count.max(1);
-            more
+            is_more
         });
         behind.failed_frees.retain_mut(|failed| {
             let earlier = before.failed_frees.iter();
-            let like = earlier.filter(|earlier| is_like_failure(earlier, failed));
-            let like: Vec<_> = like.map(|earlier| &earlier.allocated).collect();
-            subtract(&mut failed.allocated, &like)
+            let error = |failed: &FailedFreeGroup| (failed.freed, failed.function, failed.code);
+            let wanted = error(failed);
+            let same = earlier.filter(|earlier| error(earlier) == wanted);
+            subtract(
+                &mut failed.allocated,
+                same.map(|earlier| &earlier.allocated),
+            )
         });
-        behind.escaped.retain_mut(|group| {
-            let earlier = before.escaped.iter().chain(&before.live);
-            let like: Vec<_> = earlier.filter(|earlier| is_like(earlier, group)).collect();
-            subtract(group, &like)
-        });
+        behind
+            .escaped
+            .retain_mut(|group| subtract(group, before.escaped.iter().chain(&before.live)));
         behind
     }
 
-    /// Panics when something was left behind, with the report of it as the message.
+    /// Panics when something was left behind, with the report as the message.
     ///
     /// # Panics
     ///
-    /// When there is more than at the checkpoint, or a free failed since.
-    ///
-    /// ```
-    /// let now = cuguard::snapshot::Snapshot::default();
-    /// cuguard::report::Checkpoint::new(now.clone()).assert_clean(&now);
-    /// ```
+    /// When more is alive than at the checkpoint, or a free failed since.
     #[track_caller]
     pub fn assert_clean(&self, now: &Snapshot) {
         let behind = self.left_behind(now);
@@ -115,34 +99,25 @@ impl Checkpoint {
     }
 }
 
-/// Takes away what was there before. Answers whether anything is left.
-fn subtract(group: &mut Group, earlier: &[&Group]) -> bool {
-    let mut was = Amount::default();
-    earlier.iter().for_each(|earlier| was += earlier.amount);
-    let more = group.amount.count > was.count || group.amount.bytes > was.bytes;
+/// Subtracts the equal groups among the earlier ones. Returns whether anything is left.
+fn subtract<'a>(group: &mut Group, earlier: impl Iterator<Item = &'a Group>) -> bool {
+    fn identity(group: &Group) -> impl PartialEq + '_ {
+        let label = group.label.as_deref();
+        (group.kind, group.type_name, label, group.origin)
+    }
+    let same = earlier.filter(|earlier| identity(earlier) == identity(group));
+    let same: Vec<_> = same.collect();
+    let was: Amount = same.iter().map(|earlier| earlier.amount).sum();
+    let is_more = group.amount.count > was.count || group.amount.bytes > was.bytes;
     group.amount -= was;
-    // A place that makes things of several sizes may have as many as before, of more bytes.
+    // A call site that allocates several sizes may have as many resources as before, with more bytes.
     group.amount.count = group.amount.count.max(1);
-    let known = |address: &u64| {
-        earlier
-            .iter()
-            .any(|group| group.addresses.binary_search(address).is_ok())
+    let is_known = |address: &u64| {
+        let mut groups = same.iter();
+        groups.any(|group| group.addresses.binary_search(address).is_ok())
     };
-    group.addresses.retain(|address| !known(address));
-    more
-}
-
-fn is_like(one: &Group, other: &Group) -> bool {
-    one.kind == other.kind
-        && one.type_name == other.type_name
-        && one.label == other.label
-        && one.origin == other.origin
-}
-
-fn is_like_failure(one: &FailedFreeGroup, other: &FailedFreeGroup) -> bool {
-    is_like(&one.allocated, &other.allocated)
-        && one.freed == other.freed
-        && (one.function, one.code) == (other.function, other.code)
+    group.addresses.retain(|address| !is_known(address));
+    is_more
 }
 
 #[cfg(test)]
@@ -150,6 +125,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::Checkpoint;
+    use crate::tests_support::Insert;
     use cuguard_registry::{
         Amount, ContextInfo, Entry, FailedFree, Key, Kind, Level, Registry, Snapshot,
     };
@@ -158,7 +134,7 @@ mod tests {
         registry.insert(
             Key {
                 kind: Kind::Device,
-                lane: 0,
+                slot: 0,
                 address,
             },
             Entry {
@@ -186,7 +162,7 @@ mod tests {
             registry.remove(
                 Key {
                     kind: Kind::Device,
-                    lane: 0,
+                    slot: 0,
                     address: 2,
                 },
                 20,
@@ -195,9 +171,9 @@ mod tests {
         }
     }
 
-    /// One thing goes, and a larger one comes in its place.
+    /// One resource is freed, and a larger one allocated.
     #[test]
-    fn more_bytes_in_as_many_things_are_left_behind() {
+    fn more_bytes_in_as_many_resources_are_left_behind() {
         for level in [Level::Counts, Level::Sites] {
             let registry = Registry::new(level, 32);
             let mut checkpoint = None;
@@ -207,7 +183,7 @@ mod tests {
             }
             let key = Key {
                 kind: Kind::Device,
-                lane: 0,
+                slot: 0,
                 address: 1,
             };
             registry.remove(key, 10);
@@ -238,7 +214,7 @@ mod tests {
         let registry = Registry::new(Level::Sites, 32);
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 1,
         };
         insert(&registry, 1, 10);
@@ -255,7 +231,7 @@ mod tests {
         insert(&registry, 1, 10);
         let key = Key {
             kind: Kind::Event,
-            lane: 0,
+            slot: 0,
             address: 9,
         };
         let failed = FailedFree::new(

@@ -1,27 +1,27 @@
-//! Which frames of a stack a person wrote, which are this crate's and which the runtime's.
+//! Which frames of a stack trace are the program's own, which are of these crates, and which of the runtime.
 
-use super::paths::in_library;
-use super::symbols::{Frame, Symbol};
+use crate::paths::in_library;
+use crate::symbols::{Frame, Symbol, is_start};
 
-/// How many frames are shown of a stack on which none of the program's are found.
-const SOME: usize = 8;
+/// How many frames are shown of a stack trace without any frame of the program.
+const FALLBACK: usize = 8;
 
-/// How many of the innermost frames without a name may be this crate's: in a stripped program nobody
-/// knows. Where the optimiser inlines, there are fewer.
+/// How many of the innermost frames without a name may be of these crates, in a stripped program. Fewer
+/// where the optimizer inlines.
 const OWN_UNNAMED: usize = if cfg!(debug_assertions) { 16 } else { 8 };
 
 /// Where a function comes from, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// Written by a person, or by somebody whose library a person chose to use.
-    Person,
-    /// This crate.
-    Guard,
+    /// The program, or a library that it uses.
+    App,
+    /// These crates.
+    Own,
     /// The standard library, the language's runtime, the C library's start, the test harness.
     Runtime,
 }
 
-/// Crates whose frames say nothing about the program.
+/// Crates of the runtime.
 const RUNTIME_CRATES: [&str; 7] = [
     "std",
     "core",
@@ -32,30 +32,25 @@ const RUNTIME_CRATES: [&str; 7] = [
     "__rustc",
 ];
 
-/// This crate and those that it is built on.
-const GUARD_CRATES: [&str; 5] = [
+/// These crates.
+const OWN_CRATES: [&str; 10] = [
     "cuguard",
+    "cuguard_audit",
     "cuguard_driver",
+    "cuguard_nvml",
+    "cuguard_registry",
+    "cuguard_report",
     "cuguard_sim",
     "cuguard_stack",
+    "cuguard_sync",
     "cuguard_sys",
 ];
 
-/// Where the functions of these crates are written: in their repository, and for those that this
-/// one is built on, where cargo keeps what it has downloaded.
-const OWN_FILES: [&str; 2] = [
-    concat!(env!("CARGO_MANIFEST_DIR"), "/src/"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/crates/"),
-];
-const OWN_FOLDERS: [&str; 4] = [
-    "/cuguard-driver-",
-    "/cuguard-sim-",
-    "/cuguard-stack-",
-    "/cuguard-sys-",
-];
+/// The folder of this crate in the repository.
+const CRATE_FOLDER: &str = "crates/report";
 
 /// Functions without a path that start programs and threads.
-const STARTERS: [&str; 9] = [
+const ENTRY_FUNCTIONS: [&str; 9] = [
     "_start",
     "start_thread",
     "clone",
@@ -67,44 +62,37 @@ const STARTERS: [&str; 9] = [
     "rust_begin_unwind",
 ];
 
-/// Libraries that start programs and threads, where their functions have no names.
-const STARTING_LIBRARIES: [&str; 4] = ["libc.so", "libc-", "ld-", "libpthread"];
+/// Libraries that start programs and threads, for functions without a name.
+const ENTRY_LIBRARIES: [&str; 4] = ["libc.so", "libc-", "ld-", "libpthread"];
 
-/// Whether this is the function through which the runtime calls the program. What lies outside of it
-/// is never a person's.
-pub(super) fn is_start(symbol: &Symbol) -> bool {
-    let name = symbol.function.as_deref().unwrap_or_default();
-    name.contains("__rust_begin_short_backtrace")
-}
-
-/// Marks the frames that a person wrote and those of this crate. A frame without a name may be
-/// anybody's, and counts as a person's: in a stripped program these are all that there is. When there
-/// are none, the innermost ones that are not the runtime's are marked instead; and when there are none
-/// of those either, the innermost.
-pub(super) fn mark(frames: &mut [Frame]) {
+/// Marks the frames of the program and those of these crates. A frame without a name counts as the
+/// program's: a stripped program has no others. Without any frame of the program, the innermost frames of
+/// these crates are marked instead, and without those the innermost frames. Frames outside of the function
+/// through which the runtime calls the program are never marked.
+pub(crate) fn mark(frames: &mut [Frame]) {
     let start = frames.iter().position(|frame| is_start(&frame.symbol));
     let end = start.unwrap_or(frames.len());
     let inside = &mut frames[..end];
     for frame in inside.iter_mut() {
         let source = source_of(frame);
-        (frame.in_app, frame.own) = (source == Source::Person, source == Source::Guard);
+        (frame.in_app, frame.own) = (source == Source::App, source == Source::Own);
     }
     if inside.iter().any(|frame| frame.in_app) {
         return;
     }
     let known = inside.iter().any(|frame| frame.own);
     let others = inside.iter_mut().filter(|frame| !known || frame.own);
-    // There is nothing else on this stack, so nothing is left out as this crate's.
+    // There is nothing else to show, so no frame is left out as one of these crates.
     for (index, frame) in others.enumerate() {
-        (frame.in_app, frame.own) = (index < SOME, false);
+        (frame.in_app, frame.own) = (index < FALLBACK, false);
     }
 }
 
-/// Leaves out this crate's frames, those of the runtime that lie inside the innermost frame of the
-/// program, and what follows `depth` frames that a person wrote. Of the innermost frames without a
-/// name some are this crate's: so many more are left.
-pub(super) fn cut(frames: &mut Vec<Frame>, depth: usize) {
-    // Where this crate's frames have names, those without one are not this crate's.
+/// Removes frames of these crates, frames of the runtime inside the innermost frame of the program, and
+/// what follows `depth` frames of the program. Some of the innermost frames without a name may be of these
+/// crates, and do not count.
+pub(crate) fn cut(frames: &mut Vec<Frame>, depth: usize) {
+    // Where frames of these crates have names, those without one are the program's.
     let known = frames.iter().any(|frame| frame.own);
     frames.retain(|frame| !frame.own);
     let inner = frames.iter().position(|frame| frame.in_app).unwrap_or(0);
@@ -121,39 +109,34 @@ pub(super) fn cut(frames: &mut Vec<Frame>, depth: usize) {
 }
 
 fn source_of(frame: &Frame) -> Source {
-    let library = frame.spot.as_ref().map_or("", |spot| spot.name());
-    let starts = || {
-        STARTING_LIBRARIES
-            .iter()
-            .any(|name| library.starts_with(name))
-    };
+    let library = frame.module.as_ref().map_or("", |module| module.name());
+    let is_entry = || ENTRY_LIBRARIES.iter().any(|name| library.starts_with(name));
     match frame.symbol.function {
-        None if starts() => Source::Runtime,
+        None if is_entry() => Source::Runtime,
         _ => source(&frame.symbol),
     }
 }
 
 fn source(symbol: &Symbol) -> Source {
     let Some(name) = symbol.function.as_deref() else {
-        return Source::Person;
+        return Source::App;
     };
     if !is_path(name) {
         return source_by_file(name, symbol.file.as_deref());
     }
     let krate = crate_of(name);
-    if GUARD_CRATES.contains(&krate) {
-        Source::Guard
+    if OWN_CRATES.contains(&krate) {
+        Source::Own
     } else if RUNTIME_CRATES.contains(&krate) || krate.is_empty() {
         Source::Runtime
     } else {
-        Source::Person
+        Source::App
     }
 }
 
-/// Functions of C have no path in their names, and where there is little debug information, some
-/// functions of Rust neither.
+/// For names without a path: functions of C, and inlined functions with little debug information.
 fn source_by_file(name: &str, file: Option<&str>) -> Source {
-    if STARTERS.contains(&name)
+    if ENTRY_FUNCTIONS.contains(&name)
         || ["__libc_start", "__rust_", "_Unwind_"]
             .iter()
             .any(|prefix| name.starts_with(prefix))
@@ -161,34 +144,46 @@ fn source_by_file(name: &str, file: Option<&str>) -> Source {
         return Source::Runtime;
     }
     match file {
-        // The `main` that the compiler makes has no file; one that a person wrote in C has.
+        // The `main` that the compiler generates has no file; one in C has.
         None if name == "main" => Source::Runtime,
-        None => Source::Person,
+        None => Source::App,
         Some(file) if in_library(file).is_some() || file.contains("/backtrace-0.") => {
             Source::Runtime
         }
-        Some(file) if is_own(file) => Source::Guard,
-        Some(_) => Source::Person,
+        Some(file) if is_own(file) => Source::Own,
+        Some(_) => Source::App,
     }
 }
 
+/// Whether a file is a source of these crates: in their repository, or where cargo keeps downloaded crates.
 fn is_own(file: &str) -> bool {
-    // The compiler may have been told to write other paths down; then it did so for this file too.
-    let here = file!().strip_suffix("report/frames.rs");
-    let here = here.filter(|folder| folder.starts_with('/'));
-    OWN_FILES.iter().any(|folder| file.starts_with(folder))
-        || OWN_FOLDERS.iter().any(|folder| file.contains(folder))
-        || here.is_some_and(|folder| file.starts_with(folder))
+    // A path that the compiler was told to remap was remapped for this file too.
+    let here = file!().strip_suffix("/src/frames.rs").unwrap_or_default();
+    let roots = [env!("CARGO_MANIFEST_DIR"), here].map(|folder| folder.strip_suffix(CRATE_FOLDER));
+    let in_repository = roots.into_iter().flatten().any(|root| {
+        let inside = file.strip_prefix(root).unwrap_or_default();
+        root.starts_with('/') && (inside.starts_with("src/") || inside.starts_with("crates/"))
+    });
+    in_repository || file.split('/').any(is_own_package)
 }
 
-/// Whether the name of a function says which crate it is of.
+/// Whether a folder is a downloaded package of these crates: `cuguard-stack-0.1.0`.
+fn is_own_package(folder: &str) -> bool {
+    let Some((name, version)) = folder.rsplit_once('-') else {
+        return false;
+    };
+    version.starts_with(|letter: char| letter.is_ascii_digit())
+        && OWN_CRATES.contains(&name.replace('-', "_").as_str())
+}
+
+/// Whether the name of a function has a crate.
 fn is_path(name: &str) -> bool {
     name.starts_with('<') || !first_part(name).is_empty()
 }
 
-/// The crate that a function belongs to: the first part of its path, and for a method of a trait
-/// the first part of the type that has it, or of the trait where the type has no path. Empty when
-/// neither has one, as with methods of `[T]`, which are the standard library's.
+/// The crate of a function: the first part of its path; for a trait method the first part of the type, or
+/// of the trait where the type has no path. Empty when neither has one, as for methods of `[T]`, which are
+/// the standard library's.
 fn crate_of(name: &str) -> &str {
     let Some(inner) = name.strip_prefix('<') else {
         return first_part(name);
@@ -202,7 +197,7 @@ fn crate_of(name: &str) -> &str {
     }
 }
 
-/// The first part of a path, past what may stand before it: `&mut `, `dyn `, `[`, …
+/// The first part of a path, after `&mut `, `dyn `, `[` and the like.
 fn first_part(path: &str) -> &str {
     let mut path = path;
     loop {
@@ -219,7 +214,7 @@ fn first_part(path: &str) -> &str {
         .find(|c: char| !(c.is_alphanumeric() || c == '_'))
         .unwrap_or(path.len());
     let (first, rest) = path.split_at(end);
-    // In the newer way to write names a crate has a hash behind it: `app[0f2a]::main`.
+    // With v0 mangling a crate has a hash: `app[0f2a]::main`.
     let rest = match rest.strip_prefix('[') {
         Some(hash) => hash.split_once(']').map_or(rest, |(_, rest)| rest),
         None => rest,
@@ -229,10 +224,11 @@ fn first_part(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::rc::Rc;
 
     use super::{OWN_UNNAMED, Source, crate_of, cut, mark, source};
-    use crate::symbols::{Frame, Spot, Symbol};
+    use crate::symbols::{Frame, ModuleOffset, Symbol};
 
     fn symbol(name: &str) -> Symbol {
         Symbol {
@@ -245,7 +241,7 @@ mod tests {
         Frame {
             address: 1,
             symbol: Rc::new(name.map(symbol).unwrap_or_default()),
-            spot: None,
+            module: None,
             inlined: false,
             own: false,
             in_app: false,
@@ -301,10 +297,17 @@ mod tests {
         for (name, expected) in [
             ("__libc_start_call_main", Source::Runtime),
             ("main", Source::Runtime),
-            ("callback_from_c", Source::Person),
-            ("cuguardian::x", Source::Person),
+            ("callback_from_c", Source::App),
+            ("cuguardian::x", Source::App),
             ("std::rt::lang_start", Source::Runtime),
-            ("cuguard::registry::table::Registry::insert", Source::Guard),
+            ("cuguard::registry::table::Registry::insert", Source::Own),
+            (
+                "cuguard_registry::registry::Registry::insert_at",
+                Source::Own,
+            ),
+            ("<cuguard_report::ReportSettings>::text", Source::Own),
+            ("cuguard_sync::clock::nanoseconds", Source::Own),
+            ("cuguard_nvml::processes", Source::Own),
         ] {
             assert_eq!(source(&symbol(name)), expected, "{name}");
         }
@@ -312,21 +315,29 @@ mod tests {
             file: Some("main.c".to_owned()),
             ..symbol("main")
         };
-        assert_eq!(source(&in_c), Source::Person);
+        assert_eq!(source(&in_c), Source::App);
     }
 
     /// Where there is little debug information, inlined functions have no path in their names.
     #[test]
     fn names_without_a_crate_are_judged_by_their_files() {
-        let own = concat!(env!("CARGO_MANIFEST_DIR"), "/src/memory/device_buffer.rs");
-        let stack = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/stack/src/lib.rs");
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let repository = crates.parent().unwrap();
+        let in_repository = |file| repository.join(file).to_str().unwrap().to_owned();
+        let own = in_repository("src/memory/device_buffer.rs");
+        let example = in_repository("examples/leak_report.rs");
+        let registry = in_repository("crates/registry/src/table.rs");
         let downloaded = "/x/registry/src/index/cuguard-stack-0.1.0/src/lib.rs";
         for (name, file, expected) in [
-            ("zeroed<f32>", own, Source::Guard),
-            ("capture", stack, Source::Guard),
-            ("capture", downloaded, Source::Guard),
-            ("{closure#0}", "/build/app/src/main.rs", Source::Person),
-            ("remember_forever", "src/main.rs", Source::Person),
+            ("zeroed<f32>", own.as_str(), Source::Own),
+            ("insert_at", registry.as_str(), Source::Own),
+            ("main", example.as_str(), Source::App),
+            ("capture", downloaded, Source::Own),
+            ("zeroed<f32>", "/x/cuguard-0.1.0/src/lib.rs", Source::Own),
+            ("run", "/x/cuguard-fork-0.1.0/src/lib.rs", Source::App),
+            ("run", "/x/cuguard-stack-app/src/lib.rs", Source::App),
+            ("{closure#0}", "/build/app/src/main.rs", Source::App),
+            ("remember_forever", "src/main.rs", Source::App),
             (
                 "call_once<app::main::{closure_env#0}, ()>",
                 "/rustc/59807616e1f/library/core/src/ops/function.rs",
@@ -347,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_person_wrote_is_left() {
+    fn only_frames_of_the_program_are_left() {
         let stack = [
             "backtrace::backtrace::trace",
             "cuguard::registry::table::Registry::insert",
@@ -357,7 +368,7 @@ mod tests {
             "app::main",
             "core::ops::function::FnOnce::call_once",
             "std::sys::backtrace::__rust_begin_short_backtrace",
-            "app::looks_like_a_persons_but_is_outside",
+            "app::looks_like_the_programs_but_is_outside",
             "main",
             "__libc_start_main@@GLIBC_2.34",
             "_start",
@@ -366,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_is_cut_the_innermost_that_is_not_the_runtimes_is_shown() {
+    fn without_frames_of_the_program_the_innermost_of_these_crates_are_shown() {
         let stack = [
             "backtrace::trace",
             "cuguard::a",
@@ -382,7 +393,7 @@ mod tests {
     #[test]
     fn the_depth_counts_frames_of_the_program() {
         let stack = [
-            "cuguard::place::stack",
+            "cuguard_registry::call_site::intern_stack",
             "<cuguard::DeviceBuffer<T>>::zeroed",
             "app::load_weights",
             "core::iter::traits::iterator::Iterator::map",
@@ -397,12 +408,12 @@ mod tests {
         }
     }
 
-    /// What a generic function of this crate is called through says nothing about the program.
+    /// Frames of the runtime through which a generic function of these crates is called are cut.
     #[test]
     fn a_stack_begins_with_a_frame_of_the_program() {
         let stack = [
             "core::option::Option<T>::map",
-            "cuguard::place::stack",
+            "cuguard_registry::call_site::intern_stack",
             "std::thread::local::LocalKey<T>::try_with",
             "app::load_weights",
             "core::iter::traits::iterator::Iterator::map",
@@ -413,21 +424,21 @@ mod tests {
         assert_eq!(names(&frames), stack[3..]);
     }
 
-    /// Some of the innermost addresses are this crate's, and nobody knows which.
+    /// Some of the innermost addresses are of these crates; which is not known.
     #[test]
-    fn a_stripped_program_shows_the_depth_and_what_may_be_this_crates() {
+    fn a_stripped_program_shows_the_depth_and_what_may_be_own_frames() {
         let mut stack = vec![frame(None); 20];
-        let in_libc = Spot {
-            module: "/usr/lib/x86_64-linux-gnu/libc.so.6".into(),
+        let in_libc = ModuleOffset {
+            path: "/usr/lib/x86_64-linux-gnu/libc.so.6".into(),
             offset: 1,
             build_id: "".into(),
         };
-        stack[19].spot = Some(in_libc);
+        stack[19].module = Some(in_libc);
         mark(&mut stack);
         assert_eq!(stack.iter().filter(|frame| frame.in_app).count(), 19);
         cut(&mut stack, 1);
         assert_eq!(stack.len(), OWN_UNNAMED + 1);
-        // Also where this crate's functions have names and the program's have none.
+        // Also where functions of these crates have names and the program's have none.
         let mut stack = vec![frame(Some("cuguard::a")), frame(None), frame(None)];
         mark(&mut stack);
         assert!(stack[1].in_app && stack[2].in_app);

@@ -1,24 +1,26 @@
-//! The report as workflow commands of GitHub Actions: an error at the line of each leak.
+//! The leak report as workflow commands of GitHub Actions: an error at the call site of each leak.
 //!
 //! ```text
 //! ::error file=src/main.rs,line=12,col=5,title=cuguard%3A leaked 1 stream::leaked 1 stream%0A…
 //! ```
 //!
-//! The runner reads them from the output of a step, one a line. In a value a percent sign and line
-//! breaks are escaped, in a property colons and commas too.
+//! The runner reads them from the output of a step, one a line. Values escape percent signs and line breaks,
+//! properties also colons and commas.
 
 use std::fmt::Write;
 
-use super::paths::Paths;
-use super::prepare::{FailedRow, Prepared, Row};
-use super::symbols::Frame;
-use super::text::description;
-use super::words::{Found, count, sum, things};
 use cuguard_registry::{Group, Site, SnapshotReason};
 
-/// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository:
-/// the runner wants files relative to it.
-pub(super) fn render(prepared: &Prepared<'_>, max: usize, root: Option<&str>) -> String {
+use crate::paths::Paths;
+use crate::prepare::Prepared;
+use crate::rows::{FailedRow, Row};
+use crate::summary::Summary;
+use crate::symbols::Frame;
+use crate::words::{amount_of, count, description};
+
+/// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository, to which
+/// the runner expects relative files.
+pub(crate) fn render(prepared: &Prepared<'_>, max: usize, root: Option<&str>) -> String {
     let mut page = Page {
         text: String::new(),
         paths: &prepared.paths,
@@ -34,12 +36,12 @@ pub(super) fn render(prepared: &Prepared<'_>, max: usize, root: Option<&str>) ->
         page.failed(row);
     }
     for (kind, amount) in &prepared.snapshot.unrecorded {
-        let what = format!("leaked {}", things(*kind, *amount));
+        let what = format!("leaked {}", amount_of(*kind, *amount));
         let why = format!("{what}, counted without a record; level=sites records the call sites");
         page.error(None, &what, &why);
     }
     let (shown, all) = (prepared.live.len().min(max), prepared.live.len());
-    let mut line = found(prepared).line(&prepared.paths);
+    let mut line = Summary::of(prepared).line(&prepared.paths);
     if shown < all {
         let groups = count(all as u64, "group");
         let _ = write!(line, "; {shown} of {groups} shown, max={all} shows all");
@@ -49,16 +51,6 @@ pub(super) fn render(prepared: &Prepared<'_>, max: usize, root: Option<&str>) ->
     page.text
 }
 
-/// What a summary of this report has to say.
-pub(super) fn found<'a>(prepared: &Prepared<'a>) -> Found<'a> {
-    Found {
-        snapshot: prepared.snapshot,
-        leaked: sum(prepared.leaked()),
-        failed_frees: prepared.failed_count(),
-        suppressed: sum(prepared.suppressed.amounts.iter().copied()),
-    }
-}
-
 struct Page<'a> {
     text: String,
     paths: &'a Paths,
@@ -66,51 +58,49 @@ struct Page<'a> {
 }
 
 /// A line of the program: the file, the line and the column.
-type CallSite<'a> = (&'a str, u32, Option<u32>);
+type Location<'a> = (&'a str, u32, Option<u32>);
 
 impl Page<'_> {
     fn leak(&mut self, row: &Row<'_>) {
         let group = &row.group;
-        let title = format!("leaked {}", things(group.kind, group.amount));
+        let title = format!("leaked {}", amount_of(group.kind, group.amount));
         let mut message = title.clone() + &description(group.type_name, group.label.as_deref());
         self.frames(&mut message, &row.frames);
         for indirect in &row.indirect {
-            let what = things(indirect.group.kind, indirect.group.amount);
+            let what = amount_of(indirect.group.kind, indirect.group.amount);
             let _ = write!(message, "\nindirect: {what}, kept by this");
         }
-        self.error(place(group, &row.frames), &title, &message);
+        self.error(location(group, &row.frames), &title, &message);
     }
 
     fn failed(&mut self, row: &FailedRow<'_>) {
         let failed = &row.failed;
-        let what = things(failed.allocated.kind, failed.allocated.amount);
+        let what = amount_of(failed.allocated.kind, failed.allocated.amount);
         let title = format!("could not free {what}");
         let mut message = format!(
             "{title}: {} failed with error {} {}",
             failed.function, failed.code, failed.code_name
         );
         self.frames(&mut message, &row.allocated);
-        self.error(place(&failed.allocated, &row.allocated), &title, &message);
+        self.error(
+            location(&failed.allocated, &row.allocated),
+            &title,
+            &message,
+        );
     }
 
     fn frames(&self, message: &mut String, frames: &[Frame]) {
         for frame in frames.iter().filter(|frame| frame.in_app) {
-            let symbol = &frame.symbol;
-            let name = match (&symbol.function, &frame.spot) {
-                (Some(name), _) => name.clone(),
-                (None, Some(spot)) => format!("{}+{:#x}", spot.name(), spot.offset),
-                (None, None) => format!("{:#x}", frame.address),
-            };
-            let _ = write!(message, "\n  {name}");
-            if let (Some(file), Some(line)) = (&symbol.file, symbol.line) {
+            let _ = write!(message, "\n  {}", frame.name());
+            if let (Some(file), Some(line)) = (&frame.symbol.file, frame.symbol.line) {
                 let _ = write!(message, "  {}:{line}", self.paths.shorten(file));
             }
         }
     }
 
-    fn error(&mut self, place: Option<CallSite<'_>>, title: &str, message: &str) {
+    fn error(&mut self, location: Option<Location<'_>>, title: &str, message: &str) {
         self.text.push_str("::error ");
-        if let Some((file, line, column)) = place {
+        if let Some((file, line, column)) = location {
             let _ = write!(
                 self.text,
                 "file={},line={line},",
@@ -124,7 +114,7 @@ impl Page<'_> {
         let _ = writeln!(self.text, "title={title}::{}", value(message));
     }
 
-    /// The file, relative to the repository where it is in it.
+    /// The file, relative to the repository if it is inside.
     fn file(&self, file: &str) -> String {
         let shown = self.paths.shorten(file).into_owned();
         let whole = match std::path::absolute(&shown) {
@@ -137,8 +127,8 @@ impl Page<'_> {
     }
 }
 
-/// The line of the program that made the group: that of the innermost frame that a person wrote.
-fn place<'a>(group: &'a Group, frames: &'a [Frame]) -> Option<CallSite<'a>> {
+/// The line of the innermost frame of the program, or the call site.
+fn location<'a>(group: &'a Group, frames: &'a [Frame]) -> Option<Location<'a>> {
     let mut lines = frames.iter().filter(|frame| frame.in_app).filter_map(|f| {
         let symbol = &f.symbol;
         Some((symbol.file.as_deref()?, symbol.line?, symbol.column))

@@ -1,180 +1,153 @@
-//! The report as JSON: one object on one line.
-//!
-//! `docs/leak-report-schema.md` describes it for those who read it; here is the outline. Members may
-//! be added without a new version; what is there keeps its name and meaning within a version.
-//!
-//! ```text
-//! {"version": 1, "tool": "cuguard", "tool_version": …, "process": …,
-//!  "reason": "drop" | "close" | "never_closed" | "kept_open" | "asked" | "late_drops",
-//!  "device": {"ordinal", "name"},
-//!  "context": {"id", "primary", "closed_at", "dropped_stack": [FRAME]},
-//!  "level": "counts" | "sites" | "stacks", "seconds": …, "leaked": true | false,
-//!  "totals": [{"kind", "live_count", "live_bytes", "peak_bytes", "allocated_count"}],
-//!  "leaks": [GROUP], "leaks_not_shown": …,
-//!  "unrecorded": [{"kind", "count", "bytes"}],
-//!  "failed_frees": [{"made": GROUP, "function", "code", "code_name", "freed_at", "freed_stack"}],
-//!  "late_drops": [{"kind", "count", "bytes"}],
-//!  "escaped": [GROUP], "deferred": [{"kind", "count", "bytes"}],
-//!  "suppressed": {"groups", "count", "bytes", "unused": [PATTERN]}}
-//!
-//! GROUP = {"kind", "type", "label", "count", "bytes", "threads", "streams",
-//!          "oldest_seconds", "youngest_seconds", "addresses", "site", "stack": [FRAME], "kept",
-//!          "indirect": [GROUP]}
-//! FRAME = {"address", "function", "file", "line", "column", "module", "offset", "build_id",
-//!          "inlined", "in_app"}
-//! site, freed_at, closed_at = null | {"file", "line", "column"}
-//! ```
+//! The leak report as JSON: one object on one line. `docs/leak-report-schema.md` is its schema.
 
-use super::json_writer::Writer;
-use super::prepare::{Prepared, Row};
-use super::symbols::Frame;
-use cuguard_registry::{Amount, Group, Kind};
+use std::time::Duration;
 
-/// The version of the schema. It changes when a member goes or changes its meaning.
+use crate::json_value::{Value, object};
+use crate::prepare::Prepared;
+use crate::rows::Row;
+use crate::symbols::Frame;
+use cuguard_registry::{Amount, FailedCall, Group, Kind, Site};
+
+/// The version of the schema. It changes when a member is removed or changes its meaning.
 const VERSION: u64 = 1;
 
-/// How many addresses of a group are written: a group of a million things is one group.
+/// How many addresses of a group are written: a group may have millions.
 const ADDRESSES: usize = 16;
 
 /// The report, without a line break at its end.
-pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
+pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
     let snapshot = prepared.snapshot;
     let info = &snapshot.info;
-    let mut json = Writer::default();
-    json.object(|json| {
-        json.key("version").number(VERSION);
-        json.key("tool").string("cuguard");
-        json.key("tool_version").string(env!("CARGO_PKG_VERSION"));
-        json.key("process").number(std::process::id().into());
-        json.key("reason").string(info.reason.name());
-        json.key("device").object(|json| {
-            json.key("ordinal").number(info.device.into());
-            json.key("name").string(&info.device_name);
-        });
-        json.key("context").object(|json| {
-            json.key("id").number(info.context);
-            json.key("primary").boolean(info.primary);
-            json.key("closed_at").site(info.closed_at);
-            json.key("dropped_stack").array(&prepared.dropped, frame);
-        });
-        json.key("level").string(&snapshot.level.to_string());
-        json.key("sample").number(snapshot.sample.into());
-        json.key("seconds").seconds(snapshot.taken_at);
-        json.key("leaked").boolean(prepared.is_leak());
-        json.key("broken").refusal(snapshot.broken.as_ref());
-        json.key("not_released")
-            .refusal(snapshot.not_released.as_ref());
-        json.key("totals")
-            .array(&snapshot.totals, |json, (kind, totals)| {
-                json.object(|json| {
-                    json.key("kind").string(kind.name());
-                    json.key("live_count").number(totals.count);
-                    json.key("live_bytes").number(totals.bytes);
-                    json.key("peak_bytes").number(totals.peak_bytes);
-                    json.key("allocated_count").number(totals.allocated);
-                });
-            });
-        let shown = max.unwrap_or(usize::MAX).min(prepared.live.len());
-        json.key("leaks")
-            .array(&prepared.live[..shown], |json, row| {
-                json.object(|json| leak(json, row));
-            });
-        json.key("leaks_not_shown")
-            .number((prepared.live.len() - shown) as u64);
-        json.key("unrecorded")
-            .array(&snapshot.unrecorded, |json, (kind, amount)| {
-                json.object(|json| things(json, *kind, *amount));
-            });
-        json.key("failed_frees")
-            .array(&prepared.failed, |json, row| {
-                json.object(|json| {
-                    json.key("made")
-                        .object(|json| group(json, &row.failed.allocated, &row.allocated));
-                    json.key("function").string(row.failed.function);
-                    json.key("code").number(row.failed.code.into());
-                    json.key("code_name").string(row.failed.code_name);
-                    json.key("freed_at").site(row.failed.freed.site);
-                    json.key("freed_stack").array(&row.freed, frame);
-                });
-            });
-        json.key("late_drops")
-            .array(&snapshot.late_drops, |json, late| {
-                json.object(|json| things(json, late.kind, late.amount));
-            });
-        json.key("escaped").array(&prepared.escaped, |json, row| {
-            json.object(|json| leak(json, row));
-        });
-        json.key("deferred")
-            .array(&snapshot.deferred, |json, group| {
-                json.object(|json| things(json, group.kind, group.amount));
-            });
-        let suppressed = &prepared.suppressed;
-        let amount = suppressed.amount();
-        json.key("suppressed").object(|json| {
-            json.key("groups").number(suppressed.groups);
-            json.key("count").number(amount.count);
-            json.key("bytes").number(amount.bytes);
-            json.key("unused")
-                .array(&suppressed.unused, |json, pattern| json.string(pattern));
-        });
+    let shown = max.unwrap_or(usize::MAX).min(prepared.live.len());
+    let suppressed = &prepared.suppressed;
+    let totals = list(&snapshot.totals, |(kind, totals)| {
+        object! {
+            "kind": kind.name(),
+            "live_count": totals.count,
+            "live_bytes": totals.bytes,
+            "peak_bytes": totals.peak_bytes,
+            "allocated_count": totals.allocated,
+        }
     });
-    json.finish()
-}
-
-fn things(json: &mut Writer, kind: Kind, amount: Amount) {
-    json.key("kind").string(kind.name());
-    json.key("count").number(amount.count);
-    json.key("bytes").number(amount.bytes);
-}
-
-/// A group with what only follows from it.
-fn leak(json: &mut Writer, row: &Row<'_>) {
-    group(json, &row.group, &row.frames);
-    json.key("indirect").array(&row.indirect, |json, row| {
-        json.object(|json| leak(json, row));
+    let failed_frees = list(&prepared.failed, |row| {
+        object! {
+            "allocated": group(&row.failed.allocated, &row.allocated),
+            "function": row.failed.function,
+            "code": row.failed.code,
+            "code_name": row.failed.code_name,
+            "freed_at": site(row.failed.freed.site),
+            "freed_stack": list(&row.freed, frame),
+        }
     });
+    object! {
+        "version": VERSION,
+        "tool": "cuguard",
+        "tool_version": env!("CARGO_PKG_VERSION"),
+        "process": std::process::id(),
+        "reason": info.reason.name(),
+        "device": object! {"ordinal": info.device, "name": info.device_name.as_str()},
+        "context": object! {
+            "id": info.context,
+            "primary": info.primary,
+            "closed_at": site(info.closed_at),
+            "dropped_stack": list(&prepared.dropped, frame),
+        },
+        "level": snapshot.level.to_string().as_str(),
+        "sample": snapshot.sample,
+        "seconds": seconds(snapshot.taken_at),
+        "leaked": prepared.is_leak(),
+        "broken": snapshot.broken.as_ref().map(failed_call),
+        "not_released": snapshot.not_released.as_ref().map(failed_call),
+        "totals": totals,
+        "leaks": list(&prepared.live[..shown], leak),
+        "leaks_not_shown": prepared.live.len() - shown,
+        "unrecorded": list(&snapshot.unrecorded, |(kind, sum)| amount(*kind, *sum)),
+        "failed_frees": failed_frees,
+        "late_drops": list(&snapshot.late_drops, |late| amount(late.kind, late.amount)),
+        "escaped": list(&prepared.escaped, leak),
+        "deferred": list(&snapshot.deferred, |group| amount(group.kind, group.amount)),
+        "suppressed": object! {
+            "groups": suppressed.groups,
+            "count": suppressed.amount().count,
+            "bytes": suppressed.amount().bytes,
+            "unused": list(&suppressed.unused, |one| one.as_str().into()),
+        },
+    }
+    .to_string()
 }
 
-fn group(json: &mut Writer, group: &Group, frames: &[Frame]) {
-    json.key("kind").string(group.kind.name());
-    json.key("type").string(group.type_name);
-    json.key("label").optional(group.label.as_deref());
-    json.key("count").number(group.amount.count);
-    json.key("bytes").number(group.amount.bytes);
-    json.key("threads")
-        .array(&group.threads, |json, name| json.string(name));
-    json.key("streams")
-        .array(&group.streams, |json, stream| json.address(*stream));
-    json.key("oldest_seconds").seconds(group.oldest);
-    json.key("youngest_seconds").seconds(group.youngest);
-    let shown = ADDRESSES.min(group.addresses.len());
-    json.key("addresses")
-        .array(&group.addresses[..shown], |json, address| {
-            json.address(*address)
-        });
-    json.key("site").site(group.origin.site);
-    json.key("stack").array(frames, frame);
-    json.key("kept").boolean(group.kept);
+pub(crate) fn list<T>(items: &[T], each: impl FnMut(&T) -> Value) -> Value {
+    Value::Array(items.iter().map(each).collect())
 }
 
-fn frame(json: &mut Writer, frame: &Frame) {
-    let symbol = &frame.symbol;
-    json.object(|json| {
-        json.key("address").address(frame.address as u64);
-        json.key("function").optional(symbol.function.as_deref());
-        json.key("file").optional(symbol.file.as_deref());
-        json.key("line").optional_number(symbol.line);
-        json.key("column").optional_number(symbol.column);
-        let spot = frame.spot.as_ref();
-        json.key("module").optional(spot.map(|spot| &*spot.module));
-        json.key("offset")
-            .optional_address(spot.map(|spot| spot.offset as u64));
-        let build_id = spot.map(|spot| &*spot.build_id);
-        json.key("build_id")
-            .optional(build_id.filter(|id| !id.is_empty()));
-        json.key("inlined").boolean(frame.inlined);
-        json.key("in_app").boolean(frame.in_app);
-    });
+pub(crate) fn amount(kind: Kind, amount: Amount) -> Value {
+    object! {"kind": kind.name(), "count": amount.count, "bytes": amount.bytes}
+}
+
+pub(crate) fn seconds(time: Duration) -> Value {
+    Value::Literal(format!("{}.{:06}", time.as_secs(), time.subsec_micros()))
+}
+
+pub(crate) fn site(site: Option<Site>) -> Value {
+    site.map(|site| object! {"file": site.file, "line": site.line, "column": site.column})
+        .into()
+}
+
+fn failed_call(failed: &FailedCall) -> Value {
+    object! {
+        "operation": failed.operation,
+        "function": failed.function,
+        "code": failed.code,
+        "code_name": failed.code_name,
+    }
+}
+
+/// A string, because not every reader keeps all digits of a 64-bit number.
+fn address(address: u64) -> Value {
+    format!("{address:#x}").as_str().into()
+}
+
+/// A group with its indirect leaks.
+fn leak(row: &Row<'_>) -> Value {
+    let mut value = group(&row.group, &row.frames);
+    value.push("indirect", list(&row.indirect, leak));
+    value
+}
+
+fn group(group: &Group, frames: &[Frame]) -> Value {
+    let addresses = &group.addresses[..ADDRESSES.min(group.addresses.len())];
+    object! {
+        "kind": group.kind.name(),
+        "type": group.type_name,
+        "label": group.label.as_deref(),
+        "count": group.amount.count,
+        "bytes": group.amount.bytes,
+        "threads": list(&group.threads, |name| (*name).into()),
+        "streams": list(&group.streams, |stream| address(*stream)),
+        "oldest_seconds": seconds(group.oldest),
+        "youngest_seconds": seconds(group.youngest),
+        "addresses": list(addresses, |one| address(*one)),
+        "site": site(group.origin.site),
+        "stack": list(frames, frame),
+        "kept": group.kept,
+    }
+}
+
+fn frame(frame: &Frame) -> Value {
+    let (symbol, module) = (&frame.symbol, frame.module.as_ref());
+    let build_id = module.map(|module| &*module.build_id);
+    object! {
+        "address": address(frame.address as u64),
+        "function": symbol.function.as_deref(),
+        "file": symbol.file.as_deref(),
+        "line": symbol.line,
+        "column": symbol.column,
+        "module": module.map(|module| &*module.path),
+        "offset": module.map(|module| address(module.offset as u64)),
+        "build_id": build_id.filter(|id| !id.is_empty()),
+        "inlined": frame.inlined,
+        "in_app": frame.in_app,
+    }
 }
 
 #[cfg(test)]
@@ -182,21 +155,23 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::render;
-    use crate::json_reader::{Value, member_names, read};
     use crate::prepare::{Prepared, View};
+    use crate::render::Report;
+    use crate::tests_support::{Insert, items, member_names, read};
     use cuguard_registry::{
         Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
     };
 
     #[test]
     fn an_empty_snapshot() {
-        let value = read(&Snapshot::default().to_json()).unwrap();
-        assert_eq!(value["version"], Value::Number(1.0));
-        assert_eq!(value["leaked"], Value::Boolean(false));
-        assert_eq!(value["leaks"], Value::Array(Vec::new()));
-        assert_eq!(value["device"]["ordinal"], Value::Number(0.0));
+        let value = read(&Snapshot::default().to_json());
+        assert_eq!(value["version"], 1);
+        assert_eq!(value["leaked"], false);
+        assert_eq!(value["leaks"], json!([]));
+        assert_eq!(value["device"]["ordinal"], 0);
     }
 
     #[test]
@@ -204,7 +179,7 @@ mod tests {
         let registry = Registry::new(Level::Stacks, 32);
         let key = |address| Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address,
         };
         let entry = Entry {
@@ -228,61 +203,51 @@ mod tests {
         );
         registry.file_failed_free(failed);
         registry.count_late_drop(Kind::Event, 0);
-        let value = read(&registry.snapshot(ContextInfo::default()).to_json()).unwrap();
+        let value = read(&registry.snapshot(ContextInfo::default()).to_json());
 
-        assert_eq!(value["leaked"], Value::Boolean(true));
-        let [large, labelled] = value["leaks"].items() else {
+        assert_eq!(value["leaked"], true);
+        let [large, labelled] = items(&value["leaks"]) else {
             panic!("two groups")
         };
-        assert_eq!(large["count"], Value::Number(37.0));
-        assert_eq!(large["addresses"].items().len(), super::ADDRESSES);
-        assert_eq!(large["label"], Value::Null);
-        assert_eq!(labelled["label"], Value::Text("a \"label\"\n".to_owned()));
-        let frames = large["stack"].items();
-        assert!(
-            frames
-                .iter()
-                .any(|frame| frame["in_app"] == Value::Boolean(true))
-        );
-        assert!(matches!(&frames[0]["address"], Value::Text(text) if text.starts_with("0x")));
-        assert_eq!(value["escaped"].items().len(), 1);
-        let failed = &value["failed_frees"].items()[0];
-        assert_eq!(failed["code"], Value::Number(1.0));
-        assert_eq!(failed["made"]["site"]["line"], large["site"]["line"]);
-        assert!(!failed["freed_stack"].items().is_empty());
-        assert_eq!(
-            value["late_drops"].items()[0]["kind"],
-            Value::Text("event".to_owned())
-        );
-        assert_eq!(
-            value["totals"].items()[0]["peak_bytes"],
-            Value::Number(4000.0)
-        );
+        assert_eq!(large["count"], 37);
+        assert_eq!(items(&large["addresses"]).len(), super::ADDRESSES);
+        assert_eq!(large["label"], json!(null));
+        assert_eq!(labelled["label"], "a \"label\"\n");
+        let frames = items(&large["stack"]);
+        assert!(frames.iter().any(|frame| frame["in_app"] == true));
+        assert!(frames[0]["address"].as_str().unwrap().starts_with("0x"));
+        assert_eq!(items(&value["escaped"]).len(), 1);
+        let failed = &items(&value["failed_frees"])[0];
+        assert_eq!(failed["code"], 1);
+        assert_eq!(failed["allocated"]["site"]["line"], large["site"]["line"]);
+        assert!(!items(&failed["freed_stack"]).is_empty());
+        assert_eq!(items(&value["late_drops"])[0]["kind"], "event");
+        assert_eq!(items(&value["totals"])[0]["peak_bytes"], 4000);
     }
 
     #[test]
     fn rows_can_be_limited() {
         let types = ["u8", "u16", "u32", "u64", "f32"];
         let snapshot = Snapshot {
-            leaks: types
+            live: types
                 .map(|name| Group::new(Kind::Device, name, 1, 1))
                 .into(),
             ..Snapshot::default()
         };
         let json = render(&Prepared::new(&snapshot, View::PLAIN), Some(2));
-        let value = read(&json).unwrap();
-        assert_eq!(value["leaks"].items().len(), 2);
-        assert_eq!(value["leaks_not_shown"], Value::Number(3.0));
+        let value = read(&json);
+        assert_eq!(items(&value["leaks"]).len(), 2);
+        assert_eq!(value["leaks_not_shown"], 3);
     }
 
     /// Every member is in the document that describes them.
     #[test]
     fn the_document_names_every_member() {
-        let document = include_str!("../../docs/leak-report-schema.md");
+        let document = include_str!("../../../docs/leak-report-schema.md");
         let registry = Registry::new(Level::Stacks, 32);
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 1,
         };
         let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");
@@ -296,7 +261,7 @@ mod tests {
             },
         );
         let json = registry.snapshot(ContextInfo::default()).to_json();
-        let found = member_names(&read(&json).unwrap());
+        let found = member_names(&read(&json));
         assert!(found.len() > 30);
         for name in found {
             assert!(
@@ -325,11 +290,9 @@ mod tests {
             }
             snapshot.unrecorded = vec![(Kind::Pinned, Amount::new(1, 2))];
             let value = read(&snapshot.to_json());
-            let value = value.unwrap();
-            prop_assert_eq!(&value["device"]["name"], &Value::Text(name));
-            let mut labels: Vec<_> = value["leaks"].items().iter().map(|leak| match &leak["label"] {
-                Value::Text(text) => Some(text.clone()),
-                _ => None,
+            prop_assert_eq!(&value["device"]["name"], &name);
+            let mut labels: Vec<_> = items(&value["leaks"]).iter().map(|leak| {
+                leak["label"].as_str().map(str::to_owned)
             }).collect();
             let mut expected: Vec<_> = groups.into_iter().map(|(label, ..)| label).collect();
             // Groups that are alike become one.

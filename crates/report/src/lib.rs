@@ -1,49 +1,51 @@
-//! From a snapshot to words: what a report says, and where it goes.
+//! Leak reports and out-of-memory diagnoses of cuguard: what a report contains, and where it is written.
 //!
 //! ```text
 //!     Snapshot ──► Prepared ──► text ───┐
 //!                     │         json ───┼──► output: stderr, a file
 //!                     │         github ─┘
-//!                  names of functions, suppressions
+//!          symbols, merged groups, suppressions
 //! ```
 //!
-//! [`emit`] is the entry point: it is called at the end of a context, with the settings that
-//! `LEAK_REPORT` or the program gave.
+//! [`emit`] is the entry point: it is called at the end of a context, with the settings of `LEAK_REPORT`
+//! and the program. [`oom`] explains why an allocation failed.
 //!
-//! What this folder must not know: the driver and its types, guards, and how the registry stores
-//! what it knows. It reads snapshots only. Nothing here panics or fails towards the caller: a report
-//! is made while contexts are dropped, maybe while a panic unwinds.
+//! This crate must not know the driver and its types, guards, or how the registry stores records. It reads
+//! snapshots. Nothing here panics or returns an error: a report is made while contexts are dropped, maybe
+//! while a panic unwinds.
 
 #![forbid(unsafe_code)]
 
-mod changes;
 mod checkpoint;
-mod form;
+mod diff_text;
+mod environment;
+mod format;
 mod frames;
 mod github;
 mod json;
-#[cfg(test)]
-pub(crate) mod json_reader;
-mod json_writer;
-mod merge;
+mod json_value;
 pub mod oom;
 mod output;
 mod parse;
 mod paths;
 mod pattern;
-mod precedence;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;
+mod problem;
 mod render;
+mod rows;
 mod settings;
 mod size;
+mod summary;
 mod suppress;
 mod symbols;
+#[cfg(test)]
+mod tests_support;
 mod text;
 #[cfg(test)]
 mod text_tests;
-pub(crate) mod words;
+mod words;
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc;
@@ -52,53 +54,50 @@ use std::time::Duration;
 
 use cuguard_registry::Snapshot;
 
-pub use changes::display_diff;
+use crate::paths::Paths;
+use crate::prepare::{Prepared, View};
+use crate::summary::Summary;
+
 pub use checkpoint::Checkpoint;
-pub(crate) use json_writer::Writer;
-pub use parse::Problem;
-pub(crate) use paths::Paths;
+pub use diff_text::display_diff;
 pub use pattern::PatternError;
+pub use problem::Problem;
 pub use render::Report;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
-pub(crate) use text::description;
 
-/// 0 as long as nothing asks for an exit code.
+/// 0 until a report sets an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 
-/// Reports the end of a context, as the settings say. Returns whether it leaked: whether there is
-/// anything that was not freed, could not be freed, and is not suppressed.
+/// Reports the end of a context. Returns whether it leaked: whether anything was not freed or could not be
+/// freed, and is not suppressed.
 ///
-/// Without a report a leak is one line. With one, a context that leaked nothing is one line.
+/// Without a report a leak is one line. With one, a context without leaks is one line.
 ///
-/// `at_exit` says that the process is ending: other threads may stand still then with locks in their
-/// hands, so none is waited for without end.
+/// `at_exit` says that the process exits: other threads may be stopped while they hold locks, so no lock
+/// is waited for without a limit.
 pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bool {
-    let suppressions = settings.suppressions();
+    let suppressions = &settings.suppressions;
     if !settings.is_on() && suppressions.is_empty() {
-        // No names are looked up.
+        // No addresses are resolved.
         if !snapshot.is_clean() {
-            let found = words::Found::in_snapshot(snapshot);
-            warn(&found, settings, &Paths::new(), at_exit);
+            let summary = Summary::of_snapshot(snapshot);
+            warn(&summary, settings, &Paths::new(), at_exit);
         }
         return !snapshot.is_clean();
     }
-    let prepared = prepare::Prepared::new(snapshot, settings.view());
+    let prepared = Prepared::new(snapshot, View::of(settings));
     let leaked = prepared.is_leak();
     if !settings.is_on() {
         if leaked {
-            warn(
-                &github::found(&prepared),
-                settings,
-                &prepared.paths,
-                at_exit,
-            );
+            let summary = Summary::of(&prepared);
+            warn(&summary, settings, &prepared.paths, at_exit);
         }
         return leaked;
     }
     suppressions.list_at_exit();
     if leaked && let Some(code) = settings.wanted_exit_code() {
-        // The first context that leaks decides, as the first failure of a program does.
+        // The first context that leaks decides.
         let code = i32::from(code);
         let _ = EXIT_CODE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -106,64 +105,49 @@ pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bo
     leaked
 }
 
-/// The one line about a leak that nobody asked for: into the log, or on standard error where no
-/// logger takes it.
-fn warn(found: &words::Found<'_>, settings: &ReportSettings, paths: &Paths, at_exit: bool) {
+/// The one line about a leak without a report: to the log, or to standard error without a logger.
+fn warn(summary: &Summary<'_>, settings: &ReportSettings, paths: &Paths, at_exit: bool) {
     if settings.is_silent() {
         return;
     }
-    let line = found.warning(paths);
-    if !is_logged_at_all() {
-        output::line(&(line + "\n"), at_exit);
-    } else if !at_exit {
-        if !log(&line) {
-            output::line(&(line + "\n"), at_exit);
-        }
-    } else {
-        log_soon(line);
+    let line = summary.warning(paths);
+    let max_level = log::max_level().min(log::STATIC_MAX_LEVEL);
+    let is_logged = max_level >= log::LevelFilter::Warn
+        && match at_exit {
+            true => log_at_exit(line.clone()),
+            false => log(&line),
+        };
+    if !is_logged {
+        output::print(&(line + "\n"), at_exit);
     }
 }
 
-/// Whether warnings reach a logger. Many programs have none, or one that shows errors only.
-fn is_logged_at_all() -> bool {
-    log::max_level().min(log::STATIC_MAX_LEVEL) >= log::LevelFilter::Warn
-}
-
-/// Whether the program's logger takes the line.
+/// Whether the program's logger accepts the line.
 fn log(line: &str) -> bool {
-    let taken = log::log_enabled!(target: "cuguard", log::Level::Warn);
-    if taken {
+    let is_enabled = log::log_enabled!(target: "cuguard", log::Level::Warn);
+    if is_enabled {
         log::warn!(target: "cuguard", "{line}");
     }
-    taken
+    is_enabled
 }
 
-/// What the program's logger does nobody knows, so at the end of the process it is called on a thread
-/// of its own, and only waited for a while.
-fn log_soon(line: String) {
-    let (done, wait) = mpsc::channel();
-    let copy = line.clone();
+/// At exit the program's logger may block for ever, so it runs on another thread, with a time limit.
+fn log_at_exit(line: String) -> bool {
+    let (sender, receiver) = mpsc::channel();
     let spawned = thread::Builder::new().spawn(move || {
-        let _ = done.send(log(&copy));
+        let _ = sender.send(log(&line));
     });
-    let taken = match spawned {
-        Ok(_) => wait.recv_timeout(Duration::from_secs(2)),
-        Err(_) => Ok(false),
-    };
-    if taken != Ok(true) {
-        output::line(&(line + "\n"), true);
-    }
+    spawned.is_ok() && receiver.recv_timeout(Duration::from_secs(2)) == Ok(true)
 }
 
-/// The last words at the end of the process: suppressions that no report used.
+/// Prints the suppressions that no report used. Called last, when the process exits.
 pub fn finish() {
     if let Some(line) = suppress::unused() {
-        output::line(&line, true);
+        output::print(&line, true);
     }
 }
 
-/// The exit code that the process should end with: set when a leak was reported and the settings
-/// name a code.
+/// The exit code of the process: set when a leak was reported and the settings have a code.
 pub fn exit_code() -> Option<i32> {
     Some(EXIT_CODE.load(Ordering::Relaxed)).filter(|code| *code != 0)
 }
@@ -196,7 +180,7 @@ mod tests {
         assert!(emit(&leaky, &to(24), false));
         assert!(emit(&leaky, &to(25), false));
         assert_eq!(exit_code(), Some(24));
-        // Other tests of this program make contexts, and those end the process with it.
+        // Other tests of this process must not exit with it.
         super::EXIT_CODE.store(0, super::Ordering::Relaxed);
         let written = std::fs::read_to_string(&file).unwrap();
         assert_eq!(written.matches("nothing leaked").count(), 1, "{written}");

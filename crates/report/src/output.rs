@@ -1,4 +1,4 @@
-//! Where reports go: standard error or a file, each report in one piece.
+//! Writes reports to standard error or a file, each in one piece.
 
 use std::collections::HashSet;
 use std::env;
@@ -9,63 +9,65 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use super::parse::Problem;
-use super::prepare::Prepared;
-use super::settings::{Colour, ReportSettings, VARIABLE};
-use super::{github, json, text};
 use cuguard_registry::SnapshotReason;
 
-/// The files that this process has begun. Held while one is written, so that reports of several
-/// threads do not mix.
-static BEGUN: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+use crate::parse::VARIABLE;
+use crate::prepare::Prepared;
+use crate::problem::Problem;
+use crate::settings::{Colour, ReportSettings};
+use crate::summary::Summary;
+use crate::{github, json, text};
 
-/// Writes the report where the settings say. What cannot be written to a file goes to standard
-/// error, with a line that says why; what cannot be written there is lost, as there is nobody left
-/// to tell.
-pub(super) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exit: bool) {
-    let forms = settings.forms();
+/// The files that this process has truncated. Locked while one is written, so that reports of several
+/// threads do not mix.
+static STARTED: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+
+/// Writes the report as the settings say. What cannot be written to a file goes to standard error with the
+/// reason; what cannot be written there is lost.
+pub(crate) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exit: bool) {
+    let formats = settings.formats();
     let to_text = |coloured| {
         let max = Some(settings.shown());
         text::render(prepared, text::Look { max, coloured })
     };
     let to_json = || json::render(prepared, settings.max) + "\n";
-    let mut on_stderr = String::new();
+    let mut stderr = String::new();
     let colour = settings.wanted_colour();
-    if forms.text && (forms.json || settings.file.is_none()) {
-        on_stderr.push_str(&to_text(on_terminal(colour)));
+    if formats.text && (formats.json || settings.file.is_none()) {
+        stderr.push_str(&to_text(is_coloured(colour)));
     }
-    if forms.json && settings.file.is_none() {
-        on_stderr.push_str(&to_json());
+    if formats.json && settings.file.is_none() {
+        stderr.push_str(&to_json());
     }
-    if forms.github {
+    if formats.github {
         let root = env::var("GITHUB_WORKSPACE").ok();
-        on_stderr.push_str(&github::render(prepared, settings.shown(), root.as_deref()));
+        stderr.push_str(&github::render(prepared, settings.shown(), root.as_deref()));
     }
-    let wants_file = forms.text || forms.json;
+    let wants_file = formats.text || formats.json;
     if let Some(pattern) = settings.file.as_ref().filter(|_| wants_file) {
-        let report = if forms.json {
+        let report = if formats.json {
             to_json()
         } else {
             to_text(colour == Colour::Always)
         };
         let path = pattern.path(std::process::id(), prepared.snapshot.info.context);
-        on_stderr.push_str(&into_file(&path, &report, prepared, at_exit));
+        stderr.push_str(&write_file(&path, &report, prepared, at_exit));
     }
-    line(&on_stderr, at_exit);
+    print(&stderr, at_exit);
 }
 
-/// Writes a report into a file. Returns what is to be said of it on standard error: the sum and the
-/// file, or the report where the file cannot be written.
-fn into_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
+/// Writes a report to a file. Returns the text for standard error: the sum and the file, or the report
+/// where the file cannot be written.
+fn write_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
     let shown = path.display();
     match to_file(path, report, at_exit) {
-        // Whoever sees standard error sees the report itself.
+        // Standard error already has the report.
         Ok(Written::OwnOutput) => String::new(),
         Ok(Written::File) if prepared.snapshot.info.reason == SnapshotReason::LateDrops => {
             String::new()
         }
         Ok(Written::File) => {
-            let sum = github::found(prepared).line(&prepared.paths);
+            let sum = Summary::of(prepared).line(&prepared.paths);
             format!("{sum}; report in {shown}\n")
         }
         Err(error) => format!(
@@ -74,70 +76,63 @@ fn into_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) 
     }
 }
 
-/// Writes to standard error in one piece, also at the end of the process.
-pub(super) fn line(text: &str, at_exit: bool) {
-    if at_exit {
-        to_stderr_without_lock(text);
-    } else {
-        to_stderr(text);
+/// Writes to standard error in one piece, also when the process exits.
+pub(crate) fn print(text: &str, at_exit: bool) {
+    // At exit another thread may hold the lock of standard error and never release it.
+    if !at_exit || !print_without_lock(text) {
+        let _ = write!(io::stderr().lock(), "{text}");
     }
 }
 
-/// Says what is wrong with `LEAK_REPORT`.
-pub(super) fn tell(problems: &[Problem]) {
+/// Prints what cannot be used in `LEAK_REPORT`.
+pub(crate) fn print_problems(problems: &[Problem]) {
     let lines: String = problems
         .iter()
         .map(|problem| format!("cuguard: {VARIABLE}: {problem}\n"))
         .collect();
-    to_stderr(&lines);
+    print(&lines, false);
 }
 
-/// In one piece: other threads wait, and other processes find no gap to write into.
-fn to_stderr(text: &str) {
-    if !text.is_empty() {
-        let mut stderr = io::stderr().lock();
-        let _ = write!(stderr, "{text}");
-    }
+/// Writes to a duplicate of standard error, which has no lock.
+#[cfg(unix)]
+fn print_without_lock(text: &str) -> bool {
+    use std::os::fd::AsFd;
+    let duplicate = io::stderr().as_fd().try_clone_to_owned();
+    duplicate.is_ok_and(|own| {
+        let _ = fs::File::from(own).write_all(text.as_bytes());
+        true
+    })
 }
 
-/// The same, where the lock of standard error may be in the hands of a thread that will never give it
-/// back.
-fn to_stderr_without_lock(text: &str) {
-    #[cfg(unix)]
-    {
-        use std::os::fd::AsFd;
-        if let Ok(own) = io::stderr().as_fd().try_clone_to_owned() {
-            let _ = fs::File::from(own).write_all(text.as_bytes());
-            return;
-        }
-    }
-    to_stderr(text);
+#[cfg(not(unix))]
+fn print_without_lock(_: &str) -> bool {
+    false
 }
 
-/// The same, where whoever has the list may be stuck and never give it back.
-fn begun_soon() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
+/// Locks the list at exit, where another thread may hold it and never release it.
+fn lock_at_exit() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
     for _ in 0..200 {
-        match BEGUN.try_lock() {
-            Ok(begun) => return Ok(begun),
-            Err(TryLockError::Poisoned(begun)) => return Ok(begun.into_inner()),
+        match STARTED.try_lock() {
+            Ok(started) => return Ok(started),
+            Err(TryLockError::Poisoned(started)) => return Ok(started.into_inner()),
             Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
         }
     }
     Err(io::Error::other("another report is still being written"))
 }
 
-/// Begins the file anew with the first report of this process, and appends the others. The program's
-/// own output is never begun anew.
+/// Truncates the file for the first report of this process, and appends the others. The program's own
+/// output is never truncated.
 fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
-    let mut begun = if at_exit {
-        begun_soon()?
+    let mut started = if at_exit {
+        lock_at_exit()?
     } else {
-        BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
+        STARTED.lock().unwrap_or_else(PoisonError::into_inner)
     };
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-    // The same file may be reached by several names.
+    // A file may have several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_first = begun.insert(known);
+    let is_first = started.insert(known);
     let mut written = Written::File;
     if file.metadata()?.is_file() {
         match own_output(&file) {
@@ -151,16 +146,15 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
     Ok(written)
 }
 
-/// Where a report went.
+/// What a report was written to.
 enum Written {
     File,
-    /// The file is standard output or standard error of the program.
+    /// The program's own standard output or standard error.
     OwnOutput,
 }
 
-/// The program's own output, where that goes to this very file, as `/dev/stderr` does. What is there is
-/// no report of an earlier run; and what the program writes later comes behind the report only if that
-/// goes the same way.
+/// The program's own output, if that is this file, as for `/dev/stderr`. Its content is no report of an
+/// earlier run. Written through a duplicate, so that the program's later output follows the report.
 #[cfg(unix)]
 fn own_output(file: &fs::File) -> Option<fs::File> {
     use std::os::fd::AsFd;
@@ -180,7 +174,7 @@ fn own_output(_: &fs::File) -> Option<fs::File> {
     None
 }
 
-fn on_terminal(colour: Colour) -> bool {
+fn is_coloured(colour: Colour) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = || env::var_os("TERM").is_some_and(|term| term == "dumb");
     match colour {
@@ -198,8 +192,8 @@ mod tests {
 
     use super::{deliver, to_file};
     use crate::ReportSettings;
-    use crate::json_reader::read;
     use crate::prepare::{Prepared, View};
+    use crate::tests_support::read;
     use cuguard_registry::{Group, Kind, Snapshot};
 
     /// A folder of its own for a test.
@@ -256,9 +250,9 @@ mod tests {
         let written = fs::read_to_string(&path).unwrap();
         let contexts: Vec<_> = written
             .lines()
-            .map(|line| read(line).unwrap()["context"]["id"].clone())
+            .map(|line| read(line)["context"]["id"].clone())
             .collect();
-        assert_eq!(contexts, [read("1").unwrap(), read("2").unwrap()]);
+        assert_eq!(contexts, [1, 2]);
     }
 
     #[test]
@@ -270,7 +264,7 @@ mod tests {
         let process = std::process::id();
         for context in [1, 2] {
             let path = folder.0.join(format!("leaks-{context}-{process}.json"));
-            assert!(read(&fs::read_to_string(path).unwrap()).is_ok());
+            read(&fs::read_to_string(path).unwrap());
         }
     }
 
@@ -286,7 +280,7 @@ mod tests {
         });
         let written = fs::read_to_string(&path).unwrap();
         assert_eq!(written.lines().count(), 16);
-        assert!(written.lines().all(|line| read(line).is_ok()));
+        written.lines().for_each(|line| drop(read(line)));
     }
 
     #[test]

@@ -1,303 +1,187 @@
 //! The words of `LEAK_REPORT`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use super::form::Report;
-use super::pattern::FilePattern;
-use super::settings::{Colour, ReportSettings};
-use super::words;
 use cuguard_registry::MAX_DEPTH;
 
-/// All words, as a message shows them.
-const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
-                     exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
-                     sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never";
+use crate::format::ReportMode;
+use crate::pattern::FilePattern;
+use crate::problem::{Problem, VALUES};
+use crate::settings::{Colour, ReportSettings};
 
-/// Something in `LEAK_REPORT` that cannot be used.
-///
-/// ```
-/// let (_, problems) = cuguard::report::ReportSettings::parse("1,verbose");
-/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0 (off"));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Problem {
-    /// A word that has no meaning.
-    #[error(
-        "does not know the word {word:?};{} it knows {WORDS}",
-        suggestion(word)
-    )]
-    #[non_exhaustive]
-    UnknownWord {
-        /// The word.
-        word: String,
-    },
-    /// Nothing between two commas, or before the first or after the last.
-    #[error("there is an empty word in {list:?}; LEAK_REPORT knows {WORDS}")]
-    #[non_exhaustive]
-    EmptyWord {
-        /// The whole list.
-        list: String,
-    },
-    /// A word whose value is missing or wrong.
-    #[error("cannot use {word:?}: {why}")]
-    #[non_exhaustive]
-    BadValue {
-        /// The word with its value.
-        word: String,
-        /// What is wrong, and what would be right.
-        why: String,
-    },
-    /// Words beside one that turns everything off.
-    #[error("{off:?} turns everything off; ignored beside it: {}", quoted(words))]
-    #[non_exhaustive]
-    Ignored {
-        /// The word that turns everything off.
-        off: String,
-        /// The other words.
-        words: Vec<String>,
-    },
-    /// The variable is not text.
-    #[error("{text:?} is not valid Unicode; what can be read of it holds")]
-    #[non_exhaustive]
-    NotUnicode {
-        /// What can be read of it.
-        text: String,
-    },
-    /// A file of suppressions that cannot be read.
-    #[error("cannot read the suppressions in {}: {reason}", path.display())]
-    #[non_exhaustive]
-    CannotRead {
-        /// The file.
-        path: PathBuf,
-        /// Why, in the system's words.
-        reason: String,
-    },
-}
+/// The environment variable.
+pub(crate) const VARIABLE: &str = "LEAK_REPORT";
 
-/// Names of words, for suggestions.
-const NAMES: [&str; 19] = [
-    "off",
-    "no",
-    "false",
-    "on",
-    "yes",
-    "true",
-    "text",
-    "json",
-    "github",
-    "file",
-    "exitcode",
-    "max",
-    "depth",
-    "frames",
-    "level",
-    "sample",
-    "free_leaks",
-    "suppress",
-    "colour",
-];
-
-/// ` did you mean json?` where an unknown word is nearly a known one.
-fn suggestion(word: &str) -> String {
-    let name = word.split('=').next().unwrap_or_default().trim_end();
-    let name: Vec<char> = name.to_lowercase().chars().collect();
-    // Nobody misspells so long a word, and the distance takes the product of both lengths.
-    if name.len() > 16 {
-        return String::new();
-    }
-    let distances = NAMES.iter().map(|known| {
-        let letters: Vec<char> = known.chars().collect();
-        let longer = letters.len().max(name.len());
-        (distance(&name, &letters), longer, *known)
-    });
-    // One letter in three may be wrong.
-    let near = distances.filter(|(distance, longer, _)| distance * 3 <= *longer);
-    match near.min() {
-        Some((_, _, known)) => format!(" did you mean {known}?"),
-        None => String::new(),
-    }
-}
-
-/// How many letters are added, missing, wrong or swapped with their neighbour (the optimal string
-/// alignment distance).
-fn distance(one: &[char], other: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for i in 1..=one.len() {
-        let mut row = vec![i];
-        for j in 1..=other.len() {
-            let wrong = usize::from(one[i - 1] != other[j - 1]);
-            let mut least = (last[j - 1] + wrong).min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                least = least.min(before[j - 2] + 1);
+impl ReportSettings {
+    /// Parses a list of words as in `LEAK_REPORT`. Returns the settings that the usable words make, and
+    /// what cannot be used. Reads files of suppressions.
+    ///
+    /// ```
+    /// let (settings, problems) = cuguard::report::ReportSettings::parse("1,colour=purple,max=3");
+    /// assert!(settings.is_on());
+    /// assert_eq!(
+    ///     problems[0].to_string(),
+    ///     "cannot use \"colour=purple\": \"purple\" is none of auto, always, never"
+    /// );
+    /// ```
+    pub fn parse(text: &str) -> (Self, Vec<Problem>) {
+        let Parsed {
+            mut settings,
+            suppress_files,
+            mut problems,
+        } = parse(text);
+        for path in suppress_files {
+            if let Err(error) = settings.suppressions.read(&path) {
+                let reason = error.to_string();
+                problems.push(Problem::CannotRead { path, reason });
             }
-            row.push(least);
         }
-        before = std::mem::replace(&mut last, row);
+        (settings, problems)
     }
-    last[other.len()]
 }
 
-fn quoted(words: &[String]) -> String {
-    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
-    words::list(&quoted)
+/// A list of words, before files are read.
+#[derive(Default)]
+struct Parsed {
+    settings: ReportSettings,
+    suppress_files: Vec<PathBuf>,
+    problems: Vec<Problem>,
 }
 
-/// Reads the list. An empty one says nothing. One with `0` in it turns everything off, whatever else
-/// it has. Any other turns the report on, also one that has no known word in it: somebody wanted to
-/// see something.
-pub(super) fn parse(list: &str) -> (ReportSettings, Vec<Problem>) {
-    let mut settings = ReportSettings::off();
-    let mut problems = Vec::new();
+/// An empty list sets nothing. One with `0` in it turns everything off. Any other turns the report on,
+/// also one without a known word: a misspelled word must not hide the report.
+fn parse(list: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    let words = || list.split(',').map(str::trim);
     if list.trim().is_empty() {
-        return (settings, problems);
+        return parsed;
     }
-    if let Some(off) = list.split(',').map(str::trim).find(|word| is_off(word)) {
-        let words = list.split(',').map(str::trim);
-        let others = words.filter(|word| !word.is_empty() && !is_off(word));
+    if let Some(off) = words().find(|word| is_off(word)) {
+        let others = words().filter(|word| !word.is_empty() && !is_off(word));
         let words: Vec<_> = others.map(str::to_owned).collect();
         if !words.is_empty() {
             let off = off.to_owned();
-            problems.push(Problem::Ignored { off, words });
+            parsed.problems.push(Problem::Ignored { off, words });
         }
-        return (ReportSettings::silent(), problems);
+        parsed.settings = ReportSettings::silent();
+        return parsed;
     }
-    settings.report = Report::Implied;
-    for word in list.split(',').map(str::trim) {
-        if word.is_empty() {
-            let problem = Problem::EmptyWord {
-                list: list.to_owned(),
-            };
-            if !problems.contains(&problem) {
-                problems.push(problem);
-            }
-        } else if let Err(problem) = apply(&mut settings, word) {
-            problems.push(problem);
-        }
+    parsed.settings.mode = ReportMode::Implied;
+    for word in words() {
+        let problem = if word.is_empty() {
+            let list = list.to_owned();
+            Some(Problem::EmptyWord { list }).filter(|problem| !parsed.problems.contains(problem))
+        } else {
+            parsed.apply(word).err()
+        };
+        parsed.problems.extend(problem);
     }
-    (settings, problems)
+    parsed
 }
 
 fn is_off(word: &str) -> bool {
-    Report::Off.with_word(word) == Some(Report::Silent)
+    ReportMode::Off.with_word(word) == Some(ReportMode::Silent)
 }
 
-fn apply(settings: &mut ReportSettings, word: &str) -> Result<(), Problem> {
-    let (name, value) = match word.split_once('=') {
-        Some((name, value)) => (name.trim_end(), Some(value.trim_start())),
-        None => (word, None),
-    };
-    let bad = |why: String| Problem::BadValue {
-        word: word.to_owned(),
-        why,
-    };
-    if let Some(report) = settings.report.with_word(name) {
-        if value.is_some() {
-            return Err(bad(format!("{name} takes no value")));
+impl Parsed {
+    fn apply(&mut self, word: &str) -> Result<(), Problem> {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name.trim_end(), Some(value.trim_start())),
+            None => (word, None),
+        };
+        let bad = |why: String| Problem::BadValue {
+            word: word.to_owned(),
+            why,
+        };
+        let settings = &mut self.settings;
+        if let Some(mode) = settings.mode.with_word(name) {
+            if value.is_some() {
+                return Err(bad(format!("{name} takes no value")));
+            }
+            settings.mode = mode;
+            return Ok(());
         }
-        settings.report = report;
-        return Ok(());
-    }
-    match name {
-        "file" | "exitcode" | "max" | "depth" | "frames" | "level" | "sample" | "free_leaks"
-        | "suppress" | "colour" | "color" => {}
-        _ => {
-            return Err(Problem::UnknownWord {
-                word: word.to_owned(),
-            });
+        let name = if name == "color" { "colour" } else { name };
+        let known = VALUES.iter().find(|(known, _)| *known == name);
+        let Some((_, expected)) = known else {
+            let word = word.to_owned();
+            return Err(Problem::UnknownWord { word });
+        };
+        let Some(value) = value.filter(|value| !value.is_empty()) else {
+            let name = word.split('=').next().unwrap_or_default().trim_end();
+            return Err(bad(format!("{name} needs a value: {expected}")));
+        };
+        let not_expected = |()| bad(format!("{value:?} is not {expected}"));
+        match name {
+            "file" => {
+                let pattern = FilePattern::new(value).map_err(|error| bad(error.to_string()))?;
+                settings.file = Some(pattern);
+            }
+            "exitcode" => settings.exit_code = Some(number(value).map_err(not_expected)?),
+            "max" => {
+                let max: u64 = number(value).map_err(not_expected)?;
+                settings.max = Some(max.try_into().unwrap_or(usize::MAX));
+            }
+            "depth" => {
+                let depth = number(value).ok().filter(|n| (1..=MAX_DEPTH).contains(n));
+                settings.depth = Some(depth.ok_or(()).map_err(not_expected)?);
+            }
+            "sample" => {
+                let sample = number(value).ok().filter(|one_in| *one_in != 0);
+                settings.sample = Some(sample.ok_or(()).map_err(not_expected)?);
+            }
+            "suppress" => self.suppress_files.push(value.into()),
+            "level" => {
+                settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?);
+            }
+            "frames" => {
+                let all = one_of(value, &[("program", false), ("all", true)]);
+                settings.all_frames = Some(all.map_err(bad)?);
+            }
+            "free_leaks" => {
+                let free = one_of(value, &[("yes", true), ("no", false)]);
+                settings.free_leaks = Some(free.map_err(bad)?);
+            }
+            _ => {
+                let colours = [
+                    ("auto", Colour::Auto),
+                    ("always", Colour::Always),
+                    ("never", Colour::Never),
+                ];
+                settings.colour = Some(one_of(value, &colours).map_err(bad)?);
+            }
         }
-    }
-    let value = match value {
-        Some(value) if !value.is_empty() => value,
-        _ => return Err(bad(format!("{name} needs a value: {}", expected(name)))),
-    };
-    let number = |range| number(name, value, range).map_err(bad);
-    match name {
-        "file" => {
-            let pattern = FilePattern::new(value).map_err(|error| bad(error.to_string()))?;
-            settings.file = Some(pattern);
-        }
-        "exitcode" => {
-            let code: u8 = number((0, 255))?.try_into().unwrap_or(u8::MAX);
-            settings.exit_code = Some(code);
-        }
-        "max" => settings.max = Some(number((0, u64::MAX))?.try_into().unwrap_or(usize::MAX)),
-        "depth" => {
-            let depth = number((1, MAX_DEPTH as u64))?.try_into();
-            settings.depth = Some(depth.unwrap_or(MAX_DEPTH));
-        }
-        "frames" => settings.all_frames = Some(all_frames(value).map_err(bad)?),
-        "level" => settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
-        "sample" => {
-            let sample = number((1, u32::MAX.into()))?.try_into();
-            settings.sample = Some(sample.unwrap_or(u32::MAX));
-        }
-        "free_leaks" => settings.free_leaks = Some(yes_or_no(value).map_err(bad)?),
-        "suppress" => settings.suppress_files.push(value.into()),
-        _ => settings.colour = Some(colour(value).map_err(bad)?),
-    }
-    Ok(())
-}
-
-fn number(name: &str, value: &str, (least, most): (u64, u64)) -> Result<u64, String> {
-    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    match value.parse() {
-        Ok(number) if digits && (least..=most).contains(&number) => Ok(number),
-        _ => Err(format!("{value:?} is not {}", expected(name))),
-    }
-}
-
-/// What a word wants for a value.
-fn expected(name: &str) -> &'static str {
-    match name {
-        "file" => {
-            "a file name, in which %p is the process id, %c the context and %% a percent sign"
-        }
-        "exitcode" => "a number from 0 to 255",
-        "max" => "a number of groups",
-        "depth" => "a number of frames from 1 to 128",
-        "frames" => "one of program, all",
-        "level" => "one of counts, sites, stacks",
-        "sample" => "a number from 1 to 4294967295",
-        "free_leaks" => "one of yes, no",
-        "suppress" => "the name of a file",
-        _ => "one of auto, always, never",
+        Ok(())
     }
 }
 
-fn all_frames(word: &str) -> Result<bool, String> {
-    match word {
-        "program" => Ok(false),
-        "all" => Ok(true),
-        _ => Err(format!("{word:?} is none of program, all")),
-    }
+/// A number in digits alone, without a sign.
+fn number<N: FromStr>(value: &str) -> Result<N, ()> {
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    value.parse().ok().filter(|_| digits).ok_or(())
 }
 
-fn yes_or_no(word: &str) -> Result<bool, String> {
-    match word {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(format!("{word:?} is none of yes, no")),
-    }
-}
-
-fn colour(word: &str) -> Result<Colour, String> {
-    match word {
-        "auto" => Ok(Colour::Auto),
-        "always" => Ok(Colour::Always),
-        "never" => Ok(Colour::Never),
-        _ => Err(format!("{word:?} is none of auto, always, never")),
-    }
+fn one_of<T: Copy>(value: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let found = choices.iter().find(|(name, _)| *name == value);
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        format!("{value:?} is none of {}", names.join(", "))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Problem, parse};
+    use super::Problem;
     use crate::settings::{Colour, ReportSettings};
     use cuguard_registry::Level;
+
+    fn parse(text: &str) -> (ReportSettings, Vec<Problem>) {
+        let parsed = super::parse(text);
+        (parsed.settings, parsed.problems)
+    }
 
     #[test]
     fn nothing_and_the_words_for_off_are_off() {
@@ -353,11 +237,11 @@ mod tests {
 
     #[test]
     fn every_word_does_what_it_says() {
-        let (settings, problems) = parse(
+        let parsed = super::parse(
             " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,free_leaks=no,colour=always,suppress=a,suppress=b",
         );
-        assert_eq!(problems, []);
-        let mut expected = ReportSettings::text()
+        assert_eq!(parsed.problems, []);
+        let expected = ReportSettings::text()
             .file("x-%p.txt")
             .unwrap()
             .exit_code(23)
@@ -368,8 +252,11 @@ mod tests {
             .sample(100)
             .free_leaks(false)
             .colour(Colour::Always);
-        expected.suppress_files = vec!["a".into(), "b".into()];
-        assert_eq!(settings, expected);
+        assert_eq!(
+            parsed.suppress_files,
+            ["a", "b"].map(std::path::PathBuf::from)
+        );
+        assert_eq!(parsed.settings, expected);
         assert_eq!(parse("1,color=never").0.wanted_colour(), Colour::Never);
         assert_eq!(parse("1,exitcode=0").0.wanted_exit_code(), None);
         assert_eq!(parse("1,free_leaks=yes").0.wanted_free_leaks(), Some(true));
@@ -423,7 +310,7 @@ mod tests {
         assert_eq!(
             settings,
             ReportSettings {
-                report: settings.report,
+                mode: settings.mode,
                 ..ReportSettings::text().max(7)
             }
         );
@@ -489,7 +376,7 @@ mod tests {
             let (mut good, none) = parse(&join(true));
             prop_assert!(none.is_empty());
             if !good.is_on() {
-                good.report = settings.report;
+                good.mode = settings.mode;
             }
             prop_assert_eq!(settings, good);
         }

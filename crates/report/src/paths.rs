@@ -1,9 +1,9 @@
-//! Paths of source files such that an editor or a terminal can open them.
+//! Paths of source files that an editor or a terminal can open.
 //!
-//! The compiler writes files down relative to the folder that it was started in, or with that
-//! folder. A report is read elsewhere: in the folder of one package of a workspace, or on another
-//! machine. So a path is shown relative to the current folder where the file is below it, else whole.
-//! Where the file is not on this machine, the shortest path that a person knows it by is shown.
+//! The compiler stores paths relative to the folder that it was started in, or absolute. A report is read
+//! elsewhere: in the folder of one package of a workspace, or on another machine. So a path is shown
+//! relative to the current folder if the file is below it, and absolute otherwise. If the file is not on
+//! this machine, the path inside its package is shown.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 /// Folders of a package that hold code.
 const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
 
-/// Finds the files of one report.
+/// The files of one report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Paths {
     current: Option<PathBuf>,
-    /// Where a relative path may begin: the folders above the program and above the current one.
-    /// The program lies in `target/debug` of the workspace that it was built in.
+    /// What relative paths may be relative to: the folders above the program, which is in `target/debug` of
+    /// its workspace, and above the current folder.
     roots: RefCell<Vec<PathBuf>>,
-    /// What was found out about relative paths.
+    /// The result for each relative path.
     found: RefCell<HashMap<String, Option<String>>>,
-    /// What to show for relative paths of which the whole is known.
+    /// What is shown for relative paths whose absolute path is known.
     learned: RefCell<HashMap<String, String>>,
 }
 
@@ -38,21 +38,21 @@ impl Paths {
 
     fn of(current: Option<PathBuf>, program: Option<&Path>) -> Self {
         let above = [program, current.as_deref()].into_iter().flatten();
-        // Not the root itself: what lies there is nobody's workspace.
+        // But for the root: no workspace is there.
         let roots = above
             .flat_map(Path::ancestors)
             .filter(|folder| folder.parent().is_some())
             .map(Path::to_owned);
         Self {
             roots: RefCell::new(roots.collect()),
-            // A program that runs in `/` must not make every path relative.
+            // In `/` every path would be relative.
             current: current.filter(|folder| folder.parent().is_some()),
             found: RefCell::default(),
             learned: RefCell::default(),
         }
     }
 
-    /// The path to show for a file, as the compiler wrote it down.
+    /// The path that is shown for a file of the debug information or a call site.
     pub(crate) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if path.is_empty() {
             return path.into();
@@ -66,14 +66,14 @@ impl Paths {
         match self.below_current(path) {
             Some(rest) => rest.into(),
             None if Path::new(path).is_file() => path.into(),
-            None => known_as(path),
+            None => in_known_package(path),
         }
     }
 
-    /// Learns from one file by both its paths where relative ones begin: a call site has the relative
-    /// one, debug information the whole.
-    pub(super) fn learn(&self, relative: &str, whole: &str) {
-        let root = whole.strip_suffix(relative);
+    /// Learns what paths are relative to, from one file with both its paths: a call site has the relative
+    /// one, debug information the absolute one.
+    pub(crate) fn learn(&self, relative: &str, absolute: &str) {
+        let root = absolute.strip_suffix(relative);
         let root = root.and_then(|root| root.strip_suffix('/'));
         let Some(root) = root.filter(|root| root.len() > 1 && root.starts_with('/')) else {
             return;
@@ -81,7 +81,7 @@ impl Paths {
         if self.learned.borrow().contains_key(relative) {
             return;
         }
-        let shown = self.shorten(whole).into_owned();
+        let shown = self.shorten(absolute).into_owned();
         self.learned.borrow_mut().insert(relative.to_owned(), shown);
         let mut roots = self.roots.borrow_mut();
         if !roots.iter().any(|known| known == Path::new(root)) {
@@ -95,7 +95,7 @@ impl Paths {
         rest.strip_prefix('/')
     }
 
-    /// Where a relative path leads to a file, if anywhere.
+    /// The file of a relative path, if it exists.
     fn find(&self, path: &str) -> Option<String> {
         if let Some(learned) = self.learned.borrow().get(path) {
             return Some(learned.clone());
@@ -107,8 +107,8 @@ impl Paths {
         let found = roots
             .iter()
             .map(|root| root.join(path))
-            .find(|place| place.is_file());
-        let found = found.and_then(|place| place.into_os_string().into_string().ok());
+            .find(|path| path.is_file());
+        let found = found.and_then(|path| path.into_os_string().into_string().ok());
         let shown = found.map(|found| match self.below_current(&found) {
             Some(rest) => rest.to_owned(),
             None => found,
@@ -120,8 +120,8 @@ impl Paths {
     }
 }
 
-/// What a file that is not on this machine is known by.
-fn known_as(path: &str) -> Cow<'_, str> {
+/// The path of a file that is not on this machine, inside its package.
+fn in_known_package(path: &str) -> Cow<'_, str> {
     // ~/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/log-0.4.0/src/lib.rs
     if let Some((_, rest)) = path.split_once("/registry/src/")
         && let Some((_, in_crate)) = rest.split_once('/')
@@ -142,19 +142,18 @@ fn known_as(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// The part of a path that lies in the sources of the standard library: where the compiler says it
-/// was built, `/rustc/59807616e1f/library/std/src/rt.rs`, or where the sources are installed.
-pub(super) fn in_library(path: &str) -> Option<&str> {
+/// The part of a path inside the sources of the standard library: as it was built,
+/// `/rustc/59807616e1f/library/std/src/rt.rs`, or as its sources are installed.
+pub(crate) fn in_library(path: &str) -> Option<&str> {
     let known = path.starts_with("/rustc/") || path.contains("/lib/rustlib/src/");
     path.split_once("/library/")
         .filter(|_| known)
         .map(|(_, rest)| rest)
 }
 
-/// The part of a path from the folder of its package on: `/build/1234/app/src/main.rs` was built
-/// somewhere else, and a person knows it as `app/src/main.rs`.
+/// The part of a path from the folder of its package: `app/src/main.rs` for `/build/1234/app/src/main.rs`.
 ///
-/// The text alone must tell, as the folder is not there. The last folder of code counts
+/// The folder does not exist here, so the text decides: the last folder of code counts
 /// (`/usr/src/app/src/main.rs`), and those right before it (`app/src/tests/a.rs`).
 fn in_package(path: &str) -> &str {
     let is_code = |end: usize| {
@@ -168,7 +167,7 @@ fn in_package(path: &str) -> &str {
         return path;
     }
     while ends.next_if(|end| is_code(*end)).is_some() {}
-    // Here ends the package's folder; it begins after the slash before.
+    // The package's folder ends here, and starts after the slash before.
     ends.next();
     ends.next().map_or(&path[1..], |begin| &path[begin + 1..])
 }
@@ -180,9 +179,9 @@ mod tests {
 
     use super::Paths;
 
-    /// Of one file the whole path is known: so the folder is, also where the program is elsewhere.
+    /// With one absolute path the folder is known, also where the program is elsewhere.
     #[test]
-    fn a_whole_path_tells_where_relative_ones_begin() {
+    fn an_absolute_path_tells_what_others_are_relative_to() {
         let folder = std::env::temp_dir().join(format!("cuguard-learn-{}", std::process::id()));
         let root = folder.to_str().unwrap();
         fs::create_dir_all(folder.join("src")).unwrap();
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_there_have_the_names_that_people_know() {
+    fn files_that_do_not_exist_have_paths_inside_their_package() {
         let paths = Paths::of(Some(PathBuf::from("/home/ann/app")), None);
         for (path, expected) in [
             ("/home/ann/app/src/main.rs", "src/main.rs"),
@@ -244,7 +243,7 @@ mod tests {
 
     /// A workspace with two packages, and what is shown in its folders and elsewhere.
     #[test]
-    fn files_that_are_there_can_be_opened_from_any_folder() {
+    fn files_that_exist_can_be_opened_from_any_folder() {
         let folder = std::env::temp_dir().join(format!("cuguard-paths-{}", std::process::id()));
         let (file, program) = ("one/src/lib.rs", folder.join("target/debug"));
         for made in ["one/src", "two/src", "target/debug"] {

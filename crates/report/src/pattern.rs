@@ -1,11 +1,11 @@
-//! The name of the file that a report goes to, with what differs from process to process.
+//! The file name of a report, with the process id and the number of the context.
 
 use std::path::PathBuf;
 
 /// A file name in which `%p` stands for the process id, `%c` for the number of the context and `%%`
 /// for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FilePattern {
+pub(crate) struct FilePattern {
     text: String,
 }
 
@@ -24,7 +24,7 @@ pub enum PatternError {
     /// There is no name.
     #[error("there is no file name")]
     Empty,
-    /// A percent sign followed by something that has no meaning.
+    /// An unknown percent sequence.
     #[error("%{0} means nothing; %p is the process id, %c the context, %% a percent sign")]
     Unknown(char),
     /// A percent sign at the end.
@@ -33,7 +33,7 @@ pub enum PatternError {
 }
 
 impl FilePattern {
-    pub(super) fn new(text: &str) -> Result<Self, PatternError> {
+    pub(crate) fn new(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
         }
@@ -44,15 +44,15 @@ impl FilePattern {
     }
 
     /// The file for this process and this context.
-    pub(super) fn path(&self, process: u32, context: u64) -> PathBuf {
-        // It was tried when the pattern was made.
+    pub(crate) fn path(&self, process: u32, context: u64) -> PathBuf {
+        // `new` checked the pattern.
         fill(&self.text, process, context)
             .unwrap_or_else(|_| self.text.clone())
             .into()
     }
 
-    /// Whether the name says that its content is JSON.
-    pub(super) fn is_json(&self) -> bool {
+    /// Whether the extension is one of JSON.
+    pub(crate) fn is_json(&self) -> bool {
         [".json", ".jsonl", ".ndjson"]
             .iter()
             .any(|ending| self.text.ends_with(ending))

@@ -1,7 +1,8 @@
-//! What is shown of a snapshot: names, suppressions, what follows from what.
+//! What is shown of a snapshot: names, suppressions, indirect leaks.
 
-use super::prepare::{Prepared, View};
+use crate::prepare::{Prepared, View};
 use crate::suppress::Suppressions;
+use crate::tests_support::Insert;
 use cuguard_registry::{
     Amount, ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot,
 };
@@ -68,7 +69,7 @@ fn functions_on_the_stack_can_be_suppressed() {
     fn expected_to_leak(registry: &Registry) {
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 1,
         };
         registry.insert(
@@ -111,7 +112,7 @@ fn one_line_at_two_addresses_is_one_group() {
         registry.insert(
             Key {
                 kind,
-                lane: 0,
+                slot: 0,
                 address,
             },
             entry,
@@ -123,7 +124,7 @@ fn one_line_at_two_addresses_is_one_group() {
     registry.insert(
         Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address: 3,
         },
         Entry {
@@ -168,7 +169,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     fn one_site(registry: &Registry, address: u64) {
         let key = Key {
             kind: Kind::Device,
-            lane: 0,
+            slot: 0,
             address,
         };
         registry.insert(
@@ -185,7 +186,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     b_second(&registry);
     a_first(&registry);
     let snapshot = registry.snapshot(ContextInfo::default());
-    // All frames here are this crate's, of which few are shown otherwise.
+    // All frames here are of these crates, of which few are shown otherwise.
     let view = View {
         all_frames: true,
         ..View::PLAIN

@@ -1,4 +1,4 @@
-//! Snapshots as text and JSON, for programs that print them themselves.
+//! Snapshots as text and JSON, for programs that print them.
 
 use std::fmt;
 
@@ -6,9 +6,10 @@ use cuguard_registry::Snapshot;
 
 use crate::prepare::{Prepared, View};
 use crate::settings::{Colour, ReportSettings};
+use crate::text::Look;
 use crate::{json, text};
 
-/// Renders a [`Snapshot`]. A trait, because snapshots are plain data and know nothing of text; it is in the prelude.
+/// Renders a [`Snapshot`]. A trait, because snapshots are plain data of another crate; it is in the prelude.
 ///
 /// ```
 /// use cuguard::report::{Report, ReportSettings};
@@ -39,11 +40,11 @@ impl Report for Snapshot {
     }
 
     fn to_text(&self, settings: &ReportSettings) -> String {
-        let look = text::Look {
+        let look = Look {
             max: Some(settings.shown()),
             coloured: settings.wanted_colour() == Colour::Always,
         };
-        text::render(&Prepared::new(self, settings.view()), look)
+        text::render(&Prepared::new(self, View::of(settings)), look)
     }
 
     fn to_json(&self) -> String {
@@ -55,7 +56,7 @@ struct DisplaySnapshot<'a>(&'a Snapshot);
 
 impl fmt::Display for DisplaySnapshot<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let look = text::Look {
+        let look = Look {
             max: f.precision(),
             coloured: false,
         };

@@ -1,9 +1,9 @@
-//! Sizes as a person reads them.
+//! Sizes in KiB, MiB, GiB and TiB.
 
 use std::fmt;
 
-/// A number of bytes, shown in KiB, MiB, GiB or TiB as this crate's reports show it: whole numbers as
-/// they are, others with two digits behind the point.
+/// A number of bytes, shown in KiB, MiB, GiB or TiB: whole numbers without a fraction, others with two
+/// decimals.
 ///
 /// ```
 /// use cuguard::report::ByteSize;

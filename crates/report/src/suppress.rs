@@ -1,4 +1,4 @@
-//! Leaks that are expected, and are only counted.
+//! Suppressions: patterns of expected leaks, which are counted and not shown.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,25 +7,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use super::words::{count, list};
+use crate::words::{count, list_some};
 
-/// Patterns of leaks that are not shown.
+/// A list of patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Suppressions {
+pub(crate) struct Suppressions {
     list: Vec<Arc<Suppression>>,
 }
 
-/// One pattern, shared by all settings that have it, so that it is known at exit whether any
-/// context used it.
+/// One pattern, shared by all settings that have it: at exit it is known whether any context used it.
 #[derive(Debug)]
-pub(super) struct Suppression {
+pub(crate) struct Suppression {
     /// As it was written.
     text: String,
-    /// As [`glob`] wants it.
+    /// The pattern for [`glob`].
     pattern: String,
     /// It matched something.
     used: AtomicBool,
-    /// It is among those that [`unused`] looks at.
+    /// It is in [`ALL`].
     listed: AtomicBool,
 }
 
@@ -38,8 +37,8 @@ impl PartialEq for Suppression {
 impl Eq for Suppression {}
 
 impl Suppression {
-    /// A pattern is found anywhere in a name, `*` stands for anything, `^` is the beginning and `$`
-    /// the end of the name. That is what LeakSanitizer has, and so its prefix `leak:` is taken off.
+    /// The syntax of LeakSanitizer: the pattern is searched anywhere in a name, `*` matches anything, `^` the
+    /// beginning and `$` the end of the name. A prefix `leak:` is skipped.
     fn new(text: &str) -> Self {
         let bare = text.strip_prefix("leak:").unwrap_or(text);
         let (begin, bare) = match bare.strip_prefix('^') {
@@ -58,35 +57,34 @@ impl Suppression {
         }
     }
 
-    pub(super) fn has_slash(&self) -> bool {
+    pub(crate) fn has_slash(&self) -> bool {
         self.pattern.contains('/')
     }
 
-    /// Whether the pattern is found in this name. No pattern is found in nothing.
-    pub(super) fn matches(&self, name: &str) -> bool {
+    /// Whether the pattern matches this name. Nothing matches an empty name.
+    pub(crate) fn matches(&self, name: &str) -> bool {
         !name.is_empty() && glob(&self.pattern, name)
     }
 }
 
 impl Suppressions {
-    pub(super) const NONE: Self = Self { list: Vec::new() };
+    pub(crate) const NONE: Self = Self { list: Vec::new() };
 
-    pub(super) fn add(&mut self, pattern: &str) {
+    pub(crate) fn add(&mut self, pattern: &str) {
         self.append(Self {
             list: vec![Arc::new(Suppression::new(pattern))],
         });
     }
 
-    /// Adds those that are not there yet.
-    pub(super) fn append(&mut self, more: Self) {
+    /// Adds those that are not in the list yet.
+    pub(crate) fn append(&mut self, more: Self) {
         let known: HashSet<_> = self.list.iter().map(|one| one.text.clone()).collect();
         let new = more.list.into_iter();
         self.list
             .extend(new.filter(|one| !known.contains(&one.text)));
     }
 
-    /// Adds the patterns in a text: one a line; empty lines and lines that begin with `#` are
-    /// skipped.
+    /// Adds the patterns in a text, one a line. Skips empty lines and lines that start with `#`.
     fn add_lines(&mut self, text: &str) {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !matches!(*line, "" | "leak:") && !line.starts_with('#'));
@@ -97,31 +95,31 @@ impl Suppressions {
         });
     }
 
-    pub(super) fn read(&mut self, path: &Path) -> io::Result<()> {
+    pub(crate) fn read(&mut self, path: &Path) -> io::Result<()> {
         let text = fs::read(path)?;
         self.add_lines(&String::from_utf8_lossy(&text));
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The first for which this holds. It counts as used from then on.
-    pub(super) fn find(&self, is_it: impl Fn(&Suppression) -> bool) -> Option<&Suppression> {
-        let found = self.list.iter().find(|one| is_it(one))?;
+    /// The first pattern that matches, which then counts as used.
+    pub(crate) fn find(&self, matches: impl Fn(&Suppression) -> bool) -> Option<&Suppression> {
+        let found = self.list.iter().find(|one| matches(one))?;
         found.used.store(true, Relaxed);
         Some(found)
     }
 
-    /// Patterns that nothing matched so far, in any context.
-    pub(super) fn unused(&self) -> impl Iterator<Item = &str> {
+    /// Patterns that matched nothing so far, in any context.
+    pub(crate) fn unused(&self) -> impl Iterator<Item = &str> {
         let unused = self.list.iter().filter(|one| !one.used.load(Relaxed));
         unused.map(|one| one.text.as_str())
     }
 
-    /// Has [`unused`] look at these too.
-    pub(super) fn list_at_exit(&self) {
+    /// Adds these to what [`unused`] lists.
+    pub(crate) fn list_at_exit(&self) {
         let new = self
             .list
             .iter()
@@ -138,35 +136,23 @@ impl Suppressions {
 /// The suppressions of all reports of this process.
 static ALL: Mutex<Vec<Arc<Suppression>>> = Mutex::new(Vec::new());
 
-/// How many unused suppressions are named.
-const NAMED: usize = 10;
+/// How many unused suppressions are listed.
+const LISTED: usize = 10;
 
-/// The line about suppressions that no report used, if there are any. Does not wait: it is for the
-/// end of the process.
-pub(super) fn unused() -> Option<String> {
+/// The line about suppressions that no report used, if there are any. Called at exit, so it does not wait
+/// for the lock.
+pub(crate) fn unused() -> Option<String> {
     let all = ALL.try_lock().ok()?;
     let unused: Vec<_> = all.iter().filter(|one| !one.used.load(Relaxed)).collect();
-    let mut named: Vec<_> = unused
-        .iter()
-        .take(NAMED)
-        .map(|one| format!("{:?}", one.text))
-        .collect();
-    if unused.len() > NAMED {
-        named.push(format!("{} more", unused.len() - NAMED));
-    }
+    let texts = list_some(&unused, LISTED, |one| format!("{:?}", one.text));
     let suppressions = count(unused.len() as u64, "suppression");
-    (!unused.is_empty()).then(|| {
-        format!(
-            "cuguard: {suppressions} matched no leak: {}\n",
-            list(&named)
-        )
-    })
+    (!unused.is_empty()).then(|| format!("cuguard: {suppressions} matched no leak: {texts}\n"))
 }
 
-/// Whether the pattern is the whole text, where `*` stands for anything, also for nothing.
+/// Whether the pattern matches the whole text, where `*` matches anything, also nothing.
 ///
-/// When a star has taken too little, it takes one letter more and the rest is tried again; only the
-/// last star need ever be tried again, so that the time is at most the product of the two lengths.
+/// On a mismatch only the last star is tried again, with one letter more, so the time is at most the
+/// product of both lengths.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
@@ -224,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_time() {
+    fn many_stars_are_fast() {
         let pattern = Suppression::new(&format!("{}b", "*a".repeat(200)));
         assert!(!pattern.matches(&"a".repeat(5_000)));
     }

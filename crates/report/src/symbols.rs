@@ -1,85 +1,94 @@
-//! The names behind addresses: looked up when a report is made, each distinct address once.
+//! The names of addresses, resolved when a report is made, once for each distinct address.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
 use cuguard_stack::Module;
 
-use super::frames;
-
-/// One function at one address. Where functions were inlined there are several, innermost first.
+/// A function at an address. Inlined functions have the same address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Symbol {
-    pub(super) function: Option<String>,
-    /// The file, as the compiler wrote it down.
-    pub(super) file: Option<String>,
-    pub(super) line: Option<u32>,
-    pub(super) column: Option<u32>,
+pub(crate) struct Symbol {
+    pub(crate) function: Option<String>,
+    /// The file, as in the debug information.
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u32>,
+    pub(crate) column: Option<u32>,
 }
 
-/// Where an address lies in a file: all that is known of it in a stripped program.
+/// The module that an address is in: all that is known of it in a stripped program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
-    /// The program or library, with its path.
-    pub(super) module: Rc<str>,
-    /// The call, as `addr2line` wants it: the byte before the return address.
-    pub(super) offset: usize,
+pub(crate) struct ModuleOffset {
+    /// The path of the program or library.
+    pub(crate) path: Rc<str>,
+    /// The offset of the call, as `addr2line` expects it: the byte before the return address.
+    pub(crate) offset: usize,
     /// In hexadecimal; empty where the module has none.
-    pub(super) build_id: Rc<str>,
+    pub(crate) build_id: Rc<str>,
 }
 
-impl Spot {
+impl ModuleOffset {
     /// The file name of the module.
-    pub(super) fn name(&self) -> &str {
-        self.module.rsplit('/').next().unwrap_or_default()
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// A function on a stack.
+/// A frame of a stack trace.
 #[derive(Clone, Debug)]
-pub(super) struct Frame {
-    pub(super) address: usize,
-    pub(super) symbol: Rc<Symbol>,
-    pub(super) spot: Option<Spot>,
-    /// Whether the compiler put it into the function that follows.
-    pub(super) inlined: bool,
-    /// Whether it is of this crate.
-    pub(super) own: bool,
-    /// Whether a person wrote it, as far as one can tell; the others are cut away in text.
-    pub(super) in_app: bool,
+pub(crate) struct Frame {
+    pub(crate) address: usize,
+    pub(crate) symbol: Rc<Symbol>,
+    pub(crate) module: Option<ModuleOffset>,
+    /// Whether it is inlined into the function that follows.
+    pub(crate) inlined: bool,
+    /// Whether it is of these crates.
+    pub(crate) own: bool,
+    /// Whether it is the program's own, as far as can be told. The text report shows these only.
+    pub(crate) in_app: bool,
+}
+
+impl Frame {
+    /// The name of the function, or without one the module and the offset, or the address.
+    pub(crate) fn name(&self) -> Cow<'_, str> {
+        match (&self.symbol.function, &self.module) {
+            (Some(name), _) => name.into(),
+            (None, Some(module)) => format!("{}+{:#x}", module.name(), module.offset).into(),
+            (None, None) => format!("{:#x}", self.address).into(),
+        }
+    }
 }
 
 /// What is known of one address.
-type Known = (Rc<[Rc<Symbol>]>, Option<Spot>);
+type Known = (Rc<[Rc<Symbol>]>, Option<ModuleOffset>);
 
-/// A module, with its path and its build id as text.
-type Named = (Module, Rc<str>, Rc<str>);
+/// A module with its path and build id as text.
+type NamedModule = (Module, Rc<str>, Rc<str>);
 
 /// The addresses of one report.
 #[derive(Debug, Default)]
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     known: HashMap<usize, Known>,
-    /// Read when the first address is looked up.
-    modules: Option<Vec<Named>>,
+    /// Read when the first address is resolved.
+    modules: Option<Vec<NamedModule>>,
 }
 
 impl Symbols {
-    /// The functions on a stack, innermost first. Unless `all` are wanted, it ends where the runtime
-    /// called the program: the names of libc's and std's functions are the most expensive to look up,
-    /// and nobody looks at them.
-    pub(super) fn frames(&mut self, stack: &[usize], all: bool) -> Vec<Frame> {
+    /// The frames of a stack, innermost first. Unless `all` are wanted, they end where the runtime calls
+    /// the program: names of libc and std are the most expensive to resolve, and are not shown.
+    pub(crate) fn frames(&mut self, stack: &[usize], all: bool) -> Vec<Frame> {
         let mut frames = Vec::with_capacity(stack.len());
         for address in stack {
-            let (symbols, spot) = self.at(*address);
+            let (symbols, module) = self.at(*address);
             for (index, symbol) in symbols.iter().enumerate() {
-                if !all && frames::is_start(symbol) {
+                if !all && is_start(symbol) {
                     return frames;
                 }
                 frames.push(Frame {
                     address: *address,
                     symbol: symbol.clone(),
-                    spot: spot.clone(),
+                    module: module.clone(),
                     inlined: index + 1 < symbols.len(),
                     own: false,
                     in_app: false,
@@ -93,12 +102,12 @@ impl Symbols {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
-        let known = (look_up(address), self.spot(address));
+        let known = (resolve(address), self.module(address));
         self.known.insert(address, known.clone());
         known
     }
 
-    fn spot(&mut self, address: usize) -> Option<Spot> {
+    fn module(&mut self, address: usize) -> Option<ModuleOffset> {
         let modules = self.modules.get_or_insert_with(|| {
             let modules = cuguard_stack::modules().into_iter();
             let text = |module: Module| {
@@ -111,18 +120,24 @@ impl Symbols {
         });
         let call = address.checked_sub(1)?;
         let (module, path, build_id) = modules.iter().find(|(m, ..)| m.contains(call))?;
-        Some(Spot {
-            module: path.clone(),
+        Some(ModuleOffset {
+            path: path.clone(),
             offset: module.offset(call),
             build_id: build_id.clone(),
         })
     }
 }
 
-/// There is always one: an address without a name is a frame too.
-fn look_up(address: usize) -> Rc<[Rc<Symbol>]> {
+/// Whether this is the function through which the runtime calls the program.
+pub(crate) fn is_start(symbol: &Symbol) -> bool {
+    let name = symbol.function.as_deref().unwrap_or_default();
+    name.contains("__rust_begin_short_backtrace")
+}
+
+/// At least one symbol: an address without a name is a frame too.
+fn resolve(address: usize) -> Rc<[Rc<Symbol>]> {
     let mut symbols = Vec::new();
-    // What is recorded are return addresses. `resolve` knows, and looks one byte before.
+    // `resolve` expects a return address, and looks up the byte before.
     backtrace::resolve(address as *mut c_void, |symbol| {
         symbols.push(Rc::new(Symbol {
             // Without the hash at the end.
@@ -166,15 +181,15 @@ mod tests {
         };
         let found = frames.iter().find(|frame| is_here(&frame.symbol));
         let found = found.unwrap_or_else(|| panic!("{frames:#?}"));
-        if let Some(spot) = &found.spot {
+        if let Some(module) = &found.module {
             let program = std::env::current_exe().unwrap();
-            assert_eq!(&*spot.module, program.to_str().unwrap());
-            assert!(spot.offset < found.address && program.ends_with(spot.name()));
+            assert_eq!(&*module.path, program.to_str().unwrap());
+            assert!(module.offset < found.address && program.ends_with(module.name()));
         }
         assert!(symbols.known.len() <= stack.len());
         let again = symbols.frames(&stack, false);
         assert_eq!(again.len(), frames.len());
-        // What called the program is not looked up unless somebody wants it.
+        // What called the program is not resolved unless all frames are wanted.
         let known = symbols.known.len();
         assert!(symbols.frames(&stack, true).len() > frames.len());
         assert!(symbols.known.len() > known);
@@ -185,6 +200,6 @@ mod tests {
         let frames = Symbols::default().frames(&[1], false);
         assert_eq!(frames.len(), 1);
         assert_eq!((frames[0].address, &frames[0].symbol.function), (1, &None));
-        assert_eq!(frames[0].spot, None);
+        assert_eq!(frames[0].module, None);
     }
 }

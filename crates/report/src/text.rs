@@ -1,38 +1,43 @@
-//! The report as text for people.
+//! The leak report as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::paths::Paths;
-use super::prepare::{FailedRow, Prepared, Row};
-use super::symbols::Frame;
-use super::words::{self, addresses, age, count, end, made, nothing, some, sum, things, total};
-use crate::size::ByteSize;
-use cuguard_registry::{FailedFreeGroup, Group, Level, Site, Snapshot, SnapshotReason};
+use cuguard_registry::{Group, Level, Site, Snapshot, SnapshotReason};
 
-/// How a report is to look.
+use crate::paths::Paths;
+use crate::prepare::Prepared;
+use crate::rows::{FailedRow, Row};
+use crate::size::ByteSize;
+use crate::symbols::Frame;
+use crate::words::{
+    self, addresses, age, amount_of, context_end, count, description, error_code, nothing, some,
+    sum, total,
+};
+
+/// How the text looks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Look {
-    /// The most groups of each sort.
-    pub(super) max: Option<usize>,
-    pub(super) coloured: bool,
+pub(crate) struct Look {
+    /// How many groups are shown at most.
+    pub(crate) max: Option<usize>,
+    pub(crate) coloured: bool,
 }
 
-/// What a piece of text is, for its colour.
+/// Colours, as ANSI codes.
 #[derive(Clone, Copy)]
 enum Tone {
-    Bad,
-    Notice,
-    Good,
-    Strong,
-    Quiet,
+    Bad = 31,
+    Notice = 33,
+    Good = 32,
+    Strong = 1,
+    Quiet = 2,
 }
 
-/// Names of functions are padded to the longest of their stack, if it is not longer than this.
-const WIDEST: usize = 56;
+/// Names of functions are padded to the longest of their stack trace, but to no more than this.
+const MAX_WIDTH: usize = 56;
 
 /// The whole report, with a line break at its end.
-pub(super) fn render(prepared: &Prepared<'_>, look: Look) -> String {
+pub(crate) fn render(prepared: &Prepared<'_>, look: Look) -> String {
     let mut page = Page {
         text: String::new(),
         look,
@@ -76,19 +81,13 @@ impl Page<'_> {
         if !self.look.coloured {
             return text.to_owned();
         }
-        let code = match tone {
-            Tone::Bad => "1;31",
-            Tone::Notice => "33",
-            Tone::Good => "32",
-            Tone::Strong => "1",
-            Tone::Quiet => "2",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        let bold = if matches!(tone, Tone::Bad) { "1;" } else { "" };
+        format!("\x1b[{bold}{}m{text}\x1b[0m", tone as u8)
     }
 
     fn header(&mut self, prepared: &Prepared<'_>) {
         let info = &prepared.snapshot.info;
-        let end = end(info, self.paths);
+        let end = context_end(info, self.paths);
         if !prepared.is_empty() {
             let what = match info.reason {
                 SnapshotReason::Requested => format!("what is alive in {info}"),
@@ -103,24 +102,24 @@ impl Page<'_> {
         let nothing = self.paint(Tone::Good, nothing(info.reason));
         let rest = match words::deferred(prepared.snapshot) {
             Some(deferred) => format!("; {deferred}"),
-            None => made(prepared.snapshot),
+            None => allocated_and_freed(prepared.snapshot),
         };
         self.line(format!("cuguard: {info}, {end}: {nothing}{rest}"));
         self.never_closed(prepared.snapshot);
     }
 
-    /// The one line about a context that was told of before.
+    /// The one line about a context that has been reported.
     fn late_drops(&mut self, snapshot: &Snapshot) {
         let late = snapshot.late_drops.iter();
         let guards = match total(late.clone().map(|late| late.amount.count)) {
             1 => "1 guard was".to_owned(),
             guards => format!("{guards} guards were"),
         };
-        let place = match snapshot.info.closed_at {
-            Some(site) => format!(" at {}", self.place(site.file, site.line, None)),
+        let at = match snapshot.info.closed_at {
+            Some(site) => format!(" at {}", self.location(site.file, site.line, None)),
             None => String::new(),
         };
-        let word = format!("{guards} dropped after it was closed{place}:");
+        let word = format!("{guards} dropped after it was closed{at}:");
         let word = self.paint(Tone::Notice, &word);
         let what = sum(late.map(|late| (late.kind, late.amount)));
         let info = &snapshot.info;
@@ -140,7 +139,7 @@ impl Page<'_> {
             } else {
                 (String::new(), String::new())
             };
-            let _ = write!(line, "  {bytes:<12}{:>8} made{peak}", totals.allocated);
+            let _ = write!(line, "  {bytes:<12}{:>8} allocated{peak}", totals.allocated);
             let line = self.paint(Tone::Quiet, line.trim_end());
             self.line(line);
         }
@@ -150,7 +149,7 @@ impl Page<'_> {
         }
         if snapshot.sample > 1 {
             self.line(format!(
-                "  one thing in {} was recorded: figures below are estimates, these are exact",
+                "  one resource in {} was recorded: figures below are estimates, these are exact",
                 snapshot.sample
             ));
         }
@@ -159,14 +158,14 @@ impl Page<'_> {
             self.line(format!("  {what} {}", words::broken(broken)));
             self.line("  every later call returns the same; only a new process helps");
         }
-        if let Some(refusal) = &snapshot.not_released {
+        if let Some(error) = &snapshot.not_released {
             let what = self.paint(Tone::Bad, "the context was not released:");
-            self.line(format!("  {what} {}", words::refusal(refusal)));
+            self.line(format!("  {what} {}", words::failed_call(error)));
             self.line("  the memory that it costs stays allocated until the process ends");
         }
     }
 
-    /// What a context that is never closed costs. That is no leak, as it may be kept in a `static`.
+    /// What a context that is never closed costs. No leak: it may be in a `static`.
     fn never_closed(&mut self, snapshot: &Snapshot) {
         if snapshot.info.reason == SnapshotReason::NeverClosed {
             self.line(
@@ -175,11 +174,11 @@ impl Page<'_> {
         }
     }
 
-    /// Where the context was dropped, if what is alive kept it open.
+    /// Where the context was dropped, if live resources kept it open.
     fn dropped(&mut self, prepared: &Prepared<'_>) {
         if prepared.snapshot.info.reason == SnapshotReason::KeptOpen {
             self.line("  the context was dropped by");
-            self.origin(None, &prepared.dropped, "    ");
+            self.origin(None, &prepared.dropped);
         }
     }
 
@@ -189,9 +188,8 @@ impl Page<'_> {
             _ => ("leaked", Tone::Bad),
         };
         self.rows(&prepared.live, "", |page, row| {
-            page.group(word, tone, prepared.info(&row.group), &row.group);
-            page.made_by(&row.group);
-            page.origin(row.group.origin.site, &row.frames, "    ");
+            page.group(word, tone, prepared.about(&row.group), &row.group);
+            page.allocated_by(&row.group, &row.frames);
             page.indirect(&row.indirect);
         });
         if !prepared.snapshot.unrecorded.is_empty() {
@@ -200,17 +198,17 @@ impl Page<'_> {
                 let word = self.paint(tone, word);
                 self.line(format!(
                     "{word} {}, counted without a record",
-                    things(*kind, *amount)
+                    amount_of(*kind, *amount)
                 ));
             }
             self.line(match prepared.snapshot.sample {
-                1 => "  made at level counts; level=sites tells the places",
-                _ => "  no sample met them; sample=1 tells the places",
+                1 => "  allocated at level counts; level=sites records the call sites",
+                _ => "  no sample picked them; sample=1 records all call sites",
             });
         }
     }
 
-    /// As many rows as are to be shown, and a line that says of how many.
+    /// The first rows, and a line with the number of all.
     fn rows<T>(&mut self, rows: &[T], of_what: &str, show: impl Fn(&mut Self, &T)) {
         let all = rows.len();
         let shown = self.look.max.unwrap_or(all).min(all);
@@ -231,26 +229,26 @@ impl Page<'_> {
     fn indirect(&mut self, rows: &[Row<'_>]) {
         for row in rows {
             // All of them are handles, which have no type.
-            let what = things(row.group.kind, row.group.amount);
+            let what = amount_of(row.group.kind, row.group.amount);
             let label = description("", row.group.label.as_deref());
             let word = self.paint(Tone::Notice, "indirect:");
             self.line(format!("  {word} {what}{label}, kept by this"));
-            self.origin(row.group.origin.site, &row.frames, "    ");
+            self.origin(row.group.origin.site, &row.frames);
         }
     }
 
     /// The first line of a group: what it is, and how much.
-    fn group(&mut self, word: &str, tone: Tone, info: &str, group: &Group) {
+    fn group(&mut self, word: &str, tone: Tone, about: &str, group: &Group) {
         let word = self.paint(tone, word);
-        let things = self.paint(Tone::Strong, &things(group.kind, group.amount));
+        let amount = self.paint(Tone::Strong, &amount_of(group.kind, group.amount));
         self.line(format!(
-            "{word} {info}{things}{}",
+            "{word} {about}{amount}{}",
             description(group.type_name, group.label.as_deref())
         ));
     }
 
-    /// Who made it, and when.
-    fn made_by(&mut self, group: &Group) {
+    /// Who allocated it, when, and where.
+    fn allocated_by(&mut self, group: &Group, frames: &[Frame]) {
         let mut line = String::from("  ");
         let threads = some(&group.threads, |name| name.escape_debug().to_string());
         let streams = some(&group.streams, |stream| format!("{stream:#x}"));
@@ -265,63 +263,59 @@ impl Page<'_> {
         }
         let (oldest, youngest) = (age(group.oldest), age(group.youngest));
         if group.amount.count > 1 && oldest != youngest {
-            let _ = write!(line, "made {oldest} to {youngest} ago");
+            let _ = write!(line, "allocated {oldest} to {youngest} ago");
         } else {
-            let _ = write!(line, "made {oldest} ago");
+            let _ = write!(line, "allocated {oldest} ago");
         }
         self.line(line);
+        self.origin(group.origin.site, frames);
     }
 
-    /// The frames that a person wrote, or all; the line alone where there is no stack.
-    fn origin(&mut self, site: Option<Site>, frames: &[Frame], indent: &str) {
+    /// The frames of the program, or all; the call site alone where there is no stack trace.
+    fn origin(&mut self, site: Option<Site>, frames: &[Frame]) {
+        const INDENT: &str = "    ";
         let all = self.all_frames;
         let shown = frames.iter().filter(|frame| frame.in_app || all);
         let rows: Vec<_> = shown.map(|f| self.frame(f)).collect();
-        // The line is on the innermost frame, unless the program has no debug information.
-        let told = frames
-            .iter()
-            .any(|frame| frame.in_app && frame.symbol.line.is_some());
-        if let Some(site) = site.filter(|_| !told) {
-            self.line(format!(
-                "{indent}at {}",
-                self.place(site.file, site.line, Some(site.column))
-            ));
+        // The innermost frame has the line, unless there is no debug information.
+        let has_line = |frame: &Frame| frame.in_app && frame.symbol.line.is_some();
+        if let Some(site) = site.filter(|_| !frames.iter().any(has_line)) {
+            let location = self.location(site.file, site.line, Some(site.column));
+            self.line(format!("{INDENT}at {location}"));
         }
         let widths = rows.iter().map(|(name, _)| name.chars().count());
-        let width = widths.filter(|width| *width <= WIDEST).max().unwrap_or(0);
-        for (name, place) in rows {
-            if place.is_empty() {
-                self.line(format!("{indent}{name}"));
+        let width = widths
+            .filter(|width| *width <= MAX_WIDTH)
+            .max()
+            .unwrap_or(0);
+        for (name, location) in rows {
+            if location.is_empty() {
+                self.line(format!("{INDENT}{name}"));
             } else {
-                let place = self.paint(Tone::Quiet, &place);
-                self.line(format!("{indent}{name:<width$}  {place}"));
+                let location = self.paint(Tone::Quiet, &location);
+                self.line(format!("{INDENT}{name:<width$}  {location}"));
             }
         }
     }
 
-    /// The name of a function and where it is. Without a name: the module and the offset in it. The
-    /// build id of that module, by which the debug information is found, is kept for the end.
+    /// The name and the location of a function. The build id of a module with functions without a name, by
+    /// which debug information is found, is printed at the end.
     fn frame(&mut self, frame: &Frame) -> (String, String) {
         let symbol = &frame.symbol;
-        let name = match (&symbol.function, &frame.spot) {
-            (Some(name), _) => name.clone(),
-            (None, Some(spot)) => {
-                let module = (spot.name().to_owned(), spot.build_id.to_string());
-                if !spot.build_id.is_empty() {
-                    self.build_ids.insert(module);
-                }
-                format!("{}+{:#x}", spot.name(), spot.offset)
-            }
-            (None, None) => format!("{:#x}", frame.address),
-        };
-        let place = match (&symbol.file, symbol.line) {
-            (Some(file), Some(line)) => self.place(file, line, symbol.column),
+        if let (None, Some(module)) = (&symbol.function, &frame.module)
+            && !module.build_id.is_empty()
+        {
+            let build_id = module.build_id.to_string();
+            self.build_ids.insert((module.name().to_owned(), build_id));
+        }
+        let location = match (&symbol.file, symbol.line) {
+            (Some(file), Some(line)) => self.location(file, line, symbol.column),
             _ => String::new(),
         };
-        (name, place)
+        (frame.name().into_owned(), location)
     }
 
-    /// Each module of which functions without a name were shown, once.
+    /// The modules with functions without a name.
     fn build_ids(&mut self) {
         let build_ids = std::mem::take(&mut self.build_ids);
         if !build_ids.is_empty() {
@@ -334,7 +328,7 @@ impl Page<'_> {
         }
     }
 
-    fn place(&self, file: &str, line: u32, column: Option<u32>) -> String {
+    fn location(&self, file: &str, line: u32, column: Option<u32>) -> String {
         let file = self.paths.shorten(file);
         match column {
             Some(column) => format!("{file}:{line}:{column}"),
@@ -344,15 +338,20 @@ impl Page<'_> {
 
     fn failed(&mut self, failed: &[FailedRow<'_>]) {
         self.rows(failed, " of failed frees", |page, row| {
-            let made = &row.failed.allocated;
-            page.group("could not free", Tone::Bad, "", made);
-            page.line(format!("  {}; {}", refusal(&row.failed), addresses(made)));
-            page.made_by(made);
-            page.origin(made.origin.site, &row.allocated, "    ");
-            if row.failed.freed.site.is_some() || !row.freed.is_empty() {
+            let (failed, allocated) = (&row.failed, &row.failed.allocated);
+            page.group("could not free", Tone::Bad, "", allocated);
+            let function = match failed.function {
+                "" => "the driver",
+                function => function,
+            };
+            let code = error_code(failed.code, failed.code_name);
+            let addresses = addresses(allocated);
+            page.line(format!("  {function} failed with {code}; {addresses}"));
+            page.allocated_by(allocated, &row.allocated);
+            if failed.freed.site.is_some() || !row.freed.is_empty() {
                 page.line("  was to be freed by");
             }
-            page.origin(row.failed.freed.site, &row.freed, "    ");
+            page.origin(failed.freed.site, &row.freed);
         });
     }
 
@@ -373,13 +372,12 @@ impl Page<'_> {
             &prepared.escaped,
             " of escaped pointers",
             |page, row: &Row<'_>| {
-                page.group("given away", Tone::Notice, "", &row.group);
+                page.group("escaped", Tone::Notice, "", &row.group);
                 page.line(format!(
-                    "  by into_raw, and not taken back: {}",
+                    "  by into_raw, and not taken again by from_raw: {}",
                     addresses(&row.group)
                 ));
-                page.made_by(&row.group);
-                page.origin(row.group.origin.site, &row.frames, "    ");
+                page.allocated_by(&row.group, &row.frames);
             },
         );
     }
@@ -438,28 +436,11 @@ impl Page<'_> {
     }
 }
 
-/// `, f32, "weights"`
-pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
-    let mut text = String::new();
-    if !type_name.is_empty() {
-        let _ = write!(text, ", {type_name}");
-    }
-    if let Some(label) = label {
-        // Quoted, so that what a label contains cannot do anything to a terminal.
-        let _ = write!(text, ", {label:?}");
-    }
-    text
-}
-
-/// Which error the driver returned.
-fn refusal(failed: &FailedFreeGroup) -> String {
-    let function = match failed.function {
-        "" => "the driver",
-        function => function,
-    };
-    let code = failed.code;
-    match failed.code_name {
-        "" => format!("{function} failed with error {code}"),
-        name => format!("{function} failed with {name} ({code})"),
+/// How many resources there ever were, for the one line of an empty report.
+fn allocated_and_freed(snapshot: &Snapshot) -> String {
+    let totals = snapshot.totals.iter();
+    match total(totals.map(|(_, totals)| totals.allocated)) {
+        0 => String::new(),
+        allocated => format!(" ({} allocated and freed)", count(allocated, "resource")),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::text::{Look, render};
 use crate::prepare::{Prepared, View};
-use crate::{Colour, ReportSettings};
+use crate::text::{Look, render};
+use crate::{Colour, Report, ReportSettings};
 use cuguard_registry::{
     Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, Kind, LateDrops, Level, Site,
     Snapshot, SnapshotReason, Totals,
@@ -72,53 +72,53 @@ fn everything() -> Snapshot {
 
 const EVERYTHING: &str = "\
 cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never closed
-  device memory                5 alive  1.50 MiB          14 made   peak 3 MiB
-  stream                       1 alive                     3 made
+  device memory                5 alive  1.50 MiB          14 allocated   peak 3 MiB
+  stream                       1 alive                     3 allocated
   this context was never closed
   the context itself held device memory until exit: forgotten, or in a static
 
 leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
-  threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, made 1.5 s to 20 ms ago
+  threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, allocated 1.5 s to 20 ms ago
     at src/app.rs:10:9
 
 leaked 1 stream
-  thread main, made 1.5 s ago
+  thread main, allocated 1.5 s ago
     at src/app.rs:20:9
 
 leaked 512 B in 2 allocations of managed memory, counted without a record
-  made at level counts; level=sites tells the places
+  allocated at level counts; level=sites records the call sites
 
 could not free 4 KiB in 1 allocation of pinned host memory, f32
   cuMemHostUnregister failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
-  thread main, made 1.5 s ago
+  thread main, allocated 1.5 s ago
     at src/app.rs:30:9
   was to be freed by
     at src/app.rs:31:9
 
 dropped after the context was closed: 2 events
 
-given away 5 KiB in 1 allocation of device memory, f32
-  by into_raw, and not taken back: 0x7f0000001000
-  thread main, made 1.5 s ago
+escaped 5 KiB in 1 allocation of device memory, f32
+  by into_raw, and not taken again by from_raw: 0x7f0000001000
+  thread main, allocated 1.5 s ago
     at src/app.rs:40:9
 
 cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (LEAK_REPORT=level=stacks also shows the stacks)";
 
 #[test]
 fn the_whole_report() {
-    assert_eq!(everything().to_string(), EVERYTHING);
+    assert_eq!(everything().display().to_string(), EVERYTHING);
 }
 
-/// A context without resources costs hundreds of MiB all the same. Nobody knows whether it is lost or
-/// kept in a `static`: it is told, and no leak.
+/// A context without resources needs hundreds of MiB. It is not known whether it is lost or
+/// kept in a `static`: it is reported, and no leak.
 #[test]
-fn a_context_that_was_never_closed_is_told() {
+fn a_context_that_was_never_closed_is_reported() {
     let snapshot = Snapshot {
         info: info(SnapshotReason::NeverClosed),
         ..Snapshot::default()
     };
     assert_eq!(
-        snapshot.to_string(),
+        snapshot.display().to_string(),
         "cuguard: context 1 (primary) on device 0, NVIDIA H200, never closed: no resource leaked\n  \
          the context itself held device memory until exit: forgotten, or in a static"
     );
@@ -126,30 +126,30 @@ fn a_context_that_was_never_closed_is_told() {
 }
 
 #[test]
-fn nothing_to_tell_is_one_line() {
+fn an_empty_report_is_one_line() {
     let mut snapshot = Snapshot {
         info: info(SnapshotReason::Close),
         ..Snapshot::default()
     };
     let start = "cuguard: context 1 (primary) on device 0, NVIDIA H200, closed: nothing leaked";
-    assert_eq!(snapshot.to_string(), start);
+    assert_eq!(snapshot.display().to_string(), start);
     let totals = Totals {
         allocated: 3,
         ..Totals::default()
     };
     snapshot.totals.push((Kind::Event, totals));
     assert_eq!(
-        snapshot.to_string(),
-        format!("{start} (3 things made and freed)")
+        snapshot.display().to_string(),
+        format!("{start} (3 resources allocated and freed)")
     );
 }
 
 #[test]
-fn the_line_that_ended_the_context_is_told() {
+fn the_line_that_closed_the_context_is_reported() {
     let mut snapshot = everything();
     snapshot.info.reason = SnapshotReason::Drop;
     snapshot.info.closed_at = Some(Site::new("src/app.rs", 41, 5));
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     let start = "cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, dropped at \
                  src/app.rs:41\n";
     assert!(text.starts_with(start), "{text}");
@@ -162,7 +162,7 @@ fn the_line_that_ended_the_context_is_told() {
 fn what_is_alive_in_use_is_not_called_a_leak() {
     let mut snapshot = everything();
     snapshot.info.reason = SnapshotReason::Requested;
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     assert!(
         text.starts_with("cuguard: what is alive in context 1") && !text.contains("leak"),
         "{text}"
@@ -182,24 +182,24 @@ fn what_was_dropped_in_a_host_function_is_no_leak_report_at_exit() {
     let end = "3 were dropped in a host function and not freed before the exit (5 KiB in 2 \
                allocations and 1 stream); call synchronize after the last host function";
     assert_eq!(
-        snapshot.to_string(),
+        snapshot.display().to_string(),
         format!(
             "cuguard: context 1 (primary) on device 0, NVIDIA H200, kept open until exit: nothing leaked; {end}"
         )
     );
     snapshot.live.push(group(Kind::Event, 1, 0, 42));
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     assert!(text.contains(&format!("\n\n{end}\n\n")), "{text}");
     // Asked for, it is not the end yet.
     snapshot.info.reason = SnapshotReason::Requested;
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     let yet = "\n3 were dropped in a host function and not freed yet: 5 KiB in 2 allocations and 1 stream\n";
     assert!(text.contains(yet), "{text}");
 }
 
 #[test]
 fn rows_can_be_limited() {
-    let text = format!("{:.1}", everything());
+    let text = format!("{:.1}", everything().display());
     assert!(
         text.contains("src/app.rs:10") && !text.contains("src/app.rs:20"),
         "{text}"
@@ -257,18 +257,23 @@ fn colours_change_nothing_but_colours() {
 fn labels_cannot_reach_the_terminal() {
     let mut snapshot = everything();
     snapshot.live[0].label = Some("\x1b[2J\n".to_owned());
-    assert!(snapshot.to_string().contains(r#", "\u{1b}[2J\n""#));
+    assert!(
+        snapshot
+            .display()
+            .to_string()
+            .contains(r#", "\u{1b}[2J\n""#)
+    );
 }
 
 #[test]
-fn estimates_are_told_as_such() {
+fn estimates_are_marked() {
     let mut snapshot = everything();
     snapshot.sample = 100;
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     for words in [
-        "\n  one thing in 100 was recorded: figures below are estimates, these are exact\n",
+        "\n  one resource in 100 was recorded: figures below are estimates, these are exact\n",
         "\nleaked about 1 MiB in ",
-        "no sample met them; sample=1 tells the places",
+        "no sample picked them; sample=1 records all call sites",
         "\ncuguard: leaked ",
     ] {
         assert!(text.contains(words), "{words}\n{text}");
@@ -277,7 +282,7 @@ fn estimates_are_told_as_such() {
 }
 
 #[test]
-fn the_error_that_broke_the_context_is_told() {
+fn the_error_that_broke_the_context_is_reported() {
     let mut snapshot = Snapshot::default();
     snapshot.info.reason = SnapshotReason::Close;
     assert!(snapshot.to_json().contains("\"broken\":null"));
@@ -288,7 +293,7 @@ fn the_error_that_broke_the_context_is_told() {
         700,
         name,
     ));
-    let text = snapshot.to_string();
+    let text = snapshot.display().to_string();
     let told = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in \
                 Stream::scope\n";
     assert!(text.contains(told), "{text}");

@@ -1,26 +1,24 @@
-//! The time at which things are recorded: nanoseconds since the process first asked.
+//! A cheap clock for records: nanoseconds since its first use.
 //!
-//! Every record has one, so it must cost little. Where the kernel itself keeps time by the processor's
-//! time stamp counter, that counter is read directly, in half the time of `Instant::now`; its rate is
-//! measured once against `Instant`. Elsewhere it is `Instant`: also where the file of the kernel that names
-//! its clock cannot be read.
+//! If the kernel's clock source is the processor's time stamp counter (TSC), that counter is read directly,
+//! which takes half the time of `Instant::now`; its rate is measured once against `Instant`. Otherwise, or
+//! if the clock source cannot be read, the clock is `Instant`.
 //!
-//! The counter has 64 bits and lasts for more than a century. It may count on while the machine is
-//! suspended, which `Instant` does not: such times are older by that. Only ages in reports and the order
-//! of equal things at teardown depend on this, so nothing is unsound where a counter is wrong.
+//! The counter has 64 bits and lasts for more than a century. It may count while the machine is suspended,
+//! which `Instant` does not: ages are larger by that. Only ages in reports and the order of equal resources
+//! at teardown depend on the clock, so a wrong counter is never unsound.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nanoseconds for 2^32 ticks of the counter; 0 where the counter is not used, or nobody asked yet.
+/// Nanoseconds for 2^32 ticks of the counter; 0 before the first use, or if the counter is not used.
 static RATE: AtomicU64 = AtomicU64::new(0);
 
-/// What the counter showed at the start.
+/// The counter at the start.
 static START: AtomicU64 = AtomicU64::new(0);
 
-/// Nanoseconds since the process first asked. Threads that look at the same moment may differ by some
-/// nanoseconds.
+/// Nanoseconds since the first call. Threads that call at the same moment may differ by some nanoseconds.
 #[inline]
 pub fn nanoseconds() -> u64 {
     match RATE.load(Ordering::Acquire) {
@@ -37,25 +35,24 @@ fn since(ticks: u64, rate: u64) -> u64 {
     ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
 }
 
-/// The counter shows a time before the start.
+/// The counter is before the start.
 #[cold]
 fn before_the_start(ticks: u64) -> u64 {
-    if !began_anew(ticks) {
+    if !was_reset(ticks) {
         return 0;
     }
-    // `Instant` from now on.
+    // Uses `Instant` from now on.
     RATE.store(0, Ordering::Release);
     begin()
 }
 
-/// Whether a counter that is so far before the start was set back: some are while the machine is
-/// suspended, or the process was moved to another machine. The counter of one processor may also be a
-/// little behind that of another.
-fn began_anew(ticks: u64) -> bool {
+/// Whether a counter this far before the start was reset, by a suspend or a migration to another machine.
+/// Otherwise the counter of one processor is a little behind that of another.
+fn was_reset(ticks: u64) -> bool {
     ticks > 1 << 28
 }
 
-/// The first time, and always where there is no counter to rely on.
+/// The first call, and every call without a reliable counter.
 #[cold]
 fn begin() -> u64 {
     static BEGUN: LazyLock<Instant> = LazyLock::new(|| {
@@ -75,11 +72,11 @@ fn begin() -> u64 {
     }
 }
 
-/// What the counter showed at `begun`, and its [rate](RATE). Takes a millisecond.
+/// The counter at `begun`, and its [rate](RATE). Takes a millisecond.
 fn measure(begun: Instant) -> Option<(u64, u64)> {
     const LONG: Duration = Duration::from_millis(1);
-    // The time and the counter at one moment: the best of some attempts, as the thread may be
-    // interrupted between the two.
+    // Time and counter at the same moment: the best of some attempts, because the thread may be preempted
+    // between the two.
     let both = || {
         let attempt = || {
             let (before, time, after) = (ticks(), begun.elapsed(), ticks());
@@ -91,7 +88,7 @@ fn measure(begun: Instant) -> Option<(u64, u64)> {
             .map(|(_, ticks, time)| (ticks, time))
     };
     let (first, early) = both()?;
-    // From the first look on: the thread may have been held up before it.
+    // From `early`: the thread may have been preempted before.
     while begun.elapsed() < early + LONG {
         std::hint::spin_loop();
     }
@@ -99,12 +96,12 @@ fn measure(begun: Instant) -> Option<(u64, u64)> {
     let passed = last.checked_sub(first).filter(|ticks| *ticks > 1 << 10)?;
     let nanoseconds = late.checked_sub(early)?.as_nanos();
     let rate = u64::try_from((nanoseconds << 32) / u128::from(passed)).ok()?;
-    // As many ticks before the first look as pass in that time.
+    // The ticks before `first`.
     let early = u64::try_from((early.as_nanos() << 32) / u128::from(rate.max(1))).ok()?;
     (rate != 0).then(|| (first.wrapping_sub(early), rate))
 }
 
-/// Whether the counter of every processor runs at one rate, and the kernel trusts it.
+/// Whether the kernel trusts the counter: it then has the same rate on every processor.
 #[cfg(target_arch = "x86_64")]
 fn is_reliable() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -120,7 +117,7 @@ fn is_reliable() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn ticks() -> u64 {
-    // SAFETY: every processor of this architecture has the instruction.
+    // SAFETY: every x86-64 processor has the instruction.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -186,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_anew_is_told_from_one_that_is_behind() {
-        use super::began_anew;
-        assert!(!began_anew(1) && !began_anew(1_000_000));
+    fn a_counter_that_was_reset_is_told_from_one_that_is_behind() {
+        use super::was_reset;
+        assert!(!was_reset(1) && !was_reset(1_000_000));
         // Ten seconds at the least rate that there is.
-        assert!(began_anew(5_000_000_000) && began_anew(i64::MAX as u64));
+        assert!(was_reset(5_000_000_000) && was_reset(i64::MAX as u64));
     }
 }

@@ -1,11 +1,10 @@
-//! A barrier that only one side pays for.
+//! An asymmetric memory barrier: only the rare side pays for it.
 //!
-//! Two threads that each write one thing and then read the other's need a barrier between, or both
-//! may miss what the other wrote. An operation that passes the [gate](crate::Gate) happens millions
-//! of times, teardown once. So the operation has a [`light`] barrier, which costs nothing and only
-//! keeps the compiler from reordering, and teardown a [`heavy`] one: the kernel then puts a barrier
-//! into every thread of the process that is running (`membarrier`, Linux 4.14). Where the kernel
-//! does not do that, both are ordinary barriers.
+//! Two threads that each write one variable and then read the other's need a barrier in between, or both
+//! may miss the other's write. Operations on a context run millions of times, its teardown once. So an
+//! operation has a [`light`] barrier, which only keeps the compiler from reordering, and teardown a
+//! [`heavy`] one: the kernel executes a barrier on every running thread of the process (`membarrier`,
+//! Linux 4.14). Without that system call both are ordinary barriers.
 
 use std::sync::Once;
 use std::sync::atomic::compiler_fence;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::primitive::atomic::{AtomicBool, Ordering, fence};
 use crate::process;
 
-/// Whether the kernel takes part. Set before the first gate is made, and then never changed.
+/// Whether `membarrier` works. Set before the first barrier, and never changed then.
 static ASYMMETRIC: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 #[cfg(target_os = "linux")]
@@ -24,7 +23,7 @@ mod kernel {
     pub(super) const BARRIER: libc::c_int = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
 
     pub(super) fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: a system call that takes numbers only and touches no memory of ours.
+        // SAFETY: the system call takes numbers only, and accesses no memory of the process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 }
@@ -40,9 +39,9 @@ mod kernel {
 }
 
 /// How long an exiting process [waits](wait_while).
-const PATIENCE: Duration = Duration::from_millis(250);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// To be called before the first [`light`] or [`heavy`].
+/// Must be called before the first [`light`] or [`heavy`].
 pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -60,7 +59,7 @@ pub fn is_asymmetric() -> bool {
     ASYMMETRIC.load(Ordering::Relaxed)
 }
 
-/// Between a write and a read on the side that is often taken.
+/// The barrier between a write and a read on the frequent side.
 #[inline]
 pub fn light() {
     if ASYMMETRIC.load(Ordering::Relaxed) {
@@ -70,19 +69,19 @@ pub fn light() {
     }
 }
 
-/// Between a write and a read on the side that is seldom taken.
+/// The barrier between a write and a read on the rare side.
 pub fn heavy() {
     fence(Ordering::SeqCst);
     if ASYMMETRIC.load(Ordering::Relaxed) && !kernel::membarrier(kernel::BARRIER) {
-        // It worked before; a filter for system calls may have been put up since. What a processor
-        // has not yet written when a thread is interrupted, it has after this long.
+        // It worked before: a seccomp filter may have been installed since. Store buffers drain within
+        // nanoseconds, and a preempted thread's at the context switch, so this is long enough.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Waits until a thread clears its flag, after a [`heavy`] barrier: it will see what the caller wrote
-/// before that, and does nothing under the flag that takes long. False where it stays set while the
-/// process is exiting: a signal handler that calls `exit` may have interrupted the thread it waits for.
+/// Waits until another thread clears its flag. Called after a [`heavy`] barrier, so that thread sees what the
+/// caller wrote, and it does nothing slow while the flag is set. Returns false if the flag stays set while
+/// the process exits: a signal handler that calls `exit` may have interrupted that very thread.
 pub fn wait_while(busy: &AtomicBool) -> bool {
     let mut turns = 0_u32;
     let mut since = None;
@@ -91,11 +90,11 @@ pub fn wait_while(busy: &AtomicBool) -> bool {
         match turns {
             0..100 => std::hint::spin_loop(),
             100..200 => std::thread::yield_now(),
-            // With a real-time priority this thread may have preempted the other one, which runs again
-            // only while this one sleeps.
+            // A thread with real-time priority may have preempted the other one, which runs only while
+            // this one sleeps.
             _ => {
                 let since = since.get_or_insert_with(Instant::now);
-                if process::is_exiting() && since.elapsed() > PATIENCE {
+                if process::is_exiting() && since.elapsed() > EXIT_TIMEOUT {
                     return false;
                 }
                 std::thread::sleep(Duration::from_micros(100));
@@ -118,7 +117,7 @@ mod tests {
         const ROUNDS: usize = 3_000;
         prepare();
         let (mine, other) = (AtomicU32::new(0), AtomicU32::new(0));
-        // A barrier that lets both go in the same moment, which a sleeping one does not.
+        // Spins, because both must start at the same moment.
         let arrived = AtomicU32::new(0);
         let rounds = |often: bool| {
             let (own, read) = if often {

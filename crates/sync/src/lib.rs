@@ -1,7 +1,7 @@
 //! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, per-thread values, a clock.
 //!
-//! The lowest layer. The registry and the guards stand above it; the `unsafe` that the barrier and the clock need
-//! is here, so that the registry needs none. It knows no CUDA and nothing of guards, records or reports.
+//! The lowest layer: the `unsafe` code that the barrier and the clock need is here, so that the registry needs
+//! none. It must not know CUDA, guards, records or reports.
 
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 

@@ -138,7 +138,7 @@ pub fn report_json(bytes: &[u8]) {
         .map(|f| f.allocated.clone())
         .collect();
     let failed = json["failed_frees"].as_array().expect("an array");
-    let listed = Value::Array(failed.iter().map(|f| f["made"].clone()).collect());
+    let listed = Value::Array(failed.iter().map(|f| f["allocated"].clone()).collect());
     same_groups(&listed, &made);
     let late = json["late_drops"].as_array().expect("an array");
     assert_eq!(late.len(), snapshot.late_drops.len());

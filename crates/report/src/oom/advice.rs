@@ -1,4 +1,4 @@
-//! What helps: from causes and settings to sentences. Nothing is advised that is so already.
+//! What helps against each cause. Nothing is advised that is already set.
 
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::Processes;
@@ -11,19 +11,19 @@ use cuguard_registry::{Kind, Level, PAGE};
 const IN_PIECES: &str = "work on it in pieces; cuguard::Chunked does that";
 
 impl OutOfMemory {
-    fn tried(&self, rung: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
-        self.attempts.iter().find(|attempt| attempt.rung == rung)
+    fn tried(&self, step: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
+        self.attempts.iter().find(|attempt| attempt.step == step)
     }
 
-    fn is_off(&self, rung: RecoveryStep) -> bool {
-        self.tried(rung).is_some_and(|attempt| !attempt.allowed)
+    fn is_off(&self, step: RecoveryStep) -> bool {
+        self.tried(step).is_some_and(|attempt| !attempt.allowed)
     }
 
-    /// What helps against pools that keep what they do not use.
-    fn about_pools(&self, advice: &mut Vec<String>) {
+    /// Pools that keep what they do not use.
+    fn about_pools(&self, advice: &mut Advice) {
         let hoarding = || self.pools.iter().filter(|pool| pool.unused() != 0);
         if self.is_off(RecoveryStep::Trim) {
-            advice.push("let pools be trimmed: OomPolicy::trim(true)".to_owned());
+            advice.add("let pools be trimmed: OomPolicy::trim(true)");
             for pool in hoarding() {
                 let keeps = match pool.threshold {
                     None | Some(0) => continue,
@@ -31,20 +31,18 @@ impl OutOfMemory {
                     Some(threshold) => format!("{} that are unused", ByteSize(threshold)),
                 };
                 let name = plain(&pool.name);
-                advice.push(format!(
+                advice.add(format!(
                     "{name} may keep {keeps}: lower its release threshold"
                 ));
             }
         } else if hoarding().any(|pool| pool.used != 0) {
-            advice.push(
+            advice.add(
                 "blocks that are in use keep their pool's memory: free them, or take what lives \
-                 long from a MemoryPool of its own"
-                    .to_owned(),
+                 long from a MemoryPool of its own",
             );
         } else {
-            advice.push(
-                "it was freed a moment ago, perhaps: try again, or synchronize the context first"
-                    .to_owned(),
+            advice.add(
+                "it was freed a moment ago, perhaps: try again, or synchronize the context first",
             );
         }
     }
@@ -53,104 +51,92 @@ impl OutOfMemory {
         self.asked.function == Some("cuLaunchKernel")
     }
 
-    /// What helps a launch, whatever the cause.
-    fn about_launches(&self) -> Option<String> {
-        self.is_launch().then(|| {
-            "let the kernel need less: its local memory (arrays, spilled registers, the stack) is taken \
-             for as many threads as the device can run at once"
-                .to_owned()
-        })
-    }
-
-    /// What helps against what this context's guards hold.
-    fn about_data(&self, advice: &mut Vec<String>, grows: bool) {
+    /// What this context's guards hold.
+    fn about_data(&self, advice: &mut Advice, grows: bool) {
         let settings = &self.settings;
-        // Pieces are for who asked for memory; a stream has none.
+        // Memory can be allocated in pieces, a stream cannot.
         let in_pieces = self.asked.bytes.is_some();
         if grows {
             let pieces = match in_pieces {
                 true => "; if it needs all of it, work in smaller pieces",
                 false => "",
             };
-            advice.push(format!("see why that place keeps what it makes{pieces}"));
+            advice.add(format!(
+                "see why that call site keeps what it allocates{pieces}"
+            ));
         } else {
             let pieces = if in_pieces {
                 ", or work in smaller pieces"
             } else {
                 ""
             };
-            advice.push(format!("free some of it{pieces}"));
+            advice.add(format!("free some of it{pieces}"));
             if !settings.has_checkpoint && settings.level != Level::Counts {
                 let call = "call Context::mark_oom_baseline() after the first steps";
-                advice.push(format!("{call}, to see here what grew since"));
+                advice.add(format!("{call}, to see here what grew since"));
             }
         }
         match (settings.callbacks, self.is_off(RecoveryStep::Callbacks)) {
-            (0, false) => advice.push(
+            (0, false) => advice.add(
                 "let what can be had again, such as a cache, go when memory runs out: \
-                 Context::release_on_oom"
-                    .to_owned(),
+                 Context::release_on_oom",
             ),
-            (1.., true) => advice.push("let callbacks run: OomPolicy::callbacks(true)".to_owned()),
+            (1.., true) => advice.add("let callbacks run: OomPolicy::callbacks(true)"),
             _ => {}
         }
         self.about_records(advice);
     }
 
-    /// What lets the report see more of what guards hold.
-    fn about_records(&self, advice: &mut Vec<String>) {
+    /// Settings that show more of what guards hold.
+    fn about_records(&self, advice: &mut Advice) {
         if self.settings.level == Level::Counts {
-            advice.push(
-                "record places (level=sites), to see here which hold it, and whether small blocks \
-                 keep pages"
-                    .to_owned(),
+            advice.add(
+                "record call sites (level=sites), to see here which hold it, and whether small blocks \
+                 keep pages",
             );
         } else if self.own_pages_are_unknown() && self.settings.sample > 1 {
-            advice.push(
-                "record everything (sample=1), to see here whether small blocks keep pages"
-                    .to_owned(),
-            );
+            advice.add("record everything (sample=1), to see here whether small blocks keep pages");
         }
     }
 
-    /// What helps against a budget.
-    fn about_limit(&self, advice: &mut Vec<String>, limit: u64, held: u64) {
+    /// A memory limit.
+    fn about_limit(&self, advice: &mut Advice, limit: u64, held: u64) {
         let asked = self.asked.bytes.unwrap_or(0);
         let needed = held.saturating_add(asked);
-        // What the device does not have, no limit can give.
+        // A larger limit does not help beyond the device's memory.
         let is_managed = self.asked.kind == Some(Kind::Managed);
         let is_there = is_managed || self.total.is_none_or(|total| needed <= total);
         let raise = format!("raise memory_limit from {}", ByteSize(limit));
         if asked > limit {
-            advice.push(IN_PIECES.to_owned());
+            advice.add(IN_PIECES);
             if is_there {
-                advice.push(raise);
+                advice.add(raise);
             }
         } else if is_there {
-            advice.push(format!("free some of it, or {raise}"));
+            advice.add(format!("free some of it, or {raise}"));
         } else {
-            advice.push("free some of it, or work in smaller pieces".to_owned());
+            advice.add("free some of it, or work in smaller pieces");
         }
     }
 
-    /// What helps where somebody has taken memory of whom little or nothing is known.
-    fn about_the_unknown(&self, advice: &mut Vec<String>, bytes: u64) {
-        if self.is_what_contexts_take(bytes) {
-            return advice.push(self.ask_for_less());
+    /// Holders that are not known.
+    fn about_the_unexplained(&self, advice: &mut Advice, bytes: u64) {
+        if self.is_context_overhead(bytes) {
+            return advice.add(self.ask_for_less());
         }
         let library = match self.shares().outside {
             Some(_) => "",
             None => "libraries of this process, ",
         };
         match &self.processes {
-            Processes::Unknown(reason) => advice.push(format!(
+            Processes::Unknown(reason) => advice.add(format!(
                 "who holds it is unknown: {reason}; {library}other processes; `cuguard doctor` may \
                  tell more"
             )),
             Processes::Known(_) => {
                 let silent = self.others().filter(|process| process.bytes.is_none());
                 let pids: Vec<_> = silent.map(|process| process.pid.to_string()).collect();
-                advice.push(match pids.as_slice() {
+                advice.add(match pids.as_slice() {
                     [] => format!(
                         "no process that can be seen holds it: {library}another container, a \
                          process that is ending; `cuguard doctor` may tell more"
@@ -161,8 +147,8 @@ impl OutOfMemory {
         }
     }
 
-    /// Whether the contexts of this process may well take so much themselves.
-    fn is_what_contexts_take(&self, bytes: u64) -> bool {
+    /// Whether the contexts of this process may need that much themselves.
+    fn is_context_overhead(&self, bytes: u64) -> bool {
         let contexts = 1 + self.contexts.len() as u64;
         let is_little = self.total.is_none_or(|total| bytes < total / 20);
         let may_be_pages = self.pages_are_unknown();
@@ -180,35 +166,30 @@ impl OutOfMemory {
         format!("a context itself takes some hundred MiB: ask for {free}")
     }
 
-    /// What helps where memory is free and refused.
-    fn about_refusal(&self, advice: &mut Vec<String>) {
+    /// Memory that is free and refused.
+    fn about_refusal(&self, advice: &mut Advice) {
         let fits = |asked: u64| self.largest.is_some_and(|largest| asked <= largest);
         match self.largest {
-            None => advice.push(
-                "see what can be had in one piece: OomPolicy::probe_largest(true)".to_owned(),
-            ),
+            None => advice.add("see what can be had in one piece: OomPolicy::probe_largest(true)"),
             Some(_) if self.asked.bytes.is_some_and(fits) => {
-                advice.push("it could be had a moment later: try again".to_owned());
+                advice.add("it could be had a moment later: try again");
             }
-            Some(largest) => advice.push(format!(
+            Some(largest) => advice.add(format!(
                 "ask for no more than {} at once",
                 ByteSize(largest)
             )),
         }
-        advice.push(
-            "look for limits outside the program: of MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), of the \
-             system; `cuguard doctor` may tell more"
-                .to_owned(),
-        );
+        advice.add("look for limits outside the program: of MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), of the \
+             system; `cuguard doctor` may tell more");
     }
 
-    fn about_processes(&self, advice: &mut Vec<String>) {
+    fn about_processes(&self, advice: &mut Advice) {
         let other = match self.settings.devices {
             0 | 1 => "",
             _ => ", or use another device",
         };
         let maybe = self.maybe_own();
-        advice.push(match maybe.as_slice() {
+        advice.add(match maybe.as_slice() {
             [] => format!("wait for these processes or end them{other}"),
             [pid] => format!(
                 "pid {pid} may be this process, by its number outside a container: find out before \
@@ -222,43 +203,31 @@ impl OutOfMemory {
         });
     }
 
-    /// What helps against a cause, with the settings as they are.
-    fn advice_on(&self, cause: &Cause) -> Vec<String> {
-        let mut advice = Vec::new();
+    /// What helps against one cause.
+    fn advise(&self, cause: &Cause, advice: &mut Advice) {
         match cause {
-            Cause::LargerThanDevice { .. } => advice.push(IN_PIECES.to_owned()),
-            Cause::MemoryLimit { limit, held } => self.about_limit(&mut advice, *limit, *held),
-            Cause::OwnData { grows, .. } => self.about_data(&mut advice, *grows),
-            Cause::Managed { .. } => advice.push(
-                "free managed memory, or have the driver move it to the host (cuMemPrefetchAsync)"
-                    .to_owned(),
-            ),
-            Cause::GivenAway { .. } => advice.push(
-                "free what was given away with into_raw, or take it back with from_raw".to_owned(),
-            ),
-            Cause::OutsideGuards { bytes } if self.is_what_contexts_take(*bytes) => {
-                advice.push(self.ask_for_less());
+            Cause::LargerThanDevice { .. } => advice.add(IN_PIECES),
+            Cause::MemoryLimit { limit, held } => self.about_limit(advice, *limit, *held),
+            Cause::OwnData { grows, .. } => self.about_data(advice, *grows),
+            Cause::Managed { .. } => advice.add("free managed memory, or have the driver move it to the host (cuMemPrefetchAsync)"),
+            Cause::GivenAway { .. } => advice.add("free what was given away with into_raw, or take it back with from_raw"),
+            Cause::OutsideGuards { bytes } if self.is_context_overhead(*bytes) => {
+                advice.add(self.ask_for_less());
             }
             Cause::OutsideGuards { .. } => {
-                advice.push(
-                    "see which libraries of this process keep memory (workspaces of cuBLAS and the \
+                advice.add("see which libraries of this process keep memory (workspaces of cuBLAS and the \
                      like, other allocators), and which kernels want much local memory: it stays \
-                     with the context"
-                        .to_owned(),
-                );
-                advice.push(
-                    "let guards take what this program takes from the driver itself, or hand it to \
-                     them with from_raw: then it is named here"
-                        .to_owned(),
-                );
-                self.about_records(&mut advice);
+                     with the context");
+                advice.add("let guards take what this program takes from the driver itself, or hand it to \
+                     them with from_raw: then it is named here");
+                self.about_records(advice);
             }
             Cause::OtherContexts { .. } => {
-                advice.push("close contexts that are not needed".to_owned());
+                advice.add("close contexts that are not needed");
             }
-            Cause::OtherProcesses { .. } => self.about_processes(&mut advice),
-            Cause::HoardedByPools { .. } => self.about_pools(&mut advice),
-            Cause::PendingFrees { .. } => advice.push(match self.tried(RecoveryStep::Wait) {
+            Cause::OtherProcesses { .. } => self.about_processes(advice),
+            Cause::HoardedByPools { .. } => self.about_pools(advice),
+            Cause::PendingFrees { .. } => advice.add(match self.tried(RecoveryStep::Wait) {
                 Some(attempt) if !attempt.allowed => {
                     "let it wait for them: OomPolicy::wait(true)".to_owned()
                 }
@@ -269,23 +238,18 @@ impl OutOfMemory {
                 }
                 _ => "synchronize these streams first".to_owned(),
             }),
-            Cause::Fragmentation { .. } => advice.push(
-                "put small blocks that live long together: in one large buffer, or in a \
-                 MemoryPool"
-                    .to_owned(),
-            ),
-            Cause::Rounding { .. } => advice.push(format!(
+            Cause::Fragmentation { .. } => advice.add("put small blocks that live long together: in one large buffer, or in a \
+                 MemoryPool"),
+            Cause::Rounding { .. } => advice.add(format!(
                 "make large blocks a multiple of {}, or take them from a MemoryPool",
                 ByteSize(PAGE)
             )),
-            Cause::FreeButRefused { .. } => self.about_refusal(&mut advice),
-            Cause::Unexplained { bytes } => self.about_the_unknown(&mut advice, *bytes),
+            Cause::FreeButRefused { .. } => self.about_refusal(advice),
+            Cause::Unexplained { bytes } => self.about_the_unexplained(advice, *bytes),
         }
-        advice
     }
 
-    /// What helps, in sentences: against each cause in turn, with the settings as they are. Nothing is
-    /// in it that is so already.
+    /// What helps against each cause in turn, as sentences. Nothing is advised that is already set.
     ///
     /// ```
     /// let mut why = cuguard::oom::OutOfMemory::default();
@@ -294,14 +258,29 @@ impl OutOfMemory {
     /// ```
     #[must_use]
     pub fn advice(&self) -> Vec<String> {
-        let mut advice = Vec::new();
-        let causes = self.causes();
-        let on_causes = causes.iter().flat_map(|cause| self.advice_on(cause));
-        for one in on_causes.chain(self.about_launches()) {
-            if !advice.contains(&one) {
-                advice.push(one);
-            }
+        let mut advice = Advice::default();
+        for cause in self.causes() {
+            self.advise(&cause, &mut advice);
         }
-        advice
+        if self.is_launch() {
+            advice.add(
+                "let the kernel need less: its local memory (arrays, spilled registers, the stack) is \
+                 taken for as many threads as the device can run at once",
+            );
+        }
+        advice.0
+    }
+}
+
+/// Sentences, each once.
+#[derive(Default)]
+struct Advice(Vec<String>);
+
+impl Advice {
+    fn add(&mut self, sentence: impl Into<String>) {
+        let sentence = sentence.into();
+        if !self.0.contains(&sentence) {
+            self.0.push(sentence);
+        }
     }
 }

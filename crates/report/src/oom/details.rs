@@ -1,16 +1,15 @@
-//! Each cause in words: in short, and with the numbers and places behind it.
+//! Each cause as text: in short, and with the numbers and call sites behind it.
 
 use std::fmt::Write;
 
-use super::facts::{OutOfMemory, SiteUsage};
+use super::facts::OutOfMemory;
 use super::text::{Page, plain};
 use super::verdict::Cause;
-use crate::description;
 use crate::size::ByteSize;
-use crate::words::{age, count, list};
-use cuguard_registry::{Level, PAGE};
+use crate::words::{age, count, description, list_some};
+use cuguard_registry::{Level, PAGE, SiteUsage};
 
-/// How many numbers of processes there are in a line.
+/// How many pids are in a line.
 const PIDS: usize = 3;
 /// How many processes have a line of their own.
 const PROCESSES: usize = 8;
@@ -86,38 +85,31 @@ impl OutOfMemory {
             [_] => "another process holds",
             _ => "other processes hold",
         };
-        let most = match self.others_told() > bytes {
+        let most = match self.others_listed() > bytes {
             true => "at most ",
             false => "",
         };
-        let mut numbers: Vec<_> = pids.iter().take(PIDS).map(u32::to_string).collect();
-        if pids.len() > PIDS {
-            numbers.push(format!("{} more", pids.len() - PIDS));
-        }
+        let numbers = list_some(pids, PIDS, u32::to_string);
         let own = match (pids, self.maybe_own().is_empty()) {
             (_, true) => "",
             ([_], _) => ", which may be this process",
             _ => ", one of which may be this process",
         };
-        format!(
-            "{others} {most}{} (pid {}{own})",
-            ByteSize(bytes),
-            list(&numbers)
-        )
+        format!("{others} {most}{} (pid {numbers}{own})", ByteSize(bytes))
     }
 
-    /// The numbers of those that may be this process, by its number outside.
+    /// The pids that may be this process, by its pid outside of a container.
     pub(super) fn maybe_own(&self) -> Vec<String> {
         let maybe = self.others().filter(|process| self.may_be_own(process));
         maybe.map(|process| process.pid.to_string()).collect()
     }
 
-    /// Why it is not known how blocks lie in pages, as far as that is known.
+    /// Why it is not known how blocks lie in pages.
     pub(super) fn pages_reason(&self) -> String {
         match (self.settings.level, self.settings.sample) {
             (Level::Counts, _) => " (level counts)".to_owned(),
             (_, 0 | 1) => String::new(),
-            (_, sample) => format!(" (one thing in {sample} is recorded)"),
+            (_, sample) => format!(" (one resource in {sample} is recorded)"),
         }
     }
 
@@ -131,7 +123,7 @@ impl OutOfMemory {
 }
 
 impl Page<'_> {
-    fn place(&self, holder: &SiteUsage) -> String {
+    fn call_site(&self, holder: &SiteUsage) -> String {
         let mut text = description(holder.group.type_name, holder.group.label.as_deref());
         if let Some(site) = holder.group.origin.site {
             let file = self.paths.shorten(site.file);
@@ -140,7 +132,7 @@ impl Page<'_> {
         text.trim_start_matches([',', ' ']).to_owned()
     }
 
-    /// The numbers behind a cause, which is one of those that are named.
+    /// The numbers behind one of the causes.
     pub(super) fn details(&self, cause: &Cause, named: &[Cause]) -> Vec<String> {
         let why = self.why;
         match cause {
@@ -159,7 +151,7 @@ impl Page<'_> {
                 }
                 for holder in why.pinning().into_iter().take(3) {
                     let pages = count(holder.small_pages, "page");
-                    lines.push(format!("{pages}: {}", self.place(holder)));
+                    lines.push(format!("{pages}: {}", self.call_site(holder)));
                 }
                 lines
             }
@@ -182,7 +174,7 @@ impl Page<'_> {
                 vec!["so it is not for want of memory that can be seen from here".to_owned()]
             }
             Cause::OtherProcesses { bytes, .. } => self.processes(*bytes),
-            // Both lie in the same pools: these are told of with the first of the two.
+            // Both are in the same pools, which are listed with the first of the two.
             Cause::HoardedByPools { .. } | Cause::PendingFrees { .. }
                 if named.iter().find(|named| lies_in_pools(named)) == Some(cause) =>
             {
@@ -202,12 +194,12 @@ impl Page<'_> {
         }
     }
 
-    /// Other processes, which hold so much together.
+    /// Other processes, which hold `bytes` together.
     fn processes(&self, bytes: u64) -> Vec<String> {
         let why = self.why;
-        let told = why.others_told();
-        // Where they are listed with more than there is, no line says that they hold it.
-        let listed = if told > bytes { "listed with " } else { "" };
+        let sum = why.others_listed();
+        // The list may have more than is in use.
+        let listed = if sum > bytes { "listed with " } else { "" };
         let mut lines: Vec<_> = why
             .others()
             .take(PROCESSES)
@@ -223,7 +215,7 @@ impl Page<'_> {
         if more != 0 {
             lines.push(format!("… and {more} more"));
         }
-        if told > bytes {
+        if sum > bytes {
             lines.push(format!(
                 "no more than {} of that can be theirs: the rest is free, or this process's",
                 ByteSize(bytes)
@@ -233,14 +225,14 @@ impl Page<'_> {
     }
 
     fn growth(&self, holder: &SiteUsage) -> String {
-        let place = self.place(holder);
+        let call_site = self.call_site(holder);
         match holder.growth {
             Some(growth) => format!(
-                "grew by {} since the last checkpoint: {place}",
+                "grew by {} since the last checkpoint: {call_site}",
                 ByteSize(growth.max(0) as u64)
             ),
             None => format!(
-                "{} made all through the context's life, the first {} ago: {place}",
+                "{} made all through the context's life, the first {} ago: {call_site}",
                 count(holder.group.amount.count, "block"),
                 age(holder.group.oldest)
             ),

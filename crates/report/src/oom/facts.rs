@@ -1,13 +1,13 @@
-//! The numbers: what is known when memory runs out.
+//! The numbers behind the diagnosis: what is known when an allocation fails.
+
+use cuguard_registry::{Amount, ContextInfo, Kind, Level, PageUse, Site, SiteUsage};
 
 use super::others::{OtherContext, PoolUse, Processes};
-use cuguard_registry::{Amount, ContextInfo, Group, Kind, Level, PAGE, Site};
 
-/// Why memory ran out: everything that is known about it, as plain data.
+/// Why an allocation failed: everything that is known about it, as plain data.
 ///
-/// It comes with [`Error::OutOfMemory`](crate::Error::OutOfMemory). [`Display`](std::fmt::Display) is
-/// one line, [`to_text`](Self::to_text) the whole report, [`to_json`](Self::to_json) the same for
-/// programs; [`causes`](Self::causes) is the verdict.
+/// It is in `Error::OutOfMemory`. [`Display`](std::fmt::Display) is one line, [`to_text`](Self::to_text) the
+/// whole report, [`to_json`](Self::to_json) the same as JSON; [`causes`](Self::causes) is the diagnosis.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -16,7 +16,7 @@ use cuguard_registry::{Amount, ContextInfo, Group, Kind, Level, PAGE, Site};
 ///
 /// let context = Context::new(0)?;
 /// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
-///     panic!("no device has as much");
+///     panic!("no device has that much");
 /// };
 /// assert_eq!(why.asked.bytes, Some(1 << 50));
 /// assert!(matches!(why.causes()[0], Cause::LargerThanDevice { .. }));
@@ -25,73 +25,68 @@ use cuguard_registry::{Amount, ContextInfo, Group, Kind, Level, PAGE, Site};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What was asked for, by whom, and who refused it.
+    /// The request that failed.
     pub asked: FailedRequest,
     /// In which context.
     pub info: ContextInfo,
-    /// All memory of the device, where the driver tells.
+    /// The device's memory, where that is known.
     pub total: Option<u64>,
-    /// What nobody uses, where the driver tells. It need not be in one piece.
+    /// The device's free memory, where that is known. It need not be contiguous.
     pub free: Option<u64>,
-    /// The largest block that could be had, where that was [asked
-    /// for](crate::OomPolicy::probe_largest).
+    /// The largest block that can be allocated, with `OomPolicy::probe_largest`.
     pub largest: Option<u64>,
-    /// The budget of the context, if it has one.
+    /// The memory limit of the context, if it has one.
     pub limit: Option<Limit>,
-    /// What the context holds, by kind, for kinds of memory of which there is some.
+    /// What the context holds of each kind of memory.
     pub held: Vec<KindUsage>,
-    /// What it gave away by `into_raw`, by kind. Whoever has it may have freed it, so it is in no other
-    /// figure here; the verdict names what may be left of it.
+    /// What escaped by `into_raw`, by kind. The new owner may have freed it, so it is in no other figure; a
+    /// cause names what may be left of it.
     pub given_away: Vec<KindUsage>,
-    /// How its device memory lies in pages. `None` where not all of it has a record: at
+    /// How the context's device memory lies in pages. `None` where not all of it has a record: at
     /// [`Level::Counts`], or with samples.
     pub pages: Option<PageUse>,
-    /// The places that hold most of it, the largest first, and those that keep most pages.
+    /// The call sites that hold most, the largest first, and those that keep most pages.
     pub holders: Vec<SiteUsage>,
-    /// The device's memory pools: its own, and those of its contexts in this process.
+    /// The device's memory pools: its default one, and those of its contexts in this process.
     pub pools: Vec<PoolUse>,
-    /// How many streams have frees in them that are not done, or that nobody has waited for: the
-    /// driver brings neither back.
+    /// How many streams have frees that are not complete or that nothing has waited for: the driver reuses
+    /// neither.
     pub busy_streams: u64,
-    /// At most so many bytes are freed by these. `u64::MAX` where that is not known.
+    /// The bytes of these frees, at most. `u64::MAX` where that is not known.
     pub pending_bytes: u64,
-    /// Other contexts of this process on the same device, by what their guards hold.
+    /// Other contexts of this process on the same device.
     pub contexts: Vec<OtherContext>,
-    /// Which processes hold memory of the device.
+    /// The processes that hold memory of the device.
     pub processes: Processes,
-    /// What was tried before giving up, in order.
+    /// The recovery steps before the allocation failed, in order.
     pub attempts: Vec<RecoveryResult>,
-    /// What the program has set, for advice that is not in force already.
+    /// The program's settings, so that nothing is advised that is already set.
     pub settings: Settings,
 }
 
-/// What was asked for when memory ran out.
-///
-/// ```
-/// assert_eq!(cuguard::oom::FailedRequest::default().bytes, None);
-/// ```
+/// The request that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailedRequest {
-    /// What was asked of this crate, such as `DeviceBuffer::zeroed`.
+    /// The function of this crate, such as `DeviceBuffer::zeroed`.
     pub operation: &'static str,
-    /// How many bytes; `None` where nobody knows but the driver: for a context, a stream, an event, a
-    /// module, a memory pool, a launch.
+    /// How many bytes; `None` where only the driver knows: for a context, a stream, an event, a module, a
+    /// memory pool, a launch.
     pub bytes: Option<u64>,
-    /// What was to be made; `None` for a context and a launch.
+    /// What was to be allocated; `None` for a context and a launch.
     pub kind: Option<Kind>,
-    /// The line of the program; `None` for a context.
+    /// The call site; `None` for a context.
     pub site: Option<Site>,
     /// The name of the thread.
     pub thread: Option<String>,
-    /// The driver's function that refused it; `None` where the budget did.
+    /// The driver's function that failed; `None` where the memory limit refused.
     pub function: Option<&'static str>,
-    /// What it answered.
+    /// Its error code.
     pub code: u32,
-    /// The same by name.
+    /// The name of the code.
     pub code_name: &'static str,
 }
 
-/// A budget; see [`ContextBuilder::memory_limit`](crate::ContextBuilder::memory_limit).
+/// A memory limit; see `ContextBuilder::memory_limit`.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -108,134 +103,23 @@ pub struct FailedRequest {
 pub struct Limit {
     /// What the context may hold.
     pub bytes: u64,
-    /// What it held when it was asked for more.
+    /// What it held at the request.
     pub held: u64,
-    /// Whether it was this that refused.
+    /// Whether the limit refused the request.
     pub refused: bool,
 }
 
 /// What a context holds of one kind of memory.
-///
-/// ```
-/// let held = cuguard::oom::KindUsage::new(cuguard::Kind::Device, 2, 4096);
-/// assert_eq!(held.amount.bytes, 4096);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindUsage {
     /// The kind.
     pub kind: Kind,
-    /// How many blocks, and the bytes that were asked for.
+    /// How many blocks, and their bytes as requested.
     pub amount: Amount,
 }
 
-/// How the device memory of a context lies in the driver's pages of 2 MiB. A page goes back to the
-/// device when every block in it is free.
-///
-/// ```
-/// let pages = cuguard::oom::PageUse::default();
-/// assert_eq!((pages.taken(), pages.pinned(), pages.rounding()), (0, 0, 0));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageUse {
-    /// The bytes of blocks of 2 MiB and more, which have pages of their own.
-    pub large_bytes: u64,
-    /// Their pages.
-    pub large_pages: u64,
-    /// The bytes of smaller blocks, which share pages.
-    pub small_bytes: u64,
-    /// The pages that have at least one of them in it.
-    pub small_pages: u64,
-    /// The bytes that other contexts of this process have in these pages: where they hold one context of
-    /// the driver's, their small blocks lie side by side.
-    pub guests: u64,
-}
-
-/// A place of the program that holds memory.
-///
-/// ```
-/// let holder = cuguard::oom::SiteUsage::new(cuguard::snapshot::Group::new(cuguard::Kind::Device, "f32", 1, 4096));
-/// assert!(!holder.grows());
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteUsage {
-    /// What it holds, since when. Without threads, streams and addresses.
-    pub group: Group,
-    /// By how many bytes it grew since the last [`Context::mark_oom_baseline`](crate::Context::mark_oom_baseline);
-    /// `None` where there was none.
-    pub growth: Option<i64>,
-    /// Its bytes by when they were made, in quarters of the life of the context.
-    pub quarters: [u64; 4],
-    /// How many pages it has small blocks in.
-    pub small_pages: u64,
-}
-
-/// One thing that is tried before something fails for want of memory; see [`OomPolicy`](crate::OomPolicy).
-///
-/// ```
-/// assert_eq!(cuguard::oom::RecoveryStep::Trim.name(), "trim");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecoveryStep {
-    /// The program's own callbacks give back what they can.
-    Callbacks,
-    /// Frees that wait for their streams are waited for.
-    Wait,
-    /// Pools give back what they do not use.
-    Trim,
-}
-
-/// What became of one [`RecoveryStep`].
-///
-/// ```
-/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// # let context = cuguard::Context::new(0)?;
-/// use cuguard::{DeviceBuffer, Error};
-/// use cuguard::oom::RecoveryStep;
-///
-/// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
-///     panic!("no device has as much");
-/// };
-/// assert_eq!(why.attempts[0].rung, RecoveryStep::Callbacks);
-/// assert!(!why.attempts[0].tried); // there were none
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecoveryResult {
-    /// What it is.
-    pub rung: RecoveryStep,
-    /// Whether the settings allow it.
-    pub allowed: bool,
-    /// Whether there was anything to do, and it was done. It was asked for again then.
-    pub tried: bool,
-    /// The bytes by which the free memory of the device rose; 0 where the driver does not tell.
-    pub freed: u64,
-}
-
-/// What the program has set that matters when memory runs out.
-///
-/// ```
-/// assert!(!cuguard::oom::OutOfMemory::default().settings.has_checkpoint);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// How much is recorded.
-    pub level: Level,
-    /// One thing in so many is recorded; 0 and 1 are all.
-    pub sample: u32,
-    /// Whether there was a [`Context::mark_oom_baseline`](crate::Context::mark_oom_baseline).
-    pub has_checkpoint: bool,
-    /// How many callbacks there are that can give memory back.
-    pub callbacks: u64,
-    /// How many devices there are; 0 where that is not known.
-    pub devices: u32,
-}
-
 impl KindUsage {
-    /// So many blocks of so many bytes together.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::KindUsage::new(cuguard::Kind::Managed, 1, 8).amount.count, 1);
-    /// ```
+    /// `count` blocks with `bytes` together.
     #[must_use]
     pub const fn new(kind: Kind, count: u64, bytes: u64) -> Self {
         Self {
@@ -245,114 +129,19 @@ impl KindUsage {
     }
 }
 
-impl PageUse {
-    /// Blocks with pages of their own and blocks that share pages, each as bytes and pages.
-    ///
-    /// ```
-    /// let pages = cuguard::oom::PageUse::new((3 << 20, 2), (1 << 20, 1));
-    /// assert_eq!(pages.taken(), 6 << 20);
-    /// ```
-    #[must_use]
-    pub const fn new(large: (u64, u64), small: (u64, u64)) -> Self {
-        Self {
-            large_bytes: large.0,
-            large_pages: large.1,
-            small_bytes: small.0,
-            small_pages: small.1,
-            guests: 0,
-        }
-    }
-
-    /// The bytes of all pages together, less what other contexts have in them.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((0, 0), (1, 1)).taken(), 2 << 20);
-    /// ```
-    #[must_use]
-    pub const fn taken(&self) -> u64 {
-        self.large_pages
-            .saturating_add(self.small_pages)
-            .saturating_mul(PAGE)
-            .saturating_sub(self.guests)
-    }
-
-    /// The bytes of whole pages that would be free if small blocks lay side by side. As they lie, only
-    /// small blocks can use them.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((0, 0), (3 << 20, 3)).pinned(), 2 << 20);
-    /// ```
-    #[must_use]
-    pub const fn pinned(&self) -> u64 {
-        let needed = self.small_bytes.saturating_add(self.guests).div_ceil(PAGE);
-        self.small_pages.saturating_sub(needed).saturating_mul(PAGE)
-    }
-
-    /// The bytes that are lost because large blocks take whole pages.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((3 << 20, 2), (0, 0)).rounding(), 1 << 20);
-    /// ```
-    #[must_use]
-    pub const fn rounding(&self) -> u64 {
-        self.large_pages
-            .saturating_mul(PAGE)
-            .saturating_sub(self.large_bytes)
-    }
-}
-
-impl SiteUsage {
-    /// A place of which nothing else is known.
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::oom::SiteUsage;
-    /// # use cuguard::snapshot::Group;
-    /// assert_eq!(SiteUsage::new(Group::new(Kind::Device, "u8", 1, 1)).small_pages, 0);
-    /// ```
-    #[must_use]
-    pub const fn new(group: Group) -> Self {
-        Self {
-            group,
-            growth: None,
-            quarters: [0; 4],
-            small_pages: 0,
-        }
-    }
-
-    /// Whether it holds more and more: whether it has grown by a tenth since the checkpoint, where there
-    /// was one; or whether it holds many blocks that were made all through the life of the context, and
-    /// none the less since a checkpoint. What is made once is old, and what is made again and again and
-    /// freed is young. (A program that is still loading its data looks the same as one that leaks.)
-    ///
-    /// ```
-    /// # use cuguard::Kind;
-    /// # use cuguard::oom::SiteUsage;
-    /// # use cuguard::snapshot::Group;
-    /// let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", 100, 1000));
-    /// holder.quarters = [250; 4];
-    /// assert!(holder.grows());
-    /// holder.growth = Some(0);
-    /// assert!(!holder.grows());
-    /// ```
-    #[must_use]
-    pub fn grows(&self) -> bool {
-        let Amount { count, bytes, .. } = self.group.amount;
-        let all_along = count >= 8 && self.quarters.iter().all(|quarter| *quarter > bytes / 10);
-        match self.growth {
-            // A checkpoint may be a moment ago, and then there is little growth since.
-            Some(growth) => growth > 0 && (growth as u64 >= bytes / 10 || all_along),
-            None => all_along,
-        }
-    }
+/// A recovery step, taken before an allocation fails; see `OomPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryStep {
+    /// The program's callbacks release what they can.
+    Callbacks,
+    /// Waits for frees on streams.
+    Wait,
+    /// Trims memory pools.
+    Trim,
 }
 
 impl RecoveryStep {
-    /// The word for it in data such as JSON: one word that never changes.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::RecoveryStep::Wait.name(), "wait");
-    /// ```
+    /// Its name in JSON, which never changes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -361,4 +150,46 @@ impl RecoveryStep {
             Self::Trim => "trim",
         }
     }
+}
+
+/// What a [`RecoveryStep`] achieved.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// use cuguard::{DeviceBuffer, Error};
+/// use cuguard::oom::RecoveryStep;
+///
+/// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
+///     panic!("no device has that much");
+/// };
+/// assert_eq!(why.attempts[0].step, RecoveryStep::Callbacks);
+/// assert!(!why.attempts[0].tried); // none is registered
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryResult {
+    /// The step.
+    pub step: RecoveryStep,
+    /// Whether the policy allows it.
+    pub allowed: bool,
+    /// Whether there was anything to do, and it was done. The allocation was then retried.
+    pub tried: bool,
+    /// The bytes by which the device's free memory grew; 0 where that is not known.
+    pub freed: u64,
+}
+
+/// The program's settings that matter when an allocation fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How much is recorded.
+    pub level: Level,
+    /// One resource in this many is recorded; 0 and 1 are all.
+    pub sample: u32,
+    /// Whether there is a baseline: `Context::mark_oom_baseline` was called.
+    pub has_checkpoint: bool,
+    /// How many callbacks that release memory are registered.
+    pub callbacks: u64,
+    /// How many devices there are; 0 where that is not known.
+    pub devices: u32,
 }

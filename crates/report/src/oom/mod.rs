@@ -1,19 +1,17 @@
-//! Out of memory, explained: what was asked for, where the memory is, and why that is so.
+//! The out-of-memory diagnosis: what was requested, where the memory is, and why the request failed.
 //!
 //! ```text
-//!     shortage: asks the driver, the registry, NVML
+//!     cuguard: queries the driver, the registry, NVML
 //!         │ plain numbers
 //!         ▼
-//!     OutOfMemory ──► verdict: causes, the largest first
+//!     OutOfMemory ──► causes, the largest first, and advice
 //!         │
-//!         ├──► text: a line for the error, a page for a person
+//!         ├──► text: one line for the error, or a page
 //!         └──► JSON
 //! ```
 //!
-//! What this folder must not know: the driver and its types, guards, and where the numbers come
-//! from. It never asks anybody anything: what is not in the numbers is unknown, and said to be.
-
-#![forbid(unsafe_code)]
+//! This folder must not know the driver and its types, guards, and where the numbers come from. It queries
+//! nothing: what is not in the numbers is unknown, and the report says so.
 
 mod advice;
 mod details;
@@ -26,9 +24,9 @@ mod tests;
 mod text;
 mod verdict;
 
+pub use cuguard_registry::{PageUse, SiteUsage};
 pub use facts::{
-    FailedRequest, KindUsage, Limit, OutOfMemory, PageUse, RecoveryResult, RecoveryStep, Settings,
-    SiteUsage,
+    FailedRequest, KindUsage, Limit, OutOfMemory, RecoveryResult, RecoveryStep, Settings,
 };
 pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
 pub use verdict::Cause;

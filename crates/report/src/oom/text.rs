@@ -1,24 +1,24 @@
-//! The verdict and the numbers in words.
+//! The diagnosis as text: one line, or a page.
 
 use std::fmt::{self, Write};
 
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::Processes;
+use crate::paths::Paths;
 use crate::size::ByteSize;
-use crate::words::{count, things};
-use crate::{Paths, description};
+use crate::words::{amount_of, count, description};
 use cuguard_registry::{Kind, Level};
 
-/// How many places are shown.
-const PLACES: usize = 8;
+/// How many call sites are shown.
+const CALL_SITES: usize = 8;
 
-/// One line: who refused what, and the verdict in short. With `{:#}` the whole report.
 impl std::error::Error for OutOfMemory {}
 
+/// One line: what failed, and the causes in short. `{:#}` is the whole report.
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
-            // Who prints it ends the last line.
+            // Without the last line break, as for any `Display`.
             return f.write_str(self.to_text().trim_end());
         }
         f.write_str(self.asked.operation)?;
@@ -31,13 +31,13 @@ impl fmt::Display for OutOfMemory {
             return f.write_str("out of memory, and nothing that is known explains it");
         }
         let words: Vec<_> = causes.iter().map(|cause| self.short(cause)).collect();
-        // A cause has its own "and" and commas.
+        // Causes contain commas.
         f.write_str(&words.join("; "))
     }
 }
 
 impl OutOfMemory {
-    /// The whole report: the verdict and what helps, then the numbers that lead to it.
+    /// The whole report: the causes and what helps, then the numbers behind them.
     ///
     /// ```
     /// let mut why = cuguard::oom::OutOfMemory::default();
@@ -73,16 +73,9 @@ impl OutOfMemory {
     }
 }
 
-/// Names are others', and may hold anything: nothing in them moves the cursor.
+/// Replaces control characters: names of other processes must not move the cursor of a terminal.
 pub(super) fn plain(text: &str) -> String {
-    let tame = |letter: char| {
-        if letter.is_control() {
-            '\u{fffd}'
-        } else {
-            letter
-        }
-    };
-    text.chars().map(tame).collect()
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// The report that is being written.
@@ -109,7 +102,7 @@ impl Page<'_> {
             .map_or("memory".to_owned(), |b| ByteSize(b).to_string());
         let info = &self.why.info;
         let at = match info.context {
-            // One that could not be made.
+            // A context that could not be created.
             0 => match info.device_name.as_str() {
                 "" => format!("on device {}", info.device),
                 name => format!("on device {}, {name}", info.device),
@@ -176,7 +169,7 @@ impl Page<'_> {
             self.row("memory limit", format!("{bytes}, {held} in use"));
         }
         for held in &why.held {
-            let mut what = things(held.kind, held.amount);
+            let mut what = amount_of(held.kind, held.amount);
             if held.kind == Kind::Device
                 && let Some(pages) = why.pages
             {
@@ -188,12 +181,12 @@ impl Page<'_> {
             }
             self.row("this context", what);
         }
-        // One that could not be made has no number.
+        // A context that could not be created has no number.
         if why.held.is_empty() && why.info.context != 0 {
             self.row("this context", "nothing");
         }
         for given in &why.given_away {
-            let what = things(given.kind, given.amount);
+            let what = amount_of(given.kind, given.amount);
             self.row(
                 "given away",
                 format!("{what}; whoever has it may have freed it"),
@@ -279,13 +272,13 @@ impl Page<'_> {
         if why.settings.sample > 1 {
             let sample = why.settings.sample;
             self.line(format!(
-                "  (one thing in {sample} is recorded: these are estimates)"
+                "  (one resource in {sample} is recorded: these are estimates)"
             ));
         }
-        for holder in why.holders.iter().take(PLACES) {
+        for holder in why.holders.iter().take(CALL_SITES) {
             let mut line = format!(
                 "  {}{}",
-                things(holder.group.kind, holder.group.amount),
+                amount_of(holder.group.kind, holder.group.amount),
                 description(holder.group.type_name, holder.group.label.as_deref())
             );
             if let Some(site) = holder.group.origin.site {
@@ -303,11 +296,11 @@ impl Page<'_> {
             }
             self.line(line);
         }
-        let more = why.holders.len().saturating_sub(PLACES);
+        let more = why.holders.len().saturating_sub(CALL_SITES);
         if more != 0 {
             self.line(format!(
                 "  … and {}, not shown",
-                count(more as u64, "more place")
+                count(more as u64, "more call site")
             ));
         }
         if why.holders.is_empty() {
@@ -322,7 +315,7 @@ impl Page<'_> {
         self.line("");
         self.line("what was tried:");
         for attempt in &self.why.attempts {
-            let name = match attempt.rung {
+            let name = match attempt.step {
                 RecoveryStep::Callbacks => "callbacks",
                 RecoveryStep::Wait => "wait for frees",
                 RecoveryStep::Trim => "trim pools",
@@ -330,10 +323,10 @@ impl Page<'_> {
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
             let outcome = match (attempt.allowed, attempt.tried) {
                 (false, _) => "turned off".to_owned(),
-                (true, false) if refused && attempt.rung != RecoveryStep::Callbacks => {
+                (true, false) if refused && attempt.step != RecoveryStep::Callbacks => {
                     "does not help against a limit".to_owned()
                 }
-                (true, false) => match attempt.rung {
+                (true, false) => match attempt.step {
                     RecoveryStep::Callbacks => "none is registered".to_owned(),
                     RecoveryStep::Wait => "there are none that could bring anything".to_owned(),
                     RecoveryStep::Trim => "no pool has unused memory".to_owned(),

@@ -1,24 +1,25 @@
-//! The verdict: from numbers to causes.
+//! From numbers to causes.
 //!
-//! A cause is named with the bytes that would be free without it. What is wasted (held by others,
-//! kept by pools, lying in pages that small blocks keep, waiting to be freed) is named where it is
-//! at least a tenth of what is missing. The program's own data is what memory is for: it is a cause
-//! where the rest does not explain what is missing, where others hold next to nothing and waste is
-//! next to nothing beside the data, or where it is seen to grow. A place whose blocks are the waste is
-//! not blamed for growing as well, unless it grew by much more than is wasted.
+//! A cause has the bytes that would be free without it. Waste (memory that pools keep, that lies in pages
+//! with small blocks, or that waits to be freed) and memory that others hold is a cause if it is at least a
+//! tenth of what is missing. The program's own data is a cause if the rest does not explain what is missing,
+//! if waste and other holders are small beside it, or if it grows. A call site whose blocks are the waste is
+//! not named for growing as well, unless it grew by much more than is wasted.
 //!
-//! Where as much is free as was asked for, nobody who holds the rest is to blame.
+//! If as much is free as was requested, the holders of the rest are no cause.
 //!
-//! Where nobody but the driver knows how much was wanted, as for a stream, it was more than is free.
-//! What is missing is taken to be as much again then, and at least a hundredth of the device: who holds
-//! next to nothing of a device that is nearly empty does not explain it.
+//! If only the driver knows how much was requested, as for a stream, it was more than is free. The same again
+//! counts as missing then, and at least a hundredth of the device: small holders on a nearly empty device do
+//! not explain it.
 
-use super::facts::{OutOfMemory, SiteUsage};
+use cuguard_registry::{Kind, PAGE, SiteUsage};
+
+use super::facts::OutOfMemory;
 use super::others::OtherContext;
-use super::shares::{Shares, sum};
-use cuguard_registry::{Kind, PAGE};
+use super::shares::Shares;
+use crate::words::total as sum;
 
-/// A reason why memory ran out, with the bytes that it accounts for.
+/// A reason why an allocation failed, with the bytes that it accounts for.
 ///
 /// ```
 /// let cause = cuguard::oom::Cause::Fragmentation { bytes: 30 << 30, pages: 30_720 };
@@ -27,44 +28,44 @@ use cuguard_registry::{Kind, PAGE};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The device cannot have as much, with nothing else on it.
+    /// More than an empty device has.
     LargerThanDevice {
-        /// What was asked for.
+        /// The request.
         asked: u64,
-        /// All memory of the device.
+        /// The device's memory.
         total: u64,
     },
-    /// The budget of the context does not allow it.
+    /// The memory limit of the context.
     MemoryLimit {
-        /// The budget.
+        /// The limit.
         limit: u64,
         /// What the context holds of it.
         held: u64,
     },
-    /// The memory is full of what this context's guards hold.
+    /// This context's guards hold it.
     OwnData {
-        /// How much that is.
+        /// How much.
         bytes: u64,
-        /// Whether the largest place, or another, was seen to [grow](SiteUsage::grows).
+        /// Whether a call site [grows](SiteUsage::grows).
         grows: bool,
     },
-    /// Managed memory of this context lies on the device.
+    /// Managed memory of this context is on the device.
     Managed {
-        /// At most so much: it may lie on the host.
+        /// At most: it may be on the host.
         bytes: u64,
     },
-    /// It was given away by `into_raw`, and nobody is known to have freed it.
+    /// It escaped by `into_raw`, and is not known to be freed.
     GivenAway {
-        /// At most so much: whoever has it may have freed it.
+        /// At most: the new owner may have freed it.
         bytes: u64,
     },
-    /// This process holds it, and none of its guards took it: other libraries, code that calls the
-    /// driver itself, contexts themselves, the local memory of kernels (which the driver takes for the
-    /// whole device at a launch, and keeps until the context goes). Where it is not known how blocks of
-    /// guards lie in pages, what they do not fill of these counts too.
+    /// This process holds it outside of guards: other libraries, code that calls the driver, contexts
+    /// themselves, local memory of kernels (which the driver allocates at a launch for the whole device, and
+    /// keeps until the context is destroyed). Where it is not known how blocks lie in pages, the unused part
+    /// of these pages counts too.
     OutsideGuards {
-        /// How much that is: what NVML says of this process and what pools say is in use, less what
-        /// guards and pools explain.
+        /// What NVML reports for this process and what pools report as used, less what guards and pools
+        /// explain.
         bytes: u64,
     },
     /// Other contexts of this process hold it.
@@ -74,56 +75,52 @@ pub enum Cause {
     },
     /// Other processes hold it.
     OtherProcesses {
-        /// How much they hold, as far as that is known, and no more than there is.
+        /// How much they hold, as far as that is known, and no more than is in use.
         bytes: u64,
-        /// Which they are, the largest first. In a container one of them may be this process, by its
-        /// number outside.
+        /// Their pids, the largest first. In a container one of them may be this process, by its pid
+        /// outside.
         pids: Vec<u32>,
     },
-    /// Memory pools have it and do not use it.
+    /// Memory pools reserve it and do not use it.
     HoardedByPools {
-        /// How much that is.
+        /// How much.
         bytes: u64,
     },
-    /// It was freed on streams that have not got there, or that nobody has waited for since.
+    /// It was freed on streams where the free is not complete, or that nothing has waited for since.
     PendingFrees {
-        /// At most so much.
+        /// At most.
         bytes: u64,
         /// On how many streams.
         streams: u64,
     },
     /// It lies unused in pages that small blocks keep.
     Fragmentation {
-        /// How much that is.
+        /// How much.
         bytes: u64,
         /// In how many pages.
         pages: u64,
     },
     /// It is lost because large blocks take whole pages.
     Rounding {
-        /// How much that is.
+        /// How much.
         bytes: u64,
     },
-    /// As much as was asked for is free, and the driver refused it: a limit outside the program, or
-    /// memory that is not in one piece.
+    /// As much as was requested is free, and the driver refused it: a limit outside of the program, or free
+    /// memory that is not contiguous.
     FreeButRefused {
         /// What is free.
         free: u64,
     },
-    /// Contexts themselves take it, or somebody of whom nothing is known here: libraries of this
-    /// process, and where nobody could be asked, other processes.
+    /// Contexts themselves hold it, or holders that are not known here: libraries of this process, and other
+    /// processes where those are not known.
     Unexplained {
-        /// How much that is.
+        /// How much.
         bytes: u64,
     },
 }
 
 impl Cause {
     /// The bytes that it accounts for.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::Cause::Unexplained { bytes: 5 }.bytes(), 5);
-    /// ```
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         match self {
@@ -144,7 +141,7 @@ impl Cause {
         }
     }
 
-    /// Whether it lies in this context's reach, and could be had without freeing any data.
+    /// Whether this context could use it without freeing any data.
     const fn is_waste(&self) -> bool {
         matches!(
             self,
@@ -155,11 +152,7 @@ impl Cause {
         )
     }
 
-    /// The word for it in data such as JSON: one word that never changes.
-    ///
-    /// ```
-    /// assert_eq!(cuguard::oom::Cause::HoardedByPools { bytes: 5 }.name(), "hoarded_by_pools");
-    /// ```
+    /// Its name in JSON, which never changes.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -182,8 +175,7 @@ impl Cause {
 }
 
 impl OutOfMemory {
-    /// The verdict: why it happened, the largest cause first. Empty where nothing that is known
-    /// explains it.
+    /// Why the allocation failed, the largest cause first. Empty where nothing that is known explains it.
     ///
     /// ```
     /// let mut why = cuguard::oom::OutOfMemory::default();
@@ -198,7 +190,7 @@ impl OutOfMemory {
         let is_larger = asked > total && self.asked.kind != Some(Kind::Managed);
         let larger = is_larger.then_some(Cause::LargerThanDevice { asked, total });
         if let Some(limit) = self.limit.filter(|limit| limit.refused) {
-            // It is what refused, so it stands first; without it the device would have.
+            // First, because it refused the request.
             let limit = Cause::MemoryLimit {
                 limit: limit.bytes,
                 held: limit.held,
@@ -226,8 +218,7 @@ impl OutOfMemory {
         causes
     }
 
-    /// Names the program's own data, and what is nobody's, where all that is named already does not
-    /// explain it.
+    /// Adds the program's own data and what is unexplained, if the causes so far do not explain the failure.
     fn add_own(&self, causes: &mut Vec<Cause>, shares: &Shares, is_large: &dyn Fn(u64) -> bool) {
         let missing = self.missing();
         let total = self.total.unwrap_or(u64::MAX);
@@ -237,10 +228,10 @@ impl OutOfMemory {
         let own = self.own_bytes();
         let data = own.saturating_add(shares.managed);
         let growing = !self.growing(causes).is_empty();
-        // Waste explains it where it is not next to nothing beside the data.
+        // Waste explains it unless it is small beside the data.
         let wasted = of(causes, &Cause::is_waste);
         let is_wasted = wasted >= missing && wasted >= data / 16;
-        // Somebody else may hold a little, where all the rest is this context's.
+        // Others may hold a little where this context holds all the rest.
         let elsewhere = of(causes, &|cause| self.is_surely_elsewhere(cause));
         let is_little = elsewhere < total / 20 && elsewhere < data / 10;
         let is_elsewhere = wasted.saturating_add(elsewhere) >= missing && !is_little;
@@ -263,20 +254,19 @@ impl OutOfMemory {
             causes.push(Cause::Unexplained { bytes: rest });
         }
         if causes.is_empty() {
-            // Little as it is: a context takes some hundred megabytes.
+            // Also a small amount: a context itself needs some hundred megabytes.
             let outside = shares.outside.unwrap_or(0);
             causes.push(Cause::OutsideGuards { bytes: outside });
             causes.push(Cause::Unexplained { bytes: rest });
             let most = outside.max(rest);
-            // But where any amount may have been wanted, little explains nothing.
+            // But not where any amount may have been requested.
             let is_last = |bytes: u64| bytes == most && self.asked.bytes.is_some();
             let counts = |bytes: u64| bytes != 0 && (is_last(bytes) || is_large(bytes));
             causes.retain(|cause| counts(cause.bytes()));
         }
     }
 
-    /// What would have to be free. A context takes what it takes: some hundred megabytes of a large
-    /// device. Device memory comes in pages.
+    /// What would have to be free. Device memory is allocated in pages.
     fn needed(&self) -> u64 {
         let Some(asked) = self.asked.bytes else {
             return self.free.unwrap_or(0).max(self.total.unwrap_or(0) / 100);
@@ -287,7 +277,7 @@ impl OutOfMemory {
         }
     }
 
-    /// What would have to be free in addition. Where as much is free: all of it.
+    /// What would have to be free in addition, or all of it where as much is free.
     fn missing(&self) -> u64 {
         let needed = self.needed();
         match needed.saturating_sub(self.free.unwrap_or(0)) {
@@ -296,21 +286,21 @@ impl OutOfMemory {
         }
     }
 
-    /// What is free, where that is as much as was asked for, and was refused.
+    /// What is free, if that is as much as was requested.
     fn ample(&self) -> Option<u64> {
         let needed = match self.asked.bytes {
             Some(_) => self.needed(),
-            // A kernel may want more local memory than any device has.
+            // A kernel may need more local memory than any device has.
             None if self.is_launch() => return None,
-            // What others take is not known: where a good part is free, it is not for want of it.
+            // How much is needed is not known; a twentieth of the device is ample.
             None => self.total? / 20,
         };
-        // The last little bit may be kept by the driver itself, or be given out and freed meanwhile.
+        // The driver may keep the last part for itself, or it was allocated and freed meanwhile.
         let needed = needed.max(self.total.unwrap_or(0) / 50);
         self.free.filter(|free| *free != 0 && *free >= needed)
     }
 
-    /// What is taken in this context's reach, and used by nobody.
+    /// What is reserved and unused.
     fn wastes(&self) -> Vec<Cause> {
         let mut causes = Vec::new();
         let unused = sum(self.pools.iter().map(|pool| pool.unused()));
@@ -326,8 +316,7 @@ impl OutOfMemory {
             bytes: unused - pending,
         });
         if let Some(pages) = &self.pages {
-            // A block that is smaller than a page would find room in them; what the driver wants for
-            // itself would not.
+            // A block that is smaller than a page would fit into them; the driver's own memory would not.
             if self.asked.bytes.is_none_or(|asked| asked >= PAGE) {
                 causes.push(Cause::Fragmentation {
                     bytes: pages.pinned(),
@@ -341,7 +330,7 @@ impl OutOfMemory {
         causes
     }
 
-    /// What is held and is not this context's data.
+    /// What others hold.
     fn elsewhere(&self, shares: &Shares) -> Vec<Cause> {
         let taken = |context: &OtherContext| {
             let plain = context.taken_outside_pools();
@@ -360,7 +349,7 @@ impl OutOfMemory {
                 bytes: shares.given_away,
             },
         ];
-        // Contexts take some hundred megabytes themselves, everywhere and always.
+        // Contexts themselves always need some hundred megabytes.
         let outside = shares.outside.unwrap_or(0);
         if outside >= self.total.unwrap_or(0) / 20 {
             causes.push(Cause::OutsideGuards { bytes: outside });
@@ -368,11 +357,11 @@ impl OutOfMemory {
         causes
     }
 
-    /// Whether it is not this context's doing, beyond doubt.
+    /// Whether the cause is certainly outside of this context.
     fn is_surely_elsewhere(&self, cause: &Cause) -> bool {
         match cause {
             Cause::OtherProcesses { .. } | Cause::OtherContexts { .. } => true,
-            // It is this process's all the same.
+            // It is still this process.
             Cause::OutsideGuards { bytes } => {
                 *bytes >= self.own_bytes() && !self.pages_are_unknown()
             }
@@ -380,8 +369,8 @@ impl OutOfMemory {
         }
     }
 
-    /// The places of device memory that are seen to grow, where they hold a good part of it. Those
-    /// whose blocks are the waste that is named are not among them, unless they grew by much more.
+    /// The call sites of device memory that grow, if they hold a good part of it. Without those whose blocks
+    /// are the waste that is named, unless they grew by much more.
     pub(super) fn growing(&self, named: &[Cause]) -> Vec<&SiteUsage> {
         let (mut in_pages, mut in_pools) = (0, 0_u64);
         for cause in named {
@@ -401,7 +390,7 @@ impl OutOfMemory {
                 holder.group.kind == kind && in_pages_or_pools
             };
             let there = growing.iter().filter(|holder| is_there(holder));
-            if wasted != 0 && sum(there.map(|holder| holder.grown())) / 2 <= wasted {
+            if wasted != 0 && sum(there.map(|holder| grown(holder))) / 2 <= wasted {
                 growing.retain(|holder| !is_there(holder));
             }
         }
@@ -409,21 +398,19 @@ impl OutOfMemory {
         if bytes < self.own_bytes() / 10 {
             growing.clear();
         }
-        // Beside one that grows by gigabytes, nobody looks for kilobytes.
-        let most = growing.iter().map(|holder| holder.grown()).max();
-        growing.retain(|holder| holder.grown() >= most.unwrap_or(0) / 20);
+        // Without those that are negligible beside the largest.
+        let most = growing.iter().map(|holder| grown(holder)).max();
+        growing.retain(|holder| grown(holder) >= most.unwrap_or(0) / 20);
         growing
     }
 }
 
-impl SiteUsage {
-    /// By how much it grew, as far as that is known. Where there was a checkpoint a moment ago, or none,
-    /// all that it holds came bit by bit.
-    fn grown(&self) -> u64 {
-        let bytes = self.group.amount.bytes;
-        match self.growth {
-            Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
-            _ => bytes,
-        }
+/// By how much a call site grew, as far as that is known. Without a baseline, or with one a moment ago, all
+/// that it holds counts as growth.
+fn grown(site: &SiteUsage) -> u64 {
+    let bytes = site.group.amount.bytes;
+    match site.growth {
+        Some(growth) if growth.max(0) as u64 >= bytes / 10 => growth.max(0) as u64,
+        _ => bytes,
     }
 }

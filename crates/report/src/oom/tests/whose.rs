@@ -1,4 +1,4 @@
-//! Whose the memory is: this process's beside its guards, given away, managed, other processes'.
+//! Who holds the memory: this process outside of guards, escaped, managed, other processes.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn memory_that_no_guard_took() {
     assert_eq!(names(&why), ["outside_guards"]);
     assert_eq!(bytes(&why), [89 * GIB]);
     adds_up(&why);
-    // Where nobody tells, nothing is said.
+    // Unknown stays unknown.
     why.processes = Processes::Unknown("no NVML".to_owned());
     assert!(!names(&why).contains(&"outside_guards"));
     assert!(!why.to_text().contains("outside guards"), "{why:#}");
@@ -109,7 +109,7 @@ fn pages_and_managed_memory_of_another_context() {
     adds_up(&why);
     let text = why.to_text();
     assert!(text.contains("its guards hold 60 GiB; takes 100 GiB in pages"));
-    // Where managed memory is not in what is told of this process.
+    // Where the list counts this process without its managed memory.
     why.processes = Processes::Known(vec![this(110 * GIB)]);
     assert_eq!(bytes(&why), [130 * GIB]);
     adds_up(&why);
@@ -123,7 +123,7 @@ fn a_full_card_with_a_little_left() {
     assert_eq!(names(&why), ["own_data"]);
 }
 
-/// Half-filled pages of guards' blocks are not taken for somebody else's.
+/// Half-filled pages of guards' blocks do not count as outside of guards.
 #[test]
 fn what_may_be_pages_is_not_blamed_on_libraries_alone() {
     let mut why = card(0, 20 * GIB);
@@ -161,7 +161,7 @@ fn what_a_context_takes() {
 }
 
 #[test]
-fn what_was_given_away_is_named_as_far_as_it_is_taken() {
+fn what_escaped_is_named_as_far_as_memory_is_in_use() {
     let mut why = card(10 * GIB, 40 * GIB);
     why.given_away
         .push(KindUsage::new(Kind::Device, 1, 100 * GIB));
@@ -205,7 +205,7 @@ fn managed_memory_is_named() {
 
 /// In a container NVML may list this process under another number.
 #[test]
-fn nobody_is_told_to_end_this_process() {
+fn the_advice_is_not_to_end_this_process() {
     let mut why = card(5 * GIB, 10 * GIB);
     own(&mut why, 130 * GIB);
     why.info.context = 1;

@@ -1,52 +1,80 @@
-//! Which setting holds: what the environment names, else what the program says.
+//! `LEAK_REPORT` in the environment, which wins over the settings of the program.
 
-use super::form::{Forms, Report};
-use super::settings::ReportSettings;
+use std::sync::OnceLock;
+
 use cuguard_registry::Level;
 
+use crate::format::{Formats, ReportMode};
+use crate::output;
+use crate::parse::VARIABLE;
+use crate::problem::Problem;
+use crate::settings::ReportSettings;
+
 impl ReportSettings {
-    /// The settings of a context: those of `LEAK_REPORT`, and for what it does not name those that
-    /// the program gave.
+    /// The settings in `LEAK_REPORT`. The variable is read once; standard error names what cannot be
+    /// used, and the rest applies.
+    ///
+    /// ```
+    /// let settings = cuguard::report::ReportSettings::from_env();
+    /// println!("LEAK_REPORT turns a report on: {}", settings.is_on());
+    /// ```
+    pub fn from_env() -> &'static Self {
+        static SETTINGS: OnceLock<ReportSettings> = OnceLock::new();
+        SETTINGS.get_or_init(|| {
+            let Some(value) = std::env::var_os(VARIABLE) else {
+                return Self::off();
+            };
+            let text = value.to_string_lossy();
+            let (settings, mut problems) = Self::parse(&text);
+            if value.to_str().is_none() {
+                let text = text.into_owned();
+                problems.insert(0, Problem::NotUnicode { text });
+            }
+            output::print_problems(&problems);
+            settings
+        })
+    }
+
+    /// The settings of a context: those of `LEAK_REPORT`, and of the program for what that does not set.
     pub fn of_context(program: Option<Self>) -> Self {
         let environment = Self::from_env();
         match program {
-            Some(program) => program.under(environment),
+            Some(program) => program.overridden_by(environment),
             None => environment.clone(),
         }
     }
 
-    /// The level that was named, and not one that follows from a report.
+    /// The level that was set explicitly.
+    #[must_use]
     pub fn named_level(&self) -> Option<Level> {
         self.level
     }
 
-    /// These settings where others, which win, do not name one.
-    fn under(self, over: &Self) -> Self {
-        // Form and file are one setting: whoever asks for text on the command line does not want it
-        // in a file that the program names.
-        let names_form = matches!(over.report, Report::Silent | Report::On(_));
-        let (report, file) = if names_form || over.file.is_some() {
-            (over.report, over.file.clone())
-        } else if over.report == Report::Implied && !self.report.is_on() {
-            (Report::On(Forms::default()), self.file)
+    fn overridden_by(self, other: &Self) -> Self {
+        // Format and file are one setting: `LEAK_REPORT=text` must not go to a file that the program
+        // names.
+        let sets_format = matches!(other.mode, ReportMode::Silent | ReportMode::On(_));
+        let (mode, file) = if sets_format || other.file.is_some() {
+            (other.mode, other.file.clone())
+        } else if other.mode == ReportMode::Implied && !self.mode.is_on() {
+            (ReportMode::On(Formats::default()), self.file)
         } else {
-            (self.report, self.file)
+            (self.mode, self.file)
         };
-        let mut suppressions = over.suppressions.clone();
+        let mut suppressions = other.suppressions.clone();
         suppressions.append(self.suppressions);
         Self {
-            report,
+            mode,
             file,
-            exit_code: over.exit_code.or(self.exit_code),
-            max: over.max.or(self.max),
-            depth: over.depth.or(self.depth),
-            all_frames: over.all_frames.or(self.all_frames),
-            level: over.level.or(self.level),
-            sample: over.sample.or(self.sample),
-            free_leaks: over.free_leaks.or(self.free_leaks),
-            suppress_files: Vec::new(),
+            exit_code: other.exit_code.or(self.exit_code),
+            max: other.max.or(self.max),
+            depth: other.depth.or(self.depth),
+            all_frames: other.all_frames.or(self.all_frames),
+            level: other.level.or(self.level),
+            sample: other.sample.or(self.sample),
+            free_leaks: other.free_leaks.or(self.free_leaks),
             suppressions,
-            colour: over.colour.or(self.colour),
+            colour: other.colour.or(self.colour),
         }
     }
 }
@@ -59,7 +87,7 @@ mod tests {
     fn under(program: &ReportSettings, environment: &str) -> ReportSettings {
         let (environment, problems) = ReportSettings::parse(environment);
         assert_eq!(problems, []);
-        program.clone().under(&environment)
+        program.clone().overridden_by(&environment)
     }
 
     #[test]
@@ -85,7 +113,7 @@ mod tests {
         }
         // Text on the command line is not for the program's file.
         let text = under(&program, "text");
-        assert!(text.file.is_none() && text.forms().text && !text.forms().json);
+        assert!(text.file.is_none() && text.formats().text && !text.formats().json);
         assert_eq!(
             (text.max, text.wanted_exit_code(), text.wanted_depth()),
             (Some(3), Some(7), 5)
@@ -94,7 +122,7 @@ mod tests {
         assert!(!silent.is_on());
         assert_eq!(silent.wanted_level(), Some(Level::Sites));
         let elsewhere = under(&program, "file=other.txt");
-        assert!(elsewhere.forms().text && elsewhere.file != program.file);
+        assert!(elsewhere.formats().text && elsewhere.file != program.file);
     }
 
     #[test]
@@ -114,7 +142,7 @@ mod tests {
         let program = ReportSettings::text().suppress("from_the_program");
         let both = under(&program, &format!("1,suppress={}", file.display()));
         for name in ["app::from_the_file", "app::from_the_program"] {
-            assert!(both.suppressions().find(|s| s.matches(name)).is_some());
+            assert!(both.suppressions.find(|s| s.matches(name)).is_some());
         }
         std::fs::remove_file(file).unwrap();
     }

@@ -1,14 +1,14 @@
-//! A diff of two snapshots as text for people.
+//! A diff of two snapshots as text.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-use super::frames::mark;
-use super::paths::Paths;
-use super::symbols::Symbols;
-use super::text::description;
-use super::words::{count, things};
-use crate::size::ByteSize;
 use cuguard_registry::{Amount, Change, Diff};
+
+use crate::frames::mark;
+use crate::paths::Paths;
+use crate::size::ByteSize;
+use crate::symbols::Symbols;
+use crate::words::{amount_of, count, description};
 
 /// A diff as text: one line for each change. `{:.3}` shows the three largest.
 ///
@@ -26,20 +26,19 @@ struct DisplayDiff<'a>(&'a Diff);
 
 impl fmt::Display for DisplayDiff<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let diff = self.0;
-        if diff.is_empty() {
+        let changes = &self.0.changes;
+        if changes.is_empty() {
             return f.write_str("nothing changed");
         }
-        let paths = Paths::new();
-        let mut symbols = Symbols::default();
-        let shown = f.precision().unwrap_or(usize::MAX).min(diff.changes.len());
-        for (index, change) in diff.changes[..shown].iter().enumerate() {
+        let (paths, mut symbols) = (Paths::new(), Symbols::default());
+        let shown = f.precision().unwrap_or(usize::MAX).min(changes.len());
+        for (index, change) in changes[..shown].iter().enumerate() {
             let gap = if index == 0 { "" } else { "\n" };
             write!(f, "{gap}{}", line(change, &paths, &mut symbols))?;
         }
-        let all = count(diff.changes.len() as u64, "change");
+        let all = count(changes.len() as u64, "change");
         match shown {
-            _ if shown == diff.changes.len() => Ok(()),
+            _ if shown == changes.len() => Ok(()),
             0 => write!(f, "0 of {all} shown"),
             _ => write!(f, "\n… {shown} of {all} shown"),
         }
@@ -47,46 +46,35 @@ impl fmt::Display for DisplayDiff<'_> {
 }
 
 fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
-    let Change {
-        before,
-        after,
-        kind,
-        ..
-    } = change;
+    let (before, after, kind) = (change.before, change.after, change.kind);
     let what = description(change.type_name, change.label.as_deref());
-    let mut line = format!("{:<8}  ", change.trend());
-    let amount = |amount: &Amount| {
-        if kind.is_memory() {
-            format!("{} in {}", ByteSize(amount.bytes), amount.count)
-        } else {
-            amount.count.to_string()
-        }
+    let amount = |amount: Amount| match kind.is_memory() {
+        true => format!("{} in {}", ByteSize(amount.bytes), amount.count),
+        false => amount.count.to_string(),
     };
-    let _ = match (before.count, after.count) {
-        (0, _) => write!(line, "{}{what}", things(*kind, *after)),
-        (_, 0) => write!(line, "{}{what}", things(*kind, *before)),
-        _ => write!(
-            line,
-            "{kind}{what}: from {} to {}",
-            amount(before),
-            amount(after)
-        ),
+    let mut line = format!("{:<8}  ", change.trend());
+    line += &match (before.count, after.count) {
+        (0, _) => format!("{}{what}", amount_of(kind, after)),
+        (_, 0) => format!("{}{what}", amount_of(kind, before)),
+        _ => format!("{kind}{what}: from {} to {}", amount(before), amount(after)),
     };
     if let Some(site) = change.origin.site {
         let file = paths.shorten(site.file);
-        let _ = write!(line, ", at {file}:{}:{}", site.line, site.column);
+        line += &format!(", at {file}:{}:{}", site.line, site.column);
     }
     let mut frames = symbols.frames(change.origin.stack, false);
     mark(&mut frames);
     let innermost = frames.iter().find(|frame| frame.in_app);
     if let Some(name) = innermost.and_then(|frame| frame.symbol.function.as_deref()) {
-        let _ = write!(line, " in {name}");
+        line += &format!(" in {name}");
     }
     line
 }
 
 #[cfg(test)]
 mod tests {
+    use super::display_diff;
+    use crate::tests_support::Insert;
     use cuguard_registry::{ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot};
 
     fn snapshot(groups: &[(Kind, u32, u64, u64)]) -> Snapshot {
@@ -113,24 +101,32 @@ mod tests {
         ]);
         let diff = after.diff(&before);
         assert_eq!(
-            diff.to_string(),
+            display_diff(&diff).to_string(),
             "grew      device memory: from 1 KiB in 1 to 3 KiB in 3, at a.rs:1:1\n\
              went      8 B in 1 allocation of pinned host memory, at a.rs:3:1\n\
              appeared  6 B in 2 allocations of managed memory, at a.rs:4:1\n\
              shrank    event: from 4 to 1, at a.rs:2:1"
         );
-        assert!(format!("{diff:.1}").ends_with("a.rs:1:1\n… 1 of 4 changes shown"));
-        assert_eq!(format!("{diff:.0}"), "0 of 4 changes shown");
-        assert_eq!(after.diff(&after).to_string(), "nothing changed");
+        assert!(
+            format!("{:.1}", display_diff(&diff)).ends_with("a.rs:1:1\n… 1 of 4 changes shown")
+        );
+        assert_eq!(
+            format!("{:.0}", display_diff(&diff)),
+            "0 of 4 changes shown"
+        );
+        assert_eq!(
+            display_diff(&after.diff(&after)).to_string(),
+            "nothing changed"
+        );
     }
 
     #[test]
     fn a_change_with_a_stack_names_its_function() {
         #[inline(never)]
-        fn made_here(registry: &Registry) {
+        fn allocated_here(registry: &Registry) {
             let key = Key {
                 kind: Kind::Device,
-                lane: 0,
+                slot: 0,
                 address: 1,
             };
             registry.insert(
@@ -145,11 +141,9 @@ mod tests {
         }
         let registry = Registry::new(Level::Stacks, 32);
         let before = registry.snapshot(ContextInfo::default());
-        made_here(&registry);
-        let text = registry
-            .snapshot(ContextInfo::default())
-            .diff(&before)
-            .to_string();
+        allocated_here(&registry);
+        let diff = registry.snapshot(ContextInfo::default()).diff(&before);
+        let text = display_diff(&diff).to_string();
         assert!(
             text.starts_with("appeared  1 B in 1 allocation of device memory, u8, at src/"),
             "{text}"

@@ -1,10 +1,10 @@
-//! Random sequences of everything that guards do, against a plain model.
+//! Random sequences of everyresource that guards do, against a plain model.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use crate::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -29,9 +29,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is known of one thing, in the plainest form.
+/// What is known of one resource.
 #[derive(Clone, Debug)]
-struct Thing {
+struct Resource {
     bytes: u64,
     recorded: bool,
     escaped: bool,
@@ -47,16 +47,16 @@ fn key(byte: u8) -> Key {
 
 #[derive(Default)]
 struct Model {
-    things: BTreeMap<Key, Thing>,
-    made: BTreeMap<Kind, u64>,
+    resources: BTreeMap<Key, Resource>,
+    allocated: BTreeMap<Kind, u64>,
     peak: BTreeMap<Kind, u64>,
 }
 
 impl Model {
     fn live(&self, kind: Kind) -> Amount {
         let mut sum = Amount::default();
-        for (_, thing) in self.things.iter().filter(|(key, _)| key.kind == kind) {
-            sum += Amount::new(1, thing.bytes);
+        for (_, resource) in self.resources.iter().filter(|(key, _)| key.kind == kind) {
+            sum += Amount::new(1, resource.bytes);
         }
         sum
     }
@@ -69,10 +69,10 @@ impl Model {
 
     fn groups(&self, escaped: bool) -> BTreeMap<(Kind, &'static str, Option<String>), Amount> {
         let mut groups = BTreeMap::new();
-        for (key, thing) in &self.things {
-            if thing.recorded && thing.escaped == escaped {
-                let group = (key.kind, thing.type_name, thing.label.clone());
-                *groups.entry(group).or_default() += Amount::new(1, thing.bytes);
+        for (key, resource) in &self.resources {
+            if resource.recorded && resource.escaped == escaped {
+                let group = (key.kind, resource.type_name, resource.label.clone());
+                *groups.entry(group).or_default() += Amount::new(1, resource.bytes);
             }
         }
         groups
@@ -87,36 +87,41 @@ fn run(steps: &[Step]) {
             Step::Insert(byte, bytes) => insert(&registry, &mut model, key(*byte), *bytes),
             Step::Remove(byte) => {
                 let key = key(*byte);
-                if let Some(thing) = model.things.remove(&key) {
-                    let record = registry.remove(key, thing.bytes);
+                if let Some(resource) = model.resources.remove(&key) {
+                    let record = registry.remove(key, resource.bytes);
                     assert_eq!(
                         record.map(|r| r.bytes()),
-                        thing.recorded.then_some(thing.bytes)
+                        resource.recorded.then_some(resource.bytes)
                     );
                 }
             }
             Step::Escape(byte) => {
-                if let Some(thing) = model.things.get_mut(&key(*byte)) {
-                    registry.escape(key(*byte), thing.bytes);
-                    thing.type_name = if thing.recorded { thing.type_name } else { "" };
-                    (thing.recorded, thing.escaped) = (true, true);
+                if let Some(resource) = model.resources.get_mut(&key(*byte)) {
+                    registry.escape(key(*byte), resource.bytes);
+                    resource.type_name = if resource.recorded {
+                        resource.type_name
+                    } else {
+                        ""
+                    };
+                    (resource.recorded, resource.escaped) = (true, true);
                 }
             }
             Step::Recapture(byte) => {
-                let thing = model
-                    .things
+                let resource = model
+                    .resources
                     .get_mut(&key(*byte))
-                    .filter(|thing| thing.escaped);
-                assert_eq!(registry.recapture(key(*byte)).is_some(), thing.is_some());
-                if let Some(thing) = thing {
-                    thing.escaped = false;
+                    .filter(|resource| resource.escaped);
+                assert_eq!(registry.recapture(key(*byte)).is_some(), resource.is_some());
+                if let Some(resource) = resource {
+                    resource.escaped = false;
                 }
             }
             Step::Label(byte, label) => {
                 let label = ["", "a", "b", "c"][usize::from(*label)];
                 registry.label(key(*byte), label);
-                if let Some(thing) = model.things.get_mut(&key(*byte)).filter(|t| t.recorded) {
-                    thing.label = Some(label.to_owned()).filter(|label| !label.is_empty());
+                if let Some(resource) = model.resources.get_mut(&key(*byte)).filter(|t| t.recorded)
+                {
+                    resource.label = Some(label.to_owned()).filter(|label| !label.is_empty());
                 }
             }
             Step::Level(byte) => registry.set_level(Level::from_byte(*byte)),
@@ -124,14 +129,16 @@ fn run(steps: &[Step]) {
                 let drained = registry.drain();
                 assert!(drained.is_sorted_by_key(|(key, _)| (key.kind.teardown_rank(), key.kind)));
                 for (key, record) in drained {
-                    let thing = model.things.remove(&key).unwrap();
-                    assert!(thing.recorded && !thing.escaped && thing.bytes == record.bytes());
+                    let resource = model.resources.remove(&key).unwrap();
+                    assert!(
+                        resource.recorded && !resource.escaped && resource.bytes == record.bytes()
+                    );
                 }
                 assert!(
                     model
-                        .things
+                        .resources
                         .values()
-                        .all(|thing| !thing.recorded || thing.escaped)
+                        .all(|resource| !resource.recorded || resource.escaped)
                 );
             }
         }
@@ -140,9 +147,13 @@ fn run(steps: &[Step]) {
 }
 
 fn insert(registry: &Registry, model: &mut Model, key: Key, bytes: u16) {
-    // The driver gives an address out that is alive only if somebody freed it behind our back,
-    // which happens to what escaped.
-    if model.things.get(&key).is_some_and(|thing| !thing.escaped) {
+    // The driver returns a live address only if the program freed it without its guard, as escaped
+    // resources are.
+    if model
+        .resources
+        .get(&key)
+        .is_some_and(|resource| !resource.escaped)
+    {
         return;
     }
     let recorded = registry.level() != Level::Counts;
@@ -169,14 +180,14 @@ fn insert(registry: &Registry, model: &mut Model, key: Key, bytes: u16) {
         },
     );
     *model.allocated.entry(key.kind).or_default() += 1;
-    let thing = Thing {
+    let resource = Resource {
         bytes,
         recorded,
         escaped: false,
         type_name,
         label: None,
     };
-    model.things.insert(key, thing);
+    model.resources.insert(key, resource);
     model.note_peak(key.kind);
 }
 
@@ -194,7 +205,7 @@ fn check(registry: &Registry, model: &Model) {
             model.peak.get(kind).copied().unwrap_or_default()
         );
         let unrecorded = model
-            .things
+            .resources
             .iter()
             .filter(|(k, t)| k.kind == *kind && !t.recorded);
         let known = snapshot.unrecorded.iter().find(|(k, _)| k == kind);
@@ -215,7 +226,7 @@ fn check(registry: &Registry, model: &Model) {
     }
     assert_eq!(
         snapshot.is_clean(),
-        model.things.values().all(|thing| thing.escaped)
+        model.resources.values().all(|resource| resource.escaped)
     );
 }
 

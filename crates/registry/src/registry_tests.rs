@@ -1,17 +1,17 @@
-//! What the registry does, from outside: records, counts, samples, what is given away.
+//! The registry from outside: records, counts, samples, escaped resources.
 
 use std::thread;
 
-use super::table::Registry;
 use crate::ContextInfo;
 use crate::counters::Amount;
 use crate::kind::{Kind, Level};
 use crate::record::{Entry, Key};
+use crate::registry::Registry;
 
 fn key(address: u64) -> Key {
     Key {
         kind: Kind::Device,
-        lane: 0,
+        slot: 0,
         address,
     }
 }
@@ -25,7 +25,7 @@ fn entry(bytes: u64) -> Entry {
 }
 
 #[test]
-fn what_is_entered_is_found_and_counted() {
+fn what_is_inserted_is_found_and_counted() {
     let registry = Registry::new(Level::Sites, 8);
     registry.insert(key(1), entry(10));
     registry.insert(key(2), entry(20));
@@ -37,13 +37,13 @@ fn what_is_entered_is_found_and_counted() {
 }
 
 #[test]
-fn the_same_number_is_another_thing_in_another_kind() {
+fn the_same_number_is_another_resource_of_another_kind() {
     let registry = Registry::new(Level::Sites, 8);
     registry.insert(key(1), entry(10));
     registry.insert(
         Key {
             kind: Kind::Stream,
-            lane: 0,
+            slot: 0,
             address: 1,
         },
         entry(0),
@@ -53,7 +53,7 @@ fn the_same_number_is_another_thing_in_another_kind() {
             .remove(
                 Key {
                     kind: Kind::Event,
-                    lane: 0,
+                    slot: 0,
                     address: 1
                 },
                 0
@@ -90,12 +90,12 @@ fn the_level_can_change_at_any_time() {
     assert_eq!(registry.live(), Amount::default());
 }
 
-/// Groups are scaled to what there is in all, whatever the rhythm in which things are made.
+/// Groups are scaled to the live total, whatever the period in which the program allocates.
 #[test]
 fn a_sample_stands_for_all() {
     let registry = Registry::new(Level::Sites, 8).sampling(10).seeded(1);
     for i in 0..20_000 {
-        // Two places in turn; a step of ten would meet one of them only.
+        // Two call sites in turn; every tenth would always be the same one.
         if i % 2 == 0 {
             registry.insert(key(i), entry(1));
         } else {
@@ -114,7 +114,7 @@ fn a_sample_stands_for_all() {
         );
         assert!(group.addresses.len() < 1500);
     }
-    // But for what rounding takes, the groups come to what there is.
+    // But for rounding, the groups add up to the total.
     let sum = snapshot.leaked();
     assert_eq!((sum.count, sum.bytes), (20_000, 40_000));
     for i in 0..20_000 {
@@ -123,8 +123,8 @@ fn a_sample_stands_for_all() {
     assert_eq!(registry.live(), Amount::default());
 }
 
-/// The first of each kind is recorded as often as any other: a program that leaks one of each must not
-/// go unnoticed in every run, or in none.
+/// The first resource of each kind is recorded as often as any other: a program that leaks one of each
+/// must not be recorded in every run, or in none.
 #[test]
 fn the_first_of_each_kind_is_sampled_like_all_others() {
     let is_recorded = |registry: Registry, kind: Kind, nth: u64| {
@@ -158,29 +158,29 @@ fn the_first_of_each_kind_is_sampled_like_all_others() {
     assert!((1..64).contains(&met.count()));
 }
 
-/// What no sample met is not lost: it is told as counted and not recorded.
+/// What no sample picked is listed as unrecorded.
 #[test]
-fn what_no_sample_met_is_told() {
+fn what_no_sample_picked_is_unrecorded() {
     let registry = Registry::new(Level::Sites, 8).sampling(1_000_000).seeded(1);
     registry.insert(key(1), entry(10));
     registry.insert(key(2), entry(10));
     let snapshot = registry.snapshot(ContextInfo::default());
     assert_eq!(snapshot.leaked(), Amount::new(2, 20));
-    // Also where something else of the kind has a record, as it was given away.
+    // Also where another resource of the kind has a record, because it escaped.
     registry.escape(key(2), 10);
     let snapshot = registry.snapshot(ContextInfo::default());
     assert_eq!(snapshot.leaked(), Amount::new(1, 10));
     assert!(!snapshot.is_clean());
 }
 
-/// One thing that a sample met stands for itself, if there is nothing else.
+/// A single resource that a sample picked stands for itself.
 #[test]
 fn a_sample_stands_for_no_more_than_there_is() {
     let registry = Registry::new(Level::Sites, 8).sampling(3);
-    let mut made = 0;
+    let mut allocated = 0;
     while registry.snapshot(ContextInfo::default()).live.is_empty() {
-        made += 1;
-        registry.insert(key(made), entry(10));
+        allocated += 1;
+        registry.insert(key(allocated), entry(10));
     }
     (1..allocated).for_each(|address| {
         registry.remove(key(address), 10);
@@ -206,13 +206,13 @@ fn what_escapes_stays_and_can_come_back() {
 }
 
 #[test]
-fn an_address_that_comes_again_replaces_what_escaped() {
+fn a_reused_address_replaces_what_escaped() {
     for level in [Level::Counts, Level::Sites, Level::Stacks] {
         let registry = Registry::new(level, 8);
         registry.insert(key(1), entry(10));
         registry.escape(key(1), 10);
-        // A thread of another lane gets it.
-        let again = Key { lane: 1, ..key(1) };
+        // A thread with another slot gets it.
+        let again = Key { slot: 1, ..key(1) };
         registry.insert(again, entry(5));
         assert_eq!(registry.live(), Amount::new(1, 5), "{level}");
         assert!(registry.snapshot(ContextInfo::default()).escaped.is_empty());
@@ -246,7 +246,7 @@ fn teardown_order() {
         registry.insert(
             Key {
                 kind,
-                lane: 0,
+                slot: 0,
                 address,
             },
             entry(0),
@@ -260,9 +260,8 @@ fn teardown_order() {
     assert_eq!(order, [7, 4, 6, 5, 3, 2, 1]);
 }
 
-/// Threads take and free the same few addresses, as a driver gives them out: an address goes
-/// back to the "driver" only after it was taken out of the registry, and is entered only after
-/// the "driver" gave it.
+/// Threads allocate and free the same few addresses: an address returns to the "driver" after it was
+/// removed from the registry, and is inserted after the "driver" returned it.
 #[test]
 fn addresses_that_are_reused_at_once_by_many_threads() {
     use std::sync::Mutex;

@@ -1,63 +1,116 @@
-//! Rows that a person cannot tell apart, made one.
+//! Groups with their stack traces as names, and those merged that a reader cannot tell apart.
 //!
-//! The registry tells stacks apart by addresses. An optimiser copies code (loops are unrolled,
-//! functions inlined in several places), so one line of the program may have several addresses, and
-//! what it made several groups.
+//! The registry tells stack traces apart by address. An optimizer unrolls loops and inlines functions in
+//! several callers, so one line may have several addresses, and its resources several groups.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::prepare::{FailedRow, Row};
-use super::symbols::Frame;
-use cuguard_registry::Group;
+use cuguard_registry::{Amount, FailedFreeGroup, Group, Kind, merge_equal};
 
-/// A row that may be one of several that are alike.
-pub(super) trait Alike {
-    /// Equal for rows that a person cannot tell apart; any total order will do.
-    fn compare(&self, other: &Self, all_frames: bool) -> Ordering;
+use crate::symbols::Frame;
 
-    /// Takes in a row that is alike. The lists of the group are not in order then.
-    fn absorb(&mut self, other: &Self);
-
-    /// The group, if it has taken others in.
-    fn changed(&mut self) -> Option<&mut Group>;
+/// A group with its stack trace as names.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    /// As in the snapshot, unless several were merged.
+    pub(crate) group: Cow<'a, Group>,
+    pub(crate) frames: Vec<Frame>,
+    /// Groups that leaked only because this one did.
+    pub(crate) indirect: Vec<Row<'a>>,
 }
 
-/// Makes one of rows that are alike. What is left is in the order of [`Alike::compare`]. `all_frames`
-/// says that a person is shown all frames, and not only those of the program.
-pub(super) fn merged<R: Alike>(mut rows: Vec<R>, all_frames: bool) -> Vec<R> {
-    // Rows that are alike lie side by side after this, in the order that they had: the first one's
-    // addresses of functions stand for all.
-    rows.sort_by(|one, other| one.compare(other, all_frames));
-    rows.dedup_by(|more, row| {
-        let alike = more.compare(row, all_frames).is_eq();
-        if alike {
-            row.absorb(more);
-        }
-        alike
-    });
-    // Once for each row, however many were put into it.
-    for group in rows.iter_mut().filter_map(R::changed) {
-        sort(&mut group.threads);
-        sort(&mut group.streams);
-        sort(&mut group.addresses);
+/// Failed frees with both stack traces as names.
+#[derive(Debug)]
+pub(crate) struct FailedRow<'a> {
+    pub(crate) failed: Cow<'a, FailedFreeGroup>,
+    pub(crate) allocated: Vec<Frame>,
+    pub(crate) freed: Vec<Frame>,
+}
+
+impl Row<'_> {
+    /// What leaked, indirect leaks included.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = (Kind, Amount)> + '_ {
+        let indirect = self.indirect.iter().map(|row| &row.group);
+        let groups = std::iter::once(&self.group).chain(indirect);
+        groups.map(|group| (group.kind, group.amount))
     }
-    rows
+
+    /// Whether a resource of this row keeps one of the other alive. A stream is found by its handle; the
+    /// pool of an allocation is not recorded.
+    pub(crate) fn keeps(&self, other: &Self) -> bool {
+        let mut handles = other.group.addresses.iter();
+        handles.any(|handle| self.group.streams.binary_search(handle).is_ok())
+    }
+
+    /// The order of a snapshot, and where only addresses differ, by the names of functions.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        let size = |row: &Self| row.group.size_order();
+        size(self)
+            .cmp(&size(other))
+            .then_with(|| self.group.identity().cmp(&other.group.identity()))
+            .then_with(|| {
+                let names = self.frames.iter().map(|frame| &frame.symbol);
+                names.cmp(other.frames.iter().map(|frame| &frame.symbol))
+            })
+    }
 }
 
-fn add(group: &mut Group, more: &Group) {
-    group.amount += more.amount;
-    group.threads.extend_from_slice(&more.threads);
-    group.streams.extend_from_slice(&more.streams);
-    group.addresses.extend_from_slice(&more.addresses);
-    group.oldest = group.oldest.max(more.oldest);
-    group.youngest = group.youngest.min(more.youngest);
+/// Merges rows that look the same. `all_frames` says that all frames are shown, not only the program's.
+pub(crate) fn merge_rows(rows: &mut Vec<Row<'_>>, all_frames: bool) {
+    merge_equal(
+        rows,
+        |one, other| {
+            let frames = || compare_frames(&one.frames, &other.frames, all_frames);
+            let (one, other) = (&one.group, &other.group);
+            one.identity().cmp(&other.identity()).then_with(frames)
+        },
+        |row, more| {
+            row.group.to_mut().absorb(&more.group);
+            clear_columns(&mut row.frames, &more.frames);
+        },
+    );
+    for row in rows {
+        // Once for each row that others were merged into.
+        if let Cow::Owned(group) = &mut row.group {
+            group.sort_lists();
+        }
+    }
 }
 
-/// Forgets columns in which like stacks differ: that of the first would tell only a part.
-fn blur(frames: &mut [Frame], other: &[Frame]) {
-    // Frames of the runtime, which are not shown, may be on one stack only.
+/// The same for failed frees, which also have an error.
+pub(crate) fn merge_failed(rows: &mut Vec<FailedRow<'_>>, all_frames: bool) {
+    fn identity<'r>(row: &'r FailedRow<'_>) -> impl Ord + 'r {
+        let failed = &row.failed;
+        let error = (failed.function, failed.code, failed.code_name);
+        (failed.allocated.identity(), failed.freed.site, error)
+    }
+    merge_equal(
+        rows,
+        |one, other| {
+            identity(one)
+                .cmp(&identity(other))
+                .then_with(|| compare_frames(&one.allocated, &other.allocated, all_frames))
+                .then_with(|| compare_frames(&one.freed, &other.freed, all_frames))
+        },
+        |row, more| {
+            let allocated = &mut row.failed.to_mut().allocated;
+            allocated.absorb(&more.failed.allocated);
+            clear_columns(&mut row.allocated, &more.allocated);
+            clear_columns(&mut row.freed, &more.freed);
+        },
+    );
+    for row in rows {
+        if let Cow::Owned(failed) = &mut row.failed {
+            failed.allocated.sort_lists();
+        }
+    }
+}
+
+/// Clears columns in which merged stack traces differ.
+fn clear_columns(frames: &mut [Frame], other: &[Frame]) {
+    // Frames of the runtime, which are not shown, may be on one of the stacks only.
     let others = other.iter().filter(|frame| frame.in_app);
     for (frame, other) in frames.iter_mut().filter(|frame| frame.in_app).zip(others) {
         if frame.symbol.column != other.symbol.column && frame.symbol.column.is_some() {
@@ -66,94 +119,27 @@ fn blur(frames: &mut [Frame], other: &[Frame]) {
     }
 }
 
-fn sort<T: Ord>(list: &mut Vec<T>) {
-    list.sort_unstable();
-    list.dedup();
-}
-
-impl Alike for Row<'_> {
-    fn compare(&self, other: &Self, all_frames: bool) -> Ordering {
-        identity(&self.group)
-            .cmp(&identity(&other.group))
-            .then_with(|| by_frames(&self.frames, &other.frames, all_frames))
-    }
-
-    fn absorb(&mut self, other: &Self) {
-        add(self.group.to_mut(), &other.group);
-        blur(&mut self.frames, &other.frames);
-    }
-
-    fn changed(&mut self) -> Option<&mut Group> {
-        match &mut self.group {
-            Cow::Owned(group) => Some(group),
-            Cow::Borrowed(_) => None,
-        }
-    }
-}
-
-impl Alike for FailedRow<'_> {
-    fn compare(&self, other: &Self, all_frames: bool) -> Ordering {
-        fn refusal<'r>(row: &'r FailedRow<'_>) -> impl Ord + 'r {
-            let failed = &row.failed;
-            let answer = (failed.function, failed.code, failed.code_name);
-            (identity(&failed.allocated), failed.freed.site, answer)
-        }
-        refusal(self)
-            .cmp(&refusal(other))
-            .then_with(|| by_frames(&self.allocated, &other.allocated, all_frames))
-            .then_with(|| by_frames(&self.freed, &other.freed, all_frames))
-    }
-
-    fn absorb(&mut self, other: &Self) {
-        add(&mut self.failed.to_mut().allocated, &other.failed.allocated);
-        blur(&mut self.allocated, &other.allocated);
-        blur(&mut self.freed, &other.freed);
-    }
-
-    fn changed(&mut self) -> Option<&mut Group> {
-        match &mut self.failed {
-            Cow::Owned(failed) => Some(&mut failed.allocated),
-            Cow::Borrowed(_) => None,
-        }
-    }
-}
-
-/// What a group is of, without its stack.
-fn identity(group: &Group) -> impl Ord + '_ {
-    (
-        group.kind,
-        group.type_name,
-        group.label.as_deref(),
-        group.origin.site,
-        group.kept,
-    )
-}
-
-/// By what a person sees of two stacks: functions, files and lines, and the address of a function
-/// without a name. Where there are no lines, two calls in one function look the same, and are the same.
-fn by_frames(one: &[Frame], other: &[Frame], all_frames: bool) -> Ordering {
-    fn seen(frame: &Frame) -> impl Ord + '_ {
+/// Compares what is shown of two stack traces: functions, files and lines, and the address of a function
+/// without a name. Without line numbers, two calls in one function are equal.
+fn compare_frames(one: &[Frame], other: &[Frame], all_frames: bool) -> Ordering {
+    fn shown(frame: &Frame) -> impl Ord + '_ {
         let symbol = &frame.symbol;
         let address = symbol.function.is_none().then_some(frame.address);
         (&symbol.function, symbol.line, &symbol.file, address)
     }
-    let shown = |frame: &&Frame| frame.in_app || all_frames;
-    let by_frame = |one: &&Frame, other: &&Frame| {
-        if Rc::ptr_eq(&one.symbol, &other.symbol) && one.address == other.address {
-            return Ordering::Equal;
-        }
-        seen(one).cmp(&seen(other))
-    };
-    let (mut one, mut other) = (one.iter().filter(shown), other.iter().filter(shown));
-    loop {
-        match (one.next(), other.next()) {
-            (Some(one), Some(other)) => match by_frame(&one, &other) {
-                Ordering::Equal => {}
-                order => return order,
-            },
-            (one, other) => return one.is_some().cmp(&other.is_some()),
+    let is_shown = |frame: &&Frame| frame.in_app || all_frames;
+    let mut others = other.iter().filter(is_shown);
+    for one in one.iter().filter(is_shown) {
+        let Some(other) = others.next() else {
+            return Ordering::Greater;
+        };
+        // Mostly the same symbol, without a look at its text.
+        let same = Rc::ptr_eq(&one.symbol, &other.symbol) && one.address == other.address;
+        if !same && shown(one).cmp(&shown(other)).is_ne() {
+            return shown(one).cmp(&shown(other));
         }
     }
+    others.next().map_or(Ordering::Equal, |_| Ordering::Less)
 }
 
 #[cfg(test)]
@@ -162,7 +148,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::{Duration, Instant};
 
-    use super::{FailedRow, Row, merged};
+    use super::{FailedRow, Row, merge_failed, merge_rows};
     use crate::symbols::{Frame, Symbol};
     use cuguard_registry::{Amount, FailedFreeGroup, Group, Kind};
 
@@ -175,7 +161,7 @@ mod tests {
                 line: Some(line),
                 column: Some(address as u32),
             }),
-            spot: None,
+            module: None,
             inlined: false,
             own: false,
             in_app: true,
@@ -199,6 +185,11 @@ mod tests {
                 indirect: Vec::new(),
             })
             .collect()
+    }
+
+    fn merged<'a>(mut rows: Vec<Row<'a>>, all_frames: bool) -> Vec<Row<'a>> {
+        merge_rows(&mut rows, all_frames);
+        rows
     }
 
     #[test]
@@ -226,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_can_tell_apart_stays_apart() {
+    fn what_looks_different_stays_apart() {
         let named = |function, line| vec![frame(Some(function), line, 1)];
         let mut labelled = group(1, 1);
         labelled.label = Some("weights".to_owned());
@@ -237,7 +228,7 @@ mod tests {
             (group(3, 1), named("g", 1)),
             (group(4, 1), deeper),
             (labelled, named("f", 1)),
-            // Without a name, only the address tells.
+            // Without a name, the address decides.
             (group(5, 1), vec![frame(None, 1, 1)]),
             (group(6, 1), vec![frame(None, 1, 2)]),
         ];
@@ -257,7 +248,7 @@ mod tests {
             frame
         };
         let stack = |address| vec![bare("app::load", address, true), bare("app::main", 9, true)];
-        // A frame of the runtime, which a person is not shown.
+        // A frame of the runtime, which is not shown.
         let mut glue = stack(0x30);
         glue.insert(1, bare("core::option::Option<T>::map", 0x40, false));
         let groups = [
@@ -272,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_frees_are_told_apart_by_both_stacks_and_the_answer() {
+    fn failed_frees_are_told_apart_by_both_stacks_and_the_error() {
         let refused = |code, address| {
             let made = group(address, 1);
             FailedFreeGroup::new(made, "cuMemFree", code, "")
@@ -285,14 +276,15 @@ mod tests {
         ];
         let rows = failed.iter().map(|(failed, line)| FailedRow {
             failed: Cow::Borrowed(failed),
-            made: vec![frame(
+            allocated: vec![frame(
                 Some("made"),
                 1,
                 failed.allocated.addresses[0] as usize,
             )],
             freed: vec![frame(Some("freed"), *line, failed.code as usize)],
         });
-        let rows = merged(rows.collect(), false);
+        let mut rows = rows.collect();
+        merge_failed(&mut rows, false);
         let counts: Vec<_> = rows
             .iter()
             .map(|row| (row.failed.code, row.failed.allocated.amount.count))

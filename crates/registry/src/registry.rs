@@ -1,0 +1,487 @@
+//! The registry: the records of one context.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use cuguard_sync::process::is_forked;
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry as Slot;
+
+use crate::call_site::{self, MAX_DEPTH};
+use crate::caller;
+use crate::collect::{self, RecordingMode};
+use crate::counters::{Amount, Counters, Totals};
+use crate::failed_free::FailedFree;
+use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
+use crate::kind::{Kind, Level};
+use crate::late::Late;
+use crate::names;
+use crate::pages::PAGE;
+use crate::recent::{RecentRecords, Removed};
+use crate::record::{Entry, Key, Record};
+use crate::sampling::Sampling;
+use crate::snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot};
+use crate::usage::{Baseline, MemoryUsage, UsageBuilder};
+
+/// Few resources escape.
+const ESCAPED_SHARDS: usize = 4;
+
+type Table = DashMap<Key, Record, BuildSlotHasher>;
+
+/// What is alive in one context.
+///
+/// Every function may be called from every thread. Two calls with the same key never run at the same
+/// time, because one guard owns the resource; inserting after the driver allocated and removing before
+/// it frees keeps that true when the driver reuses the address.
+///
+/// In a forked child, locks may be held by threads that do not exist there. Nothing is allocated or
+/// freed in it; other functions see no records and change none.
+pub struct Registry {
+    table: Table,
+    /// The newest records of each thread. They move to the table before anything is looked up there; see
+    /// [`flushed`](Self::flushed).
+    recent: RecentRecords,
+    /// The slot of each escaped record, which the caller of `from_raw` does not know.
+    escaped: DashMap<Key, u32, BuildMixHasher>,
+    /// The length of `escaped`: mostly 0, and then it is not searched.
+    escaped_count: AtomicUsize,
+    counters: Counters,
+    failed: Mutex<Vec<FailedFree>>,
+    late: Arc<Late>,
+    broken: OnceLock<FailedCall>,
+    not_released: OnceLock<FailedCall>,
+    baseline: Mutex<Option<Baseline>>,
+    created: Duration,
+    level: AtomicU8,
+    depth: usize,
+    sampling: Sampling,
+    /// Whether there ever was a record. At level *counts* there is none, and the table is not searched.
+    ever_recorded: AtomicBool,
+    /// Whether anything was ever allocated without a record. Otherwise an unknown key is not ours, and
+    /// the counters stay as they are.
+    ever_unrecorded: AtomicBool,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("level", &self.level())
+            .field("live", &self.live())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// `depth` is how many frames of each stack trace are recorded, 1 to [`MAX_DEPTH`].
+    #[must_use]
+    pub fn new(level: Level, depth: usize) -> Self {
+        Self {
+            // Starts the clock before the first record.
+            created: caller::now(),
+            baseline: Mutex::default(),
+            table: Table::with_hasher_and_shard_amount(BuildSlotHasher::default(), SLOT_SHARDS),
+            recent: RecentRecords::new(),
+            escaped: DashMap::with_hasher_and_shard_amount(
+                BuildMixHasher::default(),
+                ESCAPED_SHARDS,
+            ),
+            escaped_count: AtomicUsize::new(0),
+            counters: Counters::default(),
+            failed: Mutex::default(),
+            late: Arc::default(),
+            broken: OnceLock::new(),
+            not_released: OnceLock::new(),
+            level: AtomicU8::new(level.to_byte()),
+            depth: depth.clamp(1, MAX_DEPTH),
+            sampling: Sampling::default(),
+            ever_recorded: AtomicBool::new(false),
+            ever_unrecorded: AtomicBool::new(false),
+        }
+    }
+
+    /// Records only one resource in `one_in`; all are counted.
+    #[must_use]
+    pub fn sampling(mut self, one_in: u32) -> Self {
+        self.sampling = Sampling::new(one_in);
+        self
+    }
+
+    /// Samples the same resources in each run.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
+        self.sampling.seed = seed;
+        self
+    }
+
+    /// Inserts a resource that the driver just allocated. `site` is recorded as its call site, and at
+    /// level *stacks* the calling stack.
+    ///
+    /// An escaped address that appears again was freed by its new owner, and its old record is removed.
+    /// An address that was freed without its guard is noticed when the table gets its second record.
+    #[inline]
+    pub fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
+        let nth = self.counters.add(key.kind, entry.bytes);
+        // All that level *counts* does, and so without a call.
+        let is_done = self.level() == Level::Counts
+            && self.escaped_count.load(Relaxed) == 0
+            && self.ever_unrecorded.load(Relaxed);
+        if !is_done {
+            self.insert_record(nth, site, key, entry);
+        }
+    }
+
+    #[inline(never)]
+    fn insert_record(&self, nth: u64, site: &'static Location<'static>, key: Key, entry: Entry) {
+        if self.escaped_count.load(Relaxed) != 0
+            && let Some(freed) = self.take_escaped(key)
+            && let Some((_, old)) = self.flushed_for(freed).remove(&freed)
+        {
+            self.counters.sub(key.kind, old.bytes());
+        }
+        let level = self.level();
+        if level == Level::Counts || !self.sampling.picks(key.kind, nth) {
+            set(&self.ever_unrecorded);
+            return;
+        }
+        set(&self.ever_recorded);
+        let call_site = call_site::intern(site, entry.type_name, level, self.depth);
+        let record = Record::new(entry, call_site);
+        let put = |key, record| self.put(key, record);
+        if let Some(record) = self.recent.insert(key, record, put) {
+            self.put(key, record);
+        }
+    }
+
+    /// Puts a record into the table.
+    #[inline(never)]
+    fn put(&self, key: Key, record: Record) {
+        if let Some(old) = self.table.insert(key, record) {
+            self.counters.sub(key.kind, old.bytes());
+        }
+    }
+
+    /// The table with all records.
+    fn flushed(&self) -> &Table {
+        self.recent.flush_all(|key, record| self.put(key, record));
+        &self.table
+    }
+
+    /// The table with this record, if there is one.
+    fn flushed_for(&self, key: Key) -> &Table {
+        self.recent.flush(key, |key, record| self.put(key, record));
+        &self.table
+    }
+
+    /// [`insert_at`](Self::insert_at) the calling line.
+    #[cfg(test)]
+    #[track_caller]
+    pub(crate) fn insert(&self, key: Key, entry: Entry) {
+        self.insert_at(Location::caller(), key, entry);
+    }
+
+    /// The key of an escaped resource, with its slot. It no longer counts as escaped.
+    fn take_escaped(&self, key: Key) -> Option<Key> {
+        let (_, slot) = self.escaped.remove(&key.any_slot())?;
+        self.escaped_count.fetch_sub(1, Relaxed);
+        Some(Key { slot, ..key })
+    }
+
+    /// Removes a resource that is about to be freed. `bytes` is its size as the guard knows it, for a
+    /// resource without a record.
+    #[inline]
+    pub fn remove(&self, key: Key, bytes: u64) -> Option<Record> {
+        if self.ever_recorded.load(Relaxed) {
+            return self.remove_record(key, bytes);
+        }
+        if self.ever_unrecorded.load(Relaxed) {
+            self.counters.sub(key.kind, bytes);
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn remove_record(&self, key: Key, bytes: u64) -> Option<Record> {
+        let record = match self.recent.remove(key) {
+            Removed::Record(record) => Some(record),
+            Removed::InTable => self.table.remove(&key).map(|(_, record)| record),
+            Removed::Elsewhere => self.find_and_remove(key),
+        };
+        match record {
+            Some(record) => self.counters.sub(key.kind, record.bytes()),
+            None if self.ever_unrecorded.load(Relaxed) => self.counters.sub(key.kind, bytes),
+            None => {}
+        }
+        record
+    }
+
+    /// Removes a record that may be among the newest of another thread.
+    #[inline(never)]
+    fn find_and_remove(&self, key: Key) -> Option<Record> {
+        let removed = self.table.remove(&key);
+        let removed = removed.or_else(|| self.flushed_for(key).remove(&key));
+        removed.map(|(_, record)| record)
+    }
+
+    /// Inserts what [`remove`](Self::remove) returned again, because it was not freed after all.
+    #[cold]
+    pub fn put_back(&self, key: Key, record: Option<Record>, bytes: u64) {
+        match record {
+            Some(record) => {
+                self.counters.restore(key.kind, record.bytes());
+                self.put(key, record);
+            }
+            None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),
+            None => {}
+        }
+    }
+
+    /// Changes a record. A resource without one gets one now, with its size alone. Returns whether there
+    /// is a record.
+    fn update(&self, key: Key, bytes: u64, change: impl FnOnce(&mut Record)) -> bool {
+        match self.flushed_for(key).entry(key) {
+            Slot::Occupied(mut slot) => change(slot.get_mut()),
+            Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => return false,
+            Slot::Vacant(slot) => {
+                change(&mut slot.insert(Record::unknown(bytes)));
+                set(&self.ever_recorded);
+            }
+        }
+        true
+    }
+
+    /// Marks a resource whose guard was dropped where it cannot be freed: it is live, and no leak.
+    #[cold]
+    pub fn set_deferred(&self, key: Key, bytes: u64) {
+        self.update(key, bytes, Record::set_deferred);
+    }
+
+    /// Marks a resource whose ownership is released to the program: it is live, and no leak.
+    pub fn escape(&self, key: Key, bytes: u64) {
+        if is_forked() || !self.update(key, bytes, |record| record.set_escaped(true)) {
+            return;
+        }
+        if self.escaped.insert(key.any_slot(), key.slot).is_none() {
+            self.escaped_count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Takes ownership of an escaped resource again, and returns the key that it has. `None` for what did
+    /// not escape from here.
+    pub fn recapture(&self, key: Key) -> Option<Key> {
+        let key = self.take_escaped(key)?;
+        self.flushed_for(key).get_mut(&key)?.set_escaped(false);
+        Some(key)
+    }
+
+    /// Marks a resource whose guard was dropped, and which another resource keeps: the stream that a
+    /// buffer is freed on. If the other one leaks, this is an indirect leak.
+    pub fn keep(&self, key: Key) {
+        if self.ever_recorded.load(Relaxed)
+            && let Some(mut record) = self.flushed_for(key).get_mut(&key)
+        {
+            record.set_kept();
+        }
+    }
+
+    /// Names a resource, in addition to the label scope that it was allocated in. The last name applies.
+    pub fn label(&self, key: Key, label: &str) {
+        if !self.ever_recorded.load(Relaxed) || is_forked() {
+            return;
+        }
+        let name = names::intern(label);
+        if let Some(mut record) = self.flushed_for(key).get_mut(&key) {
+            record.name = name;
+        }
+    }
+
+    /// Removes every record that did not escape, in the order in which teardown frees: memory, then
+    /// events, streams, modules, pools; within a kind the newest first.
+    pub fn drain(&self) -> Vec<(Key, Record)> {
+        self.drain_if(|record| !record.is_escaped())
+    }
+
+    /// Removes every record of a resource that was dropped and could not be freed.
+    pub fn drain_deferred(&self) -> Vec<(Key, Record)> {
+        self.drain_if(Record::is_deferred)
+    }
+
+    fn drain_if(&self, is_wanted: impl Fn(&Record) -> bool) -> Vec<(Key, Record)> {
+        let mut drained = Vec::new();
+        self.flushed().retain(|key, record| {
+            let remove = is_wanted(record);
+            if remove {
+                drained.push((*key, *record));
+            }
+            !remove
+        });
+        for (key, record) in &drained {
+            self.counters.sub(key.kind, record.bytes());
+        }
+        drained.sort_unstable_by_key(|(key, record)| {
+            let kind = (key.kind.teardown_rank(), key.kind);
+            (kind, Reverse(record.created()), key.address)
+        });
+        drained
+    }
+
+    /// Keeps a free that the driver refused.
+    pub fn file_failed_free(&self, failed: FailedFree) {
+        lock(&self.failed).push(failed);
+    }
+
+    /// The failed frees so far.
+    pub fn failed_frees(&self) -> Vec<FailedFreeGroup> {
+        let failed = lock(&self.failed).clone();
+        collect::failed_frees(&failed, caller::snapshot_time())
+    }
+
+    /// Keeps the first error that left the context unusable.
+    pub fn note_broken(&self, error: FailedCall) {
+        let _ = self.broken.set(error);
+    }
+
+    /// The first error that left the context unusable.
+    pub fn broken(&self) -> Option<FailedCall> {
+        self.broken.get().copied()
+    }
+
+    /// Keeps the error with which the driver did not release the context.
+    pub fn note_not_released(&self, error: FailedCall) {
+        let _ = self.not_released.set(error);
+    }
+
+    /// The error with which the driver did not release the context.
+    pub fn not_released(&self) -> Option<FailedCall> {
+        self.not_released.get().copied()
+    }
+
+    /// Counts a guard that was dropped after its context was torn down.
+    pub fn count_late_drop(&self, kind: Kind, bytes: u64) {
+        self.late.count(kind, bytes);
+    }
+
+    /// The late drops, which may outlive the registry.
+    pub fn late(&self) -> &Arc<Late> {
+        &self.late
+    }
+
+    /// The label of a resource.
+    pub fn label_of(&self, key: Key) -> Option<String> {
+        let record = self.flushed_for(key).get(&key)?;
+        caller::join(names::text(record.scope), names::text(record.name))
+    }
+
+    /// One resource in this many is recorded.
+    pub fn sample(&self) -> u32 {
+        self.sampling.one_in
+    }
+
+    /// How much is recorded.
+    pub fn level(&self) -> Level {
+        Level::from_byte(self.level.load(Relaxed))
+    }
+
+    /// Changes what is recorded from now on. Existing records stay.
+    pub fn set_level(&self, level: Level) {
+        self.level.store(level.to_byte(), Relaxed);
+    }
+
+    /// What is alive, of all kinds together, escaped resources included.
+    pub fn live(&self) -> Amount {
+        self.counters.live()
+    }
+
+    /// The figures of one kind.
+    pub fn totals(&self, kind: Kind) -> Totals {
+        self.counters.totals(kind)
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(&Key, &Record)) {
+        // `retain` although nothing is removed: the map's iterator counts references for each record,
+        // which takes longer than adding it up.
+        self.flushed().retain(|key, record| {
+            visit(key, record);
+            true
+        });
+    }
+
+    fn usage(&self) -> UsageBuilder {
+        let mut usage = UsageBuilder::new(self.created, caller::now());
+        self.for_each(|key, record| usage.add(key, record));
+        usage
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.ever_unrecorded.load(Relaxed)
+    }
+
+    /// Remembers what is held now, so that [`memory_usage`](Self::memory_usage) returns growth since.
+    pub fn mark_baseline(&self) {
+        if !is_forked() {
+            let baseline = self.usage().into_baseline();
+            *lock(&self.baseline) = Some(baseline);
+        }
+    }
+
+    /// What is held by each call site, how it grew, and how device memory lies in pages.
+    pub fn memory_usage(&self) -> MemoryUsage {
+        let usage = self.usage();
+        let live = |kind| self.totals(kind).live();
+        let baseline = lock(&self.baseline);
+        usage.by_site(baseline.as_ref(), self.sample(), live, self.is_complete())
+    }
+
+    /// [`memory_usage`](Self::memory_usage) without call sites.
+    pub fn memory_usage_by_kind(&self) -> MemoryUsage {
+        self.usage().by_kind(self.is_complete())
+    }
+
+    /// Visits address and size of the device memory blocks that share pages, but for escaped ones.
+    pub(crate) fn for_small_blocks(&self, mut visit: impl FnMut(u64, u64)) {
+        self.for_each(|key, record| {
+            let bytes = record.bytes();
+            if key.kind == Kind::Device && bytes < PAGE && !record.is_escaped() {
+                visit(key.address, bytes);
+            }
+        });
+    }
+
+    /// Everything that is known, as plain data. Other threads may continue: what they allocate or free
+    /// meanwhile is in it or not. In a forked child it has totals only.
+    pub fn snapshot(&self, info: ContextInfo) -> Snapshot {
+        let totals = Kind::ALL.iter().map(|kind| (*kind, self.totals(*kind)));
+        let totals = totals.collect();
+        let mut groups = collect::Groups::default();
+        let (mut failed, mut late_drops) = (Vec::new(), Vec::new());
+        if !is_forked() {
+            self.for_each(|key, record| groups.add(key, record));
+            failed.clone_from(&lock(&self.failed));
+            late_drops = self.late.drops();
+        }
+        let mode = RecordingMode {
+            level: self.level(),
+            sample: self.sample(),
+        };
+        Snapshot {
+            late_drops,
+            broken: self.broken(),
+            ..groups.into_snapshot(info, mode, totals, &failed)
+        }
+    }
+}
+
+/// Sets a flag that is mostly set already: reading it does not invalidate other threads' cache lines.
+fn set(flag: &AtomicBool) {
+    if !flag.load(Relaxed) {
+        flag.store(true, Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,139 @@
+//! What cannot be used in `LEAK_REPORT`, with the words that it knows.
+
+use std::path::PathBuf;
+
+use crate::words;
+
+/// All words, as a message shows them.
+const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
+                     exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
+                     sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never";
+
+/// Something in `LEAK_REPORT` that cannot be used.
+///
+/// ```
+/// let (_, problems) = cuguard::report::ReportSettings::parse("1,verbose");
+/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0 (off"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// An unknown word.
+    #[error(
+        "does not know the word {word:?};{} it knows {WORDS}",
+        suggestion(word)
+    )]
+    #[non_exhaustive]
+    UnknownWord {
+        /// The word.
+        word: String,
+    },
+    /// Nothing between two commas, or before the first or after the last.
+    #[error("there is an empty word in {list:?}; LEAK_REPORT knows {WORDS}")]
+    #[non_exhaustive]
+    EmptyWord {
+        /// The whole list.
+        list: String,
+    },
+    /// A word whose value is missing or wrong.
+    #[error("cannot use {word:?}: {why}")]
+    #[non_exhaustive]
+    BadValue {
+        /// The word with its value.
+        word: String,
+        /// What is wrong, and what is expected.
+        why: String,
+    },
+    /// Words beside one that turns everything off.
+    #[error("{off:?} turns everything off; ignored beside it: {}", quoted(words))]
+    #[non_exhaustive]
+    Ignored {
+        /// The word that turns everything off.
+        off: String,
+        /// The other words.
+        words: Vec<String>,
+    },
+    /// The variable is not Unicode.
+    #[error("{text:?} is not valid Unicode; what can be read of it holds")]
+    #[non_exhaustive]
+    NotUnicode {
+        /// What can be read of it.
+        text: String,
+    },
+    /// A file of suppressions that cannot be read.
+    #[error("cannot read the suppressions in {}: {reason}", path.display())]
+    #[non_exhaustive]
+    CannotRead {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        reason: String,
+    },
+}
+
+/// Words without a value, for suggestions.
+const FLAGS: [&str; 9] = [
+    "off", "no", "false", "on", "yes", "true", "text", "json", "github",
+];
+
+/// Words with a value, and which values they take.
+pub(crate) const VALUES: [(&str, &str); 10] = [
+    (
+        "file",
+        "a file name, in which %p is the process id, %c the context and %% a percent sign",
+    ),
+    ("exitcode", "a number from 0 to 255"),
+    ("max", "a number of groups"),
+    ("depth", "a number of frames from 1 to 128"),
+    ("frames", "one of program, all"),
+    ("level", "one of counts, sites, stacks"),
+    ("sample", "a number from 1 to 4294967295"),
+    ("free_leaks", "one of yes, no"),
+    ("suppress", "the name of a file"),
+    ("colour", "one of auto, always, never"),
+];
+
+/// ` did you mean json?` for an unknown word that is nearly a known one.
+fn suggestion(word: &str) -> String {
+    let name = word.split('=').next().unwrap_or_default().trim_end();
+    let name: Vec<char> = name.to_lowercase().chars().collect();
+    // The time is the product of both lengths, and no typo is that long.
+    if name.len() > 16 {
+        return String::new();
+    }
+    let known = FLAGS.into_iter().chain(VALUES.map(|(name, _)| name));
+    let distances = known.map(|known| {
+        let letters: Vec<char> = known.chars().collect();
+        let longer = letters.len().max(name.len());
+        (distance(&name, &letters), longer, known)
+    });
+    // One letter in three may be wrong.
+    let near = distances.filter(|(distance, longer, _)| distance * 3 <= *longer);
+    near.min().map_or(String::new(), |(_, _, known)| {
+        format!(" did you mean {known}?")
+    })
+}
+
+/// The optimal string alignment distance: letters that are added, missing, wrong or swapped.
+fn distance(one: &[char], other: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let wrong = usize::from(one[i - 1] != other[j - 1]);
+            let mut least = (last[j - 1] + wrong).min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[other.len()]
+}
+
+fn quoted(words: &[String]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    words::list(&quoted)
+}

@@ -1,0 +1,41 @@
+//! Shared by the unit tests.
+
+use std::panic::Location;
+
+use cuguard_registry::{Entry, Key, Registry};
+
+/// Records at the calling line.
+pub(crate) trait Insert {
+    /// [`Registry::insert_at`] the calling line.
+    fn insert(&self, key: Key, entry: Entry);
+}
+
+impl Insert for Registry {
+    #[track_caller]
+    fn insert(&self, key: Key, entry: Entry) {
+        self.insert_at(Location::caller(), key, entry);
+    }
+}
+
+/// Reads JSON.
+pub(crate) fn read(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).expect("it is JSON")
+}
+
+/// The elements of an array.
+pub(crate) fn items(value: &serde_json::Value) -> &[serde_json::Value] {
+    value.as_array().expect("it is an array")
+}
+
+/// The names of all members, at every depth.
+pub(crate) fn member_names(value: &serde_json::Value) -> Vec<String> {
+    use serde_json::Value;
+    match value {
+        Value::Array(items) => items.iter().flat_map(member_names).collect(),
+        Value::Object(members) => {
+            let inner = members.values().flat_map(member_names);
+            members.keys().cloned().chain(inner).collect()
+        }
+        _ => Vec::new(),
+    }
+}
