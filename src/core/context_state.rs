@@ -210,6 +210,7 @@ impl ContextState {
         // SAFETY: the context is alive: teardown waits for those who are inside.
         let pushed = unsafe { result::context::push_current(self.context) };
         entered.pushed = pushed.is_ok();
+        self.note_if_broken(operation, pushed);
         Ok((entered, pushed))
     }
 
@@ -229,14 +230,10 @@ impl ContextState {
     pub(crate) fn error(
         &self,
         operation: &'static str,
-        CallError { function, code }: CallError,
+        error @ CallError { function, code }: CallError,
         bytes: Option<u64>,
     ) -> Error {
-        if code.breaks_context() {
-            let name = code.name().unwrap_or_default();
-            self.registry
-                .note_broken(FailedCall::new(operation, function, code.0, name));
-        }
+        self.note_if_broken(operation, Err(error));
         Error::Driver(DriverError {
             operation,
             function,
@@ -244,6 +241,17 @@ impl ContextState {
             bytes,
             device: Some(self.device),
         })
+    }
+
+    /// Keeps an error that breaks the context for the report, also where the operation goes on without the call.
+    pub(super) fn note_if_broken(&self, operation: &'static str, result: result::Result) {
+        if let Err(CallError { function, code }) = result
+            && code.breaks_context()
+        {
+            let name = code.name().unwrap_or_default();
+            self.registry
+                .note_broken(FailedCall::new(operation, function, code.0, name));
+        }
     }
 
     /// Records a free that the driver refused: the resource is lost, and shows in the report.
@@ -365,6 +373,11 @@ impl Entered<'_> {
     #[inline]
     pub(crate) fn check<T>(&self, result: result::Result<T>) -> Result<T> {
         self.state.check(self.operation, result, None)
+    }
+
+    /// Keeps an error that breaks the context, where another error is returned.
+    pub(super) fn note_if_broken(&self, result: result::Result) {
+        self.state.note_if_broken(self.operation, result);
     }
 
     /// The same for a call about `bytes` bytes.

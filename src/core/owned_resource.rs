@@ -214,7 +214,7 @@ impl OwnedResource {
     pub(crate) fn order_after_default_stream(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
             Some(home) if self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST => {
-                entered.check(home.order_after_handle(CUstream::NULL))
+                entered.check(home.order_after_handle(entered, CUstream::NULL))
             }
             _ => Ok(()),
         }
@@ -400,7 +400,7 @@ impl OwnedResource {
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,
             // Work that `cust` enqueued on the default stream may still write to it.
-            Some(home) if shared => home.order_after_handle(CUstream::NULL),
+            Some(home) if shared => home.order_after_handle(&entered, CUstream::NULL),
             _ => Ok(()),
         };
         // SAFETY: erased above; the context is current where the kind needs it.

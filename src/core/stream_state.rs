@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuguard_driver::result::{self, event, stream};
 use cuguard_driver::sys::{CUevent, CUstream, flags};
 
-use super::context_state::ContextState;
+use super::context_state::{ContextState, Entered};
 use super::free_progress::{FreePoint, FreeProgress};
 use super::owned_resource::OwnedResource;
 use super::stream_list::{self, Listed};
@@ -66,12 +66,16 @@ impl StreamState {
         if self.handle() == other.handle() {
             return Ok(());
         }
-        entered.check(self.order_after_handle(other.handle()))
+        entered.check(self.order_after_handle(&entered, other.handle()))
     }
 
     /// The same for a stream by its handle, which is alive and of this context. Its context is
     /// current.
-    pub(crate) fn order_after_handle(&self, other: CUstream) -> result::Result {
+    pub(crate) fn order_after_handle(
+        &self,
+        entered: &Entered<'_>,
+        other: CUstream,
+    ) -> result::Result {
         let temporary = event::create(flags::EVENT_DISABLE_TIMING)?;
         // SAFETY: event and streams are alive and of the current context.
         let ordered = unsafe {
@@ -80,6 +84,7 @@ impl StreamState {
         };
         // SAFETY: created above, and nobody else knows it. The driver keeps what is left to wait for.
         let destroyed = unsafe { stream_list::destroy_event(self.state(), temporary) };
+        entered.note_if_broken(destroyed);
         ordered.and(destroyed)
     }
 

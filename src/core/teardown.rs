@@ -53,7 +53,7 @@ impl ContextState {
                 first = result;
             }
         };
-        let pushed = self.push();
+        let pushed = self.push(operation);
         keep(self.check(operation, pushed, None));
         if pushed.is_ok() {
             keep(self.wait_for_device(operation));
@@ -92,17 +92,18 @@ impl ContextState {
     }
 
     /// Makes the context current. All that follows needs it, so it is retried.
-    fn push(&self) -> result::Result {
-        for _ in 1..Refusals::ENOUGH {
+    fn push(&self, operation: &'static str) -> result::Result {
+        let mut pushed = Ok(());
+        for _ in 0..Refusals::ENOUGH {
             // SAFETY: the context is alive until it is released.
-            let pushed = unsafe { context::push_current(self.context) };
+            pushed = unsafe { context::push_current(self.context) };
+            self.note_if_broken(operation, pushed);
             if pushed.is_ok() || process::is_exiting() {
-                return pushed;
+                break;
             }
             std::thread::sleep(Refusals::PAUSE);
         }
-        // SAFETY: as above.
-        unsafe { context::push_current(self.context) }
+        pushed
     }
 
     /// Waits for the device. Scopes rely on it, so it is retried. Where the driver returns again and again that the

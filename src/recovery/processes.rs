@@ -1,6 +1,5 @@
 //! Which processes hold memory of a device: NVML knows, and for a simulated GPU the simulation.
 
-#[cfg(feature = "nvml")]
 use cuguard_driver::DriverKind;
 #[cfg(feature = "nvml")]
 use cuguard_driver::result::device;

@@ -1,7 +1,7 @@
 //! Every order in which threads can run, for the protocols that threads depend on: the gate of a
-//! context (src/gate.rs, with src/fence.rs and src/exit.rs); invariant 2, the order of registry and
-//! driver (src/claim.rs); invariant 4, who tears a context down (src/open_context.rs); the newest records
-//! of a thread (src/registry/recent.rs), which their owner changes without a lock.
+//! context (src/core/gate.rs, with cuguard-sync's fence and src/exit.rs); invariant 2, the order of registry and
+//! driver (src/core/owned_resource.rs); invariant 4, who tears a context down (src/core/open_context.rs); the newest records
+//! of a thread (crates/registry/src/recent.rs), which their owner changes without a lock.
 //!
 //! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
@@ -69,8 +69,8 @@ fn the_sources_are_as_modelled() {
     let steps = [
         (
             include_str!("../../src/core/gate.rs"),
-            "fn pass",
-            &["enter()", "fence::light()", "closed.load"][..],
+            "fn enter",
+            &["increment()", "fence::light()", "closed.load"][..],
         ),
         (
             include_str!("../../src/core/gate.rs"),
@@ -91,17 +91,22 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/exit.rs"),
             "fn end()",
-            &["process::EXITING", "fence::heavy()", "drain(", "tell()"],
+            &[
+                "process::EXITING",
+                "fence::heavy()",
+                "drain(",
+                "report_once()",
+            ],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),
-            "fn release_quickly",
-            &["pass_in()", "registry.remove", "raw::free"],
+            "fn try_free_now",
+            &["try_enter()", "registry.remove", "self.free()"],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),
             "fn release(",
-            &["enter_uncurrent", "registry.remove", "raw::free"],
+            &["enter_uncurrent", "registry.remove", "self.free()"],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),
@@ -121,23 +126,18 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn insert(",
-            &["self.dedicated()", "slots.get(", "table(old", "slots.put("],
+            &["self.own()", "slots.get(", "table(old", "slots.put("],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn remove(",
-            &[
-                "self.dedicated()",
-                "elsewhere(key)",
-                "store(0",
-                "Found::InTable",
-            ],
+            &["self.own()", "elsewhere(key)", "store(0", "Found::InTable"],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn settle(",
             &[
-                "self.dedicated()",
+                "self.own()",
                 "self.visit()",
                 "== OFF",
                 "store(WANTED",
