@@ -97,7 +97,7 @@ fn a_context_closed_inside_a_scope_waits_on_a_driver_that_refuses() -> Result<()
         let gate = Gate::on(&context, &stream);
         let mut opener = None;
         stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             opener = Some(gate.open_later());
             for n in 1..4 {
                 sim::inject(Fault::nth_call_of(function, n)).unwrap();
@@ -135,7 +135,7 @@ fn a_scope_that_cannot_know_ends_the_process() {
         let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
         let gate = Gate::on(&context, &stream);
         let _ = stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
             context.close()
         });
@@ -191,7 +191,7 @@ fn waited_out(codes: [u32; 3]) -> Result<bool> {
     let gate = Gate::on(&context, &stream);
     let mut opener = None;
     let result = stream.scope(|s| {
-        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
         let functions = ["cuStreamSynchronize", "cuCtxSynchronize", "cuStreamQuery"];
         for (function, code) in functions.into_iter().zip(codes) {
             let fault = Fault::nth_call_of(function, 1).sticky();
@@ -462,7 +462,7 @@ fn a_driver_that_is_lost_has_nothing_in_flight() -> Result<()> {
     let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
     let gate = Gate::on(&context, &stream);
     let result = stream.scope(|s| {
-        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
         sim::inject(Fault::nth_call(1).sticky()).unwrap();
         Ok(())
     });

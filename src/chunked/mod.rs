@@ -260,7 +260,7 @@ impl<'a, M> Chunked<'a, M> {
     ///         &values,
     ///         |s, piece| {
     ///             let mut first = s.bind_host_mut(piece.extra);
-    ///             s.download(&piece.data.slice(..1), &mut first)
+    ///             s.download(&mut first, &piece.data.slice(..1))
     ///         },
     ///         |range, first| {
     ///             firsts.lock().unwrap().push((range.start, first[0]));
@@ -467,7 +467,7 @@ impl<'a, M> Chunked<'a, M> {
                 return Ok(());
             }
             // The same memory again. What the closure was given is gone, and its work comes first.
-            s.download(&DeviceRef::new(address, len), &mut staging)
+            s.download(&mut staging, &DeviceRef::new(address, len))
         })?;
         host.put_back(&staging[..len]);
         Ok((range, extra))

@@ -69,7 +69,7 @@ pub struct DeviceRef<'scope, T> {
 /// stream.scope(|s| {
 ///     let mut data: cuguard::scope::DeviceMut<'_, i32> = s.bind_mut(&mut buffer)?;
 ///     s.fill(&mut data, 7)?;
-///     s.download(&data, &mut s.bind_host_mut(&mut seen))
+///     s.download(&mut s.bind_host_mut(&mut seen), &data)
 /// })?;
 /// assert_eq!(seen, [7, 7]);
 /// # Ok::<(), cuguard::Error>(())
@@ -111,7 +111,7 @@ pub struct HostRef<'scope, T> {
 /// let mut values = [0; 2];
 /// stream.scope(|s| {
 ///     let mut values: cuguard::scope::HostMut<'_, i32> = s.bind_host_mut(&mut values);
-///     s.download(&s.bind(&buffer)?, &mut values)
+///     s.download(&mut values, &s.bind(&buffer)?)
 /// })?;
 /// assert_eq!(values, [1, 2]);
 /// # Ok::<(), cuguard::Error>(())
@@ -228,7 +228,7 @@ impl<'scope, T> DeviceRef<'scope, T> {
     /// let mut middle = [0; 2];
     /// stream.scope(|s| {
     ///     let part = s.bind(&buffer)?.slice(1..3);
-    ///     s.download(&part, &mut s.bind_host_mut(&mut middle))
+    ///     s.download(&mut s.bind_host_mut(&mut middle), &part)
     /// })?;
     /// assert_eq!(middle, [2, 3]);
     /// # Ok::<(), cuguard::Error>(())

@@ -103,7 +103,7 @@ impl Stream {
     ///     s.upload(&mut y, &input)?;
     ///     // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
     ///     unsafe { s.launch(&saxpy, 4, 256, 0, &[&2.0_f32, &x, &y, &1000_u64])? };
-    ///     s.download(&y, &mut output)
+    ///     s.download(&mut output, &y)
     /// })?;
     /// assert_eq!(output, [3.0; 1000]);
     /// # Ok::<(), cuguard::Error>(())
@@ -195,7 +195,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// let mut output = [0; 3];
     /// stream.scope(|s| {
     ///     let data = s.bind(&buffer)?;
-    ///     s.download(&data, &mut s.bind_host_mut(&mut output))
+    ///     s.download(&mut s.bind_host_mut(&mut output), &data)
     /// })?;
     /// assert_eq!(output, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -272,7 +272,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///     let (mut host, mut data) = (s.bind_host_mut(&mut host), s.bind_mut(&mut buffer)?);
     ///     s.upload(&mut data, &host)?;
     ///     s.fill(&mut data, 7)?;
-    ///     s.download(&data, &mut host)
+    ///     s.download(&mut host, &data)
     /// })?;
     /// assert_eq!(host, [7; 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -355,7 +355,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # let stream = Stream::new(&context)?;
     /// let buffer = DeviceBuffer::from_slice(&context, &[1.0, 2.0])?;
     /// let mut output = PinnedBuffer::zeroed(&context, 2)?;
-    /// stream.scope(|s| s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output)))?;
+    /// stream.scope(|s| s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?))?;
     /// assert_eq!(*output, [1.0, 2.0]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -365,8 +365,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
     pub fn download<T: DeviceCopy>(
         &self,
-        from: &DeviceRef<'scope, T>,
         to: &mut HostMut<'scope, T>,
+        from: &DeviceRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::download";
         check_len(OPERATION, from.len(), to.len())?;

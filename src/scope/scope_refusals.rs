@@ -38,9 +38,9 @@ mod reading_what_a_copy_in_flight_writes_on_the_device {}
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
 ///     let mut target = s.bind_host_mut(&mut output);
-///     s.download(&s.bind(&buffer)?, &mut target)?;
+///     s.download(&mut target, &s.bind(&buffer)?)?;
 ///     let early = output[0];
-///     s.download(&s.bind(&buffer)?, &mut target)
+///     s.download(&mut target, &s.bind(&buffer)?)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -51,7 +51,7 @@ mod reading_what_a_copy_in_flight_writes_on_the_device {}
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
 ///     let mut target = s.bind_host_mut(&mut output);
-///     s.download(&s.bind(&buffer)?, &mut target)
+///     s.download(&mut target, &s.bind(&buffer)?)
 /// })?;
 /// let late = output[0];
 /// # Ok::<(), cuguard::Error>(())
@@ -65,7 +65,7 @@ mod reading_what_a_copy_in_flight_writes_on_the_host {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))?;
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)?;
 ///     let early = output[0];
 ///     Ok(())
 /// })?;
@@ -77,7 +77,7 @@ mod reading_what_a_copy_in_flight_writes_on_the_host {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)
 /// })?;
 /// let late = output[0];
 /// # Ok::<(), cuguard::Error>(())
@@ -117,7 +117,7 @@ mod writing_to_what_a_copy_in_flight_reads {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))?;
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)?;
 ///     buffer.copy_from_slice(&input)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
@@ -128,7 +128,7 @@ mod writing_to_what_a_copy_in_flight_reads {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)
 /// })?;
 /// buffer.copy_from_slice(&input)?;
 /// # Ok::<(), cuguard::Error>(())
@@ -314,7 +314,7 @@ mod binding_exclusively_twice {}
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
 ///     let exclusive = s.bind_mut(&mut buffer)?; // does for reading, too
-///     s.download(&exclusive, &mut s.bind_host_mut(&mut output))
+///     s.download(&mut s.bind_host_mut(&mut output), &exclusive)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -421,7 +421,7 @@ mod letting_the_scope_itself_escape {}
 /// let other = Stream::new(&context)?;
 /// stream.scope(|s1| {
 ///     let data = s1.bind(&buffer)?;
-///     s1.download(&data, &mut s1.bind_host_mut(&mut output))?;
+///     s1.download(&mut s1.bind_host_mut(&mut output), &data)?;
 ///     other.scope(|s2| {
 ///         let data = s2.bind(&buffer)?;
 ///         assert_eq!(data.len(), 3);
