@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cuguard_driver::result::{context, memory};
 use cuguard_driver::sys::CUcontext;
 
-use crate::core::{ContextState, OpenContext, ReleaseCallback, stream_list};
+use crate::core::{ContextState, OpenContext, ReleaseCallback, handle_list};
 use crate::error::{Error, Result};
 use crate::guards::ContextBuilder;
 use crate::recovery;
@@ -192,9 +192,9 @@ impl Context {
     /// What the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Context::synchronize")?;
-        stream_list::note_context_wait(self.state(), || entered.check(context::synchronize()))?;
+        handle_list::track_context_wait(self.state(), || entered.check(context::synchronize()))?;
         // The device has passed all that streams left which are gone.
-        stream_list::sweep(self.state());
+        handle_list::destroy_complete_events(self.state());
         Ok(())
     }
 

@@ -172,7 +172,7 @@ impl Event {
         // Locked, so that what is kept is the driver's last; and taken before, so that the event is
         // after all that is in the moment.
         let mut last = self.lock_moment();
-        let moment = stream.moment();
+        let moment = (stream.progress().clone(), stream.progress().point());
         // SAFETY: both are alive and of the current context.
         entered.check(unsafe { event::record(self.as_raw(), stream.handle()) })?;
         *last = Some(moment);
@@ -208,7 +208,7 @@ impl Event {
             && Arc::ptr_eq(&notes, &now.0)
             && moment == now.1
         {
-            notes.see(moment);
+            notes.complete_to(moment);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cuguard_driver::result::{context, stream};
 use cuguard_driver::sys::{CUstream, flags};
 
-use crate::core::{self, Listed, Request, StreamState, same_context};
+use crate::core::{self, ListedHandle, Request, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Context, Event};
 use crate::recovery;
@@ -200,7 +200,7 @@ impl Stream {
     /// [`Error::ContextClosed`], or what the driver says, also about work that failed earlier.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.core.state().enter_to_wait("Stream::synchronize")?;
-        self.core.note_wait(|| {
+        self.core.progress().track_wait(|| {
             // SAFETY: the stream is alive.
             entered.check(unsafe { stream::synchronize(self.as_raw()) })
         })
@@ -378,7 +378,7 @@ impl StreamBuilder<'_> {
                 stream::create_with_priority(self.flags, self.priority)
                     .map(|stream| stream.0 as u64)
             })?;
-            let listed = Listed::new(state, |state| &state.streams, owned.key());
+            let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
             Ok(StreamState::new(listed, owned))
         })?;
         Ok(Stream {

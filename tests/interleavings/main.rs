@@ -82,7 +82,7 @@ fn the_sources_are_as_modelled() {
             "fn tear_down",
             &[
                 "gate.close()",
-                "count_in()",
+                "enter_closed()",
                 "is_exiting()",
                 "self.push",
                 "finish()",

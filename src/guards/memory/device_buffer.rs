@@ -273,8 +273,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// block would not wait for it.
     pub(super) fn settle(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
-            Some(home) => home.note_wait(|| wait::settle(entered, home.handle())),
-            None => wait::settle(entered, CUstream::NULL),
+            Some(home) => home
+                .progress()
+                .track_wait(|| wait::wait_until_idle(entered, home.handle())),
+            None => wait::wait_until_idle(entered, CUstream::NULL),
         }
     }
 

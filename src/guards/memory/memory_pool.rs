@@ -6,7 +6,7 @@ use cuguard_driver::result::pool;
 use cuguard_driver::sys::CUmemoryPool;
 
 use crate::core::{
-    self, ContextState, Listed, OpenContext, OwnedResource, Owner, PoolState, Request,
+    self, ContextState, ListedHandle, OpenContext, OwnedResource, Owner, PoolState, Request,
 };
 use crate::error::Result;
 use crate::guards::Context;
@@ -64,7 +64,7 @@ impl MemoryPool {
             let owned = core::allocate(owner, &request, Kind::MemoryPool, "", || {
                 pool::create(state.device as i32).map(|pool| pool.0 as u64)
             })?;
-            let listed = Listed::new(state, |state| &state.pools, owned.key());
+            let listed = ListedHandle::new(state, |state| &state.pools, owned.key());
             Ok(PoolState::new(listed, owned))
         })?;
         Ok(Self {
