@@ -61,7 +61,7 @@ fn a_refused_wait_leaves_nothing_in_flight() -> Result<()> {
     ];
     for functions in refusals {
         let error = with_refused(functions, false)?.unwrap_err();
-        let start = "Stream::scope on device 0: cuStreamSynchronize answered";
+        let start = "Stream::scope on device 0: cuStreamSynchronize returned";
         assert!(error.to_string().starts_with(start), "{error}");
         with_refused(functions, true)??;
     }

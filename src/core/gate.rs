@@ -52,16 +52,14 @@ impl Gate {
     /// Enters; `None` if the gate is closed.
     #[inline]
     pub(crate) fn enter(&self) -> Option<GateGuard<'_>> {
-        let slot = self.inside.slot();
-        slot.increment();
-        fence::light();
-        // Leaves again if the gate is closed.
-        let inside = GateGuard { slot };
+        // Dropped, which leaves again, if the gate is closed.
+        let inside = self.enter_closed();
         (!self.closed.load(Ordering::Acquire)).then_some(inside)
     }
 
     /// Enters whether or not the gate is closed. For teardown itself, which the exit handler waits for as for any
     /// operation.
+    #[inline]
     pub(crate) fn enter_closed(&self) -> GateGuard<'_> {
         let slot = self.inside.slot();
         slot.increment();

@@ -185,7 +185,7 @@ pub(crate) fn destroy_complete_events(state: &ContextState) -> (u64, u64) {
 ///
 /// # Safety
 ///
-/// It is alive, nobody uses it, and its context is current.
+/// It is alive and not in use, and its context is current.
 pub(crate) unsafe fn destroy_event(state: &ContextState, event: CUevent) -> result::Result {
     // SAFETY: as the caller ensures.
     let destroyed = unsafe { free::free(event_key(event), CUstream::NULL) };

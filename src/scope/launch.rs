@@ -199,7 +199,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// Here, as only here there is a kernel that the simulated GPU can refuse.
+/// In this crate, because only here is there a function handle on the simulated GPU, which loads no modules.
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -213,7 +213,7 @@ mod tests {
 
     use crate::oom::{OutOfMemory, RecoveryStep};
 
-    /// One test at a time, as faults are everybody's; none where the GPU is a real one.
+    /// One test at a time, because faults are global; none on a real GPU.
     fn turn() -> Option<MutexGuard<'static, ()>> {
         static LOCK: Mutex<()> = Mutex::new(());
         let turn = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,9 +272,9 @@ mod tests {
         context.close()
     }
 
-    /// The simulated GPU says that it has no kernels when it is asked for the second time.
+    /// On the second attempt the simulated GPU returns that it runs no kernels.
     #[test]
-    fn a_launch_is_asked_for_again_after_a_callback() -> Result<()> {
+    fn a_launch_is_retried_after_a_callback() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
         let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
@@ -324,7 +324,7 @@ mod tests {
         Ok(())
     }
 
-    /// `cust`'s macro takes this crate's function, stream and memory.
+    /// `cust`'s macro accepts this crate's function, stream and memory.
     #[test]
     fn the_launch_macro_of_cust_reaches_the_driver() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
