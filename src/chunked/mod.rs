@@ -207,7 +207,7 @@ impl<'a, M> Chunked<'a, M> {
     /// use cuguard::{Chunked, Context, Module};
     ///
     /// let context = Context::new(0)?;
-    /// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+    /// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
     /// let fill = module.function("fill_pattern")?;
     /// let mut words = vec![0_u32; 1 << 30];
     /// Chunked::new(&context).update(&mut words, |s, piece| {

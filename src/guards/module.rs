@@ -22,7 +22,7 @@ use cuguard_registry::Kind;
 /// use cuguard::{Context, Module};
 ///
 /// let context = Context::new(0)?;
-/// let module = Module::from_ptx(&context, include_str!("../kernels/saxpy.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/saxpy.ptx"))?;
 /// let saxpy = module.function("saxpy")?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```

@@ -26,7 +26,7 @@ use crate::recovery;
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
 /// let fill = module.function("fill_pattern")?;
 /// let mut words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
 /// stream.scope(|s| {
@@ -84,7 +84,7 @@ const _: () = assert!(
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
 /// let fill = module.function("fill_pattern")?;
 /// let words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
 /// let _bound = context.make_current()?;
@@ -124,7 +124,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # use cuguard::{Context, DeviceBuffer, Module, Stream};
     /// # let context = Context::new(0)?;
     /// # let stream = Stream::new(&context)?;
-    /// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+    /// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
     /// let fill = module.function("fill_pattern")?;
     /// let mut words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
     /// stream.scope(|s| {

@@ -89,7 +89,7 @@ impl Stream {
     ///
     /// let context = Context::new(0)?;
     /// let stream = Stream::new(&context)?;
-    /// let module = Module::from_ptx(&context, include_str!("../kernels/saxpy.ptx"))?;
+    /// let module = Module::from_ptx(&context, include_str!("../../kernels/saxpy.ptx"))?;
     /// let saxpy = module.function("saxpy")?;
     ///
     /// let (input, mut output) = (vec![1.0_f32; 1000], vec![0.0; 1000]);
