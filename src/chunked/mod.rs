@@ -294,13 +294,11 @@ impl<'a, M> Chunked<'a, M> {
             least: least as u64,
             reason,
         };
-        for bytes in [self.piece_bytes, self.min_piece_bytes] {
-            match bytes {
-                Some(bytes) if bytes < element => {
-                    return Err(too_small(bytes, element, "one value"));
-                }
-                _ => {}
-            }
+        let mut sizes = [self.piece_bytes, self.min_piece_bytes]
+            .into_iter()
+            .flatten();
+        if let Some(bytes) = sizes.find(|bytes| *bytes < element) {
+            return Err(too_small(bytes, element, "one value"));
         }
         let asked = self.piece_bytes.unwrap_or(usize::MAX);
         let least = match self.min_piece_bytes {

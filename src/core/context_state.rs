@@ -229,12 +229,10 @@ impl ContextState {
 
     /// Keeps an error that breaks the context for the report, also where the operation goes on without the call.
     pub(super) fn note_if_broken(&self, operation: &'static str, result: result::Result) {
-        if let Err(CallError { function, code }) = result
-            && code.breaks_context()
+        if let Err(error) = result
+            && error.code.breaks_context()
         {
-            let name = code.name().unwrap_or_default();
-            self.registry
-                .note_broken(FailedCall::new(operation, function, code.0, name));
+            self.registry.note_broken(failed_call(operation, error));
         }
     }
 
@@ -283,14 +281,10 @@ impl ContextState {
             device: self.device,
             device_name: self.device_name.clone(),
             context: self.number,
-            primary: self.is_primary(),
+            primary: self.source == Source::Primary,
             reason,
             closed_at: self.closed.get().map(|site| Site::from(*site)),
         }
-    }
-
-    pub(crate) fn is_primary(&self) -> bool {
-        self.source == Source::Primary
     }
 
     /// Marks a guard that is dropped after the gate was closed and before teardown takes its snapshot, such as by a
@@ -373,6 +367,12 @@ impl Drop for Entered<'_> {
             let _ = result::context::pop_current();
         }
     }
+}
+
+/// A failed driver call as the registry keeps it.
+pub(super) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
+    let CallError { function, code } = error;
+    FailedCall::new(operation, function, code.0, code.name().unwrap_or_default())
 }
 
 /// Logs an error on a path that must not panic, whatever the program's logger does. Not in a forked child, where a

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use cuguard_driver::result::{self, CallError, context, device, stream};
 use cuguard_driver::sys::{CUresult, CUstream};
-use cuguard_registry::{FailedCall, Kind, SnapshotReason};
+use cuguard_registry::{Kind, SnapshotReason};
 use cuguard_sync::process;
 
-use super::context_state::{ContextState, Source, this_thread};
+use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
 use super::wait::{WaitFailures, is_dead};
 use super::{deferred, free};
@@ -218,10 +218,9 @@ impl ContextState {
                 destroyed
             }
         };
-        if let Err(CallError { function, code }) = released {
-            let name = code.name().unwrap_or_default();
-            self.registry
-                .note_not_released(FailedCall::new(operation, function, code.0, name));
+        if let Err(error) = released {
+            let failed = failed_call(operation, error);
+            self.registry.note_not_released(failed);
         }
         self.check(operation, released, None)
     }
