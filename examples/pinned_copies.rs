@@ -30,7 +30,7 @@ fn main() -> Result<()> {
                     let mut device = s.bind_mut(device)?;
                     let mut to = s.bind_host_mut(target);
                     s.upload(&mut device, &from)?;
-                    s.download(&device, &mut to)
+                    s.download(&mut to, &device)
                     // `source`, `device` and `target` stay borrowed until the scope has waited.
                 })
             });

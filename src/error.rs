@@ -1,4 +1,4 @@
-//! What can go wrong, with the words that help.
+//! The error type.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use cuguard_driver::sys::CUresult;
 use cuguard_report::ByteSize;
 use cuguard_report::oom::OutOfMemory;
 
-/// What every function of this crate answers.
+/// The crate's result type.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -25,8 +25,8 @@ use cuguard_report::oom::OutOfMemory;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. It names the operation, and for what the driver refused the driver's function,
-/// its code by number and name, the size and the device.
+/// The crate's error type. It names the operation, and for a failed driver call the driver's function, its code by number
+/// and name, the size and the device.
 ///
 /// ```
 /// use cuguard::{Context, Error};
@@ -37,19 +37,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(matches!(error, Error::NoSuchDevice { ordinal: 99, .. }));
 /// ```
 ///
-/// It prints the same with `{:?}`, so that a `main` that returns it, and an `unwrap`, say what
-/// happened; where memory ran out, with the whole report.
+/// `{:?}` prints the same text as `{}`, for `unwrap` and for a `main` that returns it; for [`Error::OutOfMemory`] with the
+/// whole diagnosis.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver refused a call.
+    /// A driver call failed.
     #[error(transparent)]
     Driver(DriverError),
 
-    /// There is not so much memory on the device, or not so much of the context's
-    /// [budget](crate::ContextBuilder::memory_limit): for an allocation, a context, a stream, an event, a
-    /// module, a memory pool or a launch. The report says why: with `{:#}`, or
-    /// [`OutOfMemory::to_text`].
+    /// The device has too little memory, or the context's [limit](crate::ContextBuilder::memory_limit) is exceeded: for an
+    /// allocation, a context, a stream, an event, a module, a memory pool or a launch. `{:#}` and
+    /// [`OutOfMemory::to_text`] print the diagnosis.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
 
@@ -57,37 +56,35 @@ pub enum Error {
     #[error(transparent)]
     Load(#[from] LoadError),
 
-    /// The context that this belongs to was closed. (One that is dropped stays open for its guards.)
+    /// The context of this resource was closed. (A context that is dropped stays open for its resources.)
     #[error("{operation}: its context was closed")]
     ContextClosed {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
     },
 
-    /// The process is ending, or is a fork of one that uses the driver: the driver is not called any
-    /// more. Whatever would call it answers this then.
+    /// The process is exiting, or is a fork of one that uses the driver: the driver is no longer called.
     #[error("{operation}: the process is ending, or was forked from one that uses the driver")]
     ProcessEnding {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
     },
 
-    /// There is not so much memory on the host.
+    /// The host has too little memory.
     #[error(
         "{operation}: {} of host memory cannot be had{}", ByteSize(*.bytes), host_limit(*.limit)
     )]
     OutOfHostMemory {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
-        /// How many bytes were asked for.
+        /// The size of the allocation.
         bytes: u64,
-        /// All memory that the host has, or that the process's control group allows, where that is
-        /// less than `bytes`. `None` where the host has as much and did not allocate it.
+        /// The memory of the host, or the limit of the process's control group, if that is less than `bytes`. `None` if
+        /// the host has more and the allocation failed all the same.
         limit: Option<u64>,
     },
 
-    /// Two resources of one operation belong to different contexts. Contexts are numbered as in
-    /// reports, from 1.
+    /// Two resources of one operation belong to different contexts. Contexts are numbered from 1, as in reports.
     #[error(
         "{operation}: {one} belongs to context {one_context}, {other} to context {other_context}"
     )]
@@ -107,20 +104,20 @@ pub enum Error {
     /// A device that does not exist.
     #[error("{operation}: there is no device {ordinal}; {}", devices(*.count))]
     NoSuchDevice {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
-        /// The device that was asked for.
+        /// The device.
         ordinal: u32,
-        /// How many there are.
+        /// How many devices there are.
         count: u32,
     },
 
-    /// More bytes than there are addresses.
+    /// The size in bytes overflows `usize`.
     #[error(
         "{operation}: {count} elements of {size} bytes each are more than memory has addresses"
     )]
     SizeOverflow {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
         /// The number of elements.
         count: usize,
@@ -128,92 +125,90 @@ pub enum Error {
         size: usize,
     },
 
-    /// Memory that begins at an address which no value of the type may have. Drivers promise no
-    /// more than some hundred bytes of alignment; what was taken is freed.
+    /// The driver's allocation is not aligned for the type: drivers align to some hundred bytes. The allocation is freed.
     #[error(
         "{operation}: {type_name} must lie at a multiple of {align}, and the driver gave {address:#x}"
     )]
     Misaligned {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
         /// The type of the elements.
         type_name: &'static str,
         /// Its alignment.
         align: usize,
-        /// What the driver gave.
+        /// The address of the allocation.
         address: u64,
     },
 
     /// Two lengths that must be equal are not.
     #[error("{operation}: {actual} elements given, {expected} expected")]
     LengthMismatch {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
-        /// The length that is needed.
+        /// The required length.
         expected: usize,
-        /// The length that was given.
+        /// The length of the argument.
         actual: usize,
     },
 
-    /// A name that the module does not have.
+    /// The module has no symbol of this name.
     #[error("{operation}: the module has nothing called {name:?}")]
     NoSuchSymbol {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
         /// The name.
         name: String,
     },
 
-    /// The driver could not make a module of the code; its compiler says why.
+    /// The driver could not load a module; the log of its compiler says why.
     #[error("{error}\n{log}")]
     Compile {
-        /// What the driver answered.
+        /// The error of the driver.
         error: DriverError,
-        /// What its compiler said.
+        /// The log of its compiler.
         log: String,
     },
 
     /// The simulated GPU runs no kernels.
     #[error("{operation}: the simulated GPU runs no kernels")]
     NoKernels {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
     },
 
-    /// Pieces that are too small to work on; see [`Chunked`](crate::Chunked).
+    /// A piece size that is too small; see [`Chunked`](crate::Chunked).
     #[error(
         "{operation}: a piece of {} is too small: {reason} takes {}", ByteSize(*.bytes), ByteSize(*.least)
     )]
     PieceTooSmall {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
-        /// The size of a piece that was set.
+        /// The size of a piece.
         bytes: u64,
-        /// The least that it can be.
+        /// The minimum.
         least: u64,
-        /// What is as large as that.
+        /// What the minimum is the size of.
         reason: &'static str,
     },
 
-    /// A limit is not what it was set to, so it is not put back; see
-    /// [`DeviceHeap`](crate::DeviceHeap).
+    /// Other code has changed a limit, so it is not restored; see [`DeviceHeap`](crate::DeviceHeap).
     #[error(
         "{operation}: the limit is {} now, and was set to {}: it is left as it is",
         ByteSize(*.actual), ByteSize(*.expected)
     )]
     LimitChanged {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
-        /// What it had been set to.
+        /// The value that was set.
         expected: u64,
-        /// What it is.
+        /// The value that it has.
         actual: u64,
     },
 
-    /// A name or text for the driver with a NUL character in it.
+    /// A name or text for the driver contains a NUL character.
     #[error("{operation}: {text:?} has a NUL character in it")]
     InteriorNul {
-        /// What was asked for.
+        /// The function that was called.
         operation: &'static str,
         /// The text.
         text: String,
@@ -237,7 +232,7 @@ fn devices(count: u32) -> String {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Where a program ends with it, the whole report is wanted.
+            // A program that ends with it should print the diagnosis.
             Error::OutOfMemory(why) => write!(f, "{why:#}"),
             _ => fmt::Display::fmt(self, f),
         }
@@ -245,10 +240,9 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether there was too little memory, of the device or of the host. Mostly that is an
-    /// [`Error::OutOfMemory`]. Where the driver says so of page-locked memory, or of work that is given
-    /// to a stream and is no launch, it is an [`Error::Driver`], and where its compiler has words for it
-    /// an [`Error::Compile`]; nothing is tried then before it fails.
+    /// Whether memory ran out, on the device or on the host. Usually that is an [`Error::OutOfMemory`]. For page-locked
+    /// memory, and for work on a stream other than launches, it is an [`Error::Driver`], and where the driver's compiler
+    /// has a log an [`Error::Compile`]; these fail without recovery steps.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -263,7 +257,7 @@ impl Error {
             || self.code() == Some(CUresult::OUT_OF_MEMORY)
     }
 
-    /// The driver's code, where the driver refused a call.
+    /// The driver's code, if a driver call failed.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -285,7 +279,7 @@ impl Error {
     }
 }
 
-/// A call that the driver refused.
+/// A failed driver call.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -294,21 +288,21 @@ impl Error {
 /// let context = Context::new(0)?;
 /// let event = Event::new(&context)?;
 /// let error = event.elapsed_since(&Event::new(&context)?).unwrap_err();
-/// assert!(error.to_string().contains("answered CUDA_ERROR_INVALID_HANDLE (400)"), "{error}");
+/// assert!(error.to_string().contains("returned CUDA_ERROR_INVALID_HANDLE (400)"), "{error}");
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverError {
-    /// What was asked of this crate, such as `DeviceBuffer::zeroed`.
+    /// The function of this crate, such as `DeviceBuffer::zeroed`.
     pub operation: &'static str,
-    /// The driver's function, by its name without version.
+    /// The driver's function, without `_v2`.
     pub function: &'static str,
-    /// What it answered.
+    /// The code that it returned.
     pub code: CUresult,
-    /// The bytes in question, if any.
+    /// The size of the allocation or copy, if any.
     pub bytes: Option<u64>,
-    /// The device, where it is known.
+    /// The device, if known.
     pub device: Option<u32>,
 }
 
@@ -321,13 +315,13 @@ impl fmt::Display for DriverError {
         if let Some(device) = self.device {
             write!(f, " on device {device}")?;
         }
-        write!(f, ": {} answered {}", self.function, self.code)?;
+        write!(f, ": {} returned {}", self.function, self.code)?;
         if let Some(text) = self.code.text() {
             write!(f, ": {text}")?;
         }
         if self.code == CUresult::NOT_PERMITTED {
             f.write_str("; inside a host function of a stream no CUDA call is permitted")?;
-            // The call that finds out whether it is inside of one.
+            // The call by which teardown finds that it is inside a host function.
             if (self.operation, self.function) == ("Context::close", "cuCtxGetCurrent") {
                 f.write_str(", and the context is torn down later")?;
             }
@@ -338,7 +332,7 @@ impl fmt::Display for DriverError {
 
 impl std::error::Error for DriverError {}
 
-/// The code of an error by `cust`, for programs that use both.
+/// Converts an error of `cust`, for programs that use both.
 impl From<cust::error::CudaError> for Error {
     fn from(error: cust::error::CudaError) -> Self {
         Error::Driver(DriverError {

@@ -30,7 +30,7 @@
 //!     let (input, mut output) = (s.bind_host(&input), s.bind_host_mut(&mut output));
 //!     let mut weights = s.bind_mut(&mut weights)?;
 //!     s.upload(&mut weights, &input)?;
-//!     s.download(&weights, &mut output)
+//!     s.download(&mut output, &weights)
 //! })?;
 //! assert_eq!(*output, [7.0, 8.0, 9.0]);
 //!

@@ -119,7 +119,7 @@ fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
         s.upload(&mut shared, &s.bind_host(&registered))?;
         let mut device = s.bind_mut(&mut device)?;
         s.copy(&mut device, &shared)?;
-        s.download(&shared, &mut s.bind_host_mut(&mut output))?;
+        s.download(&mut s.bind_host_mut(&mut output), &shared)?;
         let (mut front, _) = shared.split_at(2);
         s.fill(&mut front, 9)
     })?;
@@ -131,7 +131,7 @@ fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
     // To be read only, it can be bound more than once.
     stream.scope(|s| {
         let (one, two) = (s.bind(&managed)?, s.bind(&managed)?);
-        s.download(&one, &mut s.bind_host_mut(&mut output))?;
+        s.download(&mut s.bind_host_mut(&mut output), &one)?;
         assert_eq!(two.len(), LEN);
         Ok(())
     })?;
@@ -215,10 +215,10 @@ fn a_panic_in_an_inner_scope_waits_for_both_streams() -> Result<()> {
         let unwound = catch_unwind(AssertUnwindSafe(|| {
             let _leaves = Leaves(&in_outer);
             outer.scope(|o| {
-                o.download(&o.bind(&source)?, &mut o.bind_host_mut(&mut outer_target))?;
+                o.download(&mut o.bind_host_mut(&mut outer_target), &o.bind(&source)?)?;
                 let _leaves = Leaves(&in_inner);
                 inner.scope(|i| {
-                    i.download(&i.bind(&source)?, &mut i.bind_host_mut(&mut inner_target))?;
+                    i.download(&mut i.bind_host_mut(&mut inner_target), &i.bind(&source)?)?;
                     threads.spawn(|| {
                         let pause = || thread::sleep(Duration::from_millis(100));
                         pause();
@@ -248,7 +248,7 @@ fn a_panic_in_an_inner_scope_waits_for_both_streams() -> Result<()> {
     for stream in [&outer, &inner] {
         stream.scope(|s| {
             let mut target = s.bind_host_mut(&mut inner_target);
-            s.download(&s.bind(&source)?, &mut target)
+            s.download(&mut target, &s.bind(&source)?)
         })?;
     }
     drop((source, outer_target, inner_target, outer, inner));

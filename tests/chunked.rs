@@ -144,9 +144,9 @@ fn values_that_are_only_read_are_collected_once() -> Result<()> {
             |s, piece| {
                 let (output, entry) = piece.extra;
                 let output = &mut output[..piece.data.len()];
-                s.download(&piece.data, &mut s.bind_host_mut(output))?;
+                s.download(&mut s.bind_host_mut(output), &piece.data)?;
                 // What the closure borrows can be bound too.
-                s.download(&s.bind(&table)?, &mut s.bind_host_mut(entry))
+                s.download(&mut s.bind_host_mut(entry), &s.bind(&table)?)
             },
             |range, (output, entry)| {
                 assert_eq!(output[..range.len()], values[range.clone()]);

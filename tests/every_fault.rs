@@ -72,7 +72,7 @@ fn streams(settings: &ReportSettings) -> Result<()> {
         s.upload(&mut a, &s.bind_host(&source))?;
         s.copy(&mut b, &a)?;
         s.record(&event)?;
-        s.download(&b, &mut s.bind_host_mut(&mut target))
+        s.download(&mut s.bind_host_mut(&mut target), &b)
     })?;
     assert_eq!(*target, [3; 1000]);
     other.wait_for(&event)?;

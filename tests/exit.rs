@@ -130,7 +130,7 @@ fn while_a_thread_is_at_the_end_of_a_scope() {
             let mut target = PinnedBuffer::<u32>::zeroed(&held.context, LEN).unwrap();
             let scope = held.stream.scope(|s| {
                 let mut target = s.bind_host_mut(&mut target);
-                s.download(&s.bind(&held.buffer)?, &mut target)?;
+                s.download(&mut target, &s.bind(&held.buffer)?)?;
                 begin.send(()).unwrap();
                 Ok(())
             });

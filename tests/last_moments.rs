@@ -107,7 +107,7 @@ fn a_lock_on_standard_error_does_not_stop_the_exit() {
             let mut target = PinnedBuffer::<u8>::zeroed(&context, 100).unwrap();
             let _locked = std::io::stderr().lock();
             let _ = stream.scope(|s| {
-                s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+                s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
                 begin.send(()).unwrap();
                 later(600);
                 Ok(())

@@ -156,7 +156,7 @@ fn everything_works_after_the_context_was_dropped() -> Result<()> {
         let mut scratch = s.bind_mut(&mut app.scratch)?;
         s.zero(&mut scratch)?;
         let (front, _) = scratch.split_at(1000);
-        s.download(&front, &mut staging)
+        s.download(&mut staging, &front)
     })?;
     app.done.record(&app.stream)?;
     app.done.synchronize()?;
@@ -244,7 +244,7 @@ fn a_context_dropped_inside_its_own_scope_goes_on() -> Result<()> {
         let mut data = s.bind_mut(&mut buffer)?;
         drop(context);
         s.fill(&mut data, 9)?;
-        s.download(&data, &mut s.bind_host_mut(&mut target))
+        s.download(&mut s.bind_host_mut(&mut target), &data)
     })?;
     assert_eq!(target, [9; 1000]);
     drop((stream, buffer));

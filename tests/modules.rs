@@ -121,7 +121,7 @@ fn up_through_a_kernel_and_down_again() -> Result<()> {
             // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
             unsafe { s.launch(&saxpy, 256, 256, 0, &[&2.0_f32, &x, &y, &(LEN as u64)])? };
         }
-        s.download(&y, &mut output)
+        s.download(&mut output, &y)
     })?;
     assert!(
         output
@@ -356,7 +356,7 @@ fn a_scope_ends_when_its_kernel_breaks_the_context() {
         let result = stream.scope(|s| {
             // SAFETY: it is not, on purpose: nobody owns the address. What it breaks is told.
             unsafe { s.launch(&write_to, 1, 1, 0, &[&16_u64])? };
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
         assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());

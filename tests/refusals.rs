@@ -10,7 +10,8 @@ use cuguard::report::Report;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBuffer, Event, ManagedBuffer, PinnedBuffer, RegisteredVec, Result, Stream,
+    Context, DeviceBuffer, Event, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec, Result,
+    Stream,
 };
 use gate::Gate;
 use support::*;
@@ -96,7 +97,7 @@ fn a_context_closed_inside_a_scope_waits_on_a_driver_that_refuses() -> Result<()
         let gate = Gate::on(&context, &stream);
         let mut opener = None;
         stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             opener = Some(gate.open_later());
             for n in 1..4 {
                 sim::inject(Fault::nth_call_of(function, n)).unwrap();
@@ -134,7 +135,7 @@ fn a_scope_that_cannot_know_ends_the_process() {
         let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
         let gate = Gate::on(&context, &stream);
         let _ = stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
             context.close()
         });
@@ -190,7 +191,7 @@ fn waited_out(codes: [u32; 3]) -> Result<bool> {
     let gate = Gate::on(&context, &stream);
     let mut opener = None;
     let result = stream.scope(|s| {
-        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
         let functions = ["cuStreamSynchronize", "cuCtxSynchronize", "cuStreamQuery"];
         for (function, code) in functions.into_iter().zip(codes) {
             let fault = Fault::nth_call_of(function, 1).sticky();
@@ -461,7 +462,7 @@ fn a_driver_that_is_lost_has_nothing_in_flight() -> Result<()> {
     let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
     let gate = Gate::on(&context, &stream);
     let result = stream.scope(|s| {
-        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
         sim::inject(Fault::nth_call(1).sticky()).unwrap();
         Ok(())
     });
@@ -471,4 +472,103 @@ fn a_driver_that_is_lost_has_nothing_in_flight() -> Result<()> {
     assert_eq!(*target, [0; 1000]);
     sim::clear_faults();
     context.synchronize()
+}
+
+const BREAKS: CUresult = CUresult::ILLEGAL_ADDRESS;
+
+/// The context cannot be made current, and the free succeeds without it: the error is kept all the same.
+#[test]
+fn an_error_that_breaks_the_context_is_kept_where_the_free_succeeds() -> Result<()> {
+    let _turn = turn();
+    if !simulated("an_error_that_breaks_the_context_is_kept_where_the_free_succeeds") {
+        return Ok(());
+    }
+    let context = context()?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&context, 100)?;
+    sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).returning(BREAKS)).unwrap();
+    drop(buffer);
+    sim::clear_faults();
+    let snapshot = context.snapshot();
+    assert_eq!((context.live_count(), snapshot.failed_frees.len()), (0, 0));
+    let broken = snapshot.broken.expect("the error of cuCtxPushCurrent");
+    assert_eq!(
+        (broken.function, broken.code),
+        ("cuCtxPushCurrent", BREAKS.0)
+    );
+    Ok(())
+}
+
+/// Two calls fail, and the error of the first is returned: the second, which breaks the context, is kept.
+#[test]
+fn an_error_that_breaks_the_context_is_kept_behind_another() -> Result<()> {
+    let _turn = turn();
+    if !simulated("an_error_that_breaks_the_context_is_kept_behind_another") {
+        return Ok(());
+    }
+    let context = context()?;
+    let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 100)?;
+    let refuse = |function, code| sim::inject(Fault::nth_call_of(function, 1).returning(code));
+    refuse("cuEventRecord", CUresult::INVALID_VALUE).unwrap();
+    refuse("cuEventDestroy_v2", BREAKS).unwrap();
+    let error = buffer.record_stream(&other).unwrap_err();
+    sim::clear_faults();
+    assert_eq!(error.code(), Some(CUresult::INVALID_VALUE), "{error}");
+    let broken = context
+        .snapshot()
+        .broken
+        .expect("the error of cuEventDestroy");
+    assert_eq!((broken.function, broken.code), ("cuEventDestroy", BREAKS.0));
+    Ok(())
+}
+
+/// Teardown makes the context current at the second attempt: the report has the error of the first.
+#[test]
+fn an_error_of_teardown_that_a_retry_mends_is_in_the_report() {
+    const TEST: &str = "an_error_of_teardown_that_a_retry_mends_is_in_the_report";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let context = Context::new(0).unwrap();
+        std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap());
+        sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).returning(BREAKS)).unwrap();
+        context.close().unwrap();
+        return;
+    }
+    let output = child(TEST, "child", &[("LEAK_REPORT", "1")]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    let words = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuCtxPushCurrent";
+    assert!(err.contains(words), "{err}");
+}
+
+/// An empty buffer has no memory of its pool, and keeps it from nothing.
+#[test]
+fn an_empty_buffer_keeps_no_pool() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
+    let empty = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 0)?;
+    pool.close()?;
+    assert_eq!(context.live_count(), 1, "the stream alone");
+    drop(empty);
+    Ok(())
+}
+
+/// An empty managed buffer asks the driver nothing.
+#[test]
+fn an_empty_managed_buffer_needs_no_attribute() -> Result<()> {
+    let _turn = turn();
+    if !simulated("an_empty_managed_buffer_needs_no_attribute") {
+        return Ok(());
+    }
+    let context = context()?;
+    sim::inject(Fault::nth_call_of("cuDeviceGetAttribute", 1).sticky()).unwrap();
+    let (empty, full) = (
+        ManagedBuffer::<u8>::zeroed(&context, 0),
+        ManagedBuffer::<u8>::zeroed(&context, 1),
+    );
+    sim::clear_faults();
+    assert!(empty.is_ok() && full.is_err());
+    Ok(())
 }

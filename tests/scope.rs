@@ -37,7 +37,7 @@ fn up_and_down_over_one_buffer() -> Result<()> {
         let (input, mut output) = (s.bind_host(&input), s.bind_host_mut(&mut output));
         let mut data = s.bind_mut(&mut buffer)?;
         s.upload(&mut data, &input)?;
-        s.download(&data, &mut output)
+        s.download(&mut output, &data)
     })?;
     assert_eq!(output, input);
     assert_eq!(buffer.to_vec()?, input);
@@ -56,7 +56,7 @@ fn a_scope_waits_at_its_end() -> Result<()> {
     let (buffer, mut target) = buffer_and_target(&context)?;
     let gate = Gate::on(&context, &stream);
     let opener = stream.scope(|s| {
-        s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
         // Given to the stream without waiting for it.
         assert!(!gate.is_open() && !stream.is_idle()?);
         Ok(gate.open_later())
@@ -77,7 +77,7 @@ fn a_scope_waits_when_its_closure_panics() -> Result<()> {
     let gate = Gate::on(&context, &stream);
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             gate.open_later();
             if !gate.is_open() {
                 resume_unwind(Box::new("on purpose"));
@@ -89,7 +89,7 @@ fn a_scope_waits_when_its_closure_panics() -> Result<()> {
     assert!(gate.is_open());
     assert_eq!(*target, numbers());
     // All goes on as before.
-    stream.scope(|s| s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target)))?;
+    stream.scope(|s| s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?))?;
     drop((buffer, target, stream));
     before.all_freed();
     context.close()?;
@@ -107,9 +107,9 @@ fn a_scope_waits_when_its_closure_answers_an_error() -> Result<()> {
     let gate = Gate::on(&context, &stream);
     let result = stream.scope(|s| {
         let data = s.bind(&buffer)?;
-        s.download(&data, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &data)?;
         gate.open_later();
-        s.download(&data, &mut s.bind_host_mut(&mut small))
+        s.download(&mut s.bind_host_mut(&mut small), &data)
     });
     assert!(
         matches!(result, Err(Error::LengthMismatch { .. })),
@@ -130,13 +130,13 @@ fn the_context_may_be_closed_inside_its_own_scope() -> Result<()> {
     stream.scope(|s| {
         let mut data = s.bind_mut(&mut buffer)?;
         let mut target = s.bind_host_mut(&mut target);
-        s.download(&data, &mut target)?;
+        s.download(&mut target, &data)?;
         gate.open_later();
         context.close()?;
         // It has waited for the work.
         assert!(gate.is_open());
         let closed = |result: Result<()>| matches!(result, Err(Error::ContextClosed { .. }));
-        assert!(closed(s.download(&data, &mut target)));
+        assert!(closed(s.download(&mut target, &data)));
         assert!(closed(s.upload(&mut data, &target)));
         assert!(closed(s.zero(&mut data)));
         assert!(closed(s.fill(&mut data, 1)));
@@ -203,9 +203,9 @@ fn scopes_on_several_streams_run_side_by_side() -> Result<()> {
     let [one, two] = &mut targets;
     let gate = Gate::on(&context, &streams[0]);
     streams[0].scope(|s1| {
-        s1.download(&s1.bind(&source)?, &mut s1.bind_host_mut(one))?;
+        s1.download(&mut s1.bind_host_mut(one), &s1.bind(&source)?)?;
         // The second does its work, and ends, while the first is held up.
-        streams[1].scope(|s2| s2.download(&s2.bind(&source)?, &mut s2.bind_host_mut(two)))?;
+        streams[1].scope(|s2| s2.download(&mut s2.bind_host_mut(two), &s2.bind(&source)?))?;
         assert_eq!(**two, numbers());
         assert!(!streams[0].is_idle()?);
         gate.open();
@@ -226,7 +226,7 @@ fn scopes_on_several_streams_run_side_by_side() -> Result<()> {
                     let work = stream.scope(|s| {
                         let mut data = s.bind_mut(&mut buffer)?;
                         s.fill(&mut data, thread * 100 + round)?;
-                        s.download(&data, &mut s.bind_host_mut(&mut target))
+                        s.download(&mut s.bind_host_mut(&mut target), &data)
                     });
                     work.unwrap();
                     assert_eq!(*target, [thread * 100 + round; LEN]);
@@ -281,7 +281,7 @@ fn a_buffer_of_another_stream_is_used_after_it_was_made() -> Result<()> {
     let mut buffer = DeviceBuffer::<u32>::zeroed_on(&home, LEN)?;
     other.scope(|s| {
         let mut data = s.bind_mut(&mut buffer)?;
-        s.download(&data, &mut s.bind_host_mut(&mut target))?;
+        s.download(&mut s.bind_host_mut(&mut target), &data)?;
         s.fill(&mut data, 5)?;
         assert!(!other.is_idle()?);
         gate.open_later();
@@ -337,7 +337,7 @@ fn lengths_must_agree() -> Result<()> {
         };
         assert_eq!(mismatch(s.upload(&mut three, &s.bind_host(&input))), (3, 2));
         assert_eq!(
-            mismatch(s.download(&four, &mut s.bind_host_mut(&mut output))),
+            mismatch(s.download(&mut s.bind_host_mut(&mut output), &four)),
             (4, 5)
         );
         assert_eq!(mismatch(s.copy(&mut three, &four)), (3, 4));
@@ -360,12 +360,12 @@ fn nothing_is_copied_where_there_is_nothing() -> Result<()> {
         s.upload(&mut empty, &host)?;
         s.copy(&mut on_stream, &empty)?;
         s.zero(&mut on_stream)?;
-        s.download(&on_stream, &mut host)?;
+        s.download(&mut host, &on_stream)?;
         let mut sizeless = s.bind_mut(&mut sizeless)?;
         let mut host = s.bind_host_mut(&mut units);
         s.upload(&mut sizeless, &host)?;
         s.zero(&mut sizeless)?;
-        s.download(&sizeless, &mut host)?;
+        s.download(&mut host, &sizeless)?;
         let (one, two) = sizeless.split_at(400);
         assert_eq!((one.len(), two.len(), empty.is_empty()), (400, 600, true));
         Ok(())
@@ -385,9 +385,9 @@ fn one_binding_serves_many_operations() -> Result<()> {
         s.upload(&mut front, &staging)?;
         s.copy(&mut back, &front)?;
         s.fill_bytes(&mut front, 0xff)?;
-        s.download(&front, &mut staging)?;
+        s.download(&mut staging, &front)?;
         s.upload(&mut front, &staging)?;
-        s.download(&back, &mut staging)?;
+        s.download(&mut staging, &back)?;
         let mut middle = back.slice(1..=2);
         s.zero(&mut middle)
     })?;
@@ -433,7 +433,7 @@ fn a_part_beyond_the_end_panics_and_the_scope_still_waits() -> Result<()> {
     let gate = Gate::on(&context, &stream);
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             gate.open_later();
             let part = s.bind(&buffer)?.slice(3..LEN + 1);
             assert!(part.is_empty(), "never reached");

@@ -29,7 +29,7 @@ fn with_refused(functions: &[&str], panics: bool) -> Result<Result<()>> {
     let mut opener = None;
     let result = catch_unwind(AssertUnwindSafe(|| {
         stream.scope(|s| {
-            s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             for function in functions {
                 sim::inject(Fault::nth_call_of(*function, 1).sticky()).unwrap();
             }
@@ -61,7 +61,7 @@ fn a_refused_wait_leaves_nothing_in_flight() -> Result<()> {
     ];
     for functions in refusals {
         let error = with_refused(functions, false)?.unwrap_err();
-        let start = "Stream::scope on device 0: cuStreamSynchronize answered";
+        let start = "Stream::scope on device 0: cuStreamSynchronize returned";
         assert!(error.to_string().starts_with(start), "{error}");
         with_refused(functions, true)??;
     }
@@ -104,7 +104,7 @@ fn a_refused_operation_is_told_and_the_rest_is_waited_for() -> Result<()> {
         let result = stream.scope(|s| {
             let (mut front, mut back) = s.bind_mut(&mut buffer)?.split_at(LEN);
             s.upload(&mut front, &s.bind_host(&source))?;
-            s.download(&front, &mut s.bind_host_mut(&mut target))?;
+            s.download(&mut s.bind_host_mut(&mut target), &front)?;
             s.zero(&mut front)?;
             let (mut one, two) = front.split_at(LEN / 2);
             s.copy(&mut one, &two)?;
@@ -206,7 +206,7 @@ fn an_exit_does_not_let_a_scope_end_with_work_in_flight() {
             let mut target = PinnedBuffer::<u8>::zeroed(&context, LEN).unwrap();
             GATE.get_or_init(|| Gate::on(&context, &stream));
             let ended = stream.scope(|s| {
-                s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut target))?;
+                s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
                 ready.send(()).unwrap();
                 while !AT_THE_END.load(Ordering::SeqCst) {
                     std::thread::yield_now();

@@ -296,7 +296,7 @@ fn what_the_driver_refuses_is_told() -> Result<()> {
     let error = Stream::new(&context).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Stream::new on device 0: cuStreamCreateWithPriority answered CUDA_ERROR_UNKNOWN (999): \
+        "Stream::new on device 0: cuStreamCreateWithPriority returned CUDA_ERROR_UNKNOWN (999): \
          unknown error"
     );
     assert_eq!(context.live_count(), 0);

@@ -1,4 +1,4 @@
-//! Work on more data than the device has memory for: piece by piece, on two lanes.
+//! Work on more data than fits into device memory: piece by piece, on two workers. The top layer of the crate.
 
 mod queue;
 
@@ -13,21 +13,19 @@ use crate::error::{Error, Result};
 use crate::guards::{Context, DeviceBuffer, PinnedBuffer, Stream};
 use crate::recovery;
 use crate::scope::{DeviceMut, DeviceRef, Scope};
-use queue::{HostPart, InHand, Pieces};
+use queue::{ActivePiece, HostSlice, PieceQueue};
 
 pub use queue::ChunkedSummary;
 
-/// The largest piece that is chosen without being asked for. Copies are as fast as they get, and
-/// page-locked memory of this size is had in milliseconds.
+/// The largest default piece. Copies reach full speed, and page-locked memory of this size is allocated in milliseconds.
 const LARGEST: usize = 64 << 20;
-/// The smallest piece, unless another is asked for. Below, the calls take longer than the copies.
+/// The smallest default piece. Below it, the calls take longer than the copies.
 const SMALLEST: usize = 64 << 10;
 
 /// Streams a slice of any length through the device, in pieces that fit.
 ///
-/// There are two lanes, each a thread (one of them is the caller's) with a [`Stream`], page-locked
-/// memory for staging and memory on the device, for one piece each. While one lane's piece is being
-/// copied, the other's is being worked on.
+/// Two workers, each a thread (one of them the caller's) with a [`Stream`], a page-locked staging buffer and device memory
+/// for one piece. While one worker copies, the other computes.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -45,34 +43,31 @@ const SMALLEST: usize = 64 << 10;
 ///
 /// # When memory runs out
 ///
-/// Where memory cannot be had, for the lanes or in the closure, the piece is halved and the same
-/// range is done again, down to [`min_piece_bytes`](Self::min_piece_bytes); there, one lane goes on
-/// alone; and if that is not enough, the error is answered. The values on the host are written only
-/// when all work on their piece has succeeded, so to do it again begins with the same values. But
-/// **the closure may be called more than once for a range**, whole or in parts: what it does beyond
-/// the piece, such as counting or adding to other memory, happens again too. What must happen once
-/// belongs into `collect` of [`read`](Self::read), or is made by range and overwritten.
+/// If an allocation fails, of a worker or in the closure, the piece is halved and the same range is processed again, down
+/// to [`min_piece_bytes`](Self::min_piece_bytes); there, one worker goes on alone; and if that fails too, the error is
+/// returned. The host values are written only when all work on their piece has succeeded, so a retry begins with the same
+/// values. But **the closure may be called more than once for a range**, whole or in parts: its side effects beyond the
+/// piece, such as counting or adding to other memory, are repeated. What must happen once belongs into `collect` of
+/// [`read`](Self::read), or is stored by range and overwritten.
 ///
-/// Until the piece is as small as it may be, nobody is troubled: the work takes what there is, its
-/// allocations (those of the closure too) fail at once, and their errors say little. Only for the
-/// smallest piece is all done that [`OomPolicy`](crate::oom::OomPolicy) allows, such as to have caches
-/// [give memory back](Context::release_on_oom). Where small pieces are the worse evil, a larger
-/// minimum makes that happen sooner.
+/// Until the piece has its minimum size, allocations (those of the closure too) fail at once, without the recovery steps
+/// of [`OomPolicy`](crate::oom::OomPolicy), such as [callbacks](Context::release_on_oom), and without diagnosis. Where
+/// small pieces are worse than those steps, set a larger minimum.
 ///
-/// Any other error ends the work: pieces that are in flight are waited for, the rest is left as it
-/// was, and the error is answered. So does a panic in a closure, which goes on in the caller. In all
-/// cases everything that was taken for the work is freed.
+/// Any other error ends the run: pieces in flight are waited for, the rest of the slice is unchanged, and the error is
+/// returned. A panic in a closure does the same and continues in the caller. In all cases everything that was allocated
+/// for the run is freed.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `update` or `read`"]
 pub struct Chunked<'a, M = fn(usize) -> Result<()>> {
     context: &'a Context,
     piece_bytes: Option<usize>,
     min_piece_bytes: Option<usize>,
-    /// Makes what a lane has besides.
+    /// Creates the workers' [extra](Self::with).
     make: M,
 }
 
-/// A piece of the slice, on the device, within a scope of its lane's stream; see [`Chunked`].
+/// A piece of the slice on the device, within a scope of its worker's stream; see [`Chunked`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -108,11 +103,11 @@ pub struct Chunked<'a, M = fn(usize) -> Result<()>> {
 pub struct Piece<'scope, 'env, T, S = ()> {
     /// The values. All work on them ends with the scope.
     pub data: DeviceMut<'scope, T>,
-    /// Where in the slice they are.
+    /// Their range in the slice.
     pub range: Range<usize>,
-    /// What the lane has besides; see [`Chunked::with`].
+    /// The extra of the worker; see [`Chunked::with`].
     pub extra: &'scope mut S,
-    /// What the closure borrows lives longer than the scope, so that the scope can bind it.
+    /// What the closure borrows outlives the scope, so that the scope can bind it.
     env: PhantomData<&'scope &'env ()>,
 }
 
@@ -132,7 +127,7 @@ fn nothing(_len: usize) -> Result<()> {
 }
 
 impl<'a> Chunked<'a> {
-    /// Work in this context, with the settings chosen from what is free.
+    /// Works in this context, with piece sizes chosen from the free memory.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -151,17 +146,15 @@ impl<'a> Chunked<'a> {
 }
 
 impl<'a, M> Chunked<'a, M> {
-    /// The size of a piece in bytes, rounded down to whole values. By default a quarter of what is
-    /// free on the device when the work begins, or of what the context's [memory
-    /// limit](crate::ContextBuilder::memory_limit) leaves if that is less, and 64 MiB at most. Two
-    /// pieces are on the device at a time, and as much is page-locked on the host.
+    /// The size of a piece in bytes, rounded down to whole values. By default a quarter of the device memory that is free
+    /// at the start, or of what the context's [memory limit](crate::ContextBuilder::memory_limit) leaves if that is less,
+    /// and 64 MiB at most. Two pieces are on the device at a time, and as much memory is page-locked on the host.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = Some(bytes);
         self
     }
 
-    /// The size below which a piece is not halved; 64 KiB by default, or one value where that is
-    /// larger.
+    /// The smallest piece; 64 KiB by default, or one value if that is larger.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -175,10 +168,9 @@ impl<'a, M> Chunked<'a, M> {
         self
     }
 
-    /// Has each lane make something of its own for pieces of up to so many values, such as memory
-    /// for results: `make` is called when a lane gets its memory, and again when pieces have become
-    /// smaller; memory that it cannot have makes them smaller. It comes to the closure as
-    /// [`Piece::extra`], and can be bound there.
+    /// Gives each worker something of its own for pieces of up to so many values, such as memory for results. `make` is
+    /// called when a worker allocates its memory, and again when pieces have become smaller; if it fails for lack of
+    /// memory, they become smaller. The closure gets it as [`Piece::extra`] and can bind it.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -205,18 +197,17 @@ impl<'a, M> Chunked<'a, M> {
         }
     }
 
-    /// Puts each piece of the slice on the device, has `work` give work on it to the scope, and
-    /// writes back what came of it. Pieces cover the slice, each value once; they are begun from the
-    /// front to the back, two at a time. No values are no pieces.
+    /// Copies each piece of the slice to the device, calls `work` to enqueue work on it, and copies the piece back. Pieces
+    /// cover the slice, each value once, from front to back, two at a time. An empty slice has no pieces.
     ///
-    /// `work` runs on the lanes' threads, and [more than once](Self#when-memory-runs-out) for a
-    /// range where memory runs out.
+    /// `work` runs on the workers' threads, and [more than once](Self#when-memory-runs-out) for a range where memory runs
+    /// out.
     ///
     /// ```no_run
     /// use cuguard::{Chunked, Context, Module};
     ///
     /// let context = Context::new(0)?;
-    /// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+    /// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
     /// let fill = module.function("fill_pattern")?;
     /// let mut words = vec![0_u32; 1 << 30];
     /// Chunked::new(&context).update(&mut words, |s, piece| {
@@ -229,8 +220,8 @@ impl<'a, M> Chunked<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::PieceTooSmall`], what `work` answers, or what the driver says. Pieces that were done
-    /// before have been written back.
+    /// [`Error::PieceTooSmall`], the error of `work`, or any other driver error. Pieces that were finished before are
+    /// written back.
     pub fn update<'env, T, S, W>(&'env self, values: &mut [T], work: W) -> Result<ChunkedSummary>
     where
         T: DeviceCopy + Send + Sync,
@@ -240,9 +231,9 @@ impl<'a, M> Chunked<'a, M> {
         self.run("Chunked::update", values, &work, &|_, _| Ok(()))
     }
 
-    /// As [`update`](Self::update), for values that are only read on the host: nothing is written
-    /// back. When the work on a piece is done, `collect` is called with its range and the lane's
-    /// [extra](Self::with), to fetch what came of it: once for each piece, on the lanes' threads.
+    /// As [`update`](Self::update), for values that are not copied back. When the work on a piece is finished, `collect` is
+    /// called with its range and the worker's [extra](Self::with), to read the results: once for each piece, on the
+    /// workers' threads.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -260,7 +251,7 @@ impl<'a, M> Chunked<'a, M> {
     ///         &values,
     ///         |s, piece| {
     ///             let mut first = s.bind_host_mut(piece.extra);
-    ///             s.download(&piece.data.slice(..1), &mut first)
+    ///             s.download(&mut first, &piece.data.slice(..1))
     ///         },
     ///         |range, first| {
     ///             firsts.lock().unwrap().push((range.start, first[0]));
@@ -275,7 +266,7 @@ impl<'a, M> Chunked<'a, M> {
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update), and what `collect` answers, which ends the work.
+    /// As [`update`](Self::update), and the error of `collect`, which ends the run.
     pub fn read<'env, T, S, W, C>(
         &'env self,
         values: &[T],
@@ -291,7 +282,7 @@ impl<'a, M> Chunked<'a, M> {
         self.run("Chunked::read", values, &work, &collect)
     }
 
-    /// The length of a piece to begin with, and the least.
+    /// The first length of a piece, and the minimum.
     fn lengths<T>(&self, operation: &'static str, len: usize) -> Result<(usize, usize)> {
         let element = mem::size_of::<T>();
         if element == 0 {
@@ -303,13 +294,11 @@ impl<'a, M> Chunked<'a, M> {
             least: least as u64,
             reason,
         };
-        for bytes in [self.piece_bytes, self.min_piece_bytes] {
-            match bytes {
-                Some(bytes) if bytes < element => {
-                    return Err(too_small(bytes, element, "one value"));
-                }
-                _ => {}
-            }
+        let mut sizes = [self.piece_bytes, self.min_piece_bytes]
+            .into_iter()
+            .flatten();
+        if let Some(bytes) = sizes.find(|bytes| *bytes < element) {
+            return Err(too_small(bytes, element, "one value"));
         }
         let asked = self.piece_bytes.unwrap_or(usize::MAX);
         let least = match self.min_piece_bytes {
@@ -340,7 +329,7 @@ impl<'a, M> Chunked<'a, M> {
         collect: &C,
     ) -> Result<ChunkedSummary>
     where
-        H: HostPart<T>,
+        H: HostSlice<T>,
         T: DeviceCopy,
         M: Fn(usize) -> Result<S> + Sync,
         W: for<'scope> Fn(&Scope<'scope, 'scope>, Piece<'scope, 'env, T, S>) -> Result<()> + Sync,
@@ -349,104 +338,108 @@ impl<'a, M> Chunked<'a, M> {
         let len = host.values().len();
         let (piece, least) = self.lengths::<T>(operation, len)?;
         if len == 0 {
-            return Ok(ChunkedSummary::new(0, piece, 0));
+            return Ok(ChunkedSummary {
+                pieces: 0,
+                piece_len: piece,
+                halved: 0,
+            });
         }
-        let pieces = Pieces::new(host, piece, least);
-        let lane = || self.lane(&pieces, work, collect);
+        let queue = PieceQueue::new(host, piece, least);
+        let worker = || self.run_worker(&queue, work, collect);
         std::thread::scope(|threads| {
             let mut other = None;
             if len > piece {
-                pieces.join();
+                queue.add_worker();
                 let named = std::thread::Builder::new().name("cuguard-chunked".to_owned());
-                other = named.spawn_scoped(threads, lane).ok();
+                other = named.spawn_scoped(threads, worker).ok();
                 if other.is_none() {
-                    // Without a second thread, the caller's does it all.
-                    pieces.give_up();
+                    // No second thread: the caller's does all pieces.
+                    queue.remove_worker();
                 }
             }
-            lane();
+            worker();
             if let Some(Err(panic)) = other.map(|other| other.join()) {
                 std::panic::resume_unwind(panic);
             }
         });
-        pieces.into_result()
+        queue.into_result()
     }
 
-    /// Works on pieces until there are none.
-    fn lane<'env, H, T, S, W, C>(&'env self, pieces: &Pieces<H>, work: &W, collect: &C)
+    /// Processes pieces until there are none.
+    fn run_worker<'env, H, T, S, W, C>(&'env self, queue: &PieceQueue<H>, work: &W, collect: &C)
     where
-        H: HostPart<T>,
+        H: HostSlice<T>,
         T: DeviceCopy,
         M: Fn(usize) -> Result<S>,
         W: for<'scope> Fn(&Scope<'scope, 'scope>, Piece<'scope, 'env, T, S>) -> Result<()>,
         C: Fn(Range<usize>, &mut S) -> Result<()>,
     {
-        let mut lane = None;
+        let mut memory = None;
         loop {
-            while let Some(mut piece) = pieces.take() {
+            while let Some(mut piece) = queue.take() {
                 let attempted = if piece.can_shrink() {
-                    recovery::guessing(|| self.attempt(&mut lane, &mut piece, work))
+                    recovery::without_recovery(|| self.attempt(&mut memory, &mut piece, work))
                 } else {
-                    self.attempt(&mut lane, &mut piece, work)
+                    self.attempt(&mut memory, &mut piece, work)
                 };
                 match attempted {
                     Ok((range, extra)) => match collect(range, extra) {
                         Ok(()) => piece.done(),
-                        // Memory or not: it has seen this range, and must not see it again.
+                        // Whatever the error: `collect` must not see this range again.
                         Err(error) => return piece.stop(error),
                     },
                     Err(error) => {
-                        // First: who tries again needs the memory.
-                        lane = None;
+                        // First: the retry needs the memory.
+                        memory = None;
                         if !piece.failed(error) {
                             return;
                         }
                     }
                 }
             }
-            lane = None;
-            if pieces.leave() {
+            memory = None;
+            if queue.try_leave() {
                 return;
             }
         }
     }
 
-    /// Works on one piece, with the memory of the one before it where that is of the right size.
-    /// Answers what is to be collected.
-    fn attempt<'env, 'lane, H, T, S, W>(
+    /// Processes one piece, with the memory of the piece before it if that has the right size. Returns the range and the
+    /// extra, for `collect`.
+    fn attempt<'env, 'memory, H, T, S, W>(
         &'env self,
-        lane: &'lane mut Option<Lane<T, S>>,
-        piece: &mut InHand<'_, H>,
+        memory: &'memory mut Option<WorkerMemory<T, S>>,
+        piece: &mut ActivePiece<'_, H>,
         work: &W,
-    ) -> Result<(Range<usize>, &'lane mut S)>
+    ) -> Result<(Range<usize>, &'memory mut S)>
     where
-        H: HostPart<T>,
+        H: HostSlice<T>,
         T: DeviceCopy,
         M: Fn(usize) -> Result<S>,
         W: for<'scope> Fn(&Scope<'scope, 'scope>, Piece<'scope, 'env, T, S>) -> Result<()>,
     {
-        let (start, most) = (piece.start, piece.piece);
+        let (start, most) = (piece.start, piece.piece_len);
         let host = piece.host();
         let len = host.values().len();
-        // What was made for larger pieces, which could not be had, goes.
-        lane.take_if(|lane| !(len..=most).contains(&lane.staging.len()));
-        let (lane, uploaded) = match lane {
-            Some(lane) => {
-                lane.staging[..len].copy_from_slice(host.values());
-                (lane, false)
+        // Frees memory for larger pieces than there are now.
+        memory.take_if(|memory| !(len..=most).contains(&memory.staging.len()));
+        let (memory, uploaded) = match memory {
+            Some(memory) => {
+                memory.staging[..len].copy_from_slice(host.values());
+                (memory, false)
             }
-            None => (
-                lane.insert(Lane::new(self.context, host.values(), &self.make)?),
-                true,
-            ),
+            None => {
+                let new = WorkerMemory::new(self.context, host.values(), &self.make)?;
+                (memory.insert(new), true)
+            }
         };
         let range = start..start + len;
-        let Lane {
+        let WorkerMemory {
             extra,
             staging,
             device,
             stream,
-        } = lane;
+        } = memory;
         stream.scope(|s| {
             let mut staging = s.bind_host_mut(&mut staging[..len]);
             let mut data = s.bind_mut(device)?.slice(..len);
@@ -455,7 +448,7 @@ impl<'a, M> Chunked<'a, M> {
             }
             let address = *data.address();
             work(
-                &s.by_itself(),
+                &s.without_env(),
                 Piece {
                     data,
                     range: range.clone(),
@@ -463,30 +456,30 @@ impl<'a, M> Chunked<'a, M> {
                     env: PhantomData,
                 },
             )?;
-            if !H::COMES_BACK {
+            if !H::WRITE_BACK {
                 return Ok(());
             }
-            // The same memory again. What the closure was given is gone, and its work comes first.
-            s.download(&DeviceRef::new(address, len), &mut staging)
+            // Binds the same memory again: the closure's binding has ended, and its work is enqueued before.
+            s.download(&mut staging, &DeviceRef::new(address, len))
         })?;
-        host.put_back(&staging[..len]);
+        host.write_back(&staging[..len]);
         Ok((range, extra))
     }
 }
 
-/// What a lane has.
+/// The stream and the memory of a worker.
 #[derive(Debug)]
-struct Lane<T: DeviceCopy, S> {
+struct WorkerMemory<T: DeviceCopy, S> {
     extra: S,
     staging: PinnedBuffer<T>,
     device: DeviceBuffer<T>,
-    /// Last, as what is freed on it may be in `extra`.
+    /// Dropped last, because `extra` may own memory that is freed on it.
     stream: Stream,
 }
 
-impl<T: DeviceCopy, S> Lane<T, S> {
-    /// For pieces of up to as many values as these, which are on the device then. Device memory
-    /// comes first: it is what is short, and page-locked memory takes long to make.
+impl<T: DeviceCopy, S> WorkerMemory<T, S> {
+    /// For pieces of up to as many values as these, which are copied to the device. Device memory is allocated first: it
+    /// is scarce, and page-locked memory is slow to allocate.
     fn new(context: &Context, values: &[T], make: impl Fn(usize) -> Result<S>) -> Result<Self> {
         let device = DeviceBuffer::from_slice(context, values)?.named("Chunked: piece");
         let extra = make(values.len())?;

@@ -1,34 +1,34 @@
-//! The pieces of a slice that [`Chunked`](crate::Chunked) works through: which is next, how large
-//! they are, and what happens to them when memory runs out.
+//! The queue of pieces that [`Chunked`](crate::Chunked) works through: which is next, how large they are, and what
+//! happens when memory runs out. It knows nothing of CUDA.
 //!
-//! Lanes take pieces from the front, each the lowest that is left. A piece ends in one of three
-//! ways: it is done; it goes back, because memory ran out, and is taken again in smaller parts; or
-//! everything stops. Nothing here knows of CUDA.
+//! Workers take pieces from the front, each the lowest that is left. A piece ends in one of three ways: it is done; it
+//! returns to the queue, because memory ran out, and is taken again in smaller parts; or everything stops.
 //!
-//! Memory may have run out only because two lanes wanted it at once. So a lane that goes back waits
-//! for the other one's piece before it tries again; at the smallest piece it gives up and leaves the
-//! rest to the other; and only the last lane, which had the device to itself, fails.
+//! Memory may have run out only because two workers allocated at once. So a worker whose piece returns to the queue waits
+//! for the other one's piece before it tries again; at the smallest piece it leaves the rest to the other; and only the
+//! last worker, which had the device to itself, fails.
 
 use std::cmp::Reverse;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::core::lock::lock;
 use crate::core::log_error;
 use crate::error::{Error, Result};
 
 /// A part of the host's slice, shared or exclusive.
-pub(crate) trait HostPart<T>: Sized + Send {
-    /// Whether what the device made of it is wanted back.
-    const COMES_BACK: bool;
+pub(crate) trait HostSlice<T>: Sized + Send {
+    /// Whether the values on the device are copied back.
+    const WRITE_BACK: bool;
 
     fn values(&self) -> &[T];
 
     fn split(self, mid: usize) -> (Self, Self);
 
-    fn put_back(&mut self, values: &[T]);
+    fn write_back(&mut self, values: &[T]);
 }
 
-impl<T: Sync> HostPart<T> for &[T] {
-    const COMES_BACK: bool = false;
+impl<T: Sync> HostSlice<T> for &[T] {
+    const WRITE_BACK: bool = false;
 
     fn values(&self) -> &[T] {
         self
@@ -38,11 +38,11 @@ impl<T: Sync> HostPart<T> for &[T] {
         self.split_at(mid)
     }
 
-    fn put_back(&mut self, _values: &[T]) {}
+    fn write_back(&mut self, _values: &[T]) {}
 }
 
-impl<T: Copy + Send> HostPart<T> for &mut [T] {
-    const COMES_BACK: bool = true;
+impl<T: Copy + Send> HostSlice<T> for &mut [T] {
+    const WRITE_BACK: bool = true;
 
     fn values(&self) -> &[T] {
         self
@@ -52,12 +52,12 @@ impl<T: Copy + Send> HostPart<T> for &mut [T] {
         self.split_at_mut(mid)
     }
 
-    fn put_back(&mut self, values: &[T]) {
+    fn write_back(&mut self, values: &[T]) {
         self.copy_from_slice(values);
     }
 }
 
-/// What it took; see [`Chunked`](crate::Chunked).
+/// The result of a [`Chunked`](crate::Chunked) run.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -69,135 +69,122 @@ impl<T: Copy + Send> HostPart<T> for &mut [T] {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChunkedSummary {
-    /// How many pieces were done.
+    /// How many pieces were processed.
     pub pieces: usize,
-    /// The number of values in a piece, as it was in the end.
+    /// The final number of values per piece.
     pub piece_len: usize,
     /// How often the piece was halved.
     pub halved: u32,
 }
 
-impl ChunkedSummary {
-    pub(crate) fn new(pieces: usize, piece_len: usize, halved: u32) -> Self {
-        Self {
-            pieces,
-            piece_len,
-            halved,
-        }
-    }
-}
-
-/// What is left to do, for all lanes.
+/// The pieces that are left, for all workers.
 #[derive(Debug)]
-pub(crate) struct Pieces<H> {
+pub(crate) struct PieceQueue<H> {
     state: Mutex<State<H>>,
-    /// A piece has ended.
+    /// Notified when a piece ends.
     ended: Condvar,
-    /// No piece is made smaller than this.
-    least: usize,
+    /// The smallest piece.
+    min: usize,
 }
 
 #[derive(Debug)]
 struct State<H> {
-    /// Runs that no lane has, each with the index at which it starts; the lowest is the last.
+    /// Ranges that no worker has, each with the index at which it starts; the lowest is the last.
     waiting: Vec<(usize, H)>,
-    /// The length of a piece.
-    piece: usize,
-    /// Lanes that are still at work.
-    lanes: usize,
-    /// Pieces that lanes have in hand.
-    in_hand: usize,
-    /// How often a piece ended, in whatever way.
+    workers: usize,
+    /// Pieces that workers have taken.
+    active: usize,
+    /// How often a piece ended, in any way.
     ends: u64,
-    done: usize,
-    halved: u32,
-    /// Something went wrong, here or by a panic: no more pieces.
+    /// Counts what is done; `piece_len` is the current length of a piece.
+    summary: ChunkedSummary,
+    /// An error or a panic: no more pieces.
     stopped: bool,
     error: Option<Error>,
 }
 
-/// A piece in the hands of a lane. One that is dropped, by a panic, stops everything.
-pub(crate) struct InHand<'a, H> {
-    pieces: &'a Pieces<H>,
-    /// Where it starts.
+/// A piece that a worker has taken. One that is dropped, by a panic, stops everything.
+pub(crate) struct ActivePiece<'a, H> {
+    queue: &'a PieceQueue<H>,
+    /// The index at which it starts.
     pub(crate) start: usize,
-    /// There until the piece has ended.
+    /// `None` once the piece has ended.
     host: Option<H>,
     /// The length of a piece when this was taken.
-    pub(crate) piece: usize,
-    /// Whether there was no other lane then.
+    pub(crate) piece_len: usize,
+    /// Whether there was no other worker then.
     alone: bool,
 }
 
-impl<H> Pieces<H> {
-    /// For one lane.
-    pub(crate) fn new(host: H, piece: usize, least: usize) -> Self {
+impl<H> PieceQueue<H> {
+    /// For one worker.
+    pub(crate) fn new(host: H, piece_len: usize, min: usize) -> Self {
         Self {
             state: Mutex::new(State {
                 waiting: vec![(0, host)],
-                piece,
-                lanes: 1,
-                in_hand: 0,
+                workers: 1,
+                active: 0,
                 ends: 0,
-                done: 0,
-                halved: 0,
+                summary: ChunkedSummary {
+                    pieces: 0,
+                    piece_len,
+                    halved: 0,
+                },
                 stopped: false,
                 error: None,
             }),
             ended: Condvar::new(),
-            least,
+            min,
         }
     }
 
-    /// The closures of the program never run under this lock, so a panic leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, State<H>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    /// One lane more.
-    pub(crate) fn join(&self) {
-        self.lock().lanes += 1;
+    pub(crate) fn add_worker(&self) {
+        self.lock().workers += 1;
     }
 
-    /// A lane that never came to be.
-    pub(crate) fn give_up(&self) {
-        self.lock().lanes -= 1;
+    /// A worker could not be started.
+    pub(crate) fn remove_worker(&self) {
+        self.lock().workers -= 1;
     }
 
-    /// A lane that has no memory any more would go. Not as long as there is something to do: the
-    /// other lane may have counted on this one.
-    pub(crate) fn leave(&self) -> bool {
+    /// Whether a worker may end; it has freed its memory. Not while there is work: the other worker may have left it
+    /// to this one.
+    pub(crate) fn try_leave(&self) -> bool {
         let mut state = self.lock();
         let leaves = state.stopped || state.waiting.is_empty();
         if leaves {
-            state.lanes -= 1;
+            state.workers -= 1;
         }
         leaves
     }
 
-    /// The next piece, if there is one that nobody has.
-    pub(crate) fn take<T>(&self) -> Option<InHand<'_, H>>
+    /// Takes the next piece, if there is one.
+    pub(crate) fn take<T>(&self) -> Option<ActivePiece<'_, H>>
     where
-        H: HostPart<T>,
+        H: HostSlice<T>,
     {
         let mut state = self.lock();
         if state.stopped {
             return None;
         }
         let (start, mut host) = state.waiting.pop()?;
-        let piece = state.piece;
-        if host.values().len() > piece {
-            let (front, back) = host.split(piece);
+        let piece_len = state.summary.piece_len;
+        if host.values().len() > piece_len {
+            let (front, back) = host.split(piece_len);
             host = front;
-            state.waiting.push((start + piece, back));
+            state.waiting.push((start + piece_len, back));
         }
-        state.in_hand += 1;
-        Some(InHand {
-            pieces: self,
+        state.active += 1;
+        Some(ActivePiece {
+            queue: self,
             start,
             host: Some(host),
-            piece,
-            alone: state.lanes == 1,
+            piece_len,
+            alone: state.workers == 1,
         })
     }
 
@@ -207,84 +194,10 @@ impl<H> Pieces<H> {
         match state.error {
             Some(error) => Err(error),
             None => {
-                // Not for memory safety: the borrows of the pieces end here.
-                debug_assert!(state.waiting.is_empty() && state.in_hand == 0);
-                Ok(ChunkedSummary::new(state.done, state.piece, state.halved))
+                debug_assert!(state.waiting.is_empty() && state.active == 0);
+                Ok(state.summary)
             }
         }
-    }
-}
-
-impl<H> State<H> {
-    fn end(&mut self) {
-        self.in_hand -= 1;
-        self.ends += 1;
-    }
-}
-
-impl<H> InHand<'_, H> {
-    pub(crate) fn host(&mut self) -> &mut H {
-        self.host
-            .as_mut()
-            .unwrap_or_else(|| unreachable!("there until the piece has ended"))
-    }
-
-    /// Whether less can be tried where this is too much.
-    pub(crate) fn can_shrink(&self) -> bool {
-        self.piece > self.pieces.least
-    }
-
-    pub(crate) fn done(mut self) {
-        self.host = None;
-        let mut state = self.pieces.lock();
-        state.end();
-        state.done += 1;
-        self.pieces.ended.notify_all();
-    }
-
-    /// Ends everything with this error.
-    pub(crate) fn stop(mut self, error: Error) {
-        self.host = None;
-        let mut state = self.pieces.lock();
-        state.end();
-        state.stop(error);
-        self.pieces.ended.notify_all();
-    }
-
-    /// What comes of an error of the work; the lane has given its memory back. Whether it goes on.
-    pub(crate) fn failed(mut self, error: Error) -> bool {
-        // Of the device's memory, or of the host's for staging: less may be enough.
-        if !error.is_out_of_memory() {
-            self.stop(error);
-            return false;
-        }
-        let host = self.host.take();
-        let pieces = self.pieces;
-        let mut state = pieces.lock();
-        state.end();
-        pieces.ended.notify_all();
-        let start = self.start;
-        state.waiting.extend(host.map(|host| (start, host)));
-        state
-            .waiting
-            .sort_unstable_by_key(|(start, _)| Reverse(*start));
-        if self.piece > state.piece {
-            // The other lane has halved it since.
-        } else if state.piece > pieces.least {
-            state.piece = (state.piece / 2).max(pieces.least);
-            state.halved += 1;
-        } else if state.lanes > 1 {
-            state.lanes -= 1;
-            return false;
-        } else if self.alone {
-            state.stop(error);
-            return false;
-        }
-        let seen = state.ends;
-        let others =
-            |state: &mut State<H>| state.in_hand > 0 && state.ends == seen && !state.stopped;
-        drop(pieces.ended.wait_while(state, others));
-        true
     }
 }
 
@@ -293,19 +206,79 @@ impl<H> State<H> {
         self.stopped = true;
         match &self.error {
             None => self.error = Some(error),
-            // Both lanes failed: one error is answered, and the other is not lost.
+            // Both workers failed: one error is returned, the other logged.
             Some(_) => log_error(&error),
         }
     }
 }
 
-impl<H> Drop for InHand<'_, H> {
+impl<'a, H> ActivePiece<'a, H> {
+    pub(crate) fn host(&mut self) -> &mut H {
+        self.host
+            .as_mut()
+            .unwrap_or_else(|| unreachable!("there until the piece has ended"))
+    }
+
+    /// Whether a smaller piece can be tried.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.piece_len > self.queue.min
+    }
+
+    /// Ends the piece. Returns the locked state and the part of the slice.
+    fn end(&mut self) -> (MutexGuard<'a, State<H>>, Option<H>) {
+        let mut state = self.queue.lock();
+        state.active -= 1;
+        state.ends += 1;
+        self.queue.ended.notify_all();
+        (state, self.host.take())
+    }
+
+    pub(crate) fn done(mut self) {
+        self.end().0.summary.pieces += 1;
+    }
+
+    /// Stops everything with this error.
+    pub(crate) fn stop(mut self, error: Error) {
+        self.end().0.stop(error);
+    }
+
+    /// The work on the piece failed; the worker has freed its memory. Returns whether the worker goes on.
+    pub(crate) fn failed(mut self, error: Error) -> bool {
+        // Of device memory, or of host memory for staging: a smaller piece may fit.
+        if !error.is_out_of_memory() {
+            self.stop(error);
+            return false;
+        }
+        let (queue, start) = (self.queue, self.start);
+        let (mut state, host) = self.end();
+        state.waiting.extend(host.map(|host| (start, host)));
+        state
+            .waiting
+            .sort_unstable_by_key(|(start, _)| Reverse(*start));
+        if self.piece_len > state.summary.piece_len {
+            // The other worker has halved it since.
+        } else if self.can_shrink() {
+            state.summary.piece_len = (self.piece_len / 2).max(queue.min);
+            state.summary.halved += 1;
+        } else if state.workers > 1 {
+            state.workers -= 1;
+            return false;
+        } else if self.alone {
+            state.stop(error);
+            return false;
+        }
+        let ends = state.ends;
+        let others =
+            |state: &mut State<H>| state.active > 0 && state.ends == ends && !state.stopped;
+        drop(queue.ended.wait_while(state, others));
+        true
+    }
+}
+
+impl<H> Drop for ActivePiece<'_, H> {
     fn drop(&mut self) {
         if self.host.is_some() {
-            let mut state = self.pieces.lock();
-            state.end();
-            state.stopped = true;
-            self.pieces.ended.notify_all();
+            self.end().0.stopped = true;
         }
     }
 }
@@ -320,7 +293,7 @@ mod tests {
         limit: None,
     };
 
-    fn starts(pieces: &Pieces<&[u8]>) -> Vec<(usize, usize)> {
+    fn starts(pieces: &PieceQueue<&[u8]>) -> Vec<(usize, usize)> {
         std::iter::from_fn(|| {
             let mut taken = pieces.take()?;
             let seen = (taken.start, taken.host().len());
@@ -332,16 +305,16 @@ mod tests {
 
     #[test]
     fn pieces_come_in_order_and_cover_everything_once() {
-        let pieces = Pieces::new(&[0_u8; 10][..], 4, 1);
+        let pieces = PieceQueue::new(&[0_u8; 10][..], 4, 1);
         assert_eq!(starts(&pieces), [(0, 4), (4, 4), (8, 2)]);
-        assert!(pieces.leave());
+        assert!(pieces.try_leave());
         let summary = pieces.into_result().unwrap();
         assert_eq!((summary.pieces, summary.piece_len), (3, 4));
     }
 
     #[test]
-    fn what_goes_back_is_taken_again_in_halves_and_first() {
-        let pieces = Pieces::new(&[0_u8; 10][..], 4, 3);
+    fn a_piece_that_returns_is_taken_again_in_halves_and_first() {
+        let pieces = PieceQueue::new(&[0_u8; 10][..], 4, 3);
         pieces.take().unwrap().done();
         assert!(pieces.take().unwrap().failed(FULL));
         assert_eq!(starts(&pieces), [(4, 3), (7, 1), (8, 2)]);
@@ -349,15 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lane_fails_only_when_it_was_alone() {
-        let pieces = Pieces::new(&[0_u8; 10][..], 2, 2);
-        pieces.join();
+    fn the_last_worker_fails_only_when_it_was_alone() {
+        let pieces = PieceQueue::new(&[0_u8; 10][..], 2, 2);
+        pieces.add_worker();
         let (first, second) = (pieces.take().unwrap(), pieces.take().unwrap());
-        // One of two gives up, and what it had goes back.
+        // One of two ends, and its piece returns to the queue.
         assert!(!first.failed(FULL));
-        // The other was not alone when it began, so it tries once more.
+        // The other was not alone when it began, so it retries.
         assert!(second.failed(FULL));
-        assert!(!pieces.leave(), "there is something to do");
+        assert!(!pieces.try_leave(), "there is something to do");
         assert!(!pieces.take().unwrap().failed(FULL));
         assert!(pieces.take().is_none());
         assert_eq!(pieces.into_result().unwrap_err(), FULL);
@@ -365,8 +338,8 @@ mod tests {
 
     #[test]
     fn two_that_fail_at_one_size_halve_it_once() {
-        let pieces = Pieces::new(&[0_u8; 16][..], 8, 1);
-        pieces.join();
+        let pieces = PieceQueue::new(&[0_u8; 16][..], 8, 1);
+        pieces.add_worker();
         let (first, second) = (pieces.take().unwrap(), pieces.take().unwrap());
         std::thread::scope(|threads| {
             let waits = threads.spawn(|| first.failed(FULL));
@@ -378,8 +351,8 @@ mod tests {
     }
 
     #[test]
-    fn want_of_memory_after_the_work_stops_everything_too() {
-        let pieces = Pieces::new(&[0_u8; 10][..], 4, 1);
+    fn lack_of_memory_after_the_work_stops_everything_too() {
+        let pieces = PieceQueue::new(&[0_u8; 10][..], 4, 1);
         let taken = pieces.take().unwrap();
         assert!(taken.can_shrink());
         taken.stop(FULL);
@@ -389,9 +362,9 @@ mod tests {
 
     #[test]
     fn a_piece_that_is_dropped_stops_everything() {
-        let pieces = Pieces::new(&[0_u8; 10][..], 4, 1);
+        let pieces = PieceQueue::new(&[0_u8; 10][..], 4, 1);
         drop(pieces.take().unwrap());
         assert!(pieces.take().is_none());
-        assert!(pieces.leave());
+        assert!(pieces.try_leave());
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// For what takes memory and does not say how much: a stream, a module, a launch.
+    /// For driver calls that allocate an unknown number of bytes: a stream, a module, a launch.
     #[track_caller]
     pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<Kind>) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl From<Error> for Failed {
 }
 
 impl Failed {
-    /// A driver call that allocates, and does not say how many bytes.
+    /// Turns the error of a driver call that allocates an unknown number of bytes into one of these.
     #[inline]
     pub(crate) fn check<T>(entered: &Entered<'_>, result: result::Result<T>) -> Result<T, Self> {
         match result {
@@ -89,6 +89,11 @@ pub(crate) fn allocate(
     let bytes = request.bytes as u64;
     if kind.is_memory() {
         if bytes == 0 {
+            // A buffer without memory keeps no pool alive.
+            let owner = match owner {
+                Owner::Pool(both) => Owner::Stream(both.1),
+                owner => owner,
+            };
             return Ok(OwnedResource::nothing(owner, kind));
         }
         if state.budget.is_limited() {

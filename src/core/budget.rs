@@ -1,4 +1,4 @@
-//! The budget of a context: how much memory its guards may hold.
+//! The memory limit of a context.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,11 +7,11 @@ use cuguard_report::oom::Limit;
 
 use super::allocate::Refused;
 
-/// Counts what is held against a limit. Without a limit nothing is counted.
+/// Counts the bytes in use against a limit. Without a limit nothing is counted.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
-    /// On a cache line that all threads write to only where there is a limit.
+    /// Written by all threads, but only where there is a limit.
     held: AtomicU64,
 }
 
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// Whether anything is counted: the one question on the way of every allocation and every free.
+    /// Whether there is a limit: the only check on the hot path of allocations and frees.
     #[inline(always)]
     pub(crate) fn is_limited(&self) -> bool {
         self.limit != NONE
@@ -36,7 +36,7 @@ impl Budget {
         self.is_limited() && on_device
     }
 
-    /// Takes so much of the budget, before the driver is asked.
+    /// Reserves bytes, before the driver allocates.
     #[cold]
     pub(crate) fn take(&self, kind: Kind, bytes: u64) -> Result<(), Refused> {
         if !self.counts(kind) {
@@ -49,14 +49,14 @@ impl Budget {
         }
     }
 
-    /// Counts what came in without being asked for.
+    /// Counts memory that `from_raw` takes over, even beyond the limit.
     pub(crate) fn add(&self, kind: Kind, bytes: u64) {
         if self.counts(kind) {
             self.held.fetch_add(bytes, Relaxed);
         }
     }
 
-    /// Gives so much back, when the driver has freed it, or did not give it.
+    /// Returns bytes, after the driver freed them or failed to allocate them.
     #[cold]
     pub(crate) fn give_back(&self, kind: Kind, bytes: u64) {
         if self.counts(kind) {
@@ -64,15 +64,15 @@ impl Budget {
         }
     }
 
-    /// What is left of it, if there is a limit.
+    /// The bytes left, if there is a limit.
     pub(crate) fn left(&self) -> Option<u64> {
         let left = self.limit.saturating_sub(self.held.load(Relaxed));
-        (self.limit != NONE).then_some(left)
+        self.is_limited().then_some(left)
     }
 
-    /// The limit, if there is one. `refused` is what was held when it said no.
+    /// The limit for the diagnosis. `refused` is what was in use when an allocation exceeded it.
     pub(crate) fn limit(&self, refused: Option<u64>) -> Option<Limit> {
-        (self.limit != NONE).then(|| Limit {
+        self.is_limited().then(|| Limit {
             bytes: self.limit,
             held: refused.unwrap_or_else(|| self.held.load(Relaxed)),
             refused: refused.is_some(),
@@ -102,7 +102,7 @@ mod tests {
         ));
         assert_eq!(budget.limit(None).unwrap().held, 3);
         assert_eq!(budget.left(), Some(7));
-        // What came in unasked may be more than there is.
+        // Memory that is taken over may exceed the limit.
         budget.add(Kind::Device, 20);
         assert_eq!(budget.left(), Some(0));
         assert_eq!(Budget::new(None).left(), None);

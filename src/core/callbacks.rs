@@ -1,4 +1,4 @@
-//! The program's own way to give memory back when it runs out.
+//! The program's callbacks that free memory when an allocation fails.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,49 +7,50 @@ use std::time::{Duration, Instant};
 use cuguard_sync::process;
 
 use super::context_state::{ContextState, this_thread};
+use super::lock::lock;
 
 type Callback = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// The callbacks of one context, in the order in which they came.
+/// The callbacks of one context, in order of registration.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     list: Mutex<List>,
-    /// A call is over.
-    over: Condvar,
+    /// Notified when a call ends.
+    call_ended: Condvar,
 }
 
 #[derive(Default)]
 struct List {
-    /// The number of the one that came last.
+    /// The number of the last one registered.
     last: u64,
     all: Vec<(u64, Callback)>,
-    /// The threads that are in a call, once for each call.
+    /// The threads that run a callback, once for each call.
     calling: Vec<usize>,
     /// Teardown has begun.
     closed: bool,
 }
 
-/// How long teardown waits for calls that other threads are in. A callback may wait for the thread
-/// that closes its context, and then it would wait for ever.
+/// How long teardown waits for callbacks that run on other threads. A callback may itself wait for the thread that
+/// closes the context.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Callbacks {
     fn lock(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
-    /// Calls those that are there now, one after the other, until there is enough. False where there
-    /// are none. Each is looked up when its turn comes: nobody holds one that is not being called, and
-    /// none is called that has gone meanwhile.
+    /// Calls the callbacks that are registered now, in order, until `enough` returns true. Returns whether there are
+    /// any. Each is looked up when its turn comes: one that is removed meanwhile is not called, and this holds no
+    /// reference to those that are not running.
     pub(crate) fn call_each(&self, bytes: u64, enough: &mut dyn FnMut() -> bool) -> bool {
-        // Those that callbacks themselves register wait for the next time.
+        // Callbacks that a callback registers are not called this time.
         let last = self.lock().last;
         let (mut number, mut any) = (0, false);
         while let Some(call) = self.begin(number + 1, last) {
             number = call.number;
             any = true;
             (call.callback)(bytes);
-            // What only this call still held goes before the next attempt.
+            // Frees what only this call owned before the next attempt.
             drop(call);
             if enough() {
                 break;
@@ -58,7 +59,7 @@ impl Callbacks {
         any
     }
 
-    /// The call of the first callback whose number is one of these.
+    /// Begins a call of the first callback with a number in this range.
     fn begin(&self, first: u64, last: u64) -> Option<Call<'_>> {
         let mut list = self.lock();
         let mut all = list.all.iter();
@@ -68,13 +69,13 @@ impl Callbacks {
         Some(Call {
             number,
             callback,
-            _under_way: UnderWay(self),
+            _active: ActiveCall(self),
         })
     }
 
-    /// Whether teardown has begun. Who comes back from a call then is too late.
+    /// Whether teardown has begun: an allocation after a callback then fails.
     pub(crate) fn are_closed(&self) -> bool {
-        // In a forked child the lock may be held by a thread that is not there; nothing works there.
+        // In a forked child a thread that does not exist may hold the lock; nothing works there.
         !process::is_forked() && self.lock().closed
     }
 
@@ -82,24 +83,21 @@ impl Callbacks {
         self.lock().all.len() as u64
     }
 
-    /// Lets go of all of them, for teardown. A callback may hold guards, and these hold the custody
-    /// that this is in.
+    /// Drops all callbacks, for teardown. A callback may own guards, which keep this context's state alive.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.clear();
     }
 
-    /// Drops the callbacks, and what they own. Those that run go on.
+    /// Drops the callbacks, and what they own. Calls in progress go on.
     pub(crate) fn clear(&self) {
-        let mut list = self.lock();
-        let all = std::mem::take(&mut list.all);
-        drop(list);
+        let all = std::mem::take(&mut self.lock().all);
+        // Without the lock: the drop is the program's code.
         drop(all);
     }
 
-    /// Waits until no other thread is in a call, for a while: what a callback holds that is being
-    /// called goes when the call is over, and that is no leak. A call of this thread itself, one that
-    /// closes its context, is not over before this is.
+    /// Waits until no other thread runs a callback, for at most [`PATIENCE`]: what a running callback owns is dropped
+    /// when the call ends, and is no leak. A call of this thread, which closes its own context, is not waited for.
     pub(crate) fn wait_for_calls(&self) {
         let until = Instant::now() + PATIENCE;
         let mut list = self.lock();
@@ -108,9 +106,9 @@ impl Callbacks {
             if left.is_zero() || process::is_exiting() {
                 return;
             }
-            // Nobody tells that the process is ending.
+            // Polls, because nothing notifies of the exit.
             let pause = left.min(Duration::from_millis(10));
-            let waited = self.over.wait_timeout(list, pause);
+            let waited = self.call_ended.wait_timeout(list, pause);
             list = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -120,32 +118,31 @@ impl Callbacks {
 struct Call<'a> {
     number: u64,
     callback: Callback,
-    /// Goes last: what the callback holds is gone when the call is over.
-    _under_way: UnderWay<'a>,
+    /// Dropped last: what the callback owns is dropped before the call ends.
+    _active: ActiveCall<'a>,
 }
 
-/// This thread is in a call until this goes, also by a panic.
-struct UnderWay<'a>(&'a Callbacks);
+/// Counts this thread as running a callback until dropped, also by a panic.
+struct ActiveCall<'a>(&'a Callbacks);
 
-impl Drop for UnderWay<'_> {
+impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread that is not there.
+        // In a forked child a thread that does not exist may hold the lock.
         if process::is_forked() {
             return;
         }
         let mut list = self.0.lock();
         let mut calling = list.calling.iter();
-        if let Some(place) = calling.position(|thread| *thread == this_thread()) {
-            list.calling.swap_remove(place);
+        if let Some(index) = calling.position(|thread| *thread == this_thread()) {
+            list.calling.swap_remove(index);
         }
         drop(list);
-        self.0.over.notify_all();
+        self.0.call_ended.notify_all();
     }
 }
 
-/// A callback that gives memory back; see
-/// [`Context::release_on_oom`](crate::Context::release_on_oom). It is called until this
-/// or its context is dropped.
+/// A registered callback that frees memory; see [`Context::release_on_oom`](crate::Context::release_on_oom). It is
+/// called until this or its context is dropped.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -196,17 +193,15 @@ impl Drop for ReleaseCallback {
         let Some(state) = self.state.upgrade() else {
             return;
         };
-        // In a forked child the lock may be held by a thread that is not there.
+        // In a forked child a thread that does not exist may hold the lock.
         if process::is_forked() {
             return;
         }
         let mut list = state.callbacks.lock();
-        let place = list
-            .all
-            .iter()
-            .position(|(number, _)| *number == self.number);
-        let callback = place.map(|place| list.all.remove(place));
-        // What it holds goes without the lock.
+        let mut all = list.all.iter();
+        let index = all.position(|(number, _)| *number == self.number);
+        let callback = index.map(|index| list.all.remove(index));
+        // Without the lock: the drop is the program's code.
         drop(list);
         drop(callback);
     }

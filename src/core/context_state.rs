@@ -1,15 +1,15 @@
-//! What a context and its guards share: the driver's context, the registry of what is alive, and
-//! the gate that teardown closes. How long it stays open, [`super::open_context`] decides.
+//! The state that a context and its guards share: the driver's context, the registry, and the gate that teardown
+//! closes. [`super::open_context`] decides how long it stays open.
 //!
-//! An operation enters through the [gate](super::gate), which also makes the context current on its
-//! thread, and leaves before it returns. [Teardown](super::teardown) closes the gate for good and
-//! waits until all operations have left.
+//! An operation enters the [gate](super::gate), makes the context current on its thread, and leaves before it returns.
+//! [Teardown](super::teardown) closes the gate for good and waits until all operations have left.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use cuguard_driver::result::{self, CallError};
@@ -17,10 +17,11 @@ use cuguard_driver::sys::CUcontext;
 
 use super::budget::Budget;
 use super::callbacks::Callbacks;
+use super::handle_list::HandleList;
+use super::lock::lock;
 use super::policy::OomPolicy;
 use super::pool_state::PoolState;
 use super::report_state::ReportState;
-use super::stream_list::List;
 use super::unregistered::Unregistered;
 use super::{deferred, open_contexts};
 use crate::error::{DriverError, Error, Result};
@@ -31,16 +32,17 @@ use cuguard_registry::{
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
 
-/// Where the driver's context comes from, and so how it is given back.
+/// Where the driver's context comes from, and so how it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The device's primary context, which others may hold too.
+    /// The device's primary context, which other code may retain too.
     Primary,
-    /// A context of our own.
+    /// A context that the builder created.
     Own,
 }
 
-pub(crate) struct ContextState {
+/// What the builder sets; it never changes.
+pub(crate) struct ContextConfig {
     pub(crate) context: CUcontext,
     pub(crate) device: u32,
     pub(crate) device_name: String,
@@ -49,27 +51,27 @@ pub(crate) struct ContextState {
     pub(crate) number: u64,
     pub(crate) registry: Registry,
     pub(crate) report: ReportSettings,
-    /// Whether teardown frees what was forgotten.
+    /// Whether teardown frees what leaked.
     pub(crate) free_leaks: bool,
-    /// What its guards may hold.
     pub(crate) budget: Budget,
-    /// What is tried when memory runs out.
     pub(crate) oom_policy: OomPolicy,
+}
+
+pub(crate) struct ContextState {
+    config: ContextConfig,
     pub(crate) callbacks: Callbacks,
-    /// The streams and pools that are there, for when memory runs out.
-    pub(crate) streams: List,
-    pub(crate) pools: List,
+    /// The live streams and pools, for out-of-memory recovery.
+    pub(crate) streams: HandleList,
+    pub(crate) pools: HandleList,
     pub(crate) gate: Gate,
-    /// The thread that is teardown_thread the context down, 0 for none. Its logger may come back here, and
-    /// must not wait for itself.
+    /// The thread that tears the context down, or 0. The program's logger may call back on that thread, and must not
+    /// wait for itself.
     pub(crate) teardown_thread: AtomicUsize,
-    /// Teardown has seen that the device has nothing left to do in this context.
+    /// Teardown has seen that the device runs no work of this context.
     pub(crate) device_idle: AtomicBool,
-    /// Host memory that the driver does not use any more.
     pub(crate) unregistered: Unregistered,
-    /// The pools of memory that was given away, by its address: a pool must not go before its memory.
-    pub(crate) escaped_pools: Mutex<HashMap<u64, Arc<PoolState>>>,
-    /// How far the telling of what leaked has come.
+    /// The pools of escaped memory by its address: a pool must not be destroyed before its memory is freed.
+    escaped_pools: Mutex<HashMap<u64, Arc<PoolState>>>,
     pub(crate) report_state: Mutex<ReportState>,
     pub(crate) reported: Condvar,
     /// Where the `Context` was dropped, if that was before the last of its resources.
@@ -78,30 +80,25 @@ pub(crate) struct ContextState {
     closed: OnceLock<&'static Location<'static>>,
 }
 
-/// How long the owner of registered memory who wants it back waits for a teardown that is under way.
-/// Teardown waits for the device, which may wait for this very thread, in a host function.
+impl Deref for ContextState {
+    type Target = ContextConfig;
+
+    #[inline]
+    fn deref(&self) -> &ContextConfig {
+        &self.config
+    }
+}
+
+/// How long `RegisteredVec::into_vec` waits for a teardown in progress. Teardown waits for the device, which may wait
+/// for this very thread, in a host function.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A number of the calling thread's own among those that live.
+/// A number that is unique among live threads.
 pub(crate) fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
     }
     HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
-/// What a custody is made of.
-pub(crate) struct Parts {
-    pub(crate) context: CUcontext,
-    pub(crate) device: u32,
-    pub(crate) device_name: String,
-    pub(crate) source: Source,
-    pub(crate) number: u64,
-    pub(crate) registry: Registry,
-    pub(crate) report: ReportSettings,
-    pub(crate) free_leaks: bool,
-    pub(crate) memory_limit: Option<u64>,
-    pub(crate) oom_policy: OomPolicy,
 }
 
 impl fmt::Debug for ContextState {
@@ -110,7 +107,7 @@ impl fmt::Debug for ContextState {
     }
 }
 
-/// The context is current on this thread, and teardown waits, until this goes.
+/// An operation inside the gate, with the context current on this thread, until dropped.
 pub(crate) struct Entered<'a> {
     state: &'a ContextState,
     operation: &'static str,
@@ -119,21 +116,12 @@ pub(crate) struct Entered<'a> {
 }
 
 impl ContextState {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+    pub(crate) fn new(config: ContextConfig) -> Arc<Self> {
         let state = Arc::new(Self {
-            context: parts.context,
-            device: parts.device,
-            device_name: parts.device_name,
-            source: parts.source,
-            number: parts.number,
-            registry: parts.registry,
-            report: parts.report,
-            free_leaks: parts.free_leaks,
-            budget: Budget::new(parts.memory_limit),
-            oom_policy: parts.oom_policy,
+            config,
             callbacks: Callbacks::default(),
-            streams: List::default(),
-            pools: List::default(),
+            streams: HandleList::default(),
+            pools: HandleList::default(),
             gate: Gate::default(),
             teardown_thread: AtomicUsize::new(0),
             device_idle: AtomicBool::new(false),
@@ -148,31 +136,28 @@ impl ContextState {
         state
     }
 
-    /// Begins an operation: makes the context current on this thread if it is not.
+    /// Begins an operation: enters the gate and makes the context current on this thread.
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
         let (entered, current) = self.enter_uncurrent(operation)?;
         self.check(operation, current, None)?;
         Ok(entered)
     }
 
-    /// Begins an operation that may wait for the device, and so may also free what was
-    /// [deferred](super::deferred).
+    /// Begins an operation that may wait for the device, and so runs [deferred](super::deferred) frees first.
     pub(crate) fn enter_to_wait(&self, operation: &'static str) -> Result<Entered<'_>> {
         deferred::run();
         self.enter(operation)
     }
 
-    /// Begins an operation in the usual case, in which the context is there and current already.
-    /// This is on the way of every allocation and every free.
+    /// Begins an operation in the common case: the context is open and already current. On the hot path of every free.
     #[inline]
     pub(crate) fn try_enter_current(&self) -> Option<GateGuard<'_>> {
         self.try_enter().filter(|_| self.is_current())
     }
 
-    /// Begins an operation that needs no current context: one that changes what is current, or one
-    /// on a stream. Stream-ordered memory is allocated and freed in the context of its stream,
-    /// whichever one is current, if any is. (The conformance suite holds drivers to that.) `None`
-    /// where the context is closed, or the process is ending.
+    /// Begins an operation that needs no current context: one that changes what is current, or a stream-ordered
+    /// allocation or free, which happens in the context of its stream whatever is current. (The conformance suite
+    /// tests that.) `None` if the context is closed or the process is exiting.
     #[inline]
     pub(crate) fn try_enter(&self) -> Option<GateGuard<'_>> {
         self.gate.enter().filter(|_| !process::is_exiting())
@@ -192,8 +177,7 @@ impl ContextState {
         let Some(inside) = self.gate.enter() else {
             return Err(Error::ContextClosed { operation });
         };
-        // The end of the process is looked at from inside: the handler that ends it waits for those
-        // who are.
+        // Checked inside the gate: the exit handler sets the flag and then waits for operations inside.
         if process::is_exiting() {
             return Err(Error::ProcessEnding { operation });
         }
@@ -206,13 +190,14 @@ impl ContextState {
         if self.is_current() {
             return Ok((entered, Ok(())));
         }
-        // SAFETY: the context is alive: teardown waits for those who are inside.
+        // SAFETY: the context is alive: teardown waits for operations inside the gate.
         let pushed = unsafe { result::context::push_current(self.context) };
         entered.pushed = pushed.is_ok();
+        self.note_if_broken(operation, pushed);
         Ok((entered, pushed))
     }
 
-    /// Turns the error of a driver call into one of this operation.
+    /// Turns the error of a driver call into an error of this operation.
     #[inline]
     pub(crate) fn check<T>(
         &self,
@@ -228,14 +213,10 @@ impl ContextState {
     pub(crate) fn error(
         &self,
         operation: &'static str,
-        CallError { function, code }: CallError,
+        error @ CallError { function, code }: CallError,
         bytes: Option<u64>,
     ) -> Error {
-        if code.breaks_context() {
-            let name = code.name().unwrap_or_default();
-            self.registry
-                .note_broken(FailedCall::new(operation, function, code.0, name));
-        }
+        self.note_if_broken(operation, Err(error));
         Error::Driver(DriverError {
             operation,
             function,
@@ -245,7 +226,16 @@ impl ContextState {
         })
     }
 
-    /// Records a free that the driver refused: the resource is lost, and shows in the report.
+    /// Keeps an error that breaks the context for the report, also where the operation goes on without the call.
+    pub(super) fn note_if_broken(&self, operation: &'static str, result: result::Result) {
+        if let Err(error) = result
+            && error.code.breaks_context()
+        {
+            self.registry.note_broken(failed_call(operation, error));
+        }
+    }
+
+    /// Records a failed free: the resource is lost, and shows in the report (invariant 3).
     #[cold]
     #[track_caller]
     pub(crate) fn record_failed_free(
@@ -266,13 +256,12 @@ impl ContextState {
         snapshot
     }
 
-    /// Keeps the stack of a drop of the `Context` that left the context open. A drop has no call site
-    /// of its own.
+    /// Keeps the stack trace of a drop of the `Context` that left the context open. (A drop has no call site.)
     pub(crate) fn note_dropped(&self) {
         let _ = self.dropped.set(Origin::here());
     }
 
-    /// Whether the `Context` was dropped, and something kept the context open.
+    /// Whether the `Context` was dropped while a resource kept the context open.
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.get().is_some()
     }
@@ -281,7 +270,7 @@ impl ContextState {
         let _ = self.closed.set(site);
     }
 
-    /// Drops the callbacks of the program, which may do anything in that.
+    /// Drops the program's callbacks, whose drops may panic.
     pub(crate) fn drop_callbacks(&self) {
         drop(catch_unwind(AssertUnwindSafe(|| self.callbacks.clear())));
     }
@@ -291,34 +280,28 @@ impl ContextState {
             device: self.device,
             device_name: self.device_name.clone(),
             context: self.number,
-            primary: self.is_primary(),
+            primary: self.source == Source::Primary,
             reason,
             closed_at: self.closed.get().map(|site| Site::from(*site)),
         }
     }
 
-    pub(crate) fn is_primary(&self) -> bool {
-        self.source == Source::Primary
-    }
-
-    /// Notes a guard that is dropped while teardown is under way, and has not looked yet what is alive:
-    /// a host function may drop it that teardown waits for. Teardown frees it, and it is no leak. False
-    /// where teardown has looked.
+    /// Marks a guard that is dropped after the gate was closed and before teardown takes its snapshot, such as by a
+    /// host function that teardown waits for: teardown frees it, and it is no leak. False after the snapshot.
     pub(crate) fn note_drop_in_time(&self, key: Key, bytes: u64) -> bool {
         if process::is_exiting() {
-            // In a forked child, locks may be held for ever.
+            // In a forked child a thread that does not exist may hold the lock.
             return true;
         }
-        let state = self.lock_report();
-        let in_time = matches!(*state, ReportState::Pending);
+        let report = self.lock_report();
+        let in_time = matches!(*report, ReportState::Pending);
         if in_time {
             self.registry.set_deferred(key, bytes);
         }
         in_time
     }
 
-    /// Counts a guard that goes after its context; but not at the end of the process, when all that
-    /// is left goes. (In a forked child, locks may be held for ever.)
+    /// Counts a guard that is dropped after its context; not at exit, when everything left is dropped.
     pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
         if !process::is_exiting() {
             self.registry.count_late_drop(kind, bytes);
@@ -326,44 +309,46 @@ impl ContextState {
         }
     }
 
-    /// Whether the driver does not use host memory of a closed context any more. Waits for a teardown
-    /// that is under way, so the caller must not be inside the gate; but not for ever, and then nobody
-    /// knows.
+    /// Whether the driver no longer uses this host memory of a closed context. Waits for a teardown in progress, so the
+    /// caller must be outside the gate; false if that takes longer than [`PATIENCE`].
     pub(crate) fn is_unregistered(&self, address: u64) -> bool {
         self.wait_for_other_teardown(Instant::now() + PATIENCE)
             && self.unregistered.contains(address)
     }
 
-    /// Waits until a context that is closed is torn down, unless this thread does that.
+    /// Waits until a closed context is torn down, unless this thread tears it down.
     pub(crate) fn wait_for_teardown(&self) {
         if self.teardown_thread.load(Ordering::Acquire) != this_thread() {
             self.gate.wait_for_teardown();
         }
     }
 
-    /// The pools of memory that was given away.
+    /// The pools of escaped memory.
     pub(crate) fn escaped_pools(&self) -> MutexGuard<'_, HashMap<u64, Arc<PoolState>>> {
-        self.escaped_pools
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.escaped_pools)
     }
 
-    /// Whether the context was closed.
+    /// Whether teardown has closed the gate.
     pub(crate) fn is_closed(&self) -> bool {
         self.gate.is_closed()
     }
 }
 
 impl Entered<'_> {
-    /// What the program asked for.
+    /// The public function that the program called.
     pub(crate) fn operation(&self) -> &'static str {
         self.operation
     }
 
-    /// Turns the error of a driver call into one of this operation.
+    /// Turns the error of a driver call into an error of this operation.
     #[inline]
     pub(crate) fn check<T>(&self, result: result::Result<T>) -> Result<T> {
         self.state.check(self.operation, result, None)
+    }
+
+    /// Keeps an error that breaks the context, where another error is returned.
+    pub(super) fn note_if_broken(&self, result: result::Result) {
+        self.state.note_if_broken(self.operation, result);
     }
 
     /// The same for a call about `bytes` bytes.
@@ -377,23 +362,24 @@ impl Drop for Entered<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.pushed && !process::is_exiting() {
-            // What `enter` pushed: nothing in between changes the stack.
+            // Pops what `enter` pushed: nothing in between changes the stack.
             let _ = result::context::pop_current();
         }
     }
 }
 
-/// Logs an error on a path that must not panic, whatever the program's logger does. Not in a forked
-/// child: a lock of the logger may be in the hands of a thread that is not there.
+/// A failed driver call as the registry keeps it.
+pub(super) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
+    let CallError { function, code } = error;
+    FailedCall::new(operation, function, code.0, code.name().unwrap_or_default())
+}
+
+/// Logs an error on a path that must not panic, whatever the program's logger does. Not in a forked child, where a
+/// thread that does not exist may hold a lock of the logger.
 pub(crate) fn log_error(what: &dyn fmt::Display) {
     if process::is_forked() {
         return;
     }
     let logged = catch_unwind(AssertUnwindSafe(|| log::error!("cuguard: {what}")));
     drop(logged);
-}
-
-/// The address of a thing for the registry.
-pub(crate) fn key(kind: Kind, address: u64) -> Key {
-    Key::new(kind, address)
 }

@@ -1,36 +1,37 @@
 //! Frees and teardowns that are not possible now.
 //!
-//! Inside a stream's host function the driver refuses every call with `CUDA_ERROR_NOT_PERMITTED`, a
-//! free too. A guard that is dropped there goes into a queue, and is freed when an operation that may
-//! wait for the device begins outside of one, in any context. (Others must not wait, and a free or a
-//! teardown may.) Until then the resource is live, and it keeps its context open.
+//! Inside a stream's host function every driver call fails with `CUDA_ERROR_NOT_PERMITTED`, frees included. A guard
+//! that is dropped there is queued, and freed when an operation that may wait for the device begins outside of a host
+//! function, in any context. (Other operations must not wait, and a free or a teardown may.) Until then the resource
+//! is live and keeps its context open.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cuguard_driver::result;
 use cuguard_driver::sys::CUresult;
 
 use super::context_state::ContextState;
 use super::host_memory::{self, HostMemory};
+use super::lock::{self, FlagGuard};
 use super::owned_resource::OwnedResource;
 use super::{open_context, open_contexts};
 use crate::error::Error;
 use cuguard_sync::process;
 
-/// What is to be done at the next opportunity.
+/// What is deferred.
 pub(crate) enum Deferred {
-    /// To free a resource, and then the host memory that it registered with the driver.
+    /// Free a resource, and then the host memory that it registered with the driver.
     Free(OwnedResource, Option<HostMemory>),
-    /// To tear down a context that nothing keeps open.
+    /// Tear down a context that nothing keeps open.
     Teardown(Arc<ContextState>),
 }
 
 #[derive(Default)]
 struct Queue {
     frees: VecDeque<(OwnedResource, Option<HostMemory>)>,
-    /// After the frees, as they may take long.
+    /// After the frees, because they may take long.
     teardowns: VecDeque<Arc<ContextState>>,
 }
 
@@ -40,7 +41,7 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue {
 });
 
 fn lock() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock::lock(&QUEUE)
 }
 
 impl Queue {
@@ -57,8 +58,7 @@ impl Queue {
     }
 
     fn pop(&mut self) -> Option<Deferred> {
-        let free = self.frees.pop_front();
-        let item = match free {
+        let item = match self.frees.pop_front() {
             Some((owned, memory)) => Some(Deferred::Free(owned, memory)),
             None => self.teardowns.pop_front().map(Deferred::Teardown),
         };
@@ -69,64 +69,44 @@ impl Queue {
     }
 }
 
-/// Whether an error says that the driver permits no call now.
+/// Whether an error means that the driver permits no call now.
 pub(crate) fn is_not_permitted(error: &Error) -> bool {
     error.code() == Some(CUresult::NOT_PERMITTED)
 }
 
-/// Whether the calling thread is inside a host function of the driver's. The caller is inside a gate,
-/// so that the process does not exit meanwhile.
+/// Whether the calling thread is inside a host function. The caller is inside a gate, so that the process does not
+/// exit meanwhile.
 pub(crate) fn in_host_function() -> bool {
     result::context::current().is_err_and(|error| error.code == CUresult::NOT_PERMITTED)
 }
 
-/// Puts something off until the next opportunity.
+/// Queues an item.
 pub(crate) fn push(item: Deferred) {
     if process::is_exiting() {
-        // Nothing is freed any more, and in a forked child the lock may be held for ever.
+        // Nothing is freed at exit, and in a forked child a thread that does not exist may hold the lock.
         return std::mem::forget(item);
     }
     lock().push(item);
 }
 
-/// Gives up what was put off, as the process is exiting: it is not freed, and no leak.
+/// Drops the queue at exit: nothing is freed, and nothing of it is a leak.
 pub(crate) fn abandon() {
     let queue = std::mem::take(&mut *lock());
     for (owned, memory) in queue.frees {
         // The device may still use it.
         std::mem::forget(memory);
-        // Marks itself, and what it kept alive.
+        // Marks its record and those of what it keeps alive as deferred.
         drop(owned);
     }
 }
-
-/// The calling thread does what was put off until this is dropped.
-struct Running;
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Running {
-    /// `None` where it does so already: it may be a logger that a teardown calls, and would go as deep
-    /// as there are items.
-    fn begin() -> Option<Self> {
-        if RUNNING.replace(true) {
-            return None;
-        }
-        Some(Self)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        RUNNING.set(false);
-    }
-}
-
-/// Does what was put off, if anything was, unless this is a host function too. Called where an
-/// operation begins that may wait for the device. The caller must hold no lock of this crate's, as
-/// contexts may be torn down here. Returns whether anything was done.
+/// Runs the queue, unless this is a host function too. Called where an operation begins that may wait for the device.
+/// The caller must hold no lock of this crate, because contexts may be torn down here. Returns whether anything was
+/// queued.
 #[inline]
 pub(crate) fn run() -> bool {
     !process::is_ordinary() && run_now()
@@ -135,23 +115,28 @@ pub(crate) fn run() -> bool {
 #[cold]
 #[inline(never)]
 fn run_now() -> bool {
-    let Some(_running) = Running::begin() else {
+    // Not nested: a logger that a teardown calls may get here, and would recurse as deep as the queue is long.
+    let running = FlagGuard::set(&RUNNING);
+    if running.was_set {
         return false;
-    };
-    // The exit of the process waits for this.
-    let Ok(_busy) = open_contexts::opening("drop") else {
+    }
+    // The exit handler waits for this.
+    let Ok(_inside) = open_contexts::enter_process("drop") else {
         return false;
     };
     if in_host_function() {
         return false;
     }
-    // Not what is put off meanwhile: that is for the next operation. What is in the queue can be seen
-    // by other threads, which help, and by the exit of the process.
+    // Items that are queued meanwhile are for the next operation. Items are taken one by one, so that other threads
+    // can help and the exit handler sees the rest.
     let count = lock().len();
     for _ in 0..count {
         let item = lock().pop();
         match item {
-            Some(Deferred::Free(owned, memory)) => host_memory::free_deferred(owned, memory),
+            // A failed free is recorded.
+            Some(Deferred::Free(owned, memory)) => {
+                drop(host_memory::release(owned, memory, "drop"));
+            }
             Some(Deferred::Teardown(state)) => open_context::tear_down(&state),
             None => break,
         }

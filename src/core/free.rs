@@ -8,8 +8,8 @@ use cuguard_registry::{Key, Kind};
 ///
 /// # Safety
 ///
-/// The key names a resource of the current context (of any, for memory) that nobody uses any more and nobody else
-/// frees. Stream-ordered memory is freed on `stream`; it is alive, and so is its context.
+/// The key names a resource of the current context (of any context, for device memory) that is no longer used and that
+/// nothing else frees. Stream-ordered memory is freed on `stream`; it is alive, and so is its context.
 #[inline]
 #[expect(clippy::disallowed_methods, reason = "the one place that frees")]
 pub(crate) unsafe fn free(key: Key, stream: CUstream) -> Result {

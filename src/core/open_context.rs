@@ -6,10 +6,9 @@
 //!     guard ───┘   (counted)      (state)
 //! ```
 //!
-//! The `Context` and every guard share one [`OpenContext`]. When the last of them is dropped, the
-//! context is torn down, on whatever thread that is: so the order in which a program drops a context
-//! and what it created in it does not matter. [`Context::close`](crate::Context::close) does not
-//! wait for that: it tears the context down at once, and the guards that are left turn inert.
+//! The `Context` and every guard share one [`OpenContext`]. When the last of them is dropped, on any thread, the context
+//! is torn down: the order in which a program drops a context and its resources does not matter (invariant 4).
+//! [`Context::close`](crate::Context::close) tears the context down at once, and the remaining guards turn inert.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,7 +17,6 @@ use std::sync::Arc;
 use cuguard_sync::process;
 
 use super::context_state::{ContextState, log_error};
-
 use super::deferred::{self, Deferred};
 use cuguard_registry::SnapshotReason;
 
@@ -54,8 +52,8 @@ impl Drop for OpenContext {
     }
 }
 
-/// Tears down a context that nothing keeps open any more; at the next opportunity, where the driver
-/// permits no call now. Nobody can be given an error here, so it is logged.
+/// Tears down a context that nothing keeps open; later, if the driver permits no call now. An error cannot be returned
+/// from a drop, so it is logged.
 pub(crate) fn tear_down(state: &Arc<ContextState>) {
     match state.tear_down("Context::drop", SnapshotReason::Drop) {
         Err(error) if deferred::is_not_permitted(&error) && !state.is_closed() => {

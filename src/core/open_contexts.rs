@@ -1,58 +1,56 @@
-//! The contexts that are open, for the exit handler and for out-of-memory recovery; and whether the process is a
-//! forked child.
+//! The open contexts of the process, for the exit handler and for out-of-memory recovery; and the handler that marks
+//! a forked child.
 
-use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Once, Weak};
+use std::time::Instant;
 
 use cuguard_registry::{ContextInfo, Late, SnapshotReason};
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
 
 use super::context_state::ContextState;
+use super::lock::lock;
 use crate::error::{Error, Result};
 
 static OPEN: Mutex<Vec<Weak<ContextState>>> = Mutex::new(Vec::new());
 
-/// Those who are just making a context, which has no gate of its own yet.
-static OPENING: LazyLock<Gate> = LazyLock::new(Gate::default);
+/// For operations that enter no context's gate: to create a context, to run deferred frees.
+static PROCESS_GATE: LazyLock<Gate> = LazyLock::new(Gate::default);
 
-/// To be kept while a context is made: the end of the process waits for it.
-pub(crate) fn opening(operation: &'static str) -> Result<GateGuard<'static>> {
+/// Begins an operation outside of any context. The exit handler waits for it.
+pub(crate) fn enter_process(operation: &'static str) -> Result<GateGuard<'static>> {
     let ending = Err(Error::ProcessEnding { operation });
     watch_forks();
-    // A fork may have come while somebody made the gate.
+    // First, because a fork may have happened while another thread initialized the gate.
     if process::is_exiting() {
         return ending;
     }
-    let inside = OPENING.count_in();
+    let inside = PROCESS_GATE.enter_closed();
     if process::is_exiting() {
-        ending
-    } else {
-        Ok(inside)
+        return ending;
     }
+    Ok(inside)
 }
 
-/// Waits a little for contexts that are being opened, at the end of the process.
-pub(crate) fn drain_opening(until: std::time::Instant) {
-    OPENING.drain(until);
+/// Waits for operations outside of any context, at most until `until`.
+pub(crate) fn drain_process(until: Instant) {
+    PROCESS_GATE.drain(until);
 }
 
-/// Adds a context until it is closed.
+/// Adds a context until it is reported.
 pub(crate) fn add(state: &Arc<ContextState>) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = lock(&OPEN);
     open.retain(|state| state.strong_count() > 0);
     open.push(Arc::downgrade(state));
 }
 
-/// Removes a context that is being closed.
 pub(crate) fn remove(state: &ContextState) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|known| !std::ptr::eq(known.as_ptr(), state));
+    lock(&OPEN).retain(|known| !std::ptr::eq(known.as_ptr(), state));
 }
 
-/// Contexts that are not yet told of.
+/// The contexts that are not reported yet.
 pub(crate) fn all() -> Vec<Arc<ContextState>> {
-    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.iter().filter_map(Weak::upgrade).collect()
+    lock(&OPEN).iter().filter_map(Weak::upgrade).collect()
 }
 
 /// The open contexts of a device.
@@ -62,8 +60,8 @@ pub(crate) fn on_device(device: u32) -> Vec<Arc<ContextState>> {
     contexts
 }
 
-/// What is to be told at the end of a context that was told of before. It is a few numbers and how
-/// to tell them: nothing keeps the context's own state alive.
+/// The guards of a reported context that were dropped after it, for the exit report. Does not keep the context's
+/// state alive.
 pub(crate) struct LateContext {
     pub(crate) info: ContextInfo,
     pub(crate) report: ReportSettings,
@@ -72,14 +70,13 @@ pub(crate) struct LateContext {
 
 static LATE: Mutex<Vec<LateContext>> = Mutex::new(Vec::new());
 
-/// Remembers that guards of a context go after it, if anybody wants to know.
+/// Adds a context whose guards are dropped after it, once, if reports are on.
 pub(crate) fn add_late(state: &ContextState) {
     let late = state.registry.late();
     if !state.report.is_on() || !late.is_new() {
         return;
     }
-    let mut list = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    list.push(LateContext {
+    lock(&LATE).push(LateContext {
         info: state.info(SnapshotReason::LateDrops),
         report: state.report.clone(),
         late: late.clone(),
@@ -88,10 +85,10 @@ pub(crate) fn add_late(state: &ContextState) {
 
 /// Takes what was added by [`add_late`].
 pub(crate) fn take_late() -> Vec<LateContext> {
-    std::mem::take(&mut *LATE.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *lock(&LATE))
 }
 
-/// Registers [`in_child`], before anything is made that a child must not wait for.
+/// Registers [`in_child`], before anything exists that a child must not wait for.
 fn watch_forks() {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
@@ -103,8 +100,8 @@ fn watch_forks() {
     });
 }
 
-/// In a forked child the driver does not work, and threads that held locks are not there: everything
-/// is inert, as at the end.
+/// In a forked child the driver does not work, and threads that held locks do not exist: all guards are inert, as at
+/// exit.
 extern "C" fn in_child() {
     process::set(process::FORKED | process::EXITING);
 }

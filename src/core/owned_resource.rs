@@ -1,5 +1,5 @@
-//! The one owner of one resource. Every guard holds one: it records the resource, erases the record and frees it,
-//! on whatever thread it is dropped, and records a refused free.
+//! The one owner of one resource (invariant 1). Every guard has one: it records the resource, erases the record and
+//! frees it, on whatever thread it is dropped, and records a failed free.
 
 use std::fmt;
 use std::panic::Location;
@@ -49,7 +49,7 @@ pub(crate) enum Owner {
     /// The state of the context alone, for a resource whose users keep the context open: a pool stays for escaped
     /// memory, which keeps no context open.
     State(Arc<ContextState>),
-    /// The stream that stream-ordered memory is freed on. It lives as long as the memory.
+    /// The stream that stream-ordered memory is freed on.
     Stream(Arc<StreamState>),
     /// The pool that the memory is from, and the stream. They are dropped in this order: the stream
     /// may be the last that keeps the context open.
@@ -102,7 +102,7 @@ impl fmt::Debug for OwnedResource {
 
 /// The outcome of a free.
 pub(crate) enum Released {
-    /// It was tried; an error of the driver is recorded.
+    /// Freed, or failed with an error that is recorded.
     Done(Result<()>),
     /// The driver permits no call now, inside a host function: nothing was done, and the resource is owned as before.
     NotNow(Error),
@@ -137,11 +137,7 @@ impl OwnedResource {
     pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
         Self {
             owner,
-            key: Key {
-                kind,
-                slot: 0,
-                address: 0,
-            },
+            key: Key::new(kind, 0),
             bytes: 0,
             flags: AtomicU64::new(flags::DONE),
         }
@@ -214,7 +210,7 @@ impl OwnedResource {
     pub(crate) fn order_after_default_stream(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
             Some(home) if self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST => {
-                entered.check(home.order_after_handle(CUstream::NULL))
+                entered.check(home.order_after_handle(entered, CUstream::NULL))
             }
             _ => Ok(()),
         }
@@ -254,8 +250,8 @@ impl OwnedResource {
         }
     }
 
-    /// Frees the resource and returns the driver's error. Where the driver permits no call now, the
-    /// free is deferred, and that is the error.
+    /// Frees the resource and returns the driver's error. Where the driver permits no call now, that is the error, and
+    /// the free is deferred.
     #[track_caller]
     pub(crate) fn close(mut self, operation: &'static str) -> Result<()> {
         match self.release(operation) {
@@ -267,8 +263,8 @@ impl OwnedResource {
         }
     }
 
-    /// Leaves the resource in the registry, as one that is dropped and still to be freed, and puts
-    /// the free off until the driver permits it. `memory` is freed after that.
+    /// Defers the free until the driver permits it. The record stays, marked as deferred. `memory` is freed after the
+    /// resource.
     #[cold]
     pub(crate) fn defer(&mut self, memory: Option<HostMemory>) {
         let flags = std::mem::replace(self.flags.get_mut(), flags::DONE);
@@ -283,11 +279,11 @@ impl OwnedResource {
         deferred::push(Deferred::Free(owned, memory));
     }
 
-    /// Frees in the common case: the context is open and current, and the driver accepts the free. False where that
-    /// does not hold, with nothing done. Short, because it is on the hot path of every free.
+    /// Frees in the common case: the context is open and current, and the driver accepts the free. Returns false, with
+    /// nothing done, in other cases. Short, because it is on the hot path of every free.
     ///
-    /// Invariant 2: erased before the driver frees, because another thread may be handed this address the moment the
-    /// free runs. Invariant 3: a refused free is recorded.
+    /// The record is erased before the driver frees (invariant 2): another thread may be handed this address the moment
+    /// the free runs.
     #[inline]
     #[track_caller]
     fn try_free_now(&mut self) -> bool {
@@ -303,7 +299,7 @@ impl OwnedResource {
         let record = state.registry.remove(self.key, self.bytes);
         // SAFETY: its context is current, or that of its stream.
         if let Err(error) = unsafe { self.free() } {
-            let done = self.free_refused(error, record);
+            let done = self.free_failed(error, record);
             drop(inside);
             if !done {
                 *self.flags.get_mut() = flags::OWNED;
@@ -326,12 +322,12 @@ impl OwnedResource {
         unsafe { free::free(self.key, stream) }
     }
 
-    /// The driver refused the free of [`try_free_now`](Self::try_free_now). Stream-ordered memory can be freed
-    /// whatever context is current, but not while a destroyed context is. False where nothing was done, because the
+    /// The free of [`try_free_now`](Self::try_free_now) failed. Stream-ordered memory can be freed whatever context is
+    /// current, but not while a destroyed context is: that is retried. Returns false if nothing was done because the
     /// driver permits no call now.
     #[cold]
     #[track_caller]
-    fn free_refused(&self, error: CallError, record: Option<Record>) -> bool {
+    fn free_failed(&self, error: CallError, record: Option<Record>) -> bool {
         if error.code == CUresult::NOT_PERMITTED && deferred::in_host_function() {
             let registry = &self.state().registry;
             registry.put_back(self.key, record, self.bytes);
@@ -368,15 +364,15 @@ impl OwnedResource {
         let (entered, current) = match state.enter_uncurrent(operation) {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
-                // Teardown frees it, as far as it can.
+                // Teardown frees it.
                 if !state.note_drop_in_time(self.key, self.bytes) && !deferred {
                     state.count_late_drop(self.key.kind, self.bytes);
                 }
                 return Released::Done(Err(error));
             }
             Err(error) => {
-                // Not freed and no leak, should the exit report be still to come. In a forked child there is none,
-                // and a lock may be held by a thread that does not exist there.
+                // Not freed and no leak, in case the exit report is still to come. A forked child makes no report, and
+                // a thread that does not exist there may hold a lock.
                 if !process::is_forked() {
                     state.registry.set_deferred(self.key, self.bytes);
                 }
@@ -400,7 +396,7 @@ impl OwnedResource {
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,
             // Work that `cust` enqueued on the default stream may still write to it.
-            Some(home) if shared => home.order_after_handle(CUstream::NULL),
+            Some(home) if shared => home.order_after_handle(&entered, CUstream::NULL),
             _ => Ok(()),
         };
         // SAFETY: erased above; the context is current where the kind needs it.
@@ -410,7 +406,7 @@ impl OwnedResource {
         Released::Done(result)
     }
 
-    /// Accounts for a free, or records that the driver refused it.
+    /// Accounts for a free, or records that it failed (invariant 3).
     #[track_caller]
     fn finish_free(
         &self,
@@ -433,7 +429,7 @@ impl OwnedResource {
             budget.give_back(self.key.kind, self.bytes);
         }
         if let Some(home) = self.home() {
-            home.note_free(self.bytes);
+            home.progress().add(self.bytes);
         }
     }
 }
@@ -446,7 +442,7 @@ impl Drop for OwnedResource {
             flags::OWNED => self.try_free_now(),
             _ => false,
         };
-        // A refused free is recorded.
+        // A failed free is recorded.
         if !done && let Released::NotNow(_) = self.release("drop") {
             self.defer(None);
         }

@@ -1,21 +1,21 @@
-//! What is to happen when memory runs out.
+//! The out-of-memory policy of a context.
 
 use std::time::Duration;
 
-/// What is tried before something fails for want of memory, and what its error finds out; see
-/// [`ContextBuilder::oom_policy`](crate::ContextBuilder::oom_policy). Mostly that is an allocation; a stream,
-/// an event, a module, a memory pool and a launch take memory too, and what stands here of allocations
-/// holds for them.
+/// The recovery steps before an allocation fails, and what its diagnosis contains; see
+/// [`ContextBuilder::oom_policy`](crate::ContextBuilder::oom_policy). It applies to everything that needs device
+/// memory: buffers, streams, events, modules, memory pools and launches.
 ///
-/// Each rung is climbed only where there is something to gain, and the allocation is asked for again
-/// after it. Where an allocation succeeds at once, none of this costs anything.
+/// A step runs only if it can free memory, and the allocation is retried after it. An allocation that succeeds at
+/// once pays nothing for this.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::Context;
 /// use cuguard::oom::OomPolicy;
 ///
-/// let context = Context::builder().oom_policy(OomPolicy::new().wait(false)).build()?;
+/// let policy = OomPolicy::new().wait(false).probe_largest(true);
+/// let context = Context::builder().oom_policy(policy).build()?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Default for OomPolicy {
 }
 
 impl OomPolicy {
-    /// All rungs, and other processes are asked for; the largest block is not.
+    /// All recovery steps, and a diagnosis that lists other processes but does not probe for the largest block.
     ///
     /// ```
     /// assert_eq!(cuguard::oom::OomPolicy::new(), cuguard::oom::OomPolicy::default());
@@ -52,11 +52,7 @@ impl OomPolicy {
         }
     }
 
-    /// No rungs: an allocation that is refused fails at once. The error still says why.
-    ///
-    /// ```
-    /// let settings = cuguard::oom::OomPolicy::fail_at_once().trim(true);
-    /// ```
+    /// No recovery steps: an allocation fails at once. The error still has the diagnosis.
     pub const fn fail_at_once() -> Self {
         Self {
             callbacks: false,
@@ -67,70 +63,43 @@ impl OomPolicy {
     }
 
     /// Whether [callbacks](crate::Context::release_on_oom) are called.
-    ///
-    /// ```
-    /// let settings = cuguard::oom::OomPolicy::new().callbacks(false);
-    /// ```
     pub const fn callbacks(mut self, call: bool) -> Self {
         self.callbacks = call;
         self
     }
 
-    /// Whether frees are waited for that were given to streams, where pools have memory that they do
-    /// not use, or other code has set a pool for the device that nobody here looks at. Also those that
-    /// the streams have done: the driver does not bring the memory back before somebody waits for the
-    /// stream, however long it is idle. An allocation may take as long then as the work of these
-    /// streams, but not longer than [`wait_at_most`](Self::wait_at_most).
-    ///
-    /// ```
-    /// let settings = cuguard::oom::OomPolicy::new().wait(false);
-    /// ```
+    /// Whether to wait for frees that are pending on streams, where pools hold unused memory, or other code has set a
+    /// pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
+    /// does not make the memory available before somebody synchronizes with the stream, however long it is idle. An
+    /// allocation may then take as long as the work on these streams, but not longer than
+    /// [`wait_at_most`](Self::wait_at_most).
     pub const fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long frees are waited for, 10 seconds if not told otherwise. Work that waits for something
-    /// which the allocating thread does later would never end.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let settings = cuguard::oom::OomPolicy::new().wait_at_most(Duration::from_millis(100));
-    /// ```
+    /// The longest wait for pending frees; 10 seconds by default. Work that itself waits for something which the
+    /// allocating thread does later would never end.
     pub const fn wait_at_most(mut self, time: Duration) -> Self {
         self.wait_at_most = time;
         self
     }
 
-    /// Whether pools are asked to give back what they do not use.
-    ///
-    /// ```
-    /// let settings = cuguard::oom::OomPolicy::new().trim(false);
-    /// ```
+    /// Whether pools are trimmed: they return unused memory to the device.
     pub const fn trim(mut self, trim: bool) -> Self {
         self.trim = trim;
         self
     }
 
-    /// Whether the error tells which processes hold memory of the device. NVML is loaded for it, the
-    /// first time memory runs out; where there is none, the error says so.
-    ///
-    /// ```
-    /// let settings = cuguard::oom::OomPolicy::new().ask_processes(false);
-    /// ```
+    /// Whether the diagnosis lists the processes that use memory of the device. Loads NVML when memory first runs out;
+    /// without NVML the diagnosis says so.
     pub const fn ask_processes(mut self, ask: bool) -> Self {
         self.ask_processes = ask;
         self
     }
 
-    /// Whether the error tells the largest block that could be had. It is found by trying, with
-    /// dozens of allocations and frees, which takes some milliseconds; other threads may be refused
-    /// meanwhile what they would have got.
-    ///
-    /// ```
-    /// let settings = cuguard::oom::OomPolicy::new().probe_largest(true);
-    /// ```
+    /// Whether the diagnosis contains the largest block that can be allocated. It is found by dozens of allocations and
+    /// frees, which take some milliseconds; allocations of other threads may fail meanwhile.
     pub const fn probe_largest(mut self, probe: bool) -> Self {
         self.probe_largest = probe;
         self

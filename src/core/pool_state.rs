@@ -1,36 +1,27 @@
-//! A memory pool as its guard and its memory share it: a pool must not be destroyed before its memory is freed.
+//! The state of a memory pool that its guard and its memory share: a pool must not be destroyed before its memory is
+//! freed.
 
-use cuguard_registry::Key;
-
+use super::handle_list::ListedHandle;
 use super::owned_resource::OwnedResource;
-use super::stream_list::Listed;
 use crate::error::Result;
 
-/// The driver's pool, destroyed when the last that shares it goes.
+/// The driver's pool, destroyed with the last reference.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     /// Dropped before the handle is destroyed.
-    _listed: Listed,
+    listed: ListedHandle,
     pub(crate) owned: OwnedResource,
 }
 
 impl PoolState {
-    pub(crate) fn new(listed: Listed, owned: OwnedResource) -> Self {
-        Self {
-            _listed: listed,
-            owned,
-        }
+    pub(crate) fn new(listed: ListedHandle, owned: OwnedResource) -> Self {
+        Self { listed, owned }
     }
 
-    /// Destroys it and returns the driver's error.
+    /// Destroys the pool and returns the driver's error.
     #[track_caller]
     pub(crate) fn close(self, operation: &'static str) -> Result<()> {
-        drop(self._listed);
+        drop(self.listed);
         self.owned.close(operation)
-    }
-
-    /// The number of the driver's handle.
-    pub(crate) fn key(&self) -> Key {
-        self.owned.key()
     }
 }

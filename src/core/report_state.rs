@@ -1,7 +1,7 @@
 //! The report of a context: made once, by teardown or by the exit handler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Instant;
 
 use cuguard_registry::{Snapshot, SnapshotReason};
@@ -9,6 +9,7 @@ use cuguard_report as report;
 use cuguard_sync::process;
 
 use super::context_state::{ContextState, this_thread};
+use super::lock::lock;
 use super::open_contexts;
 
 /// The report of a context.
@@ -19,10 +20,10 @@ use super::open_contexts;
 /// ```
 #[derive(Debug, Default)]
 pub(crate) enum ReportState {
-    /// Teardown has not looked yet.
+    /// No snapshot is taken yet.
     #[default]
     Pending,
-    /// What was live when teardown looked.
+    /// The snapshot of teardown.
     Taken(Box<Snapshot>),
     /// The thread with this number reports.
     Reporting(usize),
@@ -42,22 +43,20 @@ impl Drop for SetReported<'_> {
 
 impl ContextState {
     pub(crate) fn lock_report(&self) -> MutexGuard<'_, ReportState> {
-        self.report_state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.report_state)
     }
 
-    /// Pools that stay for memory which escaped are no leak.
+    /// Pools that are kept for escaped memory are no leak.
     fn mark_escaped_pools(&self) {
         for pool in self.escaped_pools().values() {
-            self.registry.escape(pool.key(), 0);
+            self.registry.escape(pool.owned.key(), 0);
         }
     }
 
     /// Takes the snapshot that is reported later. False if the exit handler reports already.
     pub(super) fn take_snapshot(&self, reason: SnapshotReason) -> bool {
         self.mark_escaped_pools();
-        // Locked, so that a guard that is dropped meanwhile is in the snapshot, or counts as a late drop.
+        // Locked, so that a guard that is dropped meanwhile is in the snapshot or counts as a late drop.
         let mut state = self.lock_report();
         let is_ours = matches!(*state, ReportState::Pending);
         if is_ours {
@@ -102,14 +101,11 @@ impl ContextState {
     /// Waits for a report on another thread, until `until`: it may need a lock that the thread which called `exit`
     /// holds.
     pub(crate) fn wait_for_report(&self, until: Instant) {
-        let mut state = self.lock_report();
-        while matches!(*state, ReportState::Reporting(thread) if thread != this_thread()) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            let waited = self.reported.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let left = until.saturating_duration_since(Instant::now());
+        let in_progress = |state: &mut ReportState| matches!(*state, ReportState::Reporting(thread) if thread != this_thread());
+        let waited = self
+            .reported
+            .wait_timeout_while(self.lock_report(), left, in_progress);
+        drop(waited);
     }
 }

@@ -1,12 +1,11 @@
-//! Whether two resources that an operation uses are of one context.
+//! The check that two resources of one operation belong to one context.
 
 use std::sync::Arc;
 
 use super::context_state::ContextState;
 use crate::error::{Error, Result};
 
-/// Fails where the two are not of one context. Each is named as the error shows it, such as
-/// "the stream".
+/// Fails if the two are of different contexts. The names are those that the error shows, such as "the stream".
 pub(crate) fn check(
     operation: &'static str,
     (one, of): (&'static str, &Arc<ContextState>),

@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use cuguard_driver::result::{self, CallError, context, device, stream};
 use cuguard_driver::sys::{CUresult, CUstream};
-use cuguard_registry::{FailedCall, Kind, SnapshotReason};
+use cuguard_registry::{Kind, SnapshotReason};
 use cuguard_sync::process;
 
-use super::context_state::{ContextState, Source, this_thread};
-use super::stream_list::{destroy_event, record_event};
-use super::wait::{Refusals, is_dead};
+use super::context_state::{ContextState, Source, failed_call, this_thread};
+use super::handle_list::{destroy_event, record_event};
+use super::wait::{WaitFailures, is_dead};
 use super::{deferred, free};
 use crate::error::{Error, Result};
 
@@ -41,7 +41,7 @@ impl ContextState {
             return Ok(());
         }
         // The process may have begun to exit while this waited; from here on the exit handler waits for this.
-        let inside = self.gate.count_in();
+        let inside = self.gate.enter_closed();
         if process::is_exiting() {
             self.teardown_thread.store(0, Ordering::Release);
             self.gate.finish();
@@ -53,17 +53,17 @@ impl ContextState {
                 first = result;
             }
         };
-        let pushed = self.push();
+        let pushed = self.push(operation);
         keep(self.check(operation, pushed, None));
         if pushed.is_ok() {
             keep(self.wait_for_device(operation));
         }
-        // If the exit handler reports already, it reads the registry at this moment.
+        // False if the exit handler already reports from the registry.
         let is_ours = self.take_snapshot(reason);
         if is_ours && !process::is_exiting() {
             keep(self.free_leaks(operation, pushed));
         }
-        self.destroy_marks(pushed);
+        self.destroy_events(pushed);
         if pushed.is_ok() && !process::is_exiting() {
             let _ = context::pop_current();
         }
@@ -92,17 +92,18 @@ impl ContextState {
     }
 
     /// Makes the context current. All that follows needs it, so it is retried.
-    fn push(&self) -> result::Result {
-        for _ in 1..Refusals::ENOUGH {
+    fn push(&self, operation: &'static str) -> result::Result {
+        let mut pushed = Ok(());
+        for _ in 0..WaitFailures::ATTEMPTS {
             // SAFETY: the context is alive until it is released.
-            let pushed = unsafe { context::push_current(self.context) };
+            pushed = unsafe { context::push_current(self.context) };
+            self.note_if_broken(operation, pushed);
             if pushed.is_ok() || process::is_exiting() {
-                return pushed;
+                break;
             }
-            std::thread::sleep(Refusals::PAUSE);
+            std::thread::sleep(WaitFailures::PAUSE);
         }
-        // SAFETY: as above.
-        unsafe { context::push_current(self.context) }
+        pushed
     }
 
     /// Waits for the device. Scopes rely on it, so it is retried. Where the driver returns again and again that the
@@ -110,7 +111,7 @@ impl ContextState {
     fn wait_for_device(&self, operation: &'static str) -> Result<()> {
         let mut first = Ok(());
         let mut dead = 0;
-        for _ in 0..Refusals::ENOUGH {
+        for _ in 0..WaitFailures::ATTEMPTS {
             if process::is_exiting() {
                 break;
             }
@@ -127,8 +128,8 @@ impl ContextState {
             let is_dead = is_dead(error.code) && query.is_err_and(|error| is_dead(error.code));
             dead = if is_dead { dead + 1 } else { 0 };
             self.device_idle
-                .store(dead == Refusals::ENOUGH, Ordering::Release);
-            std::thread::sleep(Refusals::PAUSE);
+                .store(dead == WaitFailures::ATTEMPTS, Ordering::Release);
+            std::thread::sleep(WaitFailures::PAUSE);
         }
         first
     }
@@ -138,7 +139,7 @@ impl ContextState {
     fn free_leaks(&self, operation: &'static str, pushed: result::Result) -> Result<()> {
         let mut first = Ok(());
         let mut stream_ordered = false;
-        // So that a pool sees the frees of its memory complete.
+        // Makes the frees of a pool's memory complete.
         let synchronize = || {
             if pushed.is_ok() {
                 // SAFETY: the default stream of the current context.
@@ -181,14 +182,14 @@ impl ContextState {
         first
     }
 
-    /// Destroys the events by which other contexts wait for frees in this one. Others may keep the driver's context,
-    /// and the events with it.
-    fn destroy_marks(&self, pushed: result::Result) {
-        for event in self.streams.take_marks() {
+    /// Destroys the events by which other contexts wait for frees in this one. Other code may retain the driver's
+    /// context, and the events with it.
+    fn destroy_events(&self, pushed: result::Result) {
+        for event in self.streams.take_events() {
             match pushed {
                 _ if process::is_exiting() => {}
-                // SAFETY: it is off the list, where those who wait look for it, and the closed gate keeps out those
-                // who found it before. The context is current.
+                // SAFETY: it is off the list, where waiters look it up, and the closed gate has waited for those that
+                // did so before. The context is current.
                 Ok(()) => drop(unsafe { destroy_event(self, event) }),
                 Err(error) => record_event(self, event, error),
             }
@@ -207,7 +208,7 @@ impl ContextState {
             // SAFETY: releases what the builder retained, once.
             Source::Primary => unsafe { device::primary_ctx_release(self.device as i32) },
             Source::Own => {
-                // SAFETY: the builder created it, and the closed gate keeps all others out.
+                // SAFETY: the builder created it, and the gate is closed.
                 let destroyed = unsafe { context::destroy(self.context) };
                 if destroyed.is_ok() {
                     self.unregistered.add_all();
@@ -217,10 +218,9 @@ impl ContextState {
                 destroyed
             }
         };
-        if let Err(CallError { function, code }) = released {
-            let name = code.name().unwrap_or_default();
-            self.registry
-                .note_not_released(FailedCall::new(operation, function, code.0, name));
+        if let Err(error) = released {
+            let failed = failed_call(operation, error);
+            self.registry.note_not_released(failed);
         }
         self.check(operation, released, None)
     }

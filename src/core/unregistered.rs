@@ -1,26 +1,27 @@
-//! Host memory that is registered with the driver, when its context is closed.
+//! Registered host memory of a context that is closed.
 //!
-//! Such memory may be freed once the driver does not use it any more: teardown has unregistered it, or
-//! has destroyed the driver's context. Memory that is dropped while a teardown is under way is left to
-//! that teardown: its owner may be a host function that the teardown waits for, and must not wait.
+//! Such memory may be freed once the driver no longer uses it: teardown has unregistered it, or has destroyed the
+//! driver's context. Memory that is dropped while a teardown runs is freed by that teardown: its owner may be a host
+//! function that the teardown waits for, and must not wait.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::host_memory::HostMemory;
+use super::lock::lock;
 
+/// The host memory that teardown has unregistered.
 #[derive(Debug, Default)]
 pub(crate) struct Unregistered(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What teardown unregistered.
     addresses: HashSet<u64>,
     /// The driver's context is destroyed, and every registration with it.
     all: bool,
-    /// Dropped while teardown was under way.
+    /// Dropped while teardown runs.
     dropped: Vec<(u64, HostMemory)>,
-    /// Teardown is over.
+    /// Teardown is done.
     is_final: bool,
 }
 
@@ -29,7 +30,7 @@ impl State {
         self.all || self.addresses.contains(&address)
     }
 
-    /// Frees memory, or leaks it, as the driver may still use it.
+    /// Frees memory, or leaks it if the driver may still use it.
     fn free(&self, address: u64, memory: HostMemory) {
         if !self.contains(address) {
             std::mem::forget(memory);
@@ -39,10 +40,10 @@ impl State {
 
 impl Unregistered {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
-    /// Teardown has unregistered this.
+    /// Teardown has unregistered this memory.
     pub(crate) fn add(&self, address: u64) {
         self.lock().addresses.insert(address);
     }
@@ -52,7 +53,7 @@ impl Unregistered {
         self.lock().all = true;
     }
 
-    /// Teardown is over: frees what was dropped meanwhile.
+    /// Teardown is done: frees what was dropped meanwhile.
     pub(crate) fn finish(&self) {
         let mut state = self.lock();
         state.is_final = true;
@@ -61,12 +62,12 @@ impl Unregistered {
         }
     }
 
-    /// Whether memory may be freed, once teardown is over.
+    /// Whether memory may be freed, once teardown is done.
     pub(crate) fn contains(&self, address: u64) -> bool {
         self.lock().contains(address)
     }
 
-    /// Frees memory of a closed context, as soon as that is known to be right.
+    /// Frees memory of a closed context as soon as that is safe.
     pub(crate) fn free(&self, address: u64, memory: HostMemory) {
         let mut state = self.lock();
         if state.is_final {

@@ -1,4 +1,4 @@
-//! Waiting for a stream whatever the driver returns: see `scope/end.rs` for why it must not give up.
+//! Waits for a stream and does not give up while the device may still work: see `scope/end.rs` for the rules.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -10,57 +10,57 @@ use cuguard_sync::process;
 use super::context_state::Entered;
 use crate::error::Result;
 
-/// Whether a code says that nothing works in a context any more, and so nothing is under way in it.
+/// Whether a code means that the context is unusable, so that no work runs in it.
 pub(crate) fn is_dead(code: CUresult) -> bool {
     code.breaks_context()
         || matches!(
             code,
-            // Somebody destroyed the context, or reset the device.
+            // Other code destroyed the context, or reset the device.
             CUresult::CONTEXT_IS_DESTROYED
                 | CUresult::INVALID_CONTEXT
                 | CUresult::INVALID_HANDLE
-                // The driver has ended, or this is a fork.
+                // The driver has shut down, or this is a forked child.
                 | CUresult::DEINITIALIZED
                 | CUresult::NOT_INITIALIZED
-                // What is answered where the device itself is gone.
+                // Returned where the device itself is lost.
                 | CUresult::UNKNOWN
         )
 }
 
-/// How often the driver refused.
+/// Counts the failures of one wait.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    /// So many times in a row nothing worked any more.
+pub(crate) struct WaitFailures {
+    /// Failures in a row that mean that the context is unusable.
     dead: u32,
     since: Option<Instant>,
 }
 
-impl Refusals {
-    /// How often nothing must work before that is taken for an answer.
-    pub(crate) const ENOUGH: u32 = 10;
+impl WaitFailures {
+    /// How many attempts fail before the error is believed.
+    pub(crate) const ATTEMPTS: u32 = 10;
     pub(crate) const PAUSE: Duration = Duration::from_millis(1);
-    /// How long a driver may refuse for other reasons.
+    /// How long other errors are retried.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Takes what several calls answered, none of them success. Whether the context is dead; if
-    /// not, pauses, so that the caller can ask again.
-    pub(crate) fn are_final(&mut self, operation: &str, codes: &[CUresult]) -> bool {
+    /// Adds the codes of one attempt, none of them success. Returns whether the context is unusable; if not, pauses
+    /// before the next attempt.
+    pub(crate) fn is_dead_after(&mut self, operation: &str, codes: &[CUresult]) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         if codes.contains(&CUresult::NOT_READY) {
-            // It works, and says so.
+            // The device works.
             *self = Self::default();
         } else if codes.iter().all(|code| is_dead(*code)) {
             self.dead += 1;
         } else {
             self.dead = 0;
             if since.elapsed() > Self::PATIENCE {
-                give_up(
+                abort(
                     operation,
                     "the driver refuses to say whether the device has done its work",
                 );
             }
         }
-        if self.dead >= Self::ENOUGH {
+        if self.dead >= Self::ATTEMPTS {
             return true;
         }
         std::thread::sleep(Self::PAUSE);
@@ -68,20 +68,19 @@ impl Refusals {
     }
 }
 
-/// The process is exiting, on another thread. That ends this one too, unless it waits for it, as
-/// exit handlers that join threads do: then nobody would ever go on.
-pub(crate) fn stop_here(operation: &str) -> ! {
+/// Blocks while another thread exits the process, which ends this thread too. Aborts after half a minute: an exit
+/// handler may be joining this thread.
+pub(crate) fn block_until_exit(operation: &str) -> ! {
     const PATIENCE: Duration = Duration::from_secs(30);
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         std::thread::sleep(PATIENCE);
     }
-    give_up(operation, "the process has been ending for long")
+    abort(operation, "the process has been ending for long")
 }
 
-/// Nobody can tell whether the device still writes to memory that is about to be used for other
-/// things.
-pub(crate) fn give_up(operation: &str, why: &str) -> ! {
+/// Aborts the process, because the device may still write to memory that is about to be reused.
+pub(crate) fn abort(operation: &str, why: &str) -> ! {
     let _ = writeln!(
         std::io::stderr(),
         "cuguard: {operation}: {why}. The process ends here, as the device may still write to its \
@@ -90,32 +89,31 @@ pub(crate) fn give_up(operation: &str, why: &str) -> ! {
     std::process::abort()
 }
 
-/// Waits for a stream whatever it takes, and answers what the driver refused first on the way.
-pub(crate) fn settle(entered: &Entered<'_>, handle: CUstream) -> Result<()> {
-    let mut answer = Ok(());
-    let mut refusals = Refusals::default();
+/// Waits until a stream is idle. Returns the first error on the way, although the wait goes on after it.
+pub(crate) fn wait_until_idle(entered: &Entered<'_>, handle: CUstream) -> Result<()> {
+    let mut first = Ok(());
+    let mut failures = WaitFailures::default();
     loop {
         if process::is_exiting() && !process::is_forked() {
-            stop_here(entered.operation());
+            block_until_exit(entered.operation());
         }
         // SAFETY: the stream is alive.
         let Err(of_stream) = (unsafe { stream::synchronize(handle) }) else {
-            break;
+            return first;
         };
-        answer = answer.and(entered.check(Err(of_stream)));
+        first = first.and(entered.check(Err(of_stream)));
         let Err(of_context) = context::synchronize() else {
-            break;
+            return first;
         };
         // SAFETY: the stream is alive.
         let of_query = match unsafe { stream::query(handle) } {
-            Ok(true) => break,
+            Ok(true) => return first,
             Ok(false) => CUresult::NOT_READY,
             Err(error) => error.code,
         };
         let codes = [of_stream.code, of_context.code, of_query];
-        if refusals.are_final(entered.operation(), &codes) {
-            break;
+        if failures.is_dead_after(entered.operation(), &codes) {
+            return first;
         }
     }
-    answer
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuguard_driver::result::context;
 use cuguard_driver::sys::CUcontext;
 
-use crate::core::{ContextState, OpenContext, ReleaseCallback, stream_list};
+use crate::core::{ContextState, OpenContext, ReleaseCallback, handle_list};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -135,9 +135,9 @@ impl Context {
     /// Any driver error, including that of earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Context::synchronize")?;
-        stream_list::note_context_wait(self.state(), || entered.check(context::synchronize()))?;
+        handle_list::track_context_wait(self.state(), || entered.check(context::synchronize()))?;
         // The device has completed the work of destroyed streams too.
-        stream_list::sweep(self.state());
+        handle_list::destroy_complete_events(self.state());
         Ok(())
     }
 

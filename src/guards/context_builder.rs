@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, CallError, context, device};
 use cuguard_driver::sys::CUresult;
 
-use crate::core::{ContextState, OomPolicy, Parts, Source, deferred, open_contexts};
+use crate::core::{
+    Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, open_contexts,
+};
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
 use crate::guards::Context;
@@ -186,7 +188,7 @@ impl ContextBuilder {
         };
         // A deferred teardown may release memory that this context needs.
         deferred::run();
-        let _opening = open_contexts::opening(OPERATION)?;
+        let _opening = open_contexts::enter_process(OPERATION)?;
         cuguard_driver::load()?;
         result::init().map_err(failed)?;
         let count = device::count().map_err(failed)?;
@@ -228,7 +230,7 @@ impl ContextBuilder {
         })?;
         exit::install();
         static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let state = ContextState::new(Parts {
+        let state = ContextState::new(ContextConfig {
             context,
             device: self.device,
             device_name: name.into_owned(),
@@ -237,7 +239,7 @@ impl ContextBuilder {
             registry,
             report,
             free_leaks,
-            memory_limit: self.memory_limit,
+            budget: Budget::new(self.memory_limit),
             oom_policy: self.oom_policy,
         });
         Ok(Context::from_state(state))

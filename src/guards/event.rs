@@ -150,7 +150,7 @@ impl Event {
         // Locked, so that `recorded_at` belongs to the driver's last recording. Read before the call, so that the event
         // is ordered after every free that it includes.
         let mut recorded_at = self.lock_recorded_at();
-        let point = stream.moment();
+        let point = (stream.progress().clone(), stream.progress().point());
         // SAFETY: both are alive and of the current context.
         entered.check(unsafe { event::record(self.as_raw(), stream.handle()) })?;
         *recorded_at = Some(point);
@@ -187,7 +187,7 @@ impl Event {
             && Arc::ptr_eq(&progress, &now.0)
             && point == now.1
         {
-            progress.see(point);
+            progress.complete_to(point);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cuguard_driver::result::{context, stream};
 use cuguard_driver::sys::{CUstream, flags};
 
-use crate::core::{self, ContextState, Listed, Request, StreamState, same_context};
+use crate::core::{self, ContextState, ListedHandle, Request, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::keep::drop_guard;
 use crate::guards::{Context, Event};
@@ -193,7 +193,7 @@ impl Stream {
     /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Stream::synchronize")?;
-        self.shared.note_wait(|| {
+        self.shared.progress().track_wait(|| {
             // SAFETY: the stream is alive.
             entered.check(unsafe { stream::synchronize(self.as_raw()) })
         })
@@ -361,7 +361,7 @@ impl StreamBuilder<'_> {
                 stream::create_with_priority(self.flags, self.priority)
                     .map(|stream| stream.0 as u64)
             })?;
-            let listed = Listed::new(state, |state| &state.streams, owned.key());
+            let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
             Ok(Arc::new(StreamState::new(listed, owned)))
         })?;
         let cust = as_cust(shared.handle());

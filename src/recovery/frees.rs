@@ -1,10 +1,10 @@
-//! Frees that streams have to do: whether there are any, and to wait for them.
+//! Frees that are pending on streams: how many, and to wait for them.
 //!
-//! What is freed on a stream comes back to the device, or to whoever else asks, when two things have
-//! happened: the stream has got there, and *somebody has waited* for it, or for an event after the
-//! free, or for the context. To ask whether it is done, to let time pass, or to trim the pool does
-//! nothing. (The conformance suite holds drivers to that.) So a stream that is long idle may keep any
-//! amount of memory away, and a mark that the device has passed is waited for although it is passed.
+//! Memory that is freed on a stream becomes available to other allocations when two things have happened: the stream
+//! has executed the free, and *somebody has synchronized* with the stream, with an event after the free, or with the
+//! context. To query the stream, to let time pass or to trim the pool is not enough. (The conformance suite tests
+//! that.) So a stream that is long idle may withhold any amount of memory, and recovery synchronizes with an event
+//! although a query says that it is complete.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,105 +13,98 @@ use cuguard_driver::result::event;
 use cuguard_driver::sys::{CUstream, flags};
 
 use super::{OPERATION, pools};
+use crate::core::handle_list::{Handles, destroy_complete_events, destroy_event, record_event};
 use crate::core::open_contexts::on_device;
-use crate::core::stream_list::{Entries, destroy_event, record_event, sweep};
 use crate::core::{ContextState, FreePoint, FreeProgress};
 use crate::error::Error;
 use cuguard_sync::process;
 
-/// How many streams of the device's contexts have frees that they have not done, or that nobody has
-/// waited for; and at most how many bytes these are.
+/// How many streams of the device's contexts have frees pending, and an upper bound of the bytes.
 pub(super) fn pending(device: u32) -> (u64, u64) {
     let (mut streams, mut bytes) = (0_u64, 0_u64);
     for state in on_device(device) {
-        let (gone, behind) = sweep(&state);
-        (streams, bytes) = (streams + gone, bytes.saturating_add(behind));
-        for (_, notes) in state.streams.lock().all.values() {
-            let unseen = notes.unseen();
-            streams += u64::from(unseen != 0);
-            bytes = bytes.saturating_add(unseen);
+        let (destroyed, freed) = destroy_complete_events(&state);
+        (streams, bytes) = (streams + destroyed, bytes.saturating_add(freed));
+        for (_, progress) in state.streams.lock().live.values() {
+            let pending = progress.pending();
+            streams += u64::from(pending != 0);
+            bytes = bytes.saturating_add(pending);
         }
     }
     (streams, bytes)
 }
 
-/// A mark in a stream: all that the stream was given before is done when the device gets there.
+/// An event after the frees of a stream.
 ///
-/// Its event is on the list of its context's streams until it is destroyed, so that a context that is
-/// closed meanwhile takes it with it.
-struct Mark {
+/// It is on the list of its context's streams until it is destroyed, so that teardown finds it.
+struct FreeEvent {
     state: Arc<ContextState>,
     number: u64,
+    progress: Arc<FreeProgress>,
     /// Where it is in its stream.
-    notes: Arc<FreeProgress>,
-    moment: FreePoint,
+    point: FreePoint,
 }
 
-impl Mark {
-    /// Marks the streams of a context on which memory was freed that nobody has waited for. Also tells
-    /// how many could not be marked.
-    fn all(state: &Arc<ContextState>) -> (Vec<Self>, u64) {
-        let (mut marks, mut failed, mut unmarked) = (Vec::new(), Vec::new(), 0);
+impl FreeEvent {
+    /// Records an event in each stream of a context that has frees pending. Also returns how many streams failed.
+    fn record_all(state: &Arc<ContextState>) -> (Vec<Self>, u64) {
+        let (mut recorded, mut failed, mut failures) = (Vec::new(), Vec::new(), 0);
         let Ok(entered) = state.enter(OPERATION) else {
-            return (marks, unmarked);
+            return (recorded, failures);
         };
-        let mut entries = state.streams.lock();
-        let Entries {
-            next,
-            all,
-            marks: events,
-            ..
-        } = &mut *entries;
-        for (key, notes) in all.values() {
-            if notes.unseen() == 0 {
+        let mut handles = state.streams.lock();
+        let Handles {
+            next, live, events, ..
+        } = &mut *handles;
+        for (key, progress) in live.values() {
+            if progress.pending() == 0 {
                 continue;
             }
-            // Before the mark is made, so that it is after all that is in the moment.
-            let moment = notes.now();
+            // Before the event is recorded, so that the event is after all frees up to this point.
+            let point = progress.point();
             let Ok(event) = event::create(flags::EVENT_DISABLE_TIMING) else {
-                unmarked += 1;
+                failures += 1;
                 continue;
             };
             *next += 1;
             events.insert(*next, event);
-            let mark = Self {
+            let free_event = Self {
                 state: state.clone(),
                 number: *next,
-                notes: notes.clone(),
-                moment,
+                progress: progress.clone(),
+                point,
             };
-            // SAFETY: the stream is on the list, so it is alive; and both are of one context.
-            let recorded = unsafe { event::record(event, CUstream(key.address as usize)) };
-            if recorded.is_ok() {
-                marks.push(mark);
+            // SAFETY: the stream is on the list, so it is alive; both are of one context.
+            if unsafe { event::record(event, CUstream(key.address as usize)) }.is_ok() {
+                recorded.push(free_event);
             } else {
-                unmarked += 1;
-                failed.push(mark);
+                failures += 1;
+                failed.push(free_event);
             }
         }
-        drop(entries);
+        drop(handles);
         drop(entered);
-        // They enter and lock by themselves.
+        // Their drops enter and lock.
         drop(failed);
-        (marks, unmarked)
+        (recorded, failures)
     }
 
-    /// Whether the device has passed it. If so, that is waited for, which takes no time and is what
-    /// brings the memory.
+    /// Whether the device has passed the event. If so, synchronizes with it, which returns at once and makes the memory
+    /// available.
     fn is_done(&self) -> bool {
-        let event = self.state.streams.lock().marks.get(&self.number).copied();
+        let event = self.state.streams.lock().events.get(&self.number).copied();
         let Some(event) = event else {
-            // Teardown took it, when the device had nothing left to do.
+            // Teardown took it, when the device was idle.
             return true;
         };
         match self.state.enter(OPERATION) {
             Ok(_entered) => {
-                // SAFETY: the event is alive: teardown, who else destroys it, waits for who is inside,
-                // and had not begun when this one came in.
+                // SAFETY: the event is alive: only teardown destroys it otherwise, and waits for operations inside the
+                // gate.
                 let passed = unsafe { event::query(event) };
-                // SAFETY: as before.
+                // SAFETY: as above.
                 if passed == Ok(true) && unsafe { event::synchronize(event) }.is_ok() {
-                    self.notes.see(self.moment);
+                    self.progress.complete_to(self.point);
                 }
                 passed != Ok(false)
             }
@@ -122,26 +115,26 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for FreeEvent {
     fn drop(&mut self) {
-        // Where the context is closed, teardown destroys it; and at exit nothing calls the driver.
+        // If the context is closed, teardown destroys it; at exit nothing calls the driver.
         let Ok((_entered, current)) = self.state.enter_uncurrent(OPERATION) else {
             return;
         };
-        let event = self.state.streams.lock().marks.remove(&self.number);
+        let event = self.state.streams.lock().events.remove(&self.number);
         let Some(event) = event else {
             return;
         };
         match current {
-            // SAFETY: nobody else knows of it any more, and its context is current.
+            // SAFETY: it is off the list, so this is the only reference; its context is current.
             Ok(()) => drop(unsafe { destroy_event(&self.state, event) }),
             Err(error) => record_event(&self.state, event, error),
         }
     }
 }
 
-/// Waits for the frees that streams have to do now, for so long at most, and looks each time that some
-/// are done whether there is `enough`. False where there are none that could bring anything.
+/// Waits for pending frees, for `most` at most, and calls `enough` each time that some are complete. Returns false if
+/// there are none that could help.
 pub(super) fn wait_for_frees(
     state: &Arc<ContextState>,
     most: Duration,
@@ -152,29 +145,32 @@ pub(super) fn wait_for_frees(
         return false;
     }
     let contexts = on_device(state.device);
-    let mut marks = Vec::new();
-    let mut any = false;
+    let mut events = Vec::new();
+    let mut any_failed = false;
     for state in &contexts {
-        let (more, unmarked) = Mark::all(state);
-        marks.extend(more);
-        any |= unmarked != 0;
+        let (recorded, failures) = FreeEvent::record_all(state);
+        events.extend(recorded);
+        any_failed |= failures != 0;
     }
-    // What streams have left that are gone now.
-    let parting = || contexts.iter().map(|state| sweep(state).0).sum::<u64>();
-    let mut left = marks.len() as u64 + parting();
-    if left == 0 && !any {
+    // Streams that were destroyed with frees pending.
+    let destroyed = || -> u64 {
+        let left = contexts.iter().map(|state| destroy_complete_events(state));
+        left.map(|(streams, _)| streams).sum()
+    };
+    let mut left = events.len() as u64 + destroyed();
+    if left == 0 && !any_failed {
         return false;
     }
     let begin = Instant::now();
     let mut pause = Duration::from_micros(20);
-    // Nobody is kept from making and destroying streams meanwhile.
+    // Holds no lock while it pauses: other threads create and destroy streams.
     loop {
         let before = left;
-        marks.retain(|mark| !mark.is_done());
-        left = marks.len() as u64 + parting();
-        let in_vain = begin.elapsed() >= most || process::is_exiting() || state.is_closed();
-        let is_over = in_vain || left == 0;
-        // Streams that are slow are not waited for where the others bring what is needed.
+        events.retain(|event| !event.is_done());
+        left = events.len() as u64 + destroyed();
+        let timed_out = begin.elapsed() >= most || process::is_exiting() || state.is_closed();
+        let is_over = timed_out || left == 0;
+        // Slow streams are not waited for if the others free enough.
         let is_enough = (is_over || left < before) && enough();
         if is_over || is_enough {
             return true;

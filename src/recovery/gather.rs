@@ -1,4 +1,4 @@
-//! What is known when memory runs out, put together for the error.
+//! The facts for the out-of-memory diagnosis.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use cuguard_report::oom::{
     SiteUsage,
 };
 
-/// How many places are kept in an error, by bytes and by pages.
-const PLACES: usize = 32;
+/// How many call sites an error has, by bytes and by pages.
+const MAX_SITES: usize = 32;
 
-/// What is known without asking anybody.
-fn asked(
+/// What is known without a driver call.
+fn describe(
     state: &ContextState,
     request: &Request,
     refused: &Refused,
-    attempts: Vec<RecoveryResult>,
+    results: Vec<RecoveryResult>,
 ) -> OutOfMemory {
     let (function, code, limit) = match refused {
         Refused::Memory(error) => (Some(error.function), error.code, None),
@@ -43,24 +43,24 @@ fn asked(
         },
         info: state.info(SnapshotReason::Requested),
         limit: state.budget.limit(limit),
-        attempts,
+        attempts: results,
         ..OutOfMemory::default()
     }
 }
 
-/// The error for one that tries how much there is.
-pub(super) fn bare(state: &ContextState, request: &Request, refused: &Refused) -> Error {
-    Error::OutOfMemory(Box::new(asked(state, request, refused, Vec::new())))
+/// The error of an allocation without recovery, whose caller tries less.
+pub(super) fn brief_error(state: &ContextState, request: &Request, refused: &Refused) -> Error {
+    Error::OutOfMemory(Box::new(describe(state, request, refused, Vec::new())))
 }
 
-/// The error for what was refused in spite of all.
-pub(super) fn refused(
+/// The error of an allocation that fails after all recovery steps.
+pub(super) fn error(
     state: &ContextState,
     request: &Request,
     refused: &Refused,
-    attempts: Vec<RecoveryResult>,
+    results: Vec<RecoveryResult>,
 ) -> Error {
-    let mut why = asked(state, request, refused, attempts);
+    let mut why = describe(state, request, refused, results);
     if let Some((free, total)) = memory(state) {
         (why.free, why.total) = (Some(free), Some(total));
     }
@@ -68,11 +68,11 @@ pub(super) fn refused(
     (why.busy_streams, why.pending_bytes) = frees::pending(state.device);
     why.pools = pools::pools(state);
     why.pools.retain(|pool| pool.reserved != 0);
-    let neighbours = neighbours(state.device, Some(state));
+    let neighbours = shared_pages(state.device, Some(state));
     why.contexts = other_contexts(state.device, Some(state), &neighbours);
-    // What the budget refused is nobody else's doing.
+    // Other processes do not matter where the context's own limit is exceeded.
     why.processes = match settings.ask_processes && matches!(refused, Refused::Memory(_)) {
-        true => processes::processes_seen_from(state),
+        true => processes::processes_of(state),
         false => Processes::Unknown("not asked for".to_owned()),
     };
     let shared = neighbours.get(&state.number).copied();
@@ -82,14 +82,14 @@ pub(super) fn refused(
         Some(_inside) => devices(),
         None => 0,
     };
-    // Last, as it makes pools give back what they hoard, and the rest tells how it was before.
+    // Last, because it makes pools return memory, and the rest describes the state before that.
     if settings.probe_largest {
         why.largest = probe::largest_block(state, request.operation).ok();
     }
     Error::OutOfMemory(Box::new(why))
 }
 
-/// The error for a context that could not be made for want of memory.
+/// The error of a context that cannot be created for lack of memory.
 pub(crate) fn context_refused(
     operation: &'static str,
     device: u32,
@@ -105,7 +105,7 @@ pub(crate) fn context_refused(
             code_name: code.name().unwrap_or_default(),
             ..FailedRequest::default()
         },
-        contexts: other_contexts(device, None, &neighbours(device, None)),
+        contexts: other_contexts(device, None, &shared_pages(device, None)),
         processes: processes::processes(device),
         ..OutOfMemory::default()
     };
@@ -119,21 +119,20 @@ pub(crate) fn context_refused(
     Error::OutOfMemory(Box::new(why))
 }
 
-/// The caller is inside a gate: at the end of the process nobody calls the driver.
+/// The caller is inside a gate.
 fn devices() -> u32 {
     device::count().unwrap_or(0)
 }
 
-/// Free and total, if the driver tells.
+/// Free and total memory of the device.
 pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
     let _entered = state.enter("out of memory").ok()?;
     let info = memory::info().ok()?;
     Some((info.free as u64, info.total as u64))
 }
 
-/// What contexts have in pages with others, by their numbers. Pages with blocks of the one that asks are
-/// its own.
-fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, SharedPages> {
+/// The pages that several contexts share, by context number. A page with blocks of `first` counts as its own.
+fn shared_pages(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, SharedPages> {
     let mut contexts = on_device(device);
     contexts.sort_by_key(|one| {
         (
@@ -141,10 +140,11 @@ fn neighbours(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shared
             one.number,
         )
     });
-    // Those with nothing share nothing. To look at every block takes a while: mostly there is no need.
+    // To look at every block is slow, so only contexts that can share pages are considered: those with memory in a
+    // driver context that several `Context`s use.
     contexts.retain(|one| one.registry.totals(Kind::Device).bytes != 0);
-    let holders: Vec<_> = contexts.iter().map(|one| one.context).collect();
-    contexts.retain(|one| holders.iter().filter(|at| **at == one.context).count() > 1);
+    let drivers: Vec<_> = contexts.iter().map(|one| one.context).collect();
+    contexts.retain(|one| drivers.iter().filter(|at| **at == one.context).count() > 1);
     let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
     let numbers = contexts.iter().map(|one| one.number);
     numbers.zip(registry::shared_pages(&registries)).collect()
@@ -197,7 +197,7 @@ fn page_use(pages: PageUse) -> PageUse {
     used
 }
 
-/// What the context's guards hold.
+/// What the guards of the context hold.
 fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMemory) {
     let mut holdings = registry.memory_usage();
     if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
@@ -221,22 +221,22 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
         has_checkpoint: holdings.has_baseline,
         ..Settings::default()
     };
-    let mut places = holdings.sites;
-    places.retain(|place| place.group.kind.is_memory());
-    // The largest, and of the rest those that keep most pages.
-    let mut rest = places.split_off(places.len().min(PLACES));
-    rest.retain(|place| place.small_pages != 0);
-    rest.sort_by_key(|place| std::cmp::Reverse(place.small_pages));
-    rest.truncate(PLACES / 2);
-    why.holders = places
+    let mut sites = holdings.sites;
+    sites.retain(|site| site.group.kind.is_memory());
+    // The largest, and of the rest those that occupy most pages.
+    let mut rest = sites.split_off(sites.len().min(MAX_SITES));
+    rest.retain(|site| site.small_pages != 0);
+    rest.sort_by_key(|site| std::cmp::Reverse(site.small_pages));
+    rest.truncate(MAX_SITES / 2);
+    why.holders = sites
         .into_iter()
         .chain(rest)
-        .map(|place| {
-            let mut holder = SiteUsage::new(place.group);
-            holder.growth = place.growth;
-            holder.quarters = place.quarters;
-            holder.small_pages = place.small_pages;
-            holder
+        .map(|site| {
+            let mut usage = SiteUsage::new(site.group);
+            usage.growth = site.growth;
+            usage.quarters = site.quarters;
+            usage.small_pages = site.small_pages;
+            usage
         })
         .collect();
 }

@@ -1,17 +1,16 @@
-//! When memory runs out: what is tried before an allocation fails, and what is found out for the
-//! error that tells why. The same for what takes memory without saying how much: a stream, an event, a
-//! module, a memory pool, a launch.
+//! Out-of-memory recovery: the steps before an allocation fails, and the facts for the diagnosis. The same for driver
+//! calls that allocate an unknown number of bytes: a stream, an event, a module, a memory pool, a launch.
 //!
 //! ```text
-//!     an allocation ── refused ──► ladder: callbacks, wait, trim, each with another attempt
-//!                                     │ still refused
-//!                                     ▼
-//!                                  gather ──► OutOfMemory (plain data, in `oom`)
+//!     an allocation ── fails ──► retry: callbacks, wait, trim, each with another attempt
+//!                                   │ still fails
+//!                                   ▼
+//!                                gather ──► OutOfMemory (plain data, in `oom`)
 //! ```
 //!
-//! The ladder is climbed outside the gate of the context: callbacks are the program's, and may drop
-//! whatever they like. Nothing here takes device memory. Teardown waits a while for callbacks that are
-//! being called before it closes the gate.
+//! The steps run outside the gate of the context, because callbacks are the program's and may drop anything. Nothing
+//! here allocates device memory, but for `probe`. Teardown waits for running callbacks before it closes the gate. This
+//! folder must not know guards and scopes.
 
 mod frees;
 mod gather;
@@ -22,6 +21,7 @@ mod retry;
 
 pub(crate) use gather::context_refused;
 pub(crate) use probe::largest_block;
-pub(crate) use retry::{guessing, satisfy};
+pub(crate) use retry::{satisfy, without_recovery};
 
+/// The operation that errors name.
 const OPERATION: &str = "out of memory";

@@ -1,5 +1,4 @@
-//! The memory pools of a device, for the moment in which memory runs out: what they have and do not
-//! use.
+//! The memory pools of a device: what they reserve and do not use, and to trim them.
 
 use cuguard_driver::result::device;
 use cuguard_driver::result::pool::{self, Attribute};
@@ -10,19 +9,19 @@ use crate::core::ContextState;
 use crate::core::open_contexts::on_device;
 use cuguard_report::oom::PoolUse;
 
-/// Calls `each` for the device's own pool and those of its contexts, while they are there. (A pool that
-/// other code made and set as the device's may go at any moment, so nobody asks it.)
+/// Calls `each` for the device's default pool and the pools of its contexts, while they are alive. (A pool that other
+/// code created and set for the device may be destroyed at any moment, so it is not inspected.)
 fn for_each_pool(state: &ContextState, mut each: impl FnMut(CUmemoryPool, PoolUse)) {
     let Ok(_entered) = state.enter(OPERATION) else {
         return;
     };
     if let Ok(default) = device::default_mem_pool(state.device as i32)
-        && let Some(pool) = look_at(default, "the device's pool".to_owned())
+        && let Some(pool) = inspect(default, "the device's pool".to_owned())
     {
         each(default, pool);
     }
     let mut contexts = on_device(state.device);
-    // The own ones first.
+    // Those of this context first.
     contexts.sort_by_key(|other| (other.number != state.number, other.number));
     for other in contexts {
         let Ok(_entered) = other.enter(OPERATION) else {
@@ -32,15 +31,15 @@ fn for_each_pool(state: &ContextState, mut each: impl FnMut(CUmemoryPool, PoolUs
             true => "this context".to_owned(),
             false => format!("context {}", other.number),
         };
-        let entries = other.pools.lock();
-        for (number, (key, _)) in &entries.all {
+        let handles = other.pools.lock();
+        for (number, (key, _)) in &handles.live {
             let name = match other.registry.label_of(*key) {
                 Some(label) => format!("pool {number} {label:?} of {whose}"),
                 None => format!("pool {number} of {whose}"),
             };
             let pool = CUmemoryPool(key.address as usize);
-            if let Some(looked) = look_at(pool, name) {
-                each(pool, looked);
+            if let Some(usage) = inspect(pool, name) {
+                each(pool, usage);
             }
         }
     }
@@ -52,8 +51,7 @@ pub(super) fn pools(state: &ContextState) -> Vec<PoolUse> {
     all
 }
 
-/// Whether streams may have freed into a pool that is not looked at: other code has set one for the
-/// device.
+/// Whether other code has set a pool for the device that is not inspected here, into which streams may have freed.
 pub(super) fn is_another_set(state: &ContextState) -> bool {
     let Ok(_entered) = state.enter(OPERATION) else {
         return false;
@@ -64,23 +62,23 @@ pub(super) fn is_another_set(state: &ContextState) -> bool {
     !is_known
 }
 
-/// The pool is alive.
-fn look_at(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
-    // SAFETY: the device's own pool is always there, others are on the list.
-    let ask = |attribute| unsafe { pool::attribute(pool, attribute) }.ok();
-    let reserved = ask(Attribute::Reserved)?;
-    let mut pool = PoolUse::new(name, reserved, ask(Attribute::Used)?);
-    pool.threshold = ask(Attribute::ReleaseThreshold);
+/// The usage of a pool, which is alive.
+fn inspect(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
+    // SAFETY: the device's default pool is always alive, others are on the list.
+    let get = |attribute| unsafe { pool::attribute(pool, attribute) }.ok();
+    let reserved = get(Attribute::Reserved)?;
+    let mut pool = PoolUse::new(name, reserved, get(Attribute::Used)?);
+    pool.threshold = get(Attribute::ReleaseThreshold);
     Some(pool)
 }
 
-/// Makes pools give back what they do not use. False where none has anything.
+/// Makes pools return unused memory to the device. Returns false if none has any.
 pub(super) fn trim(state: &ContextState) -> bool {
     let mut any = false;
-    for_each_pool(state, |pool, looked| {
-        if looked.unused() != 0 {
+    for_each_pool(state, |pool, usage| {
+        if usage.unused() != 0 {
             any = true;
-            // What it refuses it keeps, and the report shows that. SAFETY: as in `look_at`.
+            // A failure shows in the diagnosis, as memory that the pool still reserves. SAFETY: as in `inspect`.
             let _ = unsafe { pool::trim_to(pool, 0) };
         }
     });

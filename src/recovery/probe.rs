@@ -1,14 +1,14 @@
-//! The largest block that could be had now, found by trying.
+//! The largest block that can be allocated now, found by trial.
 
 use cuguard_driver::result::memory::{self, MemoryInfo};
 use cuguard_driver::sys::CUstream;
 
-use crate::core::{ContextState, free, key};
+use crate::core::{ContextState, free};
 use crate::error::Result;
-use cuguard_registry::{Kind, PAGE};
+use cuguard_registry::{Key, Kind, PAGE};
 
-/// Looks for it between what was had and what was not, in whole pages. The blocks are not recorded:
-/// they are gone before this returns.
+/// Searches in whole pages between sizes that succeed and sizes that fail. The blocks are freed at once and not
+/// recorded.
 pub(crate) fn largest_block(state: &ContextState, operation: &'static str) -> Result<u64> {
     let entered = state.enter(operation)?;
     let MemoryInfo { free, total } = entered.check(memory::info())?;
@@ -17,44 +17,44 @@ pub(crate) fn largest_block(state: &ContextState, operation: &'static str) -> Re
         let Ok(address) = memory::alloc(bytes as usize) else {
             return Ok(false);
         };
-        let key = key(Kind::Device, address);
-        // SAFETY: allocated just now, and nobody else knows of it.
+        let key = Key::new(Kind::Device, address);
+        // SAFETY: allocated just now; no other reference exists.
         let freed = unsafe { free::free(key, CUstream::NULL) };
         if let Err(error) = freed {
             state.record_failed_free(key, bytes, None, error);
         }
         entered.check(freed).map(|()| true)
     };
-    // Where pools have unused memory the driver takes it from them, so it may be more than is free.
-    let (mut had, mut refused) = (0, total.max(free) as u64 / PAGE + 1);
+    // The driver takes unused memory from pools, so a block may be larger than what is free.
+    let (mut fits, mut fails) = (0, total.max(free) as u64 / PAGE + 1);
     let near = free as u64 / PAGE;
     if near > 0 && !try_it(near)? {
-        refused = near;
+        fails = near;
     } else {
-        had = near;
+        fits = near;
         let mut step = 1;
-        while had + step < refused {
-            if !try_it(had + step)? {
-                refused = had + step;
+        while fits + step < fails {
+            if !try_it(fits + step)? {
+                fails = fits + step;
                 break;
             }
-            had += step;
+            fits += step;
             step *= 2;
         }
     }
-    // Mostly nearly all of it can be had: the first attempts are close to the top.
+    // Usually nearly all of it can be allocated, so the first attempts are close to the top.
     let mut step = 1;
-    while refused - had > 1 {
-        let middle = had + (refused - had) / 2;
-        let pages = middle.max(refused.saturating_sub(step));
+    while fails - fits > 1 {
+        let middle = fits + (fails - fits) / 2;
+        let pages = middle.max(fails.saturating_sub(step));
         if try_it(pages)? {
-            had = pages;
+            fits = pages;
         } else {
-            refused = pages;
+            fails = pages;
             step *= 2;
         }
     }
-    let largest = had * PAGE;
+    let largest = fits * PAGE;
     Ok(state
         .budget
         .left()

@@ -1,6 +1,5 @@
-//! Which processes hold memory of a device: NVML knows, and for a simulated GPU the simulation.
+//! The processes that use memory of a device, from NVML or the simulated GPU.
 
-#[cfg(feature = "nvml")]
 use cuguard_driver::DriverKind;
 #[cfg(feature = "nvml")]
 use cuguard_driver::result::device;
@@ -10,21 +9,18 @@ use cuguard_nvml::{Nvml, NvmlError, Process};
 use crate::core::ContextState;
 use cuguard_report::oom::{ProcessUse, Processes};
 
-/// The processes that hold memory of a context's device, the largest first.
-pub(super) fn processes_seen_from(state: &ContextState) -> Processes {
-    let mut processes = ask_from(state);
+/// The processes that use memory of a context's device, the largest first.
+pub(super) fn processes_of(state: &ContextState) -> Processes {
+    // Inside the gate, so that the process does not exit meanwhile.
+    let Some(inside) = state.try_enter() else {
+        return Processes::Unknown("the context was closed, or the process is ending".to_owned());
+    };
+    let mut processes = processes(state.device);
+    drop(inside);
     if let Processes::Known(list) = &mut processes {
         add_own(state, list);
     }
     processes
-}
-
-fn ask_from(state: &ContextState) -> Processes {
-    // The end of the process waits for those who are inside.
-    match state.try_enter() {
-        Some(_inside) => processes(state.device),
-        None => Processes::Unknown("the context was closed, or the process is ending".to_owned()),
-    }
 }
 
 /// The same for a device. The caller is inside a gate.
@@ -47,7 +43,7 @@ fn largest_first(process: &ProcessUse) -> impl Ord + use<> {
     (std::cmp::Reverse(process.bytes), process.pid)
 }
 
-/// On a simulated GPU this process has all that the pretended ones have not. NVML lists it itself.
+/// On a simulated GPU this process uses all that the simulated other processes do not. (NVML lists it itself.)
 fn add_own(state: &ContextState, list: &mut [ProcessUse]) {
     let driver = cuguard_driver::load();
     if !driver.is_ok_and(|driver| driver.kind() == DriverKind::Simulated) {
@@ -72,7 +68,7 @@ fn simulated(device: u32) -> Processes {
         one
     });
     let mut all: Vec<_> = others.collect();
-    // How much this one holds, a context can tell.
+    // `add_own` fills in how much this process uses.
     let mut own = ProcessUse::new(std::process::id(), 0);
     (own.own, own.bytes) = (true, None);
     all.push(own);
@@ -86,43 +82,43 @@ fn simulated(_device: u32) -> Processes {
 
 #[cfg(feature = "nvml")]
 fn nvml(device: u32) -> Processes {
-    if is_cut(device) {
+    if is_mig(device) {
         let reason = "the card is cut into instances (MIG), and NVML lists the processes of all";
         return Processes::Unknown(reason.to_owned());
     }
-    let listed = ask(device, |machine, id| machine.processes(id));
+    let listed = query(device, |machine, id| machine.processes(id));
     match listed {
         Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
         Err(unknown) => Processes::Unknown(unknown),
     }
 }
 
-/// Whether a device is a part of a card: what NVML says of the card does not hold for it.
+/// Whether a device is a MIG instance: NVML's numbers are for the whole card.
 #[cfg(feature = "nvml")]
-fn is_cut(device: u32) -> bool {
-    ask(device, |machine, id| machine.is_mig_enabled(id)).unwrap_or(false)
+fn is_mig(device: u32) -> bool {
+    query(device, |machine, id| machine.is_mig_enabled(id)).unwrap_or(false)
 }
 
-/// Asks NVML about a device; or says why that cannot be.
+/// Queries NVML about a device; fails with the reason in words.
 #[cfg(feature = "nvml")]
-fn ask<T>(
+fn query<T>(
     device: u32,
-    question: impl FnOnce(&Nvml, &str) -> Result<T, NvmlError>,
+    query: impl FnOnce(&Nvml, &str) -> Result<T, NvmlError>,
 ) -> Result<T, String> {
     let mut id = [0; 32];
     let id = device::pci_bus_id(device as i32, &mut id).map_err(|error| error.to_string())?;
     let machine = Nvml::get().map_err(ToString::to_string)?;
-    question(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
+    query(machine, &id.to_string_lossy()).map_err(|unknown| unknown.to_string())
 }
 
-/// What is free on a device on which there is no context to ask. The caller is inside a gate.
+/// The free memory of a device without a context. The caller is inside a gate.
 #[cfg(feature = "nvml")]
 pub(super) fn free(device: u32) -> Option<u64> {
     let driver = cuguard_driver::load().ok()?;
-    if driver.kind() == DriverKind::Simulated || is_cut(device) {
+    if driver.kind() == DriverKind::Simulated || is_mig(device) {
         return None;
     }
-    let memory = ask(device, |machine, id| machine.memory(id));
+    let memory = query(device, |machine, id| machine.memory(id));
     memory.ok().map(|memory| memory.free)
 }
 

@@ -1,9 +1,8 @@
-//! What a [`Scope`](crate::Scope) has bound: memory that its work may use, until it has waited.
+//! Bindings: memory that the work of a [`Scope`](crate::Scope) may use until the scope ends.
 //!
-//! Each of the four types stands for a borrow that lasts as long as the scope, and shows none of
-//! the memory's content. They carry the scope's own lifetime, in a way that fits no other: what is
-//! bound to one scope is refused by the operations of another, whose stream knows nothing of the
-//! first one's work.
+//! Each of the four types stands for a borrow that lasts as long as the scope, and gives no access to the contents. They
+//! are invariant in the scope's lifetime, so the operations of one scope reject the bindings of another, whose stream is
+//! not ordered with the first.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,12 +17,11 @@ use cust::memory::{DeviceCopy, DevicePointer};
 use crate::core::{ContextState, StreamState};
 use crate::guards::{DeviceBox, DeviceBuffer, ManagedBuffer};
 
-/// Ties a type to exactly one scope: the function makes it invariant in the lifetime and in `T`; the
-/// slice gives it the `Send` and `Sync` of a borrow, which a function alone hides.
+/// Ties a type to one scope: the function pointer makes it invariant in the lifetime and in `T`; the slice gives it the
+/// `Send` and `Sync` of a borrow, which a function pointer alone would not have.
 type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T])>;
 
-/// Memory on the device, to be read by the work of a scope; see
-/// [`Scope::bind`](crate::Scope::bind).
+/// Device memory that the work of a scope reads; see [`Scope::bind`](crate::Scope::bind).
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -33,7 +31,7 @@ type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T]
 /// use cuguard::{Result, Scope};
 /// use cuguard::scope::{DeviceMut, DeviceRef};
 ///
-/// // A function that gives work to a scope:
+/// // A function that enqueues work:
 /// fn twice<'s>(
 ///     s: &Scope<'s, '_>,
 ///     to: DeviceMut<'s, u32>,
@@ -51,14 +49,14 @@ type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T]
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 pub struct DeviceRef<'scope, T> {
-    /// First the address: a kernel's parameter is read from here.
+    /// The first field: launches pass a pointer to it as the kernel's parameter.
     address: CUdeviceptr,
     len: usize,
     brand: Brand<'scope, T>,
 }
 
-/// Memory on the device, to be read and written by the work of a scope; see
-/// [`Scope::bind_mut`](crate::Scope::bind_mut). It can be used wherever a [`DeviceRef`] can.
+/// Device memory that the work of a scope reads and writes; see [`Scope::bind_mut`](crate::Scope::bind_mut). Dereferences
+/// to [`DeviceRef`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -69,7 +67,7 @@ pub struct DeviceRef<'scope, T> {
 /// stream.scope(|s| {
 ///     let mut data: cuguard::scope::DeviceMut<'_, i32> = s.bind_mut(&mut buffer)?;
 ///     s.fill(&mut data, 7)?;
-///     s.download(&data, &mut s.bind_host_mut(&mut seen))
+///     s.download(&mut s.bind_host_mut(&mut seen), &data)
 /// })?;
 /// assert_eq!(seen, [7, 7]);
 /// # Ok::<(), cuguard::Error>(())
@@ -78,8 +76,7 @@ pub struct DeviceMut<'scope, T> {
     inner: DeviceRef<'scope, T>,
 }
 
-/// Host memory, to be read by the work of a scope; see
-/// [`Scope::bind_host`](crate::Scope::bind_host).
+/// Host memory that the work of a scope reads; see [`Scope::bind_host`](crate::Scope::bind_host).
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -100,8 +97,8 @@ pub struct HostRef<'scope, T> {
     brand: Brand<'scope, T>,
 }
 
-/// Host memory, to be read and written by the work of a scope; see
-/// [`Scope::bind_host_mut`](crate::Scope::bind_host_mut). It can be used wherever a [`HostRef`] can.
+/// Host memory that the work of a scope reads and writes; see [`Scope::bind_host_mut`](crate::Scope::bind_host_mut).
+/// Dereferences to [`HostRef`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -111,7 +108,7 @@ pub struct HostRef<'scope, T> {
 /// let mut values = [0; 2];
 /// stream.scope(|s| {
 ///     let mut values: cuguard::scope::HostMut<'_, i32> = s.bind_host_mut(&mut values);
-///     s.download(&s.bind(&buffer)?, &mut values)
+///     s.download(&mut values, &s.bind(&buffer)?)
 /// })?;
 /// assert_eq!(values, [1, 2]);
 /// # Ok::<(), cuguard::Error>(())
@@ -129,7 +126,7 @@ unsafe impl<T: Sync> Sync for HostRef<'_, T> {}
 // SAFETY: stands for a `&mut [T]`. (`Sync` comes from `HostRef`.)
 unsafe impl<T: Send> Send for HostMut<'_, T> {}
 
-/// The part of `0..len` that a range means, as slices have it.
+/// The part of `0..len` that a range selects, as for slices.
 #[track_caller]
 fn part(len: usize, range: impl RangeBounds<usize>) -> Range<usize> {
     let begin = match range.start_bound() {
@@ -150,7 +147,7 @@ fn part(len: usize, range: impl RangeBounds<usize>) -> Range<usize> {
 }
 
 impl<'scope, T> DeviceRef<'scope, T> {
-    /// Whoever calls this has borrowed that memory for as long as the scope lasts.
+    /// The caller has borrowed that memory for as long as the scope lasts.
     pub(crate) fn new(address: CUdeviceptr, len: usize) -> Self {
         Self {
             address,
@@ -198,7 +195,7 @@ impl<'scope, T> DeviceRef<'scope, T> {
         self.len == 0
     }
 
-    /// The address on the device.
+    /// The device address.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -217,7 +214,7 @@ impl<'scope, T> DeviceRef<'scope, T> {
         DevicePointer::from_raw(self.address)
     }
 
-    /// A part of it. Memory that is only read can be bound again where the whole is needed too.
+    /// A part of the memory. Bind the memory again to use the whole too.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -228,7 +225,7 @@ impl<'scope, T> DeviceRef<'scope, T> {
     /// let mut middle = [0; 2];
     /// stream.scope(|s| {
     ///     let part = s.bind(&buffer)?.slice(1..3);
-    ///     s.download(&part, &mut s.bind_host_mut(&mut middle))
+    ///     s.download(&mut s.bind_host_mut(&mut middle), &part)
     /// })?;
     /// assert_eq!(middle, [2, 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -236,17 +233,17 @@ impl<'scope, T> DeviceRef<'scope, T> {
     ///
     /// # Panics
     ///
-    /// Where the range is not within it, as slices do.
+    /// If the range is out of bounds, as for slices.
     #[must_use]
     #[track_caller]
     pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
         let part = part(self.len, range);
-        // Within the memory, so this does not overflow.
+        // Within the allocation, so this does not overflow.
         let address = self.address + (part.start * mem::size_of::<T>()) as u64;
         Self::new(address, part.len())
     }
 
-    /// Its first `mid` values, and the rest.
+    /// The first `mid` values, and the rest.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -263,7 +260,7 @@ impl<'scope, T> DeviceRef<'scope, T> {
     ///
     /// # Panics
     ///
-    /// Where there are fewer, as slices do.
+    /// If there are fewer, as for slices.
     #[must_use]
     #[track_caller]
     pub fn split_at(self, mid: usize) -> (Self, Self) {
@@ -273,13 +270,13 @@ impl<'scope, T> DeviceRef<'scope, T> {
 }
 
 impl<'scope, T> DeviceMut<'scope, T> {
-    /// Whoever calls this has borrowed that memory exclusively for as long as the scope lasts.
+    /// The caller has borrowed that memory exclusively for as long as the scope lasts.
     pub(crate) fn new(address: CUdeviceptr, len: usize) -> Self {
         let inner = DeviceRef::new(address, len);
         Self { inner }
     }
 
-    /// A part of it. The rest is given up; [`split_at`](Self::split_at) keeps both.
+    /// A part of the memory; [`split_at`](Self::split_at) keeps both parts.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -293,7 +290,7 @@ impl<'scope, T> DeviceMut<'scope, T> {
     ///
     /// # Panics
     ///
-    /// Where the range is not within it, as slices do.
+    /// If the range is out of bounds, as for slices.
     #[must_use]
     #[track_caller]
     pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
@@ -301,7 +298,7 @@ impl<'scope, T> DeviceMut<'scope, T> {
         Self { inner }
     }
 
-    /// Its first `mid` values, and the rest.
+    /// The first `mid` values, and the rest.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -319,7 +316,7 @@ impl<'scope, T> DeviceMut<'scope, T> {
     ///
     /// # Panics
     ///
-    /// Where there are fewer, as slices do.
+    /// If there are fewer, as for slices.
     #[must_use]
     #[track_caller]
     pub fn split_at(self, mid: usize) -> (Self, Self) {
@@ -415,7 +412,7 @@ macro_rules! debug {
 
 debug!(DeviceRef DeviceMut HostRef HostMut);
 
-/// Memory on the device that a scope can bind: a [`DeviceBuffer`], a [`DeviceBox`], a [`ManagedBuffer`].
+/// Device memory that a scope can bind: a [`DeviceBuffer`], a [`DeviceBox`], a [`ManagedBuffer`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -433,26 +430,26 @@ debug!(DeviceRef DeviceMut HostRef HostMut);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 pub trait Bindable: sealed::Sealed {
-    /// What the memory holds.
+    /// The type of the elements.
     type Value: DeviceCopy;
 
     #[doc(hidden)]
-    fn place(&self) -> Place<'_>;
+    fn memory(&self) -> BindableMemory<'_>;
 }
 
-/// Where memory is, and whose.
+/// The address, length and owner of bindable memory.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct BindableMemory<'a> {
     pub(crate) address: CUdeviceptr,
     pub(crate) len: usize,
     pub(crate) state: &'a Arc<ContextState>,
-    /// The stream in whose order it was allocated.
+    /// The stream that it was allocated on.
     pub(crate) home: Option<&'a Arc<StreamState>>,
 }
 
 pub(crate) mod sealed {
-    /// Only this crate knows what may be bound.
+    /// Only this crate implements [`Bindable`](super::Bindable).
     pub trait Sealed {}
 }
 
@@ -461,8 +458,8 @@ impl<T: DeviceCopy> sealed::Sealed for DeviceBuffer<T> {}
 impl<T: DeviceCopy> Bindable for DeviceBuffer<T> {
     type Value = T;
 
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn memory(&self) -> BindableMemory<'_> {
+        BindableMemory {
             address: self.address(),
             len: self.len(),
             state: self.state(),
@@ -476,8 +473,8 @@ impl<T: DeviceCopy> sealed::Sealed for DeviceBox<T> {}
 impl<T: DeviceCopy> Bindable for DeviceBox<T> {
     type Value = T;
 
-    fn place(&self) -> Place<'_> {
-        self.as_buffer().place()
+    fn memory(&self) -> BindableMemory<'_> {
+        self.as_buffer().memory()
     }
 }
 
@@ -486,8 +483,8 @@ impl<T: DeviceCopy> sealed::Sealed for ManagedBuffer<T> {}
 impl<T: DeviceCopy> Bindable for ManagedBuffer<T> {
     type Value = T;
 
-    fn place(&self) -> Place<'_> {
-        Place {
+    fn memory(&self) -> BindableMemory<'_> {
+        BindableMemory {
             address: self.as_device_ptr().as_raw(),
             len: self.len(),
             state: self.state(),

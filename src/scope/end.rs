@@ -1,26 +1,21 @@
-//! The end of a scope: it is reached only when the stream has nothing of the scope's left to do.
+//! The end of a scope: it returns only when the stream has finished the scope's work.
 //!
-//! This is what makes [`Stream::scope`](crate::Stream::scope) sound, so it must not give up on a
-//! device that is still working:
+//! [`Stream::scope`](crate::Stream::scope) is sound because of this, so it must not give up on a device that is still
+//! working:
 //!
-//! - The stream is waited for. If the driver refuses that, the whole context is; if it refuses that
-//!   too, the stream is asked whether it is idle until it says so. Each of these shows that the
-//!   work is done, whatever went wrong before.
-//! - If the driver answers all of them, again and again, that the context is of no use any more,
-//!   nothing is in flight: that is what a fault on the device leaves behind, or somebody who
-//!   destroyed the context; the driver has stopped all of its work for good.
-//! - As long as it refuses with any other error, it is asked again. If that goes on, nobody can tell
-//!   whether the device still writes, and the process is aborted: to go on would let the device
-//!   write into memory that is used for other things.
-//! - If the context was closed within the scope, teardown has waited for the device. Where it could
-//!   not (the driver would not even let it try, and other code keeps the context alive) the process
-//!   is aborted too.
+//! - It synchronizes with the stream. If that fails, with the whole context; if that fails too, it queries the stream
+//!   until it is idle. Each of these shows that the work is done, whatever failed before.
+//! - If all of them fail repeatedly with errors that mean an unusable context, nothing is in flight: that is the state
+//!   after a fault on the device, or after other code destroyed the context; the driver has stopped all of its work.
+//! - As long as they fail with any other error, they are retried. After 20 seconds the process is aborted: nobody knows
+//!   whether the device still writes, and it would write to memory that is used for other things.
+//! - If the context was closed within the scope, teardown has waited for the device. Where it could not (the context
+//!   cannot be made current, and other code keeps it alive), the process is aborted too.
 //! - In a forked child nothing is in flight: it has a copy of the memory.
-//! - If the process is exiting, the driver must not be called, so nobody can tell whether the work
-//!   is done. The thread stops here: the exit, which is under way on another thread, ends it; if
-//!   that takes half a minute, as the exit waits for this thread, the process is aborted.
-//!   (Under way on another, as work that is in flight was given by this one before the exit began,
-//!   and whoever calls `exit` does not come back.)
+//! - If the process is exiting, the driver must not be called, so nobody knows whether the work is done. The thread
+//!   blocks here: the exit, on another thread, ends it. If that takes half a minute because the exit waits for this
+//!   thread, the process is aborted. (It is always another thread: this one enqueued its work before the exit began,
+//!   and a thread that calls `exit` does not return.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,21 +23,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
 
-use crate::core::wait::{Refusals, give_up, settle, stop_here};
+use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle};
 use crate::core::{StreamState, log_error};
 use crate::error::Result;
 use cuguard_sync::process;
 
 const OPERATION: &str = "Stream::scope";
 
-/// Waits when it goes, also by a panic.
+/// Waits for the stream on drop, also by a panic.
 #[derive(Debug)]
-pub(crate) struct End<'a> {
+pub(crate) struct ScopeEnd<'a> {
     core: &'a Arc<StreamState>,
     in_flight: AtomicBool,
 }
 
-impl<'a> End<'a> {
+impl<'a> ScopeEnd<'a> {
     pub(crate) fn new(core: &'a Arc<StreamState>) -> Self {
         Self {
             core,
@@ -50,55 +45,50 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Work is about to be given to the stream.
+    /// Work is about to be enqueued.
     pub(crate) fn expect_work(&self) {
         self.in_flight.store(true, Ordering::Release);
     }
 
-    /// Waits, and answers what the driver refused first on the way.
-    pub(crate) fn reach(self) -> Result<()> {
-        self.wait()
-    }
-
-    /// Waits once; later calls find it done.
-    fn wait(&self) -> Result<()> {
+    /// Waits, and returns the first error on the way. A second call returns at once.
+    pub(crate) fn wait(&self) -> Result<()> {
         if !self.in_flight.load(Ordering::Acquire) {
             return Ok(());
         }
         let state = self.core.state();
-        let mut answer = Ok(());
-        let mut refusals = Refusals::default();
+        let mut first = Ok(());
+        let mut failures = WaitFailures::default();
         loop {
             match state.enter_uncurrent(OPERATION) {
                 Ok((entered, Ok(()))) => {
                     let stream = self.core.handle();
-                    answer = answer.and(self.core.note_wait(|| settle(&entered, stream)));
+                    let wait = || wait_until_idle(&entered, stream);
+                    first = first.and(self.core.progress().track_wait(wait));
                     break;
                 }
                 Ok((_entered, Err(error))) => {
-                    // A stream can be asked also where its context cannot be made current.
+                    first = first.and(Err(state.error(OPERATION, error, None)));
+                    // A stream can be queried even if its context cannot be made current.
                     // SAFETY: the stream is alive.
-                    let query = unsafe { stream::query(self.core.handle()) };
-                    answer = answer.and(Err(state.error(OPERATION, error, None)));
-                    let idle = match query {
+                    let query = match unsafe { stream::query(self.core.handle()) } {
                         Ok(true) => break,
                         Ok(false) => CUresult::NOT_READY,
                         Err(error) => error.code,
                     };
-                    if refusals.are_final(OPERATION, &[error.code, idle]) {
+                    if failures.is_dead_after(OPERATION, &[error.code, query]) {
                         break;
                     }
                 }
-                // The child has a copy of the memory, which nothing writes to.
+                // Nothing writes to the child's copy of the memory.
                 Err(error) if process::is_forked() => {
-                    answer = answer.and(Err(error));
+                    first = first.and(Err(error));
                     break;
                 }
-                Err(_) if process::is_exiting() => stop_here(OPERATION),
+                Err(_) if process::is_exiting() => block_until_exit(OPERATION),
                 Err(_) => {
                     state.wait_for_teardown();
                     if !state.device_idle.load(Ordering::Acquire) {
-                        give_up(
+                        abort(
                             OPERATION,
                             "the context was closed within the scope, and the driver refused to \
                              say whether the device has done its work",
@@ -109,11 +99,11 @@ impl<'a> End<'a> {
             }
         }
         self.in_flight.store(false, Ordering::Release);
-        answer
+        first
     }
 }
 
-impl Drop for End<'_> {
+impl Drop for ScopeEnd<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
             log_error(&error);

@@ -1,4 +1,4 @@
-//! Fills of memory on the device within a scope.
+//! Fills of device memory within a scope.
 
 use std::mem;
 
@@ -26,9 +26,9 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn zero<T: DeviceCopy + Zeroable>(&self, to: &mut DeviceMut<'scope, T>) -> Result<()> {
-        // All of its bytes are zero in a value that is valid.
+        // `Zeroable`: the zero value is valid.
         self.fill_with("Scope::zero", to, 0)
     }
 
@@ -47,13 +47,13 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn fill_bytes<T: DeviceCopy + Pod>(
         &self,
         to: &mut DeviceMut<'scope, T>,
         byte: u8,
     ) -> Result<()> {
-        // Whatever bytes there are make a value that is valid.
+        // `Pod`: any bytes are a valid value.
         self.fill_with("Scope::fill_bytes", to, byte)
     }
 
@@ -64,13 +64,13 @@ impl<'scope> Scope<'scope, '_> {
         byte: u8,
     ) -> Result<()> {
         let (to, bytes) = (*to.address(), to.bytes());
-        self.submit(operation, bytes, |stream| {
-            // SAFETY: there are this many bytes, borrowed until the stream has been waited for.
+        self.enqueue(operation, bytes, |stream| {
+            // SAFETY: the memory has this many bytes and is borrowed until the stream is idle.
             unsafe { copy::set_d8_async(to, byte, bytes, stream) }
         })
     }
 
-    /// Sets every value to `value`, which must have 1, 2 or 4 bytes; others do not compile.
+    /// Sets every value to `value`. Values of other sizes than 1, 2 and 4 bytes do not compile.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -85,7 +85,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`ContextClosed`](crate::Error::ContextClosed), or what the driver says.
+    /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn fill<T: DeviceCopy + NoUninit>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -98,10 +98,10 @@ impl<'scope> Scope<'scope, '_> {
             );
         }
         let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
-        self.submit("Scope::fill", bytes, |stream| {
+        self.enqueue("Scope::fill", bytes, |stream| {
             let value = bytemuck::bytes_of(&value);
-            // SAFETY: there are `count` values of that size, borrowed until the stream has been
-            // waited for. They are aligned to it: the driver's memory is, and each part of it.
+            // SAFETY: the memory has `count` values of that size, and is borrowed until the stream is idle. It is aligned
+            // to that size: device allocations are, and so is each part of them in whole values.
             unsafe {
                 match *value {
                     [a] => copy::set_d8_async(to, a, count, stream),

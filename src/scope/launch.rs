@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::guards::Function;
 use crate::recovery;
 
-/// What a kernel can be given: a value that can be copied to the device, or memory that the scope
-/// has bound, which the kernel gets as a pointer.
+/// An argument of a kernel: a value that can be copied to the device, or memory that the scope has bound, which is
+/// passed as a device pointer.
 ///
 /// ```no_run
 /// use cuguard::{Context, DeviceBuffer, Module, Stream};
@@ -26,7 +26,7 @@ use crate::recovery;
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
 /// let fill = module.function("fill_pattern")?;
 /// let mut words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
 /// stream.scope(|s| {
@@ -41,7 +41,7 @@ use crate::recovery;
 ///
 /// # Safety
 ///
-/// The pointer leads to what the driver copies as the kernel's parameter.
+/// `parameter` returns a pointer to the value that the driver copies as the kernel's parameter.
 pub unsafe trait KernelArgument<'scope> {
     #[doc(hidden)]
     fn parameter(&self) -> *const c_void;
@@ -54,37 +54,37 @@ unsafe impl<T: DeviceCopy> KernelArgument<'_> for T {
     }
 }
 
-// SAFETY: an address on the device is a pointer there.
+// SAFETY: a device address is a pointer parameter.
 unsafe impl<'scope, T> KernelArgument<'scope> for DeviceRef<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
     }
 }
 
-// SAFETY: an address on the device is a pointer there.
+// SAFETY: a device address is a pointer parameter.
 unsafe impl<'scope, T> KernelArgument<'scope> for DeviceMut<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
     }
 }
 
-// What `deref` below relies on.
+// `deref` below relies on this.
 const _: () = assert!(
     mem::size_of::<cust::function::Function<'_>>() == mem::size_of::<CUfunction>()
         && mem::align_of::<cust::function::Function<'_>>() == mem::align_of::<CUfunction>(),
     "cust's Function is more than its handle"
 );
 
-/// The kernel as `cust` has it, for its attributes and for `cust::launch!`, which also takes
-/// this crate's [`Stream`](crate::Stream). The context must be [bound](crate::Context::make_current). Such a
-/// launch borrows nothing: all that the kernel uses must live until it has run.
+/// Dereferences to `cust`'s `Function`, for its attributes and for `cust::launch!`, which also accepts this crate's
+/// [`Stream`](crate::Stream). The context must be [current](crate::Context::make_current). Such a launch borrows nothing:
+/// everything that the kernel uses must live until it has run.
 ///
 /// ```no_run
 /// use cuguard::{Context, DeviceBuffer, Module, Stream};
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
 /// let fill = module.function("fill_pattern")?;
 /// let words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
 /// let _bound = context.make_current()?;
@@ -94,15 +94,14 @@ const _: () = assert!(
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// The macro's other form, `launch!(module.fill_pattern<<<…>>>(…))`, looks the kernel up in a module of
-/// `cust`'s own and does not take a [`Module`](crate::Module).
+/// The macro's other form, `launch!(module.fill_pattern<<<…>>>(…))`, requires a module of `cust`'s and does not accept a
+/// [`Module`](crate::Module).
 impl<'module> Deref for Function<'module> {
     type Target = cust::function::Function<'module>;
 
     /// # Panics
     ///
-    /// If the context was closed: the handle is not valid any more. If the process is ending: the
-    /// driver may be gone.
+    /// If the context was closed, which invalidates the handle, or the process is exiting.
     #[track_caller]
     fn deref(&self) -> &cust::function::Function<'module> {
         let entered = self.state().enter("Function::deref");
@@ -110,23 +109,22 @@ impl<'module> Deref for Function<'module> {
             panic!("{error}");
         }
         let handle: *const CUfunction = self.handle();
-        // SAFETY: `cust`'s `Function` is a struct with the handle, a pointer that is only passed to
-        // the driver, as its one field with a size; the assertion above says that there is room for
-        // nothing else. So it has the handle's layout. It has no `Drop`, and is borrowed as long.
+        // SAFETY: the handle is the only sized field of `cust`'s `Function`, as the assertion above checks, so both have the
+        // same layout. `cust` only passes the handle to the driver. `Function` has no `Drop`, and is borrowed as long as
+        // the handle.
         unsafe { &*handle.cast() }
     }
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Launches a kernel: `grid` blocks of `block` threads, each a number or a tuple of up to
-    /// three, with `shared_bytes` of shared memory for each block beyond what the kernel has by
-    /// itself.
+    /// Launches a kernel: `grid` blocks of `block` threads, each a number or a tuple of up to three, with `shared_bytes`
+    /// of dynamic shared memory per block.
     ///
     /// ```no_run
     /// # use cuguard::{Context, DeviceBuffer, Module, Stream};
     /// # let context = Context::new(0)?;
     /// # let stream = Stream::new(&context)?;
-    /// let module = Module::from_ptx(&context, include_str!("../kernels/pattern.ptx"))?;
+    /// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
     /// let fill = module.function("fill_pattern")?;
     /// let mut words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
     /// stream.scope(|s| {
@@ -141,25 +139,21 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// The driver checks none of this:
     ///
-    /// - The arguments are those that the kernel takes, in number, order and size.
-    /// - The kernel stays within the memory that it is given. It only reads what is bound by
-    ///   [`bind`](Scope::bind), and leaves only valid values in what is bound by
-    ///   [`bind_mut`](Scope::bind_mut).
-    /// - Memory that it reaches by other ways, such as addresses among the values and the module's
-    ///   variables, is valid, and nobody else uses it in a way that conflicts, until the scope
-    ///   ends.
-    /// - It does not count on values in memory that nobody wrote.
-    ///
-    /// Where there is too little memory for the launch,
-    /// [callbacks](crate::Context::release_on_oom) are called before it is tried again: what they
-    /// let go of is none of this.
+    /// - The arguments match the kernel's parameters in number, order and size.
+    /// - The kernel stays within the memory that it is passed. It only reads what is bound by [`bind`](Scope::bind), and
+    ///   leaves only valid values in what is bound by [`bind_mut`](Scope::bind_mut).
+    /// - Memory that it reaches in other ways, such as through addresses in memory and global variables of the module, is
+    ///   valid and free of conflicting accesses until the scope ends.
+    /// - It does not depend on uninitialized memory.
+    /// - If the launch lacks memory, [callbacks](crate::Context::release_on_oom) run before it is retried: they free
+    ///   nothing that the kernel uses.
     ///
     /// # Errors
     ///
     /// [`Error::WrongContext`](crate::Error::WrongContext),
     /// [`Error::ContextClosed`](crate::Error::ContextClosed),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or what the driver says. What goes wrong
-    /// within the kernel is told later, by whatever waits for it.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or any other driver error. An error of the kernel itself is
+    /// returned by a later call that waits for it.
     #[track_caller]
     pub unsafe fn launch(
         &self,
@@ -177,23 +171,19 @@ impl<'scope> Scope<'scope, '_> {
             module_of,
         )?;
         let (grid, block) = (grid.into(), block.into());
-        let parameters: Vec<*mut c_void> = arguments
-            .iter()
-            .map(|argument| argument.parameter().cast_mut())
-            .collect();
         let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
-        // A kernel may need local memory, and its code may be loaded only now. Code 2 is never what
-        // became of earlier work, so the launch has done nothing and can be asked for again, behind
-        // what the stream has by then. Within a scope that is as good as for an allocation there:
-        // what is bound stays borrowed, whatever callbacks let go of; the wait has its end; the
-        // scope waits also where a callback panics, or closes the context.
+        // A kernel may need local memory, and its code may be loaded lazily by this call. CUDA_ERROR_OUT_OF_MEMORY is never
+        // the error of earlier work, so nothing was launched and the launch can be retried, after what the stream has by
+        // then. Recovery is safe within a scope: bindings stay borrowed whatever callbacks drop, the wait for frees is
+        // bounded, and the scope waits even if a callback panics or closes the context.
         let request = Request::of_unknown_size(OPERATION, None);
         recovery::satisfy(self.core().state(), &request, || {
-            let mut parameters = parameters.clone();
-            self.ask(OPERATION, |stream| {
+            let parameters = arguments.iter().map(|one| one.parameter().cast_mut());
+            let mut parameters: Vec<*mut c_void> = parameters.collect();
+            self.try_enqueue(OPERATION, |stream| {
                 let function = function.as_raw();
-                // SAFETY: the function's module is borrowed until the stream has been waited for. The parameters are
-                // read, and only read, during the call; the caller vouches that they are the kernel's.
+                // SAFETY: the function's module is borrowed until the stream is idle. The driver reads the parameters during
+                // the call; the caller ensures that they are the kernel's.
                 unsafe {
                     module::launch_kernel(
                         function,
@@ -209,7 +199,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// Here, as only here there is a kernel that the simulated GPU can refuse.
+/// In this crate, because only here is there a function handle on the simulated GPU, which loads no modules.
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -223,7 +213,7 @@ mod tests {
 
     use crate::oom::{OutOfMemory, RecoveryStep};
 
-    /// One test at a time, as faults are everybody's; none where the GPU is a real one.
+    /// One test at a time, because faults are global; none on a real GPU.
     fn turn() -> Option<MutexGuard<'static, ()>> {
         static LOCK: Mutex<()> = Mutex::new(());
         let turn = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,9 +272,9 @@ mod tests {
         context.close()
     }
 
-    /// The simulated GPU says that it has no kernels when it is asked for the second time.
+    /// On the second attempt the simulated GPU returns that it runs no kernels.
     #[test]
-    fn a_launch_is_asked_for_again_after_a_callback() -> Result<()> {
+    fn a_launch_is_retried_after_a_callback() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
         let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
@@ -334,7 +324,7 @@ mod tests {
         Ok(())
     }
 
-    /// `cust`'s macro takes this crate's function, stream and memory.
+    /// `cust`'s macro accepts this crate's function, stream and memory.
     #[test]
     fn the_launch_macro_of_cust_reaches_the_driver() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };

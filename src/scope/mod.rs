@@ -1,8 +1,8 @@
-//! Safe asynchronous work: [`Stream::scope`], in the manner of [`std::thread::scope`].
+//! Safe asynchronous work: [`Stream::scope`], modelled on [`std::thread::scope`].
 //!
-//! A scope ends only when its stream has done all its work, whether the closure returned, answered
-//! an error or panicked. Until then everything that was bound stays borrowed, so the borrow checker
-//! sees to it that nothing is freed or looked at that the device still works on.
+//! A scope ends only when its stream has finished all of the scope's work, whether the closure returns, fails or panics.
+//! Until then everything that is bound stays borrowed: the borrow checker rejects a free or an access while the device
+//! may use the memory. This folder must not know `chunked`.
 
 mod bound;
 mod end;
@@ -20,20 +20,19 @@ use cust::memory::DeviceCopy;
 use crate::core::{Failed, StreamState, log_error, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Event, Stream};
-use bound::Place;
-use end::End;
+use bound::BindableMemory;
+use end::ScopeEnd;
 
 pub use bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
 pub use launch::KernelArgument;
 
-/// The inside of a [`Stream::scope`]: work is given to the stream through it.
+/// Enqueues work on the stream of a [`Stream::scope`].
 ///
-/// Memory is bound once, shared or exclusively, and can then be used in as many operations as one
-/// likes. All of them happen in the order in which they are given to the stream; none of them waits.
-/// (One may: a download to ordinary memory, which the driver does not do in passing. Memory of a
-/// [`PinnedBuffer`](crate::PinnedBuffer) has no such detour.)
+/// Memory is bound once, shared or exclusively, and can then be used in any number of operations. They execute in stream
+/// order, and the calls do not wait. (A download to pageable host memory may: the driver copies it synchronously. Use a
+/// [`PinnedBuffer`](crate::PinnedBuffer) to avoid that.)
 ///
-/// The borrow checker refuses what the device could still be working on:
+/// The borrow checker rejects access to what the device may still use:
 ///
 /// ```compile_fail,E0502
 /// # use cuguard::{Context, DeviceBuffer, Stream};
@@ -49,7 +48,7 @@ pub use launch::KernelArgument;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// After the scope it is done:
+/// After the scope the work is done:
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -67,31 +66,30 @@ pub use launch::KernelArgument;
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
-    end: &'scope End<'env>,
-    /// Invariant in both, as in the standard library: what is bound lives exactly as long as this
-    /// scope, and what it is bound from longer.
+    end: &'scope ScopeEnd<'env>,
+    /// Invariant in both lifetimes, as in the standard library: a binding lives exactly as long as this scope, and what
+    /// it borrows lives longer.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Stream {
-    /// Runs `f` with a [`Scope`] through which it gives work to this stream, and waits until the
-    /// stream has done all of it. Memory that the work uses stays borrowed until then.
+    /// Runs `f` with a [`Scope`] that enqueues work on this stream, and waits until the stream has finished it. Memory
+    /// that the work uses stays borrowed until then.
     ///
-    /// It waits also when `f` panics or answers an error. When the context is closed or dropped
-    /// within the scope, the work so far is done, and further work is an
-    /// [`Error::ContextClosed`]. On a driver that refuses for long to say whether the work is done,
-    /// and does not say either that the context is lost, the process is aborted: to go on would let
-    /// the device write into memory that is used for other things.
+    /// It also waits when `f` panics or fails. If the context is closed within the scope, the work so far is finished,
+    /// and further work fails with [`Error::ContextClosed`]. If the driver fails for 20 seconds to report whether the
+    /// work is done, and does not report an unusable context either, the process is aborted: the device might write to
+    /// memory that is used for other things.
     ///
-    /// Up, through a kernel, and down again:
+    /// An upload, a kernel, a download:
     ///
     /// ```no_run
     /// use cuguard::{Context, DeviceBuffer, Module, Stream};
     ///
     /// let context = Context::new(0)?;
     /// let stream = Stream::new(&context)?;
-    /// let module = Module::from_ptx(&context, include_str!("../kernels/saxpy.ptx"))?;
+    /// let module = Module::from_ptx(&context, include_str!("../../kernels/saxpy.ptx"))?;
     /// let saxpy = module.function("saxpy")?;
     ///
     /// let (input, mut output) = (vec![1.0_f32; 1000], vec![0.0; 1000]);
@@ -103,39 +101,34 @@ impl Stream {
     ///     s.upload(&mut y, &input)?;
     ///     // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
     ///     unsafe { s.launch(&saxpy, 4, 256, 0, &[&2.0_f32, &x, &y, &1000_u64])? };
-    ///     s.download(&y, &mut output)
+    ///     s.download(&mut output, &y)
     /// })?;
     /// assert_eq!(output, [3.0; 1000]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// Scopes on several streams at once, one within the other or on several threads, work side by
-    /// side; [events](Scope::wait) put their work in order where it must be.
+    /// Scopes on several streams, nested or on several threads, run concurrently; [events](Scope::wait) order their work
+    /// where needed.
     ///
     /// # Errors
     ///
-    /// What `f` answers, else what the driver says when the work is waited for: it may be about
-    /// work that failed earlier.
+    /// The error of `f`, else a driver error from the wait, which may come from earlier work.
     pub fn scope<'env, F, R>(&'env self, f: F) -> Result<R>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        let end = End::new(self.stream_state());
-        let answer = f(&Scope {
+        let end = ScopeEnd::new(self.stream_state());
+        let result = f(&Scope {
             stream: self,
             end: &end,
             scope: PhantomData,
             env: PhantomData,
         });
-        let waited = end.reach();
-        match (answer, waited) {
-            (Ok(answer), waited) => waited.map(|()| answer),
-            (Err(error), Ok(())) => Err(error),
-            (Err(error), Err(later)) => {
-                log_error(&later);
-                Err(error)
-            }
+        let waited = end.wait();
+        if let (Err(_), Err(later)) = (&result, &waited) {
+            log_error(later);
         }
+        result.and_then(|value| waited.map(|()| value))
     }
 }
 
@@ -160,9 +153,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.stream.stream_state()
     }
 
-    /// The same scope for a closure that knows nothing of the stream's lifetime. With two lifetimes
-    /// above `'scope`, the compiler would not find the one of what the closure borrows.
-    pub(crate) fn by_itself(&self) -> Scope<'scope, 'scope> {
+    /// The same scope without the stream's lifetime, for `chunked`: with two lifetimes above `'scope`, the compiler would
+    /// not infer the one of what the closure borrows.
+    pub(crate) fn without_env(&self) -> Scope<'scope, 'scope> {
         Scope {
             stream: self.stream,
             end: self.end,
@@ -171,20 +164,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Memory of the stream's own context, whatever stream it was allocated on.
-    fn admit(&self, operation: &'static str, place: &Place<'_>) -> Result<()> {
+    /// Checks that memory is of the stream's context, and orders this stream after the memory's allocation.
+    fn bind_memory(&self, operation: &'static str, memory: &BindableMemory<'_>) -> Result<()> {
         let core = self.core();
-        let memory_of = ("the memory", place.state);
+        let memory_of = ("the memory", memory.state);
         same_context::check(operation, ("the scope's stream", core.state()), memory_of)?;
-        match place.home {
-            // It must have been allocated, and cleared, before it is used here. It cannot be freed
-            // too early: it is borrowed until this stream has been waited for.
+        match memory.home {
+            // It must be allocated, and cleared, before it is used here. It cannot be freed too early: it is borrowed
+            // until this stream is idle.
             Some(home) => core.order_after(operation, home),
             None => core.state().enter(operation).map(drop),
         }
     }
 
-    /// Binds memory on the device that this scope's work reads.
+    /// Binds device memory that this scope's work reads.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -195,7 +188,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// let mut output = [0; 3];
     /// stream.scope(|s| {
     ///     let data = s.bind(&buffer)?;
-    ///     s.download(&data, &mut s.bind_host_mut(&mut output))
+    ///     s.download(&mut s.bind_host_mut(&mut output), &data)
     /// })?;
     /// assert_eq!(output, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -203,15 +196,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`]; for memory that was allocated on another
-    /// stream, what the driver says when this one is put in order after it.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`]; for memory that was allocated on another stream, any driver
+    /// error when this stream is ordered after it.
     pub fn bind<M: Bindable>(&self, memory: &'scope M) -> Result<DeviceRef<'scope, M::Value>> {
-        let place = memory.place();
-        self.admit("Scope::bind", &place)?;
-        Ok(DeviceRef::new(place.address, place.len))
+        let memory = memory.memory();
+        self.bind_memory("Scope::bind", &memory)?;
+        Ok(DeviceRef::new(memory.address, memory.len))
     }
 
-    /// Binds memory on the device that this scope's work reads and writes.
+    /// Binds device memory that this scope's work reads and writes.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -234,13 +227,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &self,
         memory: &'scope mut M,
     ) -> Result<DeviceMut<'scope, M::Value>> {
-        let place = memory.place();
-        self.admit("Scope::bind_mut", &place)?;
-        Ok(DeviceMut::new(place.address, place.len))
+        let memory = memory.memory();
+        self.bind_memory("Scope::bind_mut", &memory)?;
+        Ok(DeviceMut::new(memory.address, memory.len))
     }
 
-    /// Binds host memory that this scope's work reads: ordinary memory, or page-locked memory such
-    /// as a [`PinnedBuffer`](crate::PinnedBuffer).
+    /// Binds host memory that this scope's work reads: pageable memory, or page-locked memory such as a
+    /// [`PinnedBuffer`](crate::PinnedBuffer).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -272,7 +265,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///     let (mut host, mut data) = (s.bind_host_mut(&mut host), s.bind_mut(&mut buffer)?);
     ///     s.upload(&mut data, &host)?;
     ///     s.fill(&mut data, 7)?;
-    ///     s.download(&data, &mut host)
+    ///     s.download(&mut host, &data)
     /// })?;
     /// assert_eq!(host, [7; 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -282,9 +275,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         HostMut::new(values)
     }
 
-    /// Gives work to the stream. For a copy or a fill, `bytes` says how much it is; there is
-    /// nothing to do where there are none.
-    pub(crate) fn submit(
+    /// Enqueues a copy or a fill of `bytes` bytes; nothing if there are none.
+    pub(crate) fn enqueue(
         &self,
         operation: &'static str,
         bytes: usize,
@@ -295,21 +287,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         if bytes == 0 {
             return Ok(());
         }
-        // Also when the call is refused: an error may come from earlier work, with this begun.
+        // Before the call, even if it fails: the error may come from earlier work, with this work begun.
         self.end.expect_work();
         entered.check_bytes(call(core.handle()), bytes)
     }
 
-    /// Gives work to the stream that may find too little memory. It can be asked for again then:
-    /// nothing was begun.
-    pub(crate) fn ask(
+    /// Enqueues work that may fail for lack of memory. It can be retried then: nothing has begun.
+    pub(crate) fn try_enqueue(
         &self,
         operation: &'static str,
         call: impl FnOnce(CUstream) -> result::Result,
     ) -> Result<(), Failed> {
         let core = self.core();
         let entered = core.state().enter(operation)?;
-        // As in `submit`.
+        // As in `enqueue`.
         self.end.expect_work();
         Failed::check(&entered, call(core.handle()))
     }
@@ -330,7 +321,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn upload<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -339,9 +330,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         const OPERATION: &str = "Scope::upload";
         check_len(OPERATION, to.len(), from.len())?;
         let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
-        self.submit(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream has been
-            // waited for.
+        self.enqueue(OPERATION, bytes, |stream| {
+            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle.
             unsafe { copy::htod_async(to, from, bytes, stream) }
         })
     }
@@ -355,30 +345,30 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # let stream = Stream::new(&context)?;
     /// let buffer = DeviceBuffer::from_slice(&context, &[1.0, 2.0])?;
     /// let mut output = PinnedBuffer::zeroed(&context, 2)?;
-    /// stream.scope(|s| s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output)))?;
+    /// stream.scope(|s| s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?))?;
     /// assert_eq!(*output, [1.0, 2.0]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn download<T: DeviceCopy>(
         &self,
-        from: &DeviceRef<'scope, T>,
         to: &mut HostMut<'scope, T>,
+        from: &DeviceRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::download";
         check_len(OPERATION, from.len(), to.len())?;
         let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
-        self.submit(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream has been
-            // waited for. What comes is valid: it was when it was put there.
+        self.enqueue(OPERATION, bytes, |stream| {
+            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. Device memory holds only
+            // valid values.
             unsafe { copy::dtoh_async(to, from, bytes, stream) }
         })
     }
 
-    /// Copies from one place on the device to another.
+    /// Copies within device memory.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -394,7 +384,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -403,14 +393,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         const OPERATION: &str = "Scope::copy";
         check_len(OPERATION, to.len(), from.len())?;
         let (to, from, bytes) = (*to.address(), *from.address(), to.bytes());
-        self.submit(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes, and are borrowed until the stream has been
-            // waited for. They do not overlap: `to` is exclusive.
+        self.enqueue(OPERATION, bytes, |stream| {
+            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. They do not overlap: `to`
+            // is exclusive.
             unsafe { copy::dtod_async(to, from, bytes, stream) }
         })
     }
 
-    /// Puts an event behind all that was given to the stream so far.
+    /// Records an event after all work enqueued so far.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -428,13 +418,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
     pub fn record(&self, event: &Event) -> Result<()> {
         event.record_on("Scope::record", self.core())
     }
 
-    /// What is given to the stream from now on waits until the event has happened. The calling
-    /// thread does not wait.
+    /// Work enqueued from now on waits until the event is complete. The calling thread does not wait.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -447,7 +436,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///     s1.record(&uploaded)?;
     ///     second.scope(|s2| {
     ///         s2.wait(&uploaded)
-    ///         // ... what needs the upload to be done ...
+    ///         // ... work that needs the upload ...
     ///     })
     /// })?;
     /// # Ok::<(), cuguard::Error>(())
@@ -455,7 +444,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or what the driver says.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.enqueue_wait("Scope::wait", self.core())
     }

@@ -1,6 +1,5 @@
-//! What the borrow checker refuses of a [`Stream::scope`](crate::Stream::scope): each case with
-//! the error that it must give, and a twin that differs in the one thing and compiles and runs.
-//! Compiled for documentation tests alone.
+//! Misuse of [`Stream::scope`](crate::Stream::scope) that the borrow checker rejects: each case with its error, and a twin
+//! that differs in one thing, compiles and runs. Compiled for documentation tests only.
 
 /// Reading what a copy in flight writes, on the device:
 ///
@@ -38,9 +37,9 @@ mod reading_what_a_copy_in_flight_writes_on_the_device {}
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
 ///     let mut target = s.bind_host_mut(&mut output);
-///     s.download(&s.bind(&buffer)?, &mut target)?;
+///     s.download(&mut target, &s.bind(&buffer)?)?;
 ///     let early = output[0];
-///     s.download(&s.bind(&buffer)?, &mut target)
+///     s.download(&mut target, &s.bind(&buffer)?)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -51,21 +50,21 @@ mod reading_what_a_copy_in_flight_writes_on_the_device {}
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
 ///     let mut target = s.bind_host_mut(&mut output);
-///     s.download(&s.bind(&buffer)?, &mut target)
+///     s.download(&mut target, &s.bind(&buffer)?)
 /// })?;
 /// let late = output[0];
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 mod reading_what_a_copy_in_flight_writes_on_the_host {}
 
-/// The same when nothing is done with the bound thing any more: the copy is still in flight:
+/// The same when the binding is not used any more: the copy is still in flight:
 ///
 /// ```compile_fail,E0503
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))?;
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)?;
 ///     let early = output[0];
 ///     Ok(())
 /// })?;
@@ -77,12 +76,12 @@ mod reading_what_a_copy_in_flight_writes_on_the_host {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)
 /// })?;
 /// let late = output[0];
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-mod the_same_when_nothing_is_done_with_the_bound_thing_any_more {}
+mod the_same_when_the_binding_is_not_used_any_more {}
 
 /// Writing to what a copy in flight reads:
 ///
@@ -117,7 +116,7 @@ mod writing_to_what_a_copy_in_flight_reads {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))?;
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)?;
 ///     buffer.copy_from_slice(&input)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
@@ -128,7 +127,7 @@ mod writing_to_what_a_copy_in_flight_reads {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     s.download(&s.bind(&buffer)?, &mut s.bind_host_mut(&mut output))
+///     s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?)
 /// })?;
 /// buffer.copy_from_slice(&input)?;
 /// # Ok::<(), cuguard::Error>(())
@@ -217,7 +216,7 @@ mod dropping_a_buffer_that_work_in_flight_uses {}
 /// ```
 mod moving_a_buffer_that_work_in_flight_uses {}
 
-/// Binding memory that goes before the scope has waited:
+/// Binding memory that is dropped before the scope ends:
 ///
 /// ```compile_fail,E0597
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
@@ -240,9 +239,9 @@ mod moving_a_buffer_that_work_in_flight_uses {}
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-mod binding_memory_that_goes_before_the_scope_has_waited {}
+mod binding_memory_that_is_dropped_before_the_scope_ends {}
 
-/// Binding a buffer that goes before the scope has waited:
+/// Binding a buffer that is dropped before the scope ends:
 ///
 /// ```compile_fail,E0597
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
@@ -265,7 +264,7 @@ mod binding_memory_that_goes_before_the_scope_has_waited {}
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-mod binding_a_buffer_that_goes_before_the_scope_has_waited {}
+mod binding_a_buffer_that_is_dropped_before_the_scope_ends {}
 
 /// Binding exclusively twice:
 ///
@@ -314,7 +313,7 @@ mod binding_exclusively_twice {}
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
 ///     let exclusive = s.bind_mut(&mut buffer)?; // does for reading, too
-///     s.download(&exclusive, &mut s.bind_host_mut(&mut output))
+///     s.download(&mut s.bind_host_mut(&mut output), &exclusive)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -345,7 +344,7 @@ mod binding_exclusively_what_is_bound_shared {}
 /// ```
 mod copying_onto_itself {}
 
-/// Letting what is bound escape:
+/// Letting a binding escape:
 ///
 /// ```compile_fail,E0521
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
@@ -370,7 +369,7 @@ mod copying_onto_itself {}
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-mod letting_what_is_bound_escape {}
+mod letting_a_binding_escape {}
 
 /// Letting the scope itself escape:
 ///
@@ -399,7 +398,7 @@ mod letting_what_is_bound_escape {}
 /// ```
 mod letting_the_scope_itself_escape {}
 
-/// Using what is bound to one scope in another, whose stream does not wait for the first:
+/// Using a binding of one scope in another, whose stream does not wait for the first:
 ///
 /// ```compile_fail,E0521
 /// # use cuguard::*; driver::select(driver::Choice::Sim).unwrap();
@@ -421,7 +420,7 @@ mod letting_the_scope_itself_escape {}
 /// let other = Stream::new(&context)?;
 /// stream.scope(|s1| {
 ///     let data = s1.bind(&buffer)?;
-///     s1.download(&data, &mut s1.bind_host_mut(&mut output))?;
+///     s1.download(&mut s1.bind_host_mut(&mut output), &data)?;
 ///     other.scope(|s2| {
 ///         let data = s2.bind(&buffer)?;
 ///         assert_eq!(data.len(), 3);
@@ -430,7 +429,7 @@ mod letting_the_scope_itself_escape {}
 /// })?;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-mod using_what_is_bound_to_one_scope_in_another_whose_stream {}
+mod using_a_binding_of_one_scope_in_another {}
 
 /// Dropping the stream within its own scope:
 ///

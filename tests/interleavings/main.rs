@@ -1,7 +1,8 @@
-//! Every order in which threads can run, for the protocols that threads depend on: invariant 2, the order
+//! Every order in which threads can run, for the protocols that threads depend on: the gate of a
+//! context (src/core/gate.rs, with the fence of cuguard-sync and src/exit.rs); invariant 2, the order
 //! of registry and driver (src/core/owned_resource.rs); invariant 4, who tears a context down
-//! (src/core/open_context.rs); the newest records of a thread (crates/registry/src/recent.rs), which their
-//! owner changes without a lock. (For the gate, see crates/sync/tests/loom.rs.)
+//! (src/core/open_context.rs); the newest records of a thread (crates/registry/src/recent.rs), which
+//! their owner changes without a lock.
 //!
 //! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
@@ -71,7 +72,7 @@ fn the_sources_are_as_modelled() {
             "fn tear_down",
             &[
                 "gate.close()",
-                "count_in()",
+                "enter_closed()",
                 "is_exiting()",
                 "self.push",
                 "finish()",
@@ -80,17 +81,22 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/exit.rs"),
             "fn end()",
-            &["process::EXITING", "fence::heavy()", "drain(", "tell()"],
+            &[
+                "process::EXITING",
+                "fence::heavy()",
+                "drain(",
+                "report_once()",
+            ],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),
-            "fn release_quickly",
-            &["pass_in()", "registry.remove", "raw::free"],
+            "fn try_free_now",
+            &["try_enter()", "registry.remove", "self.free()"],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),
             "fn release(",
-            &["enter_uncurrent", "registry.remove", "raw::free"],
+            &["enter_uncurrent", "registry.remove", "self.free()"],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),
@@ -110,23 +116,18 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn insert(",
-            &["self.dedicated()", "slots.get(", "table(old", "slots.put("],
+            &["self.own()", "slots.get(", "table(old", "slots.put("],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn remove(",
-            &[
-                "self.dedicated()",
-                "elsewhere(key)",
-                "store(0",
-                "Found::InTable",
-            ],
+            &["self.own()", "elsewhere(key)", "store(0", "Found::InTable"],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn settle(",
             &[
-                "self.dedicated()",
+                "self.own()",
                 "self.visit()",
                 "== OFF",
                 "store(WANTED",
@@ -155,7 +156,7 @@ fn the_sources_are_as_modelled() {
             &["self.get(", "table(key", "store(0"],
         ),
         (
-            include_str!("../../crates/registry/src/table.rs"),
+            include_str!("../../crates/registry/src/registry.rs"),
             "fn find_and_remove(",
             &["records.remove", "settled_for(key).remove"],
         ),

@@ -1,16 +1,15 @@
-//! The gate of a context: operations pass in and out, and teardown closes it for good.
+//! The gate of a context: operations enter and leave, and teardown closes it for good.
 //!
 //! ```text
-//!     an operation           teardown
-//!     ------------           --------
-//!     inside += 1            closed = true
-//!     closed? then out       inside == 0 in every lane? else wait
+//!     an operation             teardown
+//!     ------------             --------
+//!     inside += 1              closed = true
+//!     closed? then leave       inside == 0 in every slot? else wait
 //! ```
 //!
-//! Each writes first and reads then, with a [barrier](crate::fence) between. So either the operation
-//! sees that the gate is closed, or teardown sees that somebody is inside. Nobody who comes to a
-//! closed gate waits: an operation within another one can never be in the way of a teardown that
-//! waits for the outer one.
+//! Each side writes first and then reads, with a [barrier](crate::fence) between. So either the operation sees
+//! that the gate is closed, or teardown sees the operation inside. An operation that finds the gate closed fails and
+//! does not wait: an operation nested in another cannot deadlock with a teardown that waits for the outer one.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -20,21 +19,21 @@ use crate::per_thread::{PerThread, Slot};
 use crate::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::primitive::{Condvar, Mutex, pause};
 
-/// Counts the operations that are inside; teardown closes it, and waits for them.
+/// Counts the operations that are inside; teardown closes it and waits for them.
 #[derive(Debug)]
 pub struct Gate {
     closed: AtomicBool,
-    /// How many operations of each lane are inside.
+    /// How many operations are inside, per thread slot.
     inside: PerThread<AtomicU64>,
-    /// What teardown had to do is done.
+    /// Teardown is done.
     done: Mutex<bool>,
     changed: Condvar,
 }
 
-/// Inside the gate until this goes.
+/// Inside the gate until dropped.
 #[derive(Debug)]
 pub struct GateGuard<'a> {
-    lane: Slot<'a, AtomicU64>,
+    slot: Slot<'a, AtomicU64>,
 }
 
 impl Default for Gate {
@@ -50,24 +49,22 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Passes in; `None` where the gate is closed.
+    /// Enters; `None` if the gate is closed.
     #[inline]
     pub fn enter(&self) -> Option<GateGuard<'_>> {
-        let lane = self.inside.slot();
-        lane.increment();
-        fence::light();
-        // Goes out again where the gate is closed.
-        let inside = GateGuard { lane };
+        // Dropped, which leaves again, if the gate is closed.
+        let inside = self.enter_closed();
         (!self.closed.load(Ordering::Acquire)).then_some(inside)
     }
 
-    /// Counts the caller as inside, whatever the gate is. For teardown itself, which the end of the
-    /// process must wait for like for any operation.
-    pub fn count_in(&self) -> GateGuard<'_> {
-        let lane = self.inside.slot();
-        lane.increment();
+    /// Enters whether or not the gate is closed. For teardown itself, which the exit handler waits for as for any
+    /// operation.
+    #[inline]
+    pub fn enter_closed(&self) -> GateGuard<'_> {
+        let slot = self.inside.slot();
+        slot.increment();
         fence::light();
-        GateGuard { lane }
+        GateGuard { slot }
     }
 
     /// Whether it is closed, or about to be.
@@ -75,7 +72,7 @@ impl Gate {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Closes the gate and waits until everybody is out. False where it was closed before.
+    /// Closes the gate and waits until it is empty. False if it was closed before.
     pub fn close(&self) -> bool {
         if self.closed.swap(true, Ordering::SeqCst) {
             return false;
@@ -89,40 +86,37 @@ impl Gate {
         true
     }
 
-    /// Whether nobody is inside, of those who came before the gate was closed.
+    /// Whether all operations that entered before the gate was closed have left.
     fn is_empty(&self) -> bool {
         self.inside
             .all()
-            .all(|lane| lane.load(Ordering::Acquire) == 0)
+            .all(|slot| slot.load(Ordering::Acquire) == 0)
     }
 
-    /// Waits a little until nobody is inside. For the end of the process, where operations that
-    /// are under way should end, and cannot be waited for if they do not. Those who come later must
-    /// have something to see that sends them away, written before a [heavy](fence::heavy) barrier.
+    /// Waits until the gate is empty, at most until `until`. For the exit handler, which cannot wait longer. What
+    /// turns later operations away must be written before a [heavy](fence::heavy) barrier that precedes this.
     pub fn drain(&self, until: Instant) {
         while !self.is_empty() && Instant::now() < until {
             pause(u32::MAX);
         }
     }
 
-    /// Says that teardown is done.
+    /// Teardown is done.
     pub fn finish(&self) {
         *self.done.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
-    /// Waits until teardown is done. Must not be called inside the gate, nor by teardown itself.
+    /// Waits until teardown is done. Not to be called inside the gate, nor by teardown.
     pub fn wait_for_teardown(&self) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while !*done {
-            done = self
-                .changed
-                .wait(done)
-                .unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait(done);
+            done = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// The same, for a while. False where it is not done then.
+    /// The same, at most until `until`. Returns whether teardown is done.
     pub fn wait_for_teardown_until(&self, until: Instant) -> bool {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         while !*done {
@@ -140,8 +134,8 @@ impl Gate {
 impl Drop for GateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // What was done inside happens before teardown goes on.
-        self.lane.decrement();
+        // A release store: what was done inside happens before teardown continues.
+        self.slot.decrement();
     }
 }
 
@@ -154,7 +148,7 @@ mod tests {
     use super::Gate;
 
     #[test]
-    fn a_closed_gate_lets_nobody_in() {
+    fn a_closed_gate_refuses_entry() {
         let gate = Gate::default();
         drop(gate.enter().expect("open"));
         assert!(gate.close());
@@ -162,7 +156,7 @@ mod tests {
         assert!(!gate.close());
     }
 
-    /// Threads go in and out; once `close` has returned, nobody is inside any more.
+    /// Threads enter and leave; once `close` has returned, none is inside.
     #[test]
     fn nobody_is_inside_once_it_is_closed() {
         for _ in 0..200 {
@@ -201,7 +195,7 @@ mod tests {
             while !gate.is_closed() {
                 thread::yield_now();
             }
-            // Who is inside comes to a closed gate and does not wait.
+            // A nested operation finds the gate closed and does not wait.
             assert!(gate.enter().is_none());
             gate.drain(Instant::now() + Duration::from_millis(5));
             out.store(true, Ordering::Relaxed);

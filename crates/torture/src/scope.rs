@@ -90,7 +90,7 @@ where
                 };
                 match work.task {
                     Task::Upload => s.upload(to, host)?,
-                    Task::Download => s.download(to, host)?,
+                    Task::Download => s.download(host, to)?,
                     Task::Fill => s.fill(to, value)?,
                     Task::FillBytes => s.fill_bytes(to, FILL)?,
                     Task::Zero => s.zero(to)?,

@@ -243,8 +243,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// before the device is done, and non-blocking streams do not wait for the default stream.
     pub(super) fn wait_for_stream(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home() {
-            Some(home) => home.note_wait(|| wait::settle(entered, home.handle())),
-            None => wait::settle(entered, CUstream::NULL),
+            Some(home) => home
+                .progress()
+                .track_wait(|| wait::wait_until_idle(entered, home.handle())),
+            None => wait::wait_until_idle(entered, CUstream::NULL),
         }
     }
 

@@ -5,9 +5,9 @@ use std::mem;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{OwnedResource, Owner, key};
+use crate::core::{OwnedResource, Owner};
 use crate::guards::{Context, DeviceBuffer};
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::{Entry, Key, Kind};
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Releases ownership of the memory and returns its device address; 0 if the buffer has no memory, or if its
@@ -47,7 +47,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 type_name: std::any::type_name::<T>(),
                 stream: owner.stream(),
             };
-            OwnedResource::from_raw(owner, key(kind, address), entry)
+            OwnedResource::from_raw(owner, Key::new(kind, address), entry)
         };
         Self::from_owned(len, owned)
     }

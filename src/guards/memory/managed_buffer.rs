@@ -68,8 +68,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         let owned = recovery::satisfy(state, &request, || {
             let entered = state.enter_to_wait(operation)?;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
-            let concurrent = entered.check(device::attribute(attribute, state.device as i32))?;
-            if concurrent == 0 && bytes != 0 {
+            let is_concurrent = || device::attribute(attribute, state.device as i32);
+            if bytes != 0 && entered.check(is_concurrent())? == 0 {
                 // On such devices the host must not access managed memory while any kernel runs, which cannot be
                 // enforced.
                 let error = CallError {

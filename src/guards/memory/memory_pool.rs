@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cuguard_driver::result::pool;
 use cuguard_driver::sys::CUmemoryPool;
 
-use crate::core::{self, ContextState, Listed, OpenContext, Owner, PoolState, Request};
+use crate::core::{self, ContextState, ListedHandle, OpenContext, Owner, PoolState, Request};
 use crate::error::Result;
 use crate::guards::Context;
 use crate::guards::keep::drop_guard;
@@ -62,7 +62,7 @@ impl MemoryPool {
             let owned = core::allocate(owner, &request, Kind::MemoryPool, "", || {
                 pool::create(state.device as i32).map(|pool| pool.0 as u64)
             })?;
-            let listed = Listed::new(state, |state| &state.pools, owned.key());
+            let listed = ListedHandle::new(state, |state| &state.pools, owned.key());
             Ok(Arc::new(PoolState::new(listed, owned)))
         })?;
         Ok(Self {

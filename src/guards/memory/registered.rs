@@ -7,10 +7,10 @@ use cuguard_driver::result::memory;
 use cust::memory::DeviceCopy;
 
 use crate::core::host_memory::release;
-use crate::core::{HostMemory, OwnedResource, Released, key};
+use crate::core::{HostMemory, OwnedResource, Released};
 use crate::error::{Error, Result};
 use crate::guards::Context;
-use cuguard_registry::{Entry, Kind};
+use cuguard_registry::{Entry, Key, Kind};
 use cuguard_sync::process;
 
 /// Registers host memory with the driver. `None` for 0 bytes.
@@ -43,7 +43,11 @@ pub(crate) unsafe fn register<T>(
     };
     let address = start.expose_provenance() as u64;
     let owner = context.open().into();
-    Ok(Some(OwnedResource::new(owner, key(kind, address), entry)))
+    Ok(Some(OwnedResource::new(
+        owner,
+        Key::new(kind, address),
+        entry,
+    )))
 }
 
 /// A vector that is registered with the driver (pinned), so that copies need no staging buffer.
