@@ -1,0 +1,27 @@
+//! The layers of the repository: `scripts/check-layers.py` fails when a lower layer imports a higher one.
+
+use std::process::Command;
+
+/// Runs the script. Without Python it is not run, and says so.
+fn check_layers(arguments: &[&str]) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/check-layers.py");
+    match Command::new("python3").arg(script).args(arguments).output() {
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        ),
+        Err(error) => eprintln!("NOT RUN: scripts/check-layers.py: python3: {error}"),
+    }
+}
+
+#[test]
+fn no_layer_imports_a_higher_one() {
+    check_layers(&[]);
+}
+
+#[test]
+fn an_import_that_goes_up_is_noticed() {
+    check_layers(&["--self-test"]);
+}
