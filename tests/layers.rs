@@ -6,6 +6,7 @@ use std::process::Command;
 fn check_layers(arguments: &[&str]) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/check-layers.py");
     match Command::new("python3").arg(script).args(arguments).output() {
+        Ok(output) if output.status.code() == Some(3) => eprintln!("NOT RUN: Python is too old"),
         Ok(output) => assert!(
             output.status.success(),
             "{}{}",
