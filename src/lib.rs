@@ -20,16 +20,16 @@
 //!
 //! // Asynchronous work borrows what it uses until the scope has synchronized the stream.
 //! let stream = Stream::new(&context)?;
-//! let mut output = PinnedBuffer::<f32>::zeroed(&context, 3)?;
-//! stream.scope(|s| s.download(&s.bind(&weights)?, &mut s.bind_host_mut(&mut output)))?;
-//! assert_eq!(*output, [4.0, 5.0, 6.0]);
+//! let input = PinnedBuffer::from_slice(&context, &[7.0_f32, 8.0, 9.0])?;
+//! stream.scope(|s| s.upload(&mut s.bind_mut(&mut weights)?, &s.bind_host(&input)))?;
+//! assert_eq!(weights.to_vec()?, [7.0, 8.0, 9.0]);
 //!
 //! // What is live, and whether a block of code leaks.
 //! println!("{} bytes in {} resources", context.live_bytes(), context.live_count());
 //! cuguard::assert_no_leaks!(context, {
 //!     let _temporary = DeviceBox::new(&context, &42)?;
 //! });
-//! # drop((weights, stream, output));
+//! # drop((weights, stream, input));
 //! context.close()?;
 //! # Ok::<(), cuguard::Error>(())
 //! ```
