@@ -66,6 +66,7 @@ mod recovery;
 pub mod scope;
 
 pub use chunked::Chunked;
+#[doc(inline)]
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
@@ -78,6 +79,7 @@ pub use scope::Scope;
 /// Out of memory: what is tried before an allocation fails ([`OomPolicy`](oom::OomPolicy)), and why it failed.
 pub mod oom {
     pub use crate::core::{OomPolicy, ReleaseCallback};
+    #[doc(inline)]
     pub use cuguard_report::oom::{
         Cause, FailedRequest, KindUsage, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
         ProcessUse, Processes, RecoveryResult, RecoveryStep, Settings, SiteUsage,
@@ -86,6 +88,7 @@ pub mod oom {
 
 /// Reports: their settings, and snapshots as text and JSON.
 pub mod report {
+    #[doc(inline)]
     pub use cuguard_report::{
         ByteSize, Checkpoint, Colour, PatternError, Problem, Report, ReportSettings, display_diff,
     };
@@ -93,6 +96,7 @@ pub mod report {
 
 /// Snapshots: what is live, grouped by call site, as plain data.
 pub mod snapshot {
+    #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
         LateDrops, MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
