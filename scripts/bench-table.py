@@ -3,9 +3,9 @@
 
     cargo bench --bench tracking | scripts/bench-table.py
 
-Lines look like `pair mode=sync size=4B way=cust ns=812 ratio=1.000`: a section, then what was
-measured. The ways to allocate become columns; what else there is becomes rows. Lines that look
-otherwise are kept as they are, above the tables.
+A line looks like `pair mode=sync size=4B way=cust ns=812 ratio=1.000`: a section, then names and
+values. `way` becomes the columns, other names the rows. Any other line is printed unchanged above
+the tables.
 """
 
 import re

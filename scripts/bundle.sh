@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Gathers tests, examples, benchmarks and the command, with all that they need, into the folder
-# `bundle` and the archive `bundle.tar.xz`, for a machine that has a GPU and no Rust toolchain:
+# Packs tests, examples, benchmarks and the command into the folder `bundle` and the archive
+# `bundle.tar.xz`, for a machine with a GPU and without a Rust toolchain:
 #
 #     scripts/bundle.sh                                      # here
-#     scp bundle.tar.xz gpu-machine:                         # or however files travel
-#     ssh gpu-machine 'tar xJf bundle.tar.xz && bundle/run'  # there; `bundle/run --help` says more
+#     scp bundle.tar.xz gpu-machine:                         # or another way
+#     ssh gpu-machine 'tar xJf bundle.tar.xz && bundle/run'  # there; see `bundle/run --help`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,17 +45,16 @@ for line in sys.stdin:
     target = message["target"]
     kind, name = target["kind"][0], target["name"]
     package = os.path.basename(os.path.dirname(message["manifest_path"]))
-    # The simulation and the plain data test themselves, without a driver.
+    # These crates are tested without a driver.
     if package in ("sim", "sys"):
         continue
     if os.path.dirname(message["manifest_path"]) != os.getcwd():
         name = package + "-" + name
-    # The command goes by its own name; what tests its units is no command.
+    # The command keeps its name; its unit tests are not the command.
     if kind == "bin":
         name = target["name"]
         if message["profile"]["test"]:
             continue
-    # Unit tests call no driver either.
     if message.get("executable") and kind in folders:
         print(folders[kind], name, message["executable"])
     for file in message["filenames"]:
@@ -66,13 +65,13 @@ for line in sys.stdin:
 '
 }
 
-# Into a file first, so that a build that fails stops this script.
+# Written to a file first, so that a failed build stops this script.
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
 built test --profile bundle --workspace >"$list"
 built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
 
-# Where reports are looked at, names and lines stay, packed; elsewhere they only take room.
+# Programs whose reports are checked keep their debug information, compressed; the others are stripped.
 while read -r folder name file; do
     case "$folder/$name" in
     examples/leak_report | examples/context_leak | benches/tracking | tests/refusals | \
@@ -88,7 +87,7 @@ cp scripts/bundle-run "$out/run"
 chmod +x "$out/run"
 git describe --always --dirty >"$out/VERSION" 2>/dev/null || echo unknown >"$out/VERSION"
 
-# The programs have much in common: a window that holds several of them makes it a third of the size.
+# The programs share much code: a window that holds several of them reduces the size to a third.
 tar cf - "$out" | xz -T1 --lzma2=preset=2,dict=192MiB >"$out.tar.xz"
 
 size_mib=$(du -sm "$out.tar.xz" | cut -f1)

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds the door, the simulated GPU and libcuda-sim for aarch64 Linux on a machine of another kind,
+# Builds the driver loader, the simulated GPU and libcuda-sim for aarch64 Linux on another architecture,
 # and runs their tests, the conformance suite and the example plain_cust under emulation. On an
 # aarch64 machine `cargo test --workspace` does all this and more.
 #
 # Needs the Rust target (rustup target add aarch64-unknown-linux-gnu), a C compiler and C library
 # for it and qemu (on Debian gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user), and a kernel
-# that is told to start aarch64 programs with qemu (binfmt_misc; on Debian qemu-user-binfmt), since
-# many tests start themselves again.
+# that starts aarch64 programs with qemu (binfmt_misc; on Debian qemu-user-binfmt), because many tests
+# start themselves again.
 #
-# What this cannot show: that the trampolines keep the order of loads on a processor that reorders
-# them (the emulation does not), and anything about a GPU.
+# Not covered: the order of loads in the trampolines on a processor that reorders them (the emulation
+# does not), and anything about a GPU.
 #
 # Usage: scripts/check-aarch64.sh            a few minutes
 set -euo pipefail

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Builds the crate's documentation without that of its dependencies, as `cargo doc --no-deps` does, and
-# looks for links that do not resolve: rustdoc prints those to crates that it did not document as they
-# stand in the source, `[like this]`, or as links to nothing, and warns of neither.
+# Builds the crate's documentation without that of its dependencies and looks for broken links. rustdoc
+# prints a link into a crate that it did not document as `[text]`, or as a link to a missing file, and
+# does not warn.
 #
 # Usage: scripts/check-docs.sh            needs cargo and python3
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# A folder of its own, as pages of other crates would hide broken links.
+folder=${CARGO_TARGET_DIR:-target}/check-docs
+rm -rf "$folder/doc"
 CARGO_TARGET_DIR=$folder cargo doc --quiet --no-deps -p cuguard --features sim
 python3 - "$folder/doc" <<'END'
 import os, re, sys
@@ -22,7 +23,7 @@ for folder, _, files in os.walk(os.path.join(root, "cuguard")):
         where = os.path.relpath(path, root)
         bad += [f"{where}: {link}" for link in re.findall(r"\[<code>.*?</code>\]", text)]
         for link in re.findall(r'<a [^>]*href="([^"#]+)', text):
-            # The list of all items is made for the crate alone, and linked from each module.
+            # The list of all items exists once for the crate, and each module links to it.
             if link.startswith("http") or link == "all.html":
                 continue
             if not os.path.exists(os.path.join(folder, link)):

@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
-# Checks that a program or shared library built on cust and cuguard has no trace of libcuda in it:
-# nothing that the system's loader must find at start, no driver function offered to or wanted from
-# others. In every combination of
+# Checks that a program or shared library built on cust and cuguard does not depend on libcuda: no
+# NEEDED entry, and no driver function among its dynamic symbols. In every combination of
 #
 #   linker     the compiler's default (lld from Rust 1.90 on), and bfd
 #   profile    debug, release
 #   libcuda    none in the linker's path; one that defines everything, found through cust_raw's
 #              build script (CUDA_LIBRARY_PATH); the same, put before all other folders (-L)
 #   artefact   the example plain_cust; the same with all its symbols exported; a program and a
-#              cdylib that do no more than mention cuguard
+#              cdylib that only mention cuguard
 #
-# At the end the same program without cuguard must show a libcuda, or the checks see nothing; and
-# cargo must refuse a program with two versions of the door, which would link without a word and
-# then cross their tables.
+# At the end the same program without cuguard must need libcuda, or the checks are blind; and cargo
+# must refuse a program with two versions of the driver loader, which would fill two tables.
 #
 # Usage: scripts/check-linking.sh            needs cargo, cc, readelf; a few minutes
 set -euo pipefail
@@ -30,7 +28,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# A libcuda.so that the linker would like: the driver's soname and all 353 functions.
+# A libcuda.so with the driver's soname and all 353 functions.
 make_libcuda() {
     mkdir -p "$scratch/cuda/lib64" "$scratch/no-cuda/lib64"
     sed -n 's/^ \{12\}\(cu[A-Za-z0-9_]*\)$/int \1(void) { return 34; }/p' \
@@ -103,7 +101,7 @@ check() {
     echo "ok      $name"
 }
 
-# starts NAME FILE: the program starts without a driver, says why it ends, and does not crash.
+# starts NAME FILE: the program starts without a driver, prints why it fails, and does not crash.
 starts() {
     local name=$1 file=$2 output code=0
     output=$(CUGUARD_DRIVER=/nonexistent/libcuda.so.1 "$file" 2>&1) || code=$?
@@ -152,16 +150,16 @@ for profile in debug release; do
     done
 done
 
-# Without the door the linker takes the libcuda that lies in its path.
+# Without the driver loader the linker takes the libcuda in its path.
 sed -i '/^use cuguard/d' "$scratch/project/src/lib.rs"
 build_project --bin program -- -L "native=$scratch/cuda/lib64"
 if readelf -dW "$target/project/debug/program" | grep -qE 'NEEDED.*libcuda'; then
     echo "ok      the same program without cuguard needs libcuda"
 else
-    fail "a program without cuguard shows no libcuda: the checks above see nothing"
+    fail "a program without cuguard does not need libcuda: the checks above are blind"
 fi
 
-# The same program with the next version of the door beside this one.
+# The same program with a second version of the driver loader.
 mkdir "$scratch/next"
 cp -r Cargo.toml Cargo.lock crates src tests benches examples kernels "$scratch/next/"
 sed -i 's/^version = "[0-9.]*"$/version = "99.0.0"/' "$scratch/next/Cargo.toml"
@@ -169,9 +167,9 @@ sed -i 's/version = "[0-9.]*" }$/version = "99.0.0" }/' "$scratch/next/Cargo.tom
 sed -i "/^cust = /a other = { package = \"cuguard-driver\", path = \"$scratch/next/crates/driver\" }" \
     "$scratch/project/Cargo.toml"
 if output=$(cd "$scratch/project" && cargo metadata --offline --format-version 1 2>&1 >/dev/null); then
-    fail "cargo takes two versions of cuguard-driver in one program"
+    fail "cargo accepts two versions of cuguard-driver in one program"
 elif grep -q 'links to the native library `cuguard-driver`' <<<"$output"; then
-    echo "ok      cargo refuses two versions of the door in one program"
+    echo "ok      cargo refuses two versions of the driver loader in one program"
 else
     fail "two versions of cuguard-driver: $output"
 fi

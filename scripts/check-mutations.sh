@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Breaks a copy of the crate on purpose, once for each patch in tests/mutations, and expects the
-# tests to notice: a law of the design that no test defends is a wish.
+# Mutation tests: applies each patch in tests/mutations to a copy of the repository and expects the
+# tests to fail, so that every invariant of the design has a test that checks it.
 #
 #     scripts/check-mutations.sh            # all of them
 #     scripts/check-mutations.sh NAME...    # some, by the name of the patch without .patch
 #
-# The first lines of a patch say what it breaks and, after `tests:`, what is run. The copy lies in
-# the target folder, so that a second run builds little. Exits 1 if one stays unnoticed.
+# The first lines of a patch say what it breaks and, after `tests:`, which tests run. The copy is in
+# the target folder, so that a second run builds little. Exits 1 if the tests pass with a patch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,18 +32,18 @@ root=$PWD
 base=${CARGO_TARGET_DIR:-$root/target}/mutations
 copy=$base/copy
 log=$base/log
-# Random programs begin where they always do, on the simulated GPU.
+# Random programs with the default seed, on the simulated GPU.
 export CARGO_TARGET_DIR=$base/target CUGUARD_DRIVER=sim RUST_BACKTRACE=0
 unset CUGUARD_TORTURE_SEED CUGUARD_TORTURE_STEPS LEAK_REPORT
 mkdir -p "$copy"
 
-# The working tree as it is, committed or not. Files keep their times, so that little is built
-# again; but those of the crate, which the last patch may have changed, are new.
+# The working tree, committed or not. Files keep their times, so that little is rebuilt; sources, which
+# the last patch may have changed, get new ones.
 fresh() {
     find "$copy" -mindepth 1 -delete
     git ls-files -z --cached --others --exclude-standard |
         tar --null --files-from=- --ignore-failed-read -cf - 2>/dev/null | tar -xf - -C "$copy"
-    find "$copy/src" -name '*.rs' -exec touch {} +
+    find "$copy/src" "$copy/crates" -name '*.rs' -exec touch {} +
 }
 
 # Runs each `-p PACKAGE --test NAME` of the list. Cargo's exit status, with the output in the log.
@@ -82,18 +82,18 @@ for name in "${names[@]}"; do
     tests=$(sed -n 's/^tests: *//p' "$patch")
     : >"$log"
     fresh
-    # What is red already proves nothing.
+    # Tests that fail without the patch show nothing.
     run "$tests" || {
-        echo "NOT RUN  $name: its tests fail without it, see $log" >&2
+        echo "NOT RUN  $name: its tests fail without it; see $log" >&2
         exit 1
     }
     : >"$log"
     (cd "$copy" && patch --quiet --forward -p1 <"$patch") || {
-        echo "NOT RUN  $name: the patch does not fit any more" >&2
+        echo "NOT RUN  $name: the patch does not apply" >&2
         exit 1
     }
     build "$tests" || {
-        echo "NOT RUN  $name: it does not compile, see $log" >&2
+        echo "NOT RUN  $name: it does not compile; see $log" >&2
         exit 1
     }
     if run "$tests"; then

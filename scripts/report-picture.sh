@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes docs/leak-report.svg, the picture in the README, from what the example leak_report really
-# prints. Needs cargo and python3.
+# Makes docs/leak-report.svg, the picture in the README, from the output of the example leak_report.
+# Needs cargo and python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --quiet --example leak_report

@@ -9,7 +9,7 @@ use crate::world::{Source, World};
 use crate::wrong::{Answer, ensure_eq};
 
 /// The PTX of `kernels/pattern.cu`, which has `check_pattern`.
-const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
+const PATTERN: &str = include_str!("../pattern.ptx");
 
 /// What a check makes and frees again: address and bytes of the box, the handles.
 struct Used {

@@ -1,0 +1,41 @@
+//! The manual, in chapters. The sources are `docs/guide/*.md`.
+//!
+//! | chapter | about |
+//! |---|---|
+//! | [`set_up`] | dependencies, `CUGUARD_DRIVER`, stack traces with lines |
+//! | [`guards`] | who owns what, drop and close, raw addresses, what is safe |
+//! | [`streams_and_scopes`] | asynchronous work, stream-ordered memory, host functions, data larger than memory |
+//! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |
+//! | [`out_of_memory`] | the diagnosis, recovery steps, common questions |
+//! | [`testing_without_a_gpu`] | the simulated GPU and its faults |
+//! | [`coming_from_cust`] | the same operations side by side |
+//! | [`limits`] | what the crate cannot see or prevent |
+
+// Links in the chapters resolve in this scope.
+#[allow(unused_imports)]
+use crate::{
+    oom::{Cause, OomPolicy, OutOfMemory},
+    report::{Report, ReportSettings},
+    snapshot::Snapshot,
+    *,
+};
+
+macro_rules! chapters {
+    ($($name:ident $file:literal)*) => {
+        $(
+            #[doc = include_str!(concat!("../docs/guide/", $file))]
+            pub mod $name {}
+        )*
+    };
+}
+
+chapters! {
+    set_up "set-up.md"
+    guards "guards.md"
+    streams_and_scopes "streams-and-scopes.md"
+    leak_reports "leak-reports.md"
+    out_of_memory "out-of-memory.md"
+    testing_without_a_gpu "testing-without-a-gpu.md"
+    coming_from_cust "coming-from-cust.md"
+    limits "limits.md"
+}
