@@ -6,28 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::guards::{MemoryPool, Stream};
-
 /// Drops a guard. Returns the stream or pool, unless buffers still share it.
 pub(super) fn drop_guard<G, S>(shared: Arc<S>, guard: G) -> Option<S> {
     drop(guard);
     Arc::into_inner(shared)
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if Arc::strong_count(self.stream_state()) > 1 {
-            self.stream_state().owned.keep();
-        }
-    }
-}
-
-impl Drop for MemoryPool {
-    fn drop(&mut self) {
-        if Arc::strong_count(self.pool_state()) > 1 {
-            self.pool_state().owned.keep();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -289,6 +289,15 @@ impl Stream {
     }
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // See `keep.rs`.
+        if Arc::strong_count(&self.shared) > 1 {
+            self.shared.owned.keep();
+        }
+    }
+}
+
 impl Deref for Stream {
     type Target = cust::stream::Stream;
 

@@ -231,3 +231,12 @@ impl MemoryPool {
         unshared.map_or(Ok(()), |pool| pool.close("MemoryPool::close"))
     }
 }
+
+impl Drop for MemoryPool {
+    fn drop(&mut self) {
+        // See `keep.rs`.
+        if Arc::strong_count(&self.shared) > 1 {
+            self.shared.owned.keep();
+        }
+    }
+}
