@@ -159,7 +159,7 @@ fn nothing_is_measured_unless_asked_for() {
             "4 GiB in all: 3.97 GiB free, 32 MiB used with a context of this command;",
             "a context      not measured (--probe measures it)",
             "largest block  not measured (--probe measures it)",
-            "note           the largest block was not measured: free memory may be in pieces",
+            "note           the largest block was not measured: free memory may be fragmented",
             "verdict        no problem was found: 3.97 GiB are free",
             "machine\n    verdict        no problem was found\n",
         ],
