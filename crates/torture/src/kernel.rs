@@ -1,17 +1,18 @@
-//! Contents checked by a kernel, where there is a device that runs kernels.
+//! Contents checked by a kernel, on devices that run kernels.
 
 use std::panic::Location;
 
 use cuguard::{Context, DeviceBox, Kind, Module, Result, Stream};
 
-use crate::guard::{Guard, Thing};
+use crate::guard::Guard;
+use crate::mismatch::{Check, ensure_eq};
+use crate::resource::Resource;
 use crate::world::{Source, World};
-use crate::wrong::{Answer, ensure_eq};
 
 /// The PTX of `kernels/pattern.cu`, which has `check_pattern`.
 const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
 
-/// What a check makes and frees again: address and bytes of the box, the handles.
+/// The addresses and handles that a check creates and frees, and its result.
 struct Used {
     site: &'static Location<'static>,
     stream: u64,
@@ -48,41 +49,37 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Used> {
 }
 
 impl World {
-    /// Has a kernel look at words; other memory, and all on the simulated GPU, is read back.
-    pub fn kernel(&mut self, number: u8) -> Answer {
-        let fits = |thing: &Thing| thing.seed.is_some() && thing.key.is_some();
+    /// Checks words with a kernel; on the simulated GPU, reads them.
+    pub fn kernel(&mut self, number: u8) -> Check {
+        let fits = |resource: &Resource| resource.seed.is_some() && resource.key.is_some();
         let Some(at) = self.pick(number, fits) else {
             return Ok(());
         };
-        let (thing, place) = (&self.things[at], self.things[at].context);
-        let (Some(context), Some(seed)) = (self.context_of(thing), thing.seed) else {
+        let (resource, slot) = (&self.resources[at], self.resources[at].slot);
+        let (Some(context), Some(seed)) = (self.context_of(resource), resource.seed) else {
             return Ok(());
         };
         if self.simulated {
-            return self.check_contents(thing);
+            return self.check_contents(resource);
         }
-        let used = count_wrong(context, &thing.guard, seed)?;
+        let used = count_wrong(context, &resource.guard, seed)?;
         ensure_eq("words that a kernel finds wrong", used.wrong, 0)?;
         self.outcome.kernels += 1;
-        for (key, bytes, type_name) in [
+        let created = [
             ((Kind::Stream, used.stream), 0, ""),
             ((Kind::Module, used.module), 0, ""),
             ((Kind::Device, used.count), 8, "u64"),
-        ] {
-            let source = Source {
-                label: 0,
-                site: used.site,
-                stream: 0,
-            };
-            self.entered(place, key, bytes, type_name, source);
+        ];
+        let source = Source {
+            label: 0,
+            site: used.site,
+            stream: 0,
+        };
+        for (key, bytes, type_name) in created {
+            self.created(slot, key, bytes, type_name, source);
         }
-        for key in [
-            (Kind::Device, used.count),
-            (Kind::Module, used.module),
-            (Kind::Stream, used.stream),
-        ] {
-            self.places[place].registry.remove(key);
-            self.driver.alive.remove(&key);
+        for (key, ..) in created {
+            self.freed(slot, key);
         }
         Ok(())
     }
