@@ -6,8 +6,9 @@ use cuguard::{Context, DeviceBox, Kind, Module, Result, Stream};
 
 use crate::guard::Guard;
 use crate::mismatch::{Check, ensure_eq};
+use crate::model::Record;
 use crate::resource::Resource;
-use crate::world::{Source, World};
+use crate::world::World;
 
 /// The PTX of `kernels/pattern.cu`, which has `check_pattern`.
 const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
@@ -70,13 +71,8 @@ impl World {
             ((Kind::Module, used.module), 0, ""),
             ((Kind::Device, used.count), 8, "u64"),
         ];
-        let source = Source {
-            label: 0,
-            site: used.site,
-            stream: 0,
-        };
         for (key, bytes, type_name) in created {
-            self.created(slot, key, bytes, type_name, source);
+            self.created(slot, key, Record::new(bytes, type_name, used.site));
         }
         for (key, ..) in created {
             self.freed(slot, key);

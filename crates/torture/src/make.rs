@@ -9,18 +9,23 @@ use cuguard::{
 
 use crate::guard::{Guard, Page, pattern, word_pattern, words};
 use crate::mismatch::{Check, Expected, ensure, expect};
+use crate::model::Record;
 use crate::resource::Resource;
 use crate::step::{Make, ResourceType, size};
-use crate::world::{SharedHandle, Source, World, is_shared, name_label, scope_label};
+use crate::world::{SharedHandle, World, is_shared, name_label, scope_label};
 
-/// A new resource, as the crate returned it.
-struct Made {
-    guard: Guard,
-    kind: Kind,
-    address: u64,
-    contents: Vec<u8>,
-    seed: Option<u32>,
-    site: &'static Location<'static>,
+/// A new guard, as the crate returned it.
+pub struct Made {
+    pub guard: Guard,
+    pub kind: Kind,
+    pub address: u64,
+    pub contents: Vec<u8>,
+    pub seed: Option<u32>,
+    pub site: &'static Location<'static>,
+    /// The id and the handle of the stream that it was allocated on.
+    pub stream: Option<(u64, u64)>,
+    /// The id of the pool that it was allocated from.
+    pub pool: Option<u64>,
 }
 
 /// The payload of a panic that is part of the program. It bypasses the panic hook.
@@ -85,7 +90,6 @@ impl World {
         };
         // Binding it on its own stream gets the address without waiting.
         let address = on.scope(|s| Ok(s.bind(&buffer)?.as_device_ptr().as_raw()))?;
-        let stream = (id, on.as_raw().0 as u64);
         let made = Made {
             guard: Guard::Bytes(buffer),
             kind: Kind::StreamOrdered,
@@ -93,8 +97,10 @@ impl World {
             contents,
             seed: None,
             site,
+            stream: Some((id, on.as_raw().0 as u64)),
+            pool: pool_id,
         };
-        self.add(slot, made, make.label, Some(stream), pool_id)
+        self.add(slot, made, Some(make.label))
     }
 
     fn make_in(&mut self, slot: usize, what: ResourceType, make: Make) -> Check {
@@ -108,35 +114,27 @@ impl World {
             _ => in_context(context, what, bytes, make.seed)?,
         };
         drop(scope);
-        self.add(slot, made, make.label, None, None)
+        self.add(slot, made, Some(make.label))
     }
 
-    /// Adds a new resource. `stream` has the id and the handle of its stream.
-    fn add(
-        &mut self,
-        slot: usize,
-        made: Made,
-        label: u8,
-        stream: Option<(u64, u64)>,
-        pool: Option<u64>,
-    ) -> Check {
+    /// Adds a guard and its model. Without a label, the crate has taken ownership of escaped memory.
+    pub fn add(&mut self, slot: usize, made: Made, label: Option<u8>) -> Check {
         let id = self.next_id();
         let empty = made.kind.is_memory() && made.contents.is_empty();
         let key = (!empty).then_some((made.kind, made.address));
         if let Some(key) = key {
             ensure(key.1 != 0, || format!("{:?} at address 0", key.0))?;
-            let source = Source {
-                label,
-                site: made.site,
-                stream: stream.map_or(0, |(_, handle)| handle),
+            let scope = label.map(scope_label);
+            let record = Record {
+                scope: scope.filter(|label| !label.is_empty()),
+                stream: made.stream.map_or(0, |(_, handle)| handle),
+                ..Record::new(made.contents.len(), made.guard.type_name(), made.site)
             };
-            self.created(
-                slot,
-                key,
-                made.contents.len(),
-                made.guard.type_name(),
-                source,
-            );
+            if label.is_some() {
+                self.created(slot, key, record);
+            } else {
+                self.slots[slot].registry.adopt(key, record);
+            }
             if is_shared(key.0) {
                 self.shared.push(SharedHandle { id, slot, key });
             }
@@ -148,14 +146,14 @@ impl World {
             kind: made.kind,
             contents: made.contents,
             seed: made.seed,
-            stream: stream.map(|(id, _)| id),
+            stream: made.stream.map(|(id, _)| id),
             // Empty buffers hold no pool.
-            pool: pool.filter(|_| !empty),
+            pool: made.pool.filter(|_| !empty),
             kept_by_driver: false,
             forgotten: false,
             guard: made.guard,
         };
-        let name = name_label(label);
+        let name = label.map_or("", name_label);
         if !name.is_empty() {
             resource = self.named(resource, name);
         }
@@ -320,5 +318,7 @@ fn in_context(context: &Context, what: ResourceType, bytes: usize, seed: u8) -> 
         contents,
         seed: word_seed,
         site: Location::caller(),
+        stream: None,
+        pool: None,
     })
 }

@@ -25,6 +25,19 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record of a resource that this thread creates now.
+    pub fn new(bytes: usize, type_name: &'static str, site: &'static Location<'static>) -> Self {
+        let thread = std::thread::current();
+        let id = || format!("{:?}", thread.id());
+        Self {
+            bytes: bytes as u64,
+            type_name,
+            site: Some(site),
+            thread: Some(thread.name().map_or_else(id, str::to_owned)),
+            ..Self::default()
+        }
+    }
+
     fn label(&self) -> Option<String> {
         match (self.scope, self.name) {
             (Some(scope), Some(name)) => Some(format!("{scope}/{name}")),

@@ -6,10 +6,11 @@ use cuguard::driver::api;
 use cuguard::{Context, DeviceBuffer, Kind, Stream};
 
 use crate::guard::Guard;
+use crate::make::Made;
 use crate::mismatch::{Check, ensure};
-use crate::model::{Record, outlives_contexts};
+use crate::model::outlives_contexts;
 use crate::resource::Resource;
-use crate::world::{Raw, World, pick_from, thread_name};
+use crate::world::{Raw, World, pick_from};
 
 impl World {
     pub fn into_raw(&mut self, number: u8) -> Check {
@@ -72,7 +73,7 @@ impl World {
             let (slot, on) = (stream.slot, stream.guard.stream());
             let stream = (stream.id, on.as_raw().0 as u64);
             let (guard, site) = from_raw_on(on, &raw);
-            self.adopted(raw, slot, guard, Some(stream), site)
+            self.adopt(raw, slot, guard, Some(stream), site)
         } else {
             let fits = |slot: &usize| {
                 let slot = &self.slots[*slot];
@@ -86,7 +87,7 @@ impl World {
                 unreachable!("picked as open");
             };
             let (guard, site) = from_raw(context, &raw);
-            self.adopted(raw, slot, guard, None, site)
+            self.adopt(raw, slot, guard, None, site)
         }
     }
 
@@ -97,8 +98,7 @@ impl World {
         Ok(())
     }
 
-    /// `stream` has the id and the handle of its stream.
-    fn adopted(
+    fn adopt(
         &mut self,
         raw: Raw,
         slot: usize,
@@ -106,31 +106,20 @@ impl World {
         stream: Option<(u64, u64)>,
         site: &'static Location<'static>,
     ) -> Check {
-        let record = Record {
-            bytes: raw.contents.len() as u64,
-            type_name: guard.type_name(),
-            site: Some(site),
-            thread: Some(thread_name()),
-            stream: stream.map_or(0, |(_, handle)| handle),
-            ..Record::default()
-        };
-        self.slots[slot].registry.adopt(raw.key, record);
-        let resource = Resource {
-            id: self.next_id(),
-            slot,
-            key: Some(raw.key),
+        let made = Made {
+            guard,
             kind: raw.key.0,
+            address: raw.key.1,
             contents: raw.contents,
             seed: raw.seed,
-            stream: stream.map(|(id, _)| id),
+            site,
+            stream,
             pool: None,
-            kept_by_driver: false,
-            forgotten: false,
-            guard,
         };
-        self.check_contents(&resource)?;
-        self.resources.push(resource);
-        Ok(())
+        self.add(slot, made, None)?;
+        self.resources
+            .last()
+            .map_or(Ok(()), |one| self.check_contents(one))
     }
 
     /// Frees escaped memory. The registry keeps its record.

@@ -124,11 +124,8 @@ pub fn report_json(bytes: &[u8]) {
     assert_eq!(json["leaks_not_shown"], 0);
     same_groups(&json["leaks"], &snapshot.live);
     same_groups(&json["escaped"], &snapshot.escaped);
-    let made: Vec<_> = snapshot
-        .failed_frees
-        .iter()
-        .map(|f| f.allocated.clone())
-        .collect();
+    let failed_frees = snapshot.failed_frees.iter();
+    let made: Vec<_> = failed_frees.map(|f| f.allocated.clone()).collect();
     let failed = json["failed_frees"].as_array().expect("an array");
     let listed = Value::Array(failed.iter().map(|f| f["made"].clone()).collect());
     same_groups(&listed, &made);

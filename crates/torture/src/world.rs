@@ -1,6 +1,5 @@
 //! The state of a running program: its contexts, its resources, and the model of both.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use cuguard::driver::DriverKind;
@@ -40,14 +39,6 @@ pub struct Raw {
     pub seed: Option<u32>,
 }
 
-/// Where a resource was created: in a label scope, on a line, on a stream.
-#[derive(Clone, Copy, Debug)]
-pub struct Source {
-    pub label: u8,
-    pub site: &'static Location<'static>,
-    pub stream: u64,
-}
-
 /// Streams and pools live as long as their guard and the memory allocated from them.
 pub fn is_shared(kind: Kind) -> bool {
     matches!(kind, Kind::Stream | Kind::MemoryPool)
@@ -74,15 +65,6 @@ pub struct World {
     pub driver: Driver,
     pub outcome: Outcome,
     last_id: u64,
-}
-
-/// The calling thread's name in reports.
-pub fn thread_name() -> String {
-    let thread = std::thread::current();
-    match thread.name() {
-        Some(name) => name.to_owned(),
-        None => format!("{:?}", thread.id()),
-    }
 }
 
 pub fn level(byte: u8, options: &Options) -> Level {
@@ -309,29 +291,14 @@ impl World {
     }
 
     /// Adds a new resource to the model.
-    pub fn created(
-        &mut self,
-        slot: usize,
-        key: Key,
-        bytes: usize,
-        type_name: &'static str,
-        source: Source,
-    ) {
-        let bytes = bytes as u64;
-        let record = Record {
-            bytes,
-            type_name,
-            scope: Some(scope_label(source.label)).filter(|label| !label.is_empty()),
-            site: Some(source.site),
-            thread: Some(thread_name()),
-            stream: source.stream,
-            ..Record::default()
-        };
-        let at = &mut self.slots[slot];
-        at.registry.insert(key, record);
-        self.driver.alive.insert(key, (bytes, at.driver_context));
+    pub fn created(&mut self, slot: usize, key: Key, record: Record) {
         self.outcome.allocations += 1;
-        self.outcome.bytes += bytes;
+        self.outcome.bytes += record.bytes;
+        let at = &mut self.slots[slot];
+        self.driver
+            .alive
+            .insert(key, (record.bytes, at.driver_context));
+        at.registry.insert(key, record);
     }
 
     /// Removes what was freed from the model, if its context is open.
