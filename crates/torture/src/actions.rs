@@ -53,8 +53,8 @@ impl World {
                 };
                 self.with_both("record_stream", memory, self.pick_stream(stream), record)
             }
-            Action::IntoRaw { resource } => self.into_raw(resource),
-            Action::FromRaw { raw, place } => self.from_raw(raw, place),
+            Action::IntoRaw { resource } => self.release_raw(resource),
+            Action::FromRaw { raw, place } => self.adopt_raw(raw, place),
             Action::FreeRaw { raw } => self.free_raw(raw),
             Action::Panic { first, count } => self.make_and_panic(first, count),
             Action::TooLarge { what, context } => self.allocate_too_much(what, context),

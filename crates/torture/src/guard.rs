@@ -109,10 +109,7 @@ impl Guard {
 
     /// Whether streams copy to it and fill it.
     pub fn is_on_device(&self) -> bool {
-        matches!(
-            self,
-            Self::Bytes(_) | Self::Words(_) | Self::One(_) | Self::Managed(_)
-        )
+        self.is_words() || matches!(self, Self::Bytes(_) | Self::Managed(_))
     }
 
     /// Host memory for asynchronous copies.

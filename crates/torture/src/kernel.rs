@@ -6,24 +6,17 @@ use cuguard::{Context, DeviceBox, Kind, Module, Result, Stream};
 
 use crate::guard::Guard;
 use crate::mismatch::{Check, ensure_eq};
-use crate::model::Record;
+use crate::model::{Key, Record};
 use crate::resource::Resource;
 use crate::world::World;
 
 /// The PTX of `kernels/pattern.cu`, which has `check_pattern`.
 const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
 
-/// The addresses and handles that a check creates and frees, and its result.
-struct Used {
-    site: &'static Location<'static>,
-    stream: u64,
-    module: u64,
-    count: u64,
-    wrong: u64,
-}
+/// The number of wrong words, and what the check created and freed: keys, bytes and type names.
+type Counted = (u64, [(Key, usize, &'static str); 3]);
 
-#[track_caller]
-fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Used> {
+fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Counted> {
     let words = match guard {
         Guard::Words(words) => words,
         Guard::One(one) => one.as_buffer(),
@@ -40,13 +33,12 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Used> {
         // number.
         unsafe { s.launch(&check, 4, 128, 0, &[&words, &count, &seed, &wrong]) }
     })?;
-    Ok(Used {
-        site: Location::caller(),
-        stream: stream.as_raw().0 as u64,
-        module: module.as_raw().0 as u64,
-        count: wrong.as_device_ptr().as_raw(),
-        wrong: wrong.get()?,
-    })
+    let created = [
+        ((Kind::Stream, stream.as_raw().0 as u64), 0, ""),
+        ((Kind::Module, module.as_raw().0 as u64), 0, ""),
+        ((Kind::Device, wrong.as_device_ptr().as_raw()), 8, "u64"),
+    ];
+    Ok((wrong.get()?, created))
 }
 
 impl World {
@@ -63,16 +55,11 @@ impl World {
         if self.simulated {
             return self.check_contents(resource);
         }
-        let used = count_wrong(context, &resource.guard, seed)?;
-        ensure_eq("words that a kernel finds wrong", used.wrong, 0)?;
+        let (wrong, created) = count_wrong(context, &resource.guard, seed)?;
+        ensure_eq("words that a kernel finds wrong", wrong, 0)?;
         self.outcome.kernels += 1;
-        let created = [
-            ((Kind::Stream, used.stream), 0, ""),
-            ((Kind::Module, used.module), 0, ""),
-            ((Kind::Device, used.count), 8, "u64"),
-        ];
         for (key, bytes, type_name) in created {
-            self.created(slot, key, Record::new(bytes, type_name, used.site));
+            self.created(slot, key, Record::new(bytes, type_name, Location::caller()));
         }
         for (key, ..) in created {
             self.freed(slot, key);

@@ -7,7 +7,7 @@ use proptest::prelude::{Strategy, any};
 use crate::step::{Step, steps};
 
 /// A sequence of steps between a beginning and an end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// The first context: bit 0 for a dedicated one, else the primary one; the next bits for its level.
     pub begin: u8,
@@ -27,11 +27,7 @@ impl Program {
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut bytes = Unstructured::new(bytes);
         // This does not fail: missing bytes are zeros.
-        Self::arbitrary(&mut bytes).unwrap_or(Self {
-            begin: 0,
-            steps: Vec::new(),
-            end: 0,
-        })
+        Self::arbitrary(&mut bytes).unwrap_or_default()
     }
 
     /// Random programs of up to `most` steps, which shrink to fewer and simpler ones.

@@ -13,7 +13,7 @@ use crate::resource::Resource;
 use crate::world::{Raw, World, pick_from};
 
 impl World {
-    pub fn into_raw(&mut self, number: u8) -> Check {
+    pub fn release_raw(&mut self, number: u8) -> Check {
         let fits = |resource: &Resource| {
             // Memory of a pool must be freed before the pool is destroyed; its owner would not know.
             matches!(resource.guard, Guard::Bytes(_) | Guard::Words(_))
@@ -58,54 +58,36 @@ impl World {
     }
 
     /// Takes ownership of memory: in any context that is the same driver context, or on any stream.
-    pub fn from_raw(&mut self, number: u8, place: u8) -> Check {
+    pub fn adopt_raw(&mut self, number: u8, place: u8) -> Check {
         let Some(at) = self.pick_raw(number) else {
             return Ok(());
         };
-        if self.raws[at].key.0 == Kind::StreamOrdered {
-            let Some(stream) = self.pick_open(place, Kind::Stream) else {
-                return Ok(());
-            };
+        let stream_ordered = self.raws[at].key.0 == Kind::StreamOrdered;
+        let stream = self.pick_open(place, Kind::Stream);
+        let stream = stream
+            .filter(|_| stream_ordered)
+            .map(|at| &self.resources[at]);
+        let fits = |slot: &usize| {
+            let slot = &self.slots[*slot];
+            slot.context.is_some() && slot.driver_context == self.raws[at].driver_context
+        };
+        let context = pick_from(place, (0..self.slots.len()).filter(fits));
+        let context = context.filter(|_| !stream_ordered);
+        let Some(slot) = stream.map(|stream| stream.slot).or(context) else {
+            return Ok(());
+        };
+        if stream_ordered {
             // It must be allocated in the order of any stream.
             self.synchronize_all()?;
-            let raw = self.raws.remove(at);
-            let stream = &self.resources[stream];
-            let (slot, on) = (stream.slot, stream.guard.stream());
-            let stream = (stream.id, on.as_raw().0 as u64);
-            let (guard, site) = from_raw_on(on, &raw);
-            self.adopt(raw, slot, guard, Some(stream), site)
-        } else {
-            let fits = |slot: &usize| {
-                let slot = &self.slots[*slot];
-                slot.context.is_some() && slot.driver_context == self.raws[at].driver_context
-            };
-            let Some(slot) = pick_from(place, (0..self.slots.len()).filter(fits)) else {
-                return Ok(());
-            };
-            let raw = self.raws.remove(at);
-            let Some(context) = &self.slots[slot].context else {
-                unreachable!("picked as open");
-            };
-            let (guard, site) = from_raw(context, &raw);
-            self.adopt(raw, slot, guard, None, site)
         }
-    }
-
-    fn synchronize_all(&self) -> Check {
-        for (context, _) in self.open_contexts() {
-            context.synchronize()?;
-        }
-        Ok(())
-    }
-
-    fn adopt(
-        &mut self,
-        raw: Raw,
-        slot: usize,
-        guard: Guard,
-        stream: Option<(u64, u64)>,
-        site: &'static Location<'static>,
-    ) -> Check {
+        let raw = &self.raws[at];
+        let (guard, site) = match (stream, &self.slots[slot].context) {
+            (Some(stream), _) => from_raw_on(stream.guard.stream(), raw),
+            (None, Some(context)) => from_raw(context, raw),
+            _ => unreachable!("picked as open"),
+        };
+        let stream = stream.map(|stream| (stream.id, stream.guard.address()));
+        let raw = self.raws.remove(at);
         let made = Made {
             guard,
             kind: raw.key.0,
@@ -117,9 +99,15 @@ impl World {
             pool: None,
         };
         self.add(slot, made, None)?;
-        self.resources
-            .last()
-            .map_or(Ok(()), |one| self.check_contents(one))
+        let last = self.resources.last();
+        last.map_or(Ok(()), |resource| self.check_contents(resource))
+    }
+
+    fn synchronize_all(&self) -> Check {
+        for (context, _) in self.open_contexts() {
+            context.synchronize()?;
+        }
+        Ok(())
     }
 
     /// Frees escaped memory. The registry keeps its record.
@@ -154,7 +142,7 @@ impl World {
 fn from_raw_on(on: &Stream, raw: &Raw) -> (Guard, &'static Location<'static>) {
     let (address, len) = (raw.key.1, raw.contents.len());
     // SAFETY: address and length are those of `into_raw`, allocated and written before the device was
-    // synchronized; it is no longer in the list of those that could be freed.
+    // synchronized; the caller removes it from the list of those that could be freed.
     let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(on, address, len) };
     (Guard::Bytes(buffer), Location::caller())
 }

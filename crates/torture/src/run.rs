@@ -133,9 +133,7 @@ fn begin(program: &Program, options: &Options, before: &Before) -> Check<Box<Wor
     Ok(world)
 }
 
-type Unwound = Box<dyn std::any::Any + Send>;
-
-fn do_step(mut world: Box<World>, step: Step) -> (Box<World>, Result<Check, Unwound>) {
+fn do_step(mut world: Box<World>, step: Step) -> (Box<World>, std::thread::Result<Check>) {
     let work = move |world: &mut Box<World>| {
         world.step(step.action)?;
         if world.options.every_step {

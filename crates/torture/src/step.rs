@@ -4,50 +4,49 @@
 use arbitrary::{Arbitrary, Unstructured};
 use proptest::prelude::{Strategy, any};
 
-/// The type of a new resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceType {
-    /// A `DeviceBuffer<u8>`.
-    Device,
-    /// A `DeviceBuffer<u32>`, which kernels check.
-    Words,
-    /// A `DeviceBox<u32>`.
-    One,
-    /// A stream-ordered `DeviceBuffer<u8>`.
-    OnStream,
-    /// The same, from a pool of the program.
-    InPool,
-    /// A `PinnedBuffer<u8>`.
-    Pinned,
-    /// A `RegisteredVec`.
-    Registered,
-    /// A `ManagedBuffer<u8>`.
-    Managed,
-    /// A `Stream`.
-    Stream,
-    /// An `Event`.
-    Event,
-    /// A `MemoryPool`.
-    Pool,
+/// An enum whose variants are picked by a number.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$text:meta])* $variant:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$text])* $variant,)*
+        }
+
+        impl $name {
+            pub(crate) fn pick(number: u8) -> Self {
+                const ALL: &[$name] = &[$($name::$variant,)*];
+                ALL[usize::from(number) % ALL.len()]
+            }
+        }
+    };
 }
 
-impl ResourceType {
-    const ALL: [Self; 11] = [
-        Self::Device,
-        Self::Words,
-        Self::One,
-        Self::OnStream,
-        Self::InPool,
-        Self::Pinned,
-        Self::Registered,
-        Self::Managed,
-        Self::Stream,
-        Self::Event,
-        Self::Pool,
-    ];
-
-    pub(crate) fn pick(byte: u8) -> Self {
-        Self::ALL[usize::from(byte) % Self::ALL.len()]
+choice! {
+    /// The type of a new resource.
+    ResourceType {
+        /// A `DeviceBuffer<u8>`.
+        Device,
+        /// A `DeviceBuffer<u32>`, which kernels check.
+        Words,
+        /// A `DeviceBox<u32>`.
+        One,
+        /// A stream-ordered `DeviceBuffer<u8>`.
+        OnStream,
+        /// The same, from a pool of the program.
+        InPool,
+        /// A `PinnedBuffer<u8>`.
+        Pinned,
+        /// A `RegisteredVec`.
+        Registered,
+        /// A `ManagedBuffer<u8>`.
+        Managed,
+        /// A `Stream`.
+        Stream,
+        /// An `Event`.
+        Event,
+        /// A `MemoryPool`.
+        Pool,
     }
 }
 
@@ -75,42 +74,33 @@ pub struct Work {
     pub task: Task,
 }
 
-/// The operation of a piece of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// From the host to the device.
-    Upload,
-    /// From the device to the host.
-    Download,
-    /// One value everywhere.
-    Fill,
-    /// One byte everywhere.
-    FillBytes,
-    /// Zero everywhere.
-    Zero,
-    /// From other memory on the device.
-    Copy,
-    /// Records an event.
-    Record,
-    /// Makes the stream wait for an event.
-    Wait,
+choice! {
+    /// The operation of a piece of work.
+    Task {
+        /// From the host to the device.
+        Upload,
+        /// From the device to the host.
+        Download,
+        /// One value everywhere.
+        Fill,
+        /// One byte everywhere.
+        FillBytes,
+        /// Zero everywhere.
+        Zero,
+        /// From other memory on the device.
+        Copy,
+        /// Records an event.
+        Record,
+        /// Makes the stream wait for an event.
+        Wait,
+    }
 }
 
 impl Work {
     fn decode(bits: u8) -> Self {
-        let task = match bits & 7 {
-            0 => Task::Upload,
-            1 => Task::Download,
-            2 => Task::Fill,
-            3 => Task::FillBytes,
-            4 => Task::Zero,
-            5 => Task::Copy,
-            6 => Task::Record,
-            _ => Task::Wait,
-        };
         Self {
             back: bits & 8 != 0,
-            task,
+            task: Task::pick(bits & 7),
         }
     }
 }

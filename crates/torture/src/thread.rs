@@ -1,6 +1,5 @@
 //! Two worker threads, so that a step on another thread starts none.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -23,7 +22,7 @@ pub fn on_thread<T: Send + 'static, R: Send + 'static>(
     number: u8,
     mut value: T,
     work: impl FnOnce(&mut T) -> R + Send + 'static,
-) -> (T, Result<R, Box<dyn Any + Send>>) {
+) -> (T, std::thread::Result<R>) {
     let (sender, receiver) = channel();
     let job = move || {
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut value)));

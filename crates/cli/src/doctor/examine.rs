@@ -97,17 +97,16 @@ fn gpu(
     earlier: Option<&GpuFacts>,
 ) -> GpuFacts {
     let pci = string(|buffer| device::pci_bus_id(ordinal as i32, buffer));
-    let described = match (machine, &pci) {
-        (Some(machine), Some(pci)) => Some(machine.gpu_by_pci(pci)),
-        _ => None,
-    };
-    let (described, not_described) = match described {
-        Some(Ok(gpu)) => (Some(gpu), None),
-        Some(Err(unknown)) => (None, Some(unknown.to_string())),
-        None => (None, None),
+    let described = machine.zip(pci.as_ref());
+    let described = described.map(|(machine, pci)| machine.gpu_by_pci(pci));
+    let (described, not_described) = match described.transpose() {
+        Ok(gpu) => (gpu, None),
+        Err(unknown) => (None, Some(unknown.to_string())),
     };
     let mut gpu = described.unwrap_or_else(|| Gpu::new(pci.as_deref().unwrap_or_default()));
-    gpu.processes = processes_of(simulated, ordinal, gpu.processes);
+    if simulated {
+        gpu.processes = simulated_processes(ordinal);
+    }
     let attribute = |attribute| device::attribute(attribute, ordinal as i32).ok();
     gpu.ecc = gpu
         .ecc
@@ -135,16 +134,8 @@ fn gpu(
     }
 }
 
-/// The processes that hold memory of a GPU; `None` where unknown. `listed` is NVML's list.
-fn processes_of(
-    simulated: bool,
-    ordinal: u32,
-    listed: Option<Vec<Process>>,
-) -> Option<Vec<Process>> {
-    if !simulated {
-        return listed;
-    }
-    // The simulated GPU pretends those that it is configured with.
+/// The other processes that the simulated GPU is configured with.
+fn simulated_processes(ordinal: u32) -> Option<Vec<Process>> {
     let others = cuguard::sim::other_processes(ordinal).into_iter();
     let others: Vec<_> = others
         .map(|other| {

@@ -132,21 +132,19 @@ fn processes(page: &mut Page, facts: &Facts, gpu: &GpuFacts) {
         let name = if index == 0 { "processes" } else { "" };
         page.row_cut(name, &line(process));
     }
-    if let Some(more) = listed.len().checked_sub(PROCESSES).filter(|more| *more > 0) {
-        let rest = listed[PROCESSES..]
-            .iter()
-            .filter_map(|process| process.bytes);
-        let rest = ByteSize(rest.sum());
-        page.row("", &format!("and {more} more with {rest}"));
+    if let Some(rest @ [_, ..]) = listed.get(PROCESSES..) {
+        let bytes = rest.iter().filter_map(|process| process.bytes).sum();
+        page.row(
+            "",
+            &format!("and {} more with {}", rest.len(), ByteSize(bytes)),
+        );
     }
 }
 
 /// `4711  12.50 GiB  compute  ada  python3 train.py`
 fn line(process: &Process) -> String {
-    let bytes = match process.bytes {
-        Some(bytes) => ByteSize(bytes).to_string(),
-        None => "not known".to_owned(),
-    };
+    let bytes = process.bytes.map(|bytes| ByteSize(bytes).to_string());
+    let bytes = bytes.unwrap_or_else(|| "not known".to_owned());
     let kinds: Vec<String> = process.kinds.iter().map(ToString::to_string).collect();
     let mut text = format!("{:>7}  {bytes:>10}  {}", process.pid, kinds.join("+"));
     if let Some(user) = &process.user {

@@ -143,18 +143,16 @@ fn access(gpu: &GpuFacts) -> Vec<Finding> {
             "refused",
             format!("nothing could be measured on it: {text}"),
         );
-        match *code {
+        let advice = match *code {
             Some(CUresult::OUT_OF_MEMORY) => {
-                finding = finding
-                    .advise("a context alone takes some hundred MiB: memory must be freed first");
+                Some("a context alone takes some hundred MiB: memory must be freed first")
             }
-            Some(CUresult::DEVICE_UNAVAILABLE) => {
-                finding = finding.advise(
-                    "another process uses it exclusively, or the GPU needs a reset (nvidia-smi -r)",
-                );
-            }
-            _ => {}
-        }
+            Some(CUresult::DEVICE_UNAVAILABLE) => Some(
+                "another process uses it exclusively, or the GPU needs a reset (nvidia-smi -r)",
+            ),
+            _ => None,
+        };
+        finding.advice = advice.map(str::to_owned);
         findings.push(finding);
     }
     findings
