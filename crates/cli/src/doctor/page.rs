@@ -28,11 +28,8 @@ impl Page {
         self.text
     }
 
-    pub(super) fn empty(&mut self) {
-        self.push("");
-    }
-
-    fn push(&mut self, line: &str) {
+    /// Adds a line as it is.
+    pub(super) fn push(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }

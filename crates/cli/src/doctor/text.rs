@@ -26,7 +26,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>)
         if !gpu.machine.pci_bus_id.is_empty() {
             let _ = write!(title, " at {}", gpu.machine.pci_bus_id);
         }
-        page.empty();
+        page.push("");
         page.lines(&title);
         page.row("memory", &memory(gpu));
         processes(&mut page, facts, gpu);
@@ -38,7 +38,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>)
         }
         page.row("verdict", &verdict.summary);
     }
-    page.empty();
+    page.push("");
     page.lines("machine");
     for one in &diagnosis.machine.findings {
         finding(&mut page, one);
