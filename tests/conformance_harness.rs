@@ -1,5 +1,5 @@
-//! The conformance suite's own machinery: what it takes for a pass, a failure, a missing GPU, and
-//! how it ends what does not end by itself. The suite cannot show that with drivers that work.
+//! The conformance suite's runner: what it counts as a pass, a failure or a missing GPU, and how it
+//! kills a case that hangs. The suite itself cannot show that with drivers that work.
 //!
 //! Compiles the suite's files again, with no cases.
 
@@ -67,7 +67,7 @@ fn a_case_that_ends_early_fails() {
     assert_eq!(failed, ["ended early: exit status: 0"]);
 }
 
-/// To end the process is a refusal, if it was the driver that ended it.
+/// A crash counts as an error of the driver; a kill from outside does not.
 #[test]
 fn only_a_crash_counts_as_a_refusal() {
     for signal in ["SEGV", "ABRT", "BUS"] {
@@ -76,7 +76,7 @@ fn only_a_crash_counts_as_a_refusal() {
         assert_eq!(outcome.failures, [""; 0], "{signal}");
         assert_eq!(outcome.observed, ["use it: never success"], "{signal}");
     }
-    // Not HUP, which those whom `nohup` started do not hear.
+    // Not HUP, which `nohup` ignores.
     for signal in ["KILL", "TERM"] {
         let failed = failures(&format!("echo '? use it'; kill -{signal} $$"));
         assert_eq!(failed.len(), 1, "{signal}: {failed:?}");
@@ -84,7 +84,7 @@ fn only_a_crash_counts_as_a_refusal() {
     }
 }
 
-/// The child of a child holds the pipes: unless it ends too, nobody knows that no more will come.
+/// A grandchild holds the pipes: unless it ends too, the output is not complete.
 #[test]
 fn what_takes_too_long_is_ended_with_all_that_it_started() {
     for script in [
@@ -150,7 +150,7 @@ fn a_child_tells_an_absent_driver_from_a_broken_one() {
         let missing = read(&format!("{script} {code}")).err();
         assert_eq!(missing, Some(Missing::Broken(reason())), "{code}");
     }
-    // Without a word, whatever the code: it did not come to say so.
+    // Without output the code means nothing: the child crashed.
     for end in ["exit 3", "kill -SEGV $$"] {
         let missing = read(end).err();
         assert!(matches!(missing, Some(Missing::Broken(_))), "{missing:?}");
@@ -181,15 +181,15 @@ fn a_broken_driver_fails_the_suite_and_an_absent_one_does_not() {
     }
 }
 
-/// Where a child begins that tells which driver the environment selects.
+/// The entry point of a child that describes the driver.
 #[test]
 #[ignore = "a child process that the test below starts: cargo test --test conformance_harness runs it through that"]
 fn describe() {
-    // Past the test harness, which has exit codes of its own.
+    // Not through the test harness, which has its own exit codes.
     std::process::exit(child::describe().into());
 }
 
-/// What the child tells, with libraries in the place of the installed driver.
+/// The description by a child, with libraries in place of the installed driver.
 #[test]
 fn an_installed_driver_that_does_not_work_is_not_an_absent_one() {
     let count = "int cuDeviceGetCount(int *n) { *n = 1; return 0; }";
@@ -211,7 +211,7 @@ fn an_installed_driver_that_does_not_work_is_not_an_absent_one() {
             "bare",
             "int cuInit(unsigned f) { return 0; }",
             1,
-            "the first device answered",
+            "the first device returned",
         ),
     ] {
         let Some(folder) = installed(name, &format!("{source} {count}")) else {
@@ -231,8 +231,8 @@ fn an_installed_driver_that_does_not_work_is_not_an_absent_one() {
     }
 }
 
-/// A folder with a `libcuda.so.1` made from C. `None` where there is no C compiler; that is then
-/// said on stderr.
+/// A folder with a `libcuda.so.1` compiled from C. `None`, with a line on stderr, where there is no C
+/// compiler.
 fn installed(name: &str, source: &str) -> Option<PathBuf> {
     let own = format!("cuguard-conformance-{}-{name}", std::process::id());
     let folder = std::env::temp_dir().join(own);
@@ -254,7 +254,7 @@ fn installed(name: &str, source: &str) -> Option<PathBuf> {
             let _ = std::fs::remove_dir_all(&folder);
             let test = std::thread::current();
             let test = test.name().unwrap_or("a test");
-            // Past the test harness, which keeps back what a passing test prints.
+            // Not `eprintln!`, which the test harness captures.
             let line = format!("{test}: NOT RUN: needs a C compiler\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             None

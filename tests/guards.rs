@@ -374,7 +374,7 @@ fn nothing_takes_no_memory_and_works_everywhere() -> Result<()> {
     let before = context.live_count();
     let mut empty = DeviceBuffer::<u32>::from_slice(&context, &[])?;
     empty.copy_from_slice(&[])?;
-    assert_eq!(empty.to_vec()?, []);
+    assert_eq!(empty.to_vec()?, [0_u32; 0]);
     let units = DeviceBuffer::from_slice(&context, &[(), (), ()])?;
     assert_eq!(units.to_vec()?.len(), 3);
     assert!(DeviceBuffer::<u8>::zeroed_on(&stream, 0)?.is_empty());

@@ -161,7 +161,7 @@ fn everything_works_after_the_context_was_dropped() -> Result<()> {
     app.done.record(&app.stream)?;
     app.done.synchronize()?;
     assert_eq!(app.counter.get()?, 42);
-    assert_eq!(app.empty.to_vec()?, []);
+    assert_eq!(app.empty.to_vec()?, [0_u8; 0]);
     // Allocates too, as its stream keeps the context open.
     let more = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
     assert_eq!(more.to_vec()?, [0; 1000]);

@@ -1,8 +1,7 @@
 //! A case: what it is called, and how it records and checks what it observes.
 //!
-//! A case reports to its parent process line by line on standard output; the first character
-//! tells the kind of the line. A line is written before the next driver call is made, because
-//! that call may end the process.
+//! A case reports to its parent process line by line on standard output; the first character is the
+//! kind of the line. A line is written before the next driver call, which may end the process.
 
 use std::fmt::{Debug, Display};
 use std::io::Write;
@@ -16,11 +15,11 @@ pub(crate) const HELD: char = '+';
 pub(crate) const FAILED: char = '-';
 /// The next call must not succeed, and may end the process.
 pub(crate) const DEADLY: char = '?';
-/// The case cannot go on.
+/// The case cannot continue.
 pub(crate) const STOPPED: char = '!';
-/// The case came to its end.
+/// The case has ended.
 pub(crate) const END: char = '=';
-/// How a call that must not succeed is recorded when it did not.
+/// The record of a call that must not succeed, when it did not.
 pub(crate) const REFUSED: &str = "never success";
 
 /// What a case runs on.
@@ -28,14 +27,14 @@ pub(crate) const REFUSED: &str = "never success";
 pub(crate) enum On {
     /// The simulated GPU inside this program.
     Simulation,
-    /// A simulated GPU inside a loaded library, out of reach of this program's settings.
+    /// A simulated GPU inside a loaded library, which this program cannot configure.
     SimulationLibrary,
     /// A real GPU.
     Real,
 }
 
 impl On {
-    /// The word for it on the command line of a child.
+    /// Its name on the command line of a child.
     pub(crate) fn word(self) -> &'static str {
         match self {
             On::Simulation => "simulation",
@@ -91,7 +90,7 @@ impl Entry {
         self
     }
 
-    /// Declares that the case breaks its context as a faulty kernel would.
+    /// Declares that the case corrupts its context as a faulty kernel would.
     pub(crate) const fn corrupts(mut self) -> Entry {
         self.corrupts = true;
         self
@@ -137,7 +136,7 @@ impl Case {
         self.expect(what, got, CUresult::SUCCESS);
     }
 
-    /// Expects `CUDA_ERROR_INVALID_VALUE`, the driver's most frequent refusal.
+    /// Expects `CUDA_ERROR_INVALID_VALUE`.
     pub(crate) fn invalid(&self, what: impl Display, got: CUresult) {
         self.expect(what, got, CUresult::INVALID_VALUE);
     }
@@ -157,8 +156,8 @@ impl Case {
         self.check(what, word(got), word(false));
     }
 
-    /// Expects that `call` does not succeed. It may answer any error; it may also end the process,
-    /// so this is the last thing that a case does.
+    /// Expects that `call` does not succeed. It may return any error or end the process, so this is the
+    /// last call of a case.
     pub(crate) fn never_success(&self, what: impl Display, call: impl FnOnce() -> CUresult) {
         let what = what.to_string();
         line(DEADLY, &what);
@@ -177,19 +176,18 @@ impl Case {
         }
     }
 
-    /// Gives the case up.
+    /// Ends the case with a failure.
     pub(crate) fn stop(&self, why: impl Display) -> ! {
         line(STOPPED, &why.to_string());
         std::process::exit(1);
     }
 
-    /// The case goes on in a function that runs at the exit of the process, and ends there with
-    /// [`end`](Case::end).
+    /// The case continues in an exit handler, and ends there with [`end`](Case::end).
     pub(crate) fn ends_at_exit(&self) {
         self.ends_at_exit.store(true, Ordering::Relaxed);
     }
 
-    /// Tells the parent process that the case came to its end.
+    /// Reports to the parent process that the case has ended.
     pub(crate) fn end(&self) {
         if !self.ends_at_exit.load(Ordering::Relaxed) {
             line(END, "end");
@@ -205,7 +203,7 @@ impl Case {
     }
 }
 
-/// A result code by its name, or by its number if it has none.
+/// The name of a result code, or its number.
 fn code(result: CUresult) -> String {
     match result.name() {
         Some(name) => name.to_owned(),
@@ -221,7 +219,7 @@ fn word(truth: bool) -> &'static str {
 fn line(kind: char, text: &str) {
     let text = format!("{kind} {}\n", text.replace('\n', " "));
     let mut out = std::io::stdout().lock();
-    // The parent has gone if this fails, and nobody is left to tell.
+    // It fails only if the parent has ended.
     let _ = out.write_all(text.as_bytes());
     let _ = out.flush();
 }

@@ -1,4 +1,4 @@
-//! What this program does as the child of itself: run one case, or tell which driver it has.
+//! What this program does as its own child process: run one case, or describe the driver.
 
 use std::process::ExitCode;
 
@@ -21,9 +21,9 @@ pub(crate) fn run(name: &str, on: On) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Loads the driver that the environment selects and tells on standard output what it is: the
-/// word for [`On`], and a description. Without a driver or a device, and with a driver that does
-/// not work, tells why on standard output and answers the exit code of [`Missing`].
+/// Loads the driver that the environment selects and prints what it is: [`On::word`] and a
+/// description. Without a working driver and a device it prints the reason and returns
+/// [`Missing::exit_code`].
 pub(crate) fn describe() -> u8 {
     match description() {
         Ok((on, text)) => {
@@ -45,9 +45,9 @@ fn description() -> Result<(On, String), Missing> {
     match cuInit(0) {
         CUresult::SUCCESS => {}
         code @ CUresult::NO_DEVICE => {
-            return Err(Missing::Absent(format!("cuInit answered {code}")));
+            return Err(Missing::Absent(format!("cuInit returned {code}")));
         }
-        code => return Err(Missing::Broken(format!("cuInit answered {code}"))),
+        code => return Err(Missing::Broken(format!("cuInit returned {code}"))),
     }
     let (mut device, mut name) = (0, [0 as c_char; 256]);
     for result in [
@@ -55,7 +55,7 @@ fn description() -> Result<(On, String), Missing> {
         cuDeviceGetName(name.as_mut_ptr(), 256, device),
     ] {
         if !result.is_success() {
-            let reason = format!("the first device answered {result}");
+            let reason = format!("the first device returned {result}");
             return Err(Missing::Broken(reason));
         }
     }
@@ -70,7 +70,7 @@ fn description() -> Result<(On, String), Missing> {
     }
     let name = text(name.as_ptr()).unwrap_or_default();
     let (major, minor) = loaded.version().unwrap_or_default();
-    // The driver's functions tell the CUDA version alone; the kernel module tells its own.
+    // The driver's functions return the CUDA version alone.
     let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let release = module
         .split_whitespace()

@@ -1,9 +1,8 @@
 //! The driver's functions as the cases call them.
 //!
-//! Each is the function of the same name behind the door, without `unsafe`: a case passes valid
-//! pointers for what the driver writes, and is otherwise about wrong arguments, which the driver
-//! (or the simulation) must be able to take, or may answer by ending the process that the case
-//! has for itself.
+//! Each calls the driver's function of the same name, without `unsafe`: a case passes valid pointers
+//! for what the driver writes. Other arguments may be wrong: the driver must return an error, or may end
+//! the process of the case.
 
 #![allow(
     non_snake_case,
@@ -41,12 +40,12 @@ pub(crate) fn poke(address: u64, value: u8) {
     unsafe { (address as *mut u8).write_volatile(value) }
 }
 
-/// The text that a driver answered, or `None` for a null pointer.
+/// A string of the driver, or `None` for a null pointer.
 pub(crate) fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the driver's texts end in a NUL and live as long as the process.
+    // SAFETY: the driver's strings are NUL-terminated and static.
     let text = unsafe { std::ffi::CStr::from_ptr(pointer) };
     Some(text.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! Host functions that streams call, and what else runs outside the case's own thread.
+//! Host functions that streams call, and helpers that run on other threads or processes.
 
 use std::io::{Read, Write};
 use std::sync::Mutex;
@@ -10,12 +10,12 @@ use crate::driver::*;
 /// How long [`sleeper`] sleeps.
 pub(crate) const SLEEP: Duration = Duration::from_millis(300);
 
-/// Holds a stream up until it is opened, or dropped.
+/// Blocks a stream until it is opened or dropped.
 #[derive(Debug)]
 pub(crate) struct Gate(&'static AtomicBool);
 
 impl Gate {
-    /// Makes `stream` wait at this place until the gate opens.
+    /// Makes `stream` wait until the gate opens.
     pub(crate) fn close(stream: CUstream) -> (Gate, CUresult) {
         let open: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         let data = std::ptr::from_ref(open).cast_mut().cast();
@@ -23,7 +23,7 @@ impl Gate {
         (Gate(open), result)
     }
 
-    /// Lets the stream go on.
+    /// Unblocks the stream.
     pub(crate) fn open(self) {}
 }
 
@@ -36,7 +36,7 @@ impl Drop for Gate {
 extern "C" fn wait_for_gate(data: *mut c_void) {
     // SAFETY: `Gate::close` passes a flag that lives as long as the process.
     let open = unsafe { &*data.cast_const().cast::<AtomicBool>() };
-    // A case that went wrong must not hang for ever.
+    // A failing case must not hang.
     let limit = Instant::now() + Duration::from_secs(30);
     while !open.load(Ordering::Acquire) && Instant::now() < limit {
         std::thread::sleep(Duration::from_millis(1));
@@ -50,7 +50,7 @@ pub(crate) extern "C" fn sleeper(_: *mut c_void) {
 
 static MARKS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A host function that notes the number passed as its data.
+/// A host function that records the number passed as its data.
 pub(crate) extern "C" fn mark(data: *mut c_void) {
     MARKS
         .lock()
@@ -63,36 +63,36 @@ pub(crate) fn number(number: usize) -> *mut c_void {
     std::ptr::without_provenance_mut(number)
 }
 
-/// What [`mark`] noted so far, in order.
+/// The numbers that [`mark`] recorded, in order.
 pub(crate) fn marks() -> Vec<usize> {
     MARKS.lock().expect("no host function panics").clone()
 }
 
-/// The number of results that [`call_driver`] leaves in [`ANSWERS`].
+/// The number of results that [`call_driver`] leaves in [`RESULTS`].
 pub(crate) const CALLS: usize = 5;
 
-/// What the driver answered inside [`call_driver`]. The start value is no result code.
-pub(crate) static ANSWERS: [AtomicU32; CALLS] = [const { AtomicU32::new(u32::MAX) }; CALLS];
+/// The results inside [`call_driver`]. The initial value is no result code.
+pub(crate) static RESULTS: [AtomicU32; CALLS] = [const { AtomicU32::new(u32::MAX) }; CALLS];
 
 /// A host function that calls the driver: allocate, current context, query, free, version.
 pub(crate) extern "C" fn call_driver(_: *mut c_void) {
     let (mut ptr, mut context, mut version) = (0, CUcontext::NULL, 0);
-    let answers = [
+    let results = [
         cuMemAlloc_v2(&mut ptr, 16),
         cuCtxGetCurrent(&mut context),
         cuStreamQuery(CUstream::NULL),
         cuMemFree_v2(0),
         cuDriverGetVersion(&mut version),
     ];
-    for (slot, answer) in ANSWERS.iter().zip(answers) {
-        slot.store(answer.0, Ordering::Release);
+    for (slot, result) in RESULTS.iter().zip(results) {
+        slot.store(result.0, Ordering::Release);
     }
 }
 
-/// What [`callback`] was told: the result code, after a start value that is none.
+/// The result code that [`callback`] got. The initial value is no result code.
 pub(crate) static STATUS: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// A stream callback that keeps the status it gets.
+/// A stream callback that stores its status.
 pub(crate) extern "C" fn callback(_: CUstream, status: CUresult, _: *mut c_void) {
     STATUS.store(status.0, Ordering::Release);
 }
@@ -112,7 +112,7 @@ pub(crate) fn waited<T>(call: impl FnOnce() -> T) -> (T, &'static str) {
     (result, verdict)
 }
 
-/// Runs `body` on a thread of its own and hands its result over.
+/// Runs `body` on another thread and returns its result.
 pub(crate) fn on_another_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(body).join() {
         Ok(result) => result,
@@ -120,34 +120,27 @@ pub(crate) fn on_another_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-unsafe extern "C" {
-    fn atexit(handler: extern "C" fn()) -> i32;
-    fn fork() -> i32;
-    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-    fn _exit(status: i32) -> !;
-}
-
-/// Runs `body` in a forked child and hands over the result codes, if the child came so far.
+/// Runs `body` in a forked child and returns the result codes, unless the child crashed.
 pub(crate) fn in_forked_child<const N: usize>(
     body: impl FnOnce() -> [CUresult; N],
 ) -> Option<[CUresult; N]> {
     let (mut reader, mut writer) = std::io::pipe().ok()?;
     // SAFETY: the child only calls `body`, writes to a pipe and ends without running destructors.
-    let child = unsafe { fork() };
+    let child = unsafe { libc::fork() };
     if child == 0 {
         let bytes: Vec<u8> = body()
             .iter()
             .flat_map(|code| code.0.to_ne_bytes())
             .collect();
         let status = i32::from(writer.write_all(&bytes).is_err());
-        // SAFETY: ends the child at once, as it must not run the parent's exit handlers.
-        unsafe { _exit(status) }
+        // SAFETY: takes no pointers. The child must not run the parent's exit handlers.
+        unsafe { libc::_exit(status) }
     }
     drop(writer);
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).ok()?;
-    // SAFETY: waits for our own child; no status is asked for.
-    unsafe { waitpid(child, std::ptr::null_mut(), 0) };
+    // SAFETY: the status may be null.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     let mut codes = bytes
         .chunks_exact(4)
         .map(|code| u32::from_ne_bytes([code[0], code[1], code[2], code[3]]));
@@ -158,8 +151,8 @@ pub(crate) fn in_forked_child<const N: usize>(
         .then(|| codes.map(Option::unwrap_or_default))
 }
 
-/// Has `handler` called when the process exits.
+/// Registers an exit handler.
 pub(crate) fn at_exit(handler: extern "C" fn()) -> bool {
     // SAFETY: `atexit` takes any function that follows the C convention and takes nothing.
-    unsafe { atexit(handler) == 0 }
+    unsafe { libc::atexit(handler) == 0 }
 }

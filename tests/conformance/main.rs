@@ -2,14 +2,14 @@
 //! one, on a real GPU.
 //!
 //! Every case calls the plain driver functions, records what it observed and compares it with
-//! what it expects. The expectations are the same for every driver: where the simulated GPU
-//! answers something else than a real one, the simulation is wrong. The only exceptions are the
-//! cases that declare their difference; the summary lists them.
+//! what it expects. The expectations are the same for every driver: where the simulated GPU differs
+//! from a real one, the simulation is wrong. The only exceptions are the cases that declare their
+//! difference; the summary lists them.
 //!
-//! Some cases break their context, or the process, on purpose. So every case runs in a process of
-//! its own: this program starts itself again with a hidden flag and reads what the child reports.
+//! Some cases break their context, or the process, on purpose. So every case runs in a process of its
+//! own: this program starts itself again with a hidden option and reads what the child reports.
 //!
-//! `cargo test --test conformance -- --help` tells the options.
+//! `cargo test --test conformance -- --help` lists the options.
 
 mod args;
 mod case;
@@ -24,27 +24,12 @@ mod tools;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match args::parse(std::env::args().skip(1)) {
-        Ok(args::Command::Help) => {
-            print!("{}", args::HELP);
-            ExitCode::SUCCESS
-        }
-        Ok(args::Command::List(selection)) => {
-            let chosen = selection.choose(&cases::all());
-            for entry in &chosen {
-                println!("{}: test", entry.name);
-            }
-            if !selection.terse {
-                println!("\n{} cases, 0 benchmarks", chosen.len());
-            }
-            ExitCode::SUCCESS
-        }
-        Ok(args::Command::Child { case, on }) => child::run(&case, on),
-        Ok(args::Command::Describe) => ExitCode::from(child::describe()),
-        Ok(args::Command::Run(options)) => report::run(&options),
-        Err(message) => {
-            eprintln!("conformance: {message}\n\n{}", args::HELP);
-            ExitCode::from(2)
-        }
+    let options = args::Options::from_args();
+    if let Some(case) = &options.case {
+        child::run(case, options.on)
+    } else if options.describe {
+        ExitCode::from(child::describe())
+    } else {
+        report::run(options)
     }
 }

@@ -1,26 +1,38 @@
-//! Runs the chosen cases on the chosen drivers and tells what came of it.
+//! Runs the chosen cases on the chosen drivers and prints the results.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::{Arguments, Completion, Trial};
 
 use crate::args::Options;
 use crate::case::Entry;
 use crate::cases;
-use crate::runner::{Missing, Outcome, Target, run_all};
+use crate::runner::{Missing, Outcome, Target, run_one};
 
-/// A driver, the cases' outcomes on it, and the name that its transcript file ends in.
+/// A driver, the outcomes of the cases on it, and the suffix of its transcript file.
 struct Round {
     target: Target,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<(Entry, Outcome)>,
     suffix: &'static str,
+    passed: bool,
 }
 
-/// Runs everything that `options` ask for. The exit code tells whether all cases passed.
-pub(crate) fn run(options: &Options) -> ExitCode {
-    let all = cases::all();
-    let chosen = options.selection.choose(&all);
-    let filtered = all.len() - chosen.len();
+/// Runs everything that `options` ask for. The exit code says whether all cases passed.
+pub(crate) fn run(mut options: Options) -> ExitCode {
+    let chosen = options.filter(cases::all());
+    if options.test.list {
+        let names = chosen
+            .iter()
+            .map(|entry| Trial::test(entry.name, || Ok(())));
+        return libtest_mimic::run(&options.test, names.collect()).exit_code();
+    }
+    if options.test.test_threads == Some(0) {
+        eprintln!("conformance: --test-threads must be above 0");
+        return ExitCode::from(2);
+    }
     let (targets, absent) = match find_targets(options.driver.as_deref()) {
         Ok(found) => found,
         Err(message) => {
@@ -28,24 +40,19 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut rounds = Vec::new();
-    for (target, suffix) in targets {
-        rounds.push(run_on(target, suffix, &chosen, filtered, options));
-    }
+    let rounds: Vec<Round> = targets
+        .into_iter()
+        .map(|(target, suffix)| run_on(target, suffix, &chosen, &options))
+        .collect();
     if let Some(reason) = absent {
         println!("\nnot run on a real GPU: {reason}");
     }
-    let mut passed = rounds.iter().all(|round| {
-        round
-            .outcomes
-            .iter()
-            .all(|outcome| outcome.failures.is_empty())
-    });
+    let mut passed = rounds.iter().all(|round| round.passed);
     if let [first, second] = rounds.as_slice() {
-        passed &= compare(first, second, &chosen);
+        passed &= compare(first, second);
     }
     if let Some(file) = &options.record {
-        passed &= record(file, &rounds, &chosen);
+        passed &= record(file, &rounds);
     }
     if passed {
         ExitCode::SUCCESS
@@ -54,8 +61,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// The drivers to run on, each with the suffix of its transcript, and why a real GPU is not among
-/// them if it is not.
+/// The drivers to run on, each with the suffix of its transcript, and why no real GPU is among them.
 pub(crate) type Targets = (Vec<(Target, &'static str)>, Option<String>);
 
 fn find_targets(asked: Option<&str>) -> Result<Targets, String> {
@@ -73,15 +79,15 @@ fn find_targets(asked: Option<&str>) -> Result<Targets, String> {
             let absent = target
                 .on
                 .simulated()
-                .then(|| format!("{source}={one} asks for the simulated one"));
+                .then(|| format!("{source}={one} selects the simulated one"));
             let suffix = if target.on.simulated() { "sim" } else { "real" };
             Ok((vec![(target, suffix)], absent))
         }
     }
 }
 
-/// Both drivers. There need not be a real GPU; but a driver that is installed must work, and the
-/// simulated GPU must always.
+/// Both drivers. A real GPU is optional, but an installed driver must work, and so must the simulated
+/// GPU.
 pub(crate) fn both(
     simulation: Result<Target, Missing>,
     real: Result<Target, Missing>,
@@ -105,112 +111,97 @@ pub(crate) fn both(
     Ok((targets, absent))
 }
 
-fn run_on(
-    target: Target,
-    suffix: &'static str,
-    chosen: &[Entry],
-    filtered: usize,
-    options: &Options,
-) -> Round {
-    println!(
-        "\nrunning {}\ndriver: {}",
-        count_of_cases(chosen.len()),
-        target.description
-    );
-    let begin = Instant::now();
-    let outcomes = run_all(chosen, &target, options.threads, |outcome| {
-        show(outcome, options)
+fn run_on(target: Target, suffix: &'static str, chosen: &[Entry], options: &Options) -> Round {
+    println!("\ndriver: {}", target.description);
+    let outcomes: Arc<Mutex<HashMap<_, Outcome>>> = Arc::default();
+    let shows_output = options.shows_output();
+    let trials = chosen.iter().map(|&entry| {
+        let (target, outcomes) = (target.clone(), Arc::clone(&outcomes));
+        Trial::ignorable_test(entry.name, move || {
+            let outcome = run_one(&entry, &target);
+            if shows_output {
+                println!("{}", observations(&entry, &outcome));
+            }
+            let mut outcomes = outcomes.lock().expect("no case panics");
+            let outcome = outcomes.entry(entry.name).insert_entry(outcome);
+            let outcome = outcome.get();
+            match outcome.ignored {
+                Some(reason) => Ok(Completion::ignored_with(reason)),
+                None if outcome.failures.is_empty() => Ok(Completion::Completed),
+                None => Err(failures(outcome).into()),
+            }
+        })
     });
-    let failed = outcomes.iter().filter(|o| !o.failures.is_empty()).count();
-    let ignored = outcomes.iter().filter(|o| o.ignored.is_some()).count();
-    let observed: usize = outcomes.iter().map(|o| o.observed.len()).sum();
-    println!();
-    if failed > 0 {
-        println!("failures:");
-        for outcome in outcomes.iter().filter(|o| !o.failures.is_empty()) {
-            println!("    {}", outcome.name);
-        }
-        println!();
-    }
-    let differing: Vec<_> = chosen
-        .iter()
-        .filter(|e| e.differs_on_simulation.is_some())
+    // A real GPU runs one case at a time: the cases measure its memory.
+    let threads = match target.on.simulated() {
+        true => options.test.test_threads.unwrap_or(2),
+        false => 1,
+    };
+    let arguments = Arguments {
+        test_threads: Some(threads),
+        ..options.test.clone()
+    };
+    let passed = !libtest_mimic::run(&arguments, trials.collect()).has_failed();
+    let mut outcomes = std::mem::take(&mut *outcomes.lock().expect("no case panics"));
+    let ran = chosen.iter();
+    let outcomes: Vec<_> = ran
+        .filter_map(|entry| Some((*entry, outcomes.remove(entry.name)?)))
         .collect();
-    if target.on.simulated() && !differing.is_empty() {
-        println!("declared differences of the simulated GPU:");
-        for entry in differing {
-            println!(
-                "    {}: {}",
-                entry.name,
-                entry.differs_on_simulation.unwrap_or_default()
-            );
-        }
-        println!();
+    let declared = outcomes.iter().filter_map(|(entry, _)| {
+        let reason = entry.differs_on_simulation?;
+        Some(format!("    {}: {reason}\n", entry.name))
+    });
+    let declared: String = declared.collect();
+    if target.on.simulated() && !declared.is_empty() {
+        println!("declared differences of the simulated GPU:\n{declared}");
     }
-    println!(
-        "driver: {}; {observed} expectations checked",
-        target.description
-    );
-    println!(
-        "test result: {}. {} passed; {failed} failed; {ignored} ignored; 0 measured; \
-         {filtered} filtered out; finished in {:.2}s",
-        if failed == 0 { "ok" } else { "FAILED" },
-        outcomes.len() - failed - ignored,
-        begin.elapsed().as_secs_f64()
-    );
+    let observed = outcomes.iter().map(|(_, outcome)| outcome.observed.len());
+    let (observed, driver) = (observed.sum::<usize>(), &target.description);
+    println!("{observed} expectations checked on {driver}");
     Round {
         target,
         outcomes,
         suffix,
+        passed,
     }
+}
+
+/// What a case observed, how long it took, and what it wrote to stderr.
+fn observations(entry: &Entry, outcome: &Outcome) -> String {
+    let mut text = format!("\ncase {}:\n", entry.name);
+    for line in &outcome.observed {
+        text += &format!("      {line}\n");
+    }
+    text += &format!("      took {:.2} s", outcome.time.as_secs_f64());
+    for line in outcome.errors.lines() {
+        text += &format!("\n    stderr: {line}");
+    }
+    text
+}
+
+/// What is wrong with a case, and what it wrote to stderr.
+fn failures(outcome: &Outcome) -> String {
+    let failures = outcome.failures.iter();
+    let failures = failures.map(|failure| format!("    failed: {failure}"));
+    let errors = outcome.errors.lines();
+    let errors = errors.map(|line| format!("    stderr: {line}"));
+    failures.chain(errors).collect::<Vec<_>>().join("\n")
 }
 
 fn count_of_cases(count: usize) -> String {
     format!("{count} {}", if count == 1 { "case" } else { "cases" })
 }
 
-fn show(outcome: &Outcome, options: &Options) {
-    if let Some(reason) = outcome.ignored {
-        println!("case {} ... ignored, {reason}", outcome.name);
-        return;
-    }
-    let passed = outcome.failures.is_empty();
-    if passed && options.quiet {
-        return;
-    }
-    // One write, so that the lines of cases that run at the same time do not mix.
-    let mut text = format!(
-        "case {} ... {}\n",
-        outcome.name,
-        if passed { "ok" } else { "FAILED" }
-    );
-    if options.show {
-        for line in &outcome.observed {
-            text += &format!("      {line}\n");
-        }
-        text += &format!("      took {:.2} s\n", outcome.time.as_secs_f64());
-    }
-    for failure in &outcome.failures {
-        text += &format!("    failed: {failure}\n");
-    }
-    if !passed || options.show {
-        for line in outcome.errors.lines() {
-            text += &format!("    stderr: {line}\n");
-        }
-    }
-    print!("{text}");
-}
-
-/// The transcript of one case: what was observed, or for a case that differs by declaration its
-/// reason, so that the transcripts of two drivers are equal exactly when the drivers agree.
-fn transcript(outcome: &Outcome, entry: &Entry) -> Vec<String> {
+/// The transcript of one case: what was observed, or the reason of a declared difference. So the
+/// transcripts of two drivers are equal exactly when the drivers agree.
+fn transcript(entry: &Entry, outcome: &Outcome) -> Vec<String> {
     match entry.differs_on_simulation {
         Some(reason) => vec![format!("differs on the simulated GPU: {reason}")],
         None => outcome.observed.clone(),
     }
 }
 
-/// How many cases two drivers agree in. Cases that one of them did not run count nowhere.
+/// How many cases two drivers agree in. Cases that one of them did not run are not counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     agree: usize,
@@ -219,7 +210,7 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Counts a case, and tells whether the two drivers differ in it.
+    /// Counts a case; returns whether the two drivers differ in it.
     pub(crate) fn count(&mut self, one: &Outcome, other: &Outcome, entry: &Entry) -> bool {
         if one.ignored.is_some() || other.ignored.is_some() {
             return false;
@@ -254,11 +245,11 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// Whether both rounds observed the same; tells where they did not.
-fn compare(first: &Round, second: &Round, chosen: &[Entry]) -> bool {
+/// Whether both rounds observed the same; prints where they did not.
+fn compare(first: &Round, second: &Round) -> bool {
     let mut agreement = Agreement::default();
     let pairs = first.outcomes.iter().zip(&second.outcomes);
-    for ((one, other), entry) in pairs.zip(chosen) {
+    for ((entry, one), (_, other)) in pairs {
         if !agreement.count(one, other, entry) {
             continue;
         }
@@ -275,8 +266,8 @@ fn compare(first: &Round, second: &Round, chosen: &[Entry]) -> bool {
     agreement.different == 0
 }
 
-/// Writes the transcripts. Whether that worked.
-fn record(file: &str, rounds: &[Round], chosen: &[Entry]) -> bool {
+/// Writes the transcripts; returns whether that succeeded.
+fn record(file: &str, rounds: &[Round]) -> bool {
     let mut written = true;
     for round in rounds {
         let name = match rounds {
@@ -284,9 +275,9 @@ fn record(file: &str, rounds: &[Round], chosen: &[Entry]) -> bool {
             _ => format!("{file}.{}", round.suffix),
         };
         let mut text = String::new();
-        for (outcome, entry) in round.outcomes.iter().zip(chosen) {
+        for (entry, outcome) in &round.outcomes {
             text += &format!("{}\n", entry.name);
-            for line in transcript(outcome, entry) {
+            for line in transcript(entry, outcome) {
                 text += &format!("    {line}\n");
             }
         }

@@ -1,11 +1,8 @@
-//! Runs cases as child processes, and makes outcomes of what the children report.
+//! Runs cases in child processes, and turns what they report into outcomes.
 
-use std::ffi::{c_int, c_ulong};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,27 +14,26 @@ pub(crate) struct Target {
     /// What `CUGUARD_DRIVER` is set to for the children.
     pub(crate) choice: String,
     pub(crate) on: On,
-    /// In words, for the summary.
+    /// For the summary.
     pub(crate) description: String,
 }
 
 /// Why cases cannot run on a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// There is no driver, or it says that there is no GPU: nothing is wrong.
+    /// There is no driver, or it has no GPU: not an error.
     Absent(String),
-    /// There is a driver, and it does not work.
+    /// A driver is installed and does not work.
     Broken(String),
 }
 
 impl Missing {
-    /// In words.
     pub(crate) fn reason(&self) -> &str {
         let (Missing::Absent(reason) | Missing::Broken(reason)) = self;
         reason
     }
 
-    /// How a child tells its parent which of the two it is.
+    /// The exit code of a child that describes a driver.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Missing::Absent(_) => 3,
@@ -47,17 +43,17 @@ impl Missing {
 }
 
 impl Target {
-    /// Asks a child what the driver chosen by `choice` is. The error tells why there is none.
+    /// Describes the driver selected by `choice`, in a child process.
     pub(crate) fn find(choice: &str) -> Result<Target, Missing> {
         let limit = Duration::from_secs(120);
         let ended = start(choice, &["--describe"], limit).map_err(Missing::Broken)?;
         Target::read(choice, &ended)
     }
 
-    /// Reads what a child told about the driver chosen by `choice`.
+    /// Parses a child's description of the driver selected by `choice`.
     pub(crate) fn read(choice: &str, ended: &Ended) -> Result<Target, Missing> {
         let mut lines = ended.out.lines();
-        if !ended.success() {
+        if !ended.status.success() {
             let absent = Missing::Absent(ended.out.trim().to_owned());
             return Err(if absent.reason().is_empty() {
                 let how = ended.how();
@@ -77,13 +73,12 @@ impl Target {
     }
 }
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    pub(crate) name: &'static str,
     /// What was observed, in order.
     pub(crate) observed: Vec<String>,
-    /// What is wrong; empty if the case passed.
+    /// Empty if the case passed.
     pub(crate) failures: Vec<String>,
     /// Why it was not run.
     pub(crate) ignored: Option<&'static str>,
@@ -92,41 +87,11 @@ pub(crate) struct Outcome {
     pub(crate) time: Duration,
 }
 
-/// Runs the cases and hands each outcome to `done` as soon as it is there, in no fixed order.
-/// Answers all outcomes in the order of the cases.
-pub(crate) fn run_all(
-    cases: &[Entry],
-    target: &Target,
-    threads: usize,
-    done: impl Fn(&Outcome) + Sync,
-) -> Vec<Outcome> {
-    // A real GPU runs one case at a time: the cases measure its memory.
-    let threads = if target.on.simulated() { threads } else { 1 };
-    let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(vec![Outcome::default(); cases.len()]);
-    thread::scope(|scope| {
-        for _ in 0..threads.min(cases.len()) {
-            scope.spawn(|| {
-                while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    && let Some(entry) = cases.get(index)
-                {
-                    let outcome = run_one(entry, target);
-                    done(&outcome);
-                    outcomes.lock().expect("no runner panics")[index] = outcome;
-                }
-            });
-        }
-    });
-    outcomes.into_inner().expect("no runner panics")
-}
-
-fn run_one(entry: &Entry, target: &Target) -> Outcome {
-    let mut outcome = Outcome {
-        name: entry.name,
-        ..Outcome::default()
-    };
+/// Runs a case in a child process.
+pub(crate) fn run_one(entry: &Entry, target: &Target) -> Outcome {
+    let mut outcome = Outcome::default();
     if entry.corrupts && target.on == On::SimulationLibrary {
-        outcome.ignored = Some("a simulated GPU inside a library cannot be told to break");
+        outcome.ignored = Some("a simulated GPU inside a library cannot be broken on purpose");
         return outcome;
     }
     let begin = Instant::now();
@@ -147,7 +112,7 @@ fn run_one(entry: &Entry, target: &Target) -> Outcome {
 }
 
 impl Outcome {
-    /// Reads what the child reported, and how it ended.
+    /// Parses what the child reported, and how it ended.
     pub(crate) fn judge(&mut self, ended: &Ended, seconds: u64) {
         let mut deadly = None;
         let mut at_end = false;
@@ -168,7 +133,7 @@ impl Outcome {
                 }
                 Some(DEADLY) => deadly = Some(text.to_owned()),
                 Some(END) => at_end = true,
-                // Something else wrote to standard output; it is no part of the report.
+                // Other output is ignored.
                 _ => continue,
             }
             if kind != Some(DEADLY) {
@@ -180,9 +145,9 @@ impl Outcome {
         } else if let Some(what) = deadly
             && ended.died()
         {
-            // To end the process is one way not to succeed.
+            // A crash is one way not to succeed.
             self.observed.push(format!("{what}: {REFUSED}"));
-        } else if !at_end || !ended.success() {
+        } else if !at_end || !ended.status.success() {
             self.failures.push(format!("ended early: {}", ended.how()));
         } else if self.observed.is_empty() {
             self.failures.push("observed nothing".to_owned());
@@ -200,14 +165,10 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    fn success(&self) -> bool {
-        self.status.success()
-    }
-
-    /// Whether it died of what it did itself, and was not ended by somebody else (who, short of
-    /// memory, sends another signal).
+    /// Whether it crashed. The kernel's out-of-memory killer sends another signal.
     fn died(&self) -> bool {
-        matches!(self.status.signal(), Some(SIGSEGV | SIGABRT | SIGBUS))
+        let signal = self.status.signal();
+        matches!(signal, Some(libc::SIGSEGV | libc::SIGABRT | libc::SIGBUS))
     }
 
     fn how(&self) -> String {
@@ -216,32 +177,32 @@ impl Ended {
     }
 }
 
-/// Starts this program again with `arguments`, on the driver that `choice` names, and waits.
+/// Runs this program with `arguments` on the driver that `choice` selects.
 fn start(choice: &str, arguments: &[&str], limit: Duration) -> Result<Ended, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let mut command = Command::new(program);
     command
         .args(arguments)
         .env("CUGUARD_DRIVER", choice)
-        // The expectations are about the simulated GPU as it is by default.
+        // The expectations are those of the default configuration.
         .env_remove("CUGUARD_SIM");
     run_to_end(command, limit)
 }
 
-/// Runs `command` and waits for its end and the end of all its output. After `limit` it is killed,
-/// with the processes that it has started.
+/// Runs `command` until it has ended and its output is closed. After `limit` its process group is
+/// killed.
 pub(crate) fn run_to_end(mut command: Command, limit: Duration) -> Result<Ended, String> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own, of which its children are too.
+        // A process group that includes its children.
         .process_group(0);
-    // Nobody else ends it then, should this program be ended from outside.
-    // SAFETY: between fork and exec, this makes one call that is allowed there.
+    // The child is killed when this program is killed.
+    // SAFETY: prctl is async-signal-safe.
     unsafe {
         command.pre_exec(|| {
-            prctl(PR_SET_PDEATHSIG, SIGKILL as c_ulong);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         })
     };
@@ -253,7 +214,7 @@ pub(crate) fn run_to_end(mut command: Command, limit: Duration) -> Result<Ended,
     let errors = reader(child.stderr.take());
     let failed = |error| format!("cannot wait for a child process: {error}");
     let (status, timed_out) = loop {
-        // A child of the child may live longer than it and hold the pipes.
+        // A grandchild may outlive the child and hold the pipes.
         let read = out.is_finished() && errors.is_finished();
         if read && let Some(status) = child.try_wait().map_err(failed)? {
             break (status, false);
@@ -272,34 +233,22 @@ pub(crate) fn run_to_end(mut command: Command, limit: Duration) -> Result<Ended,
     })
 }
 
-/// Kills a child that was not waited for yet, and the rest of its group.
+/// Kills the process group of a child that was not waited for yet.
 fn kill_group(child: &Child) {
     let Ok(group) = i32::try_from(child.id()) else {
         return;
     };
-    // All may have ended in between; then there is nothing to kill.
-    // SAFETY: no conditions. Nobody has waited for the child, so its number is still its own.
-    let _ = unsafe { kill(-group, SIGKILL) };
+    // It fails where all have ended.
+    // SAFETY: takes no pointers. The child was not waited for, so its pid is not reused.
+    let _ = unsafe { libc::kill(-group, libc::SIGKILL) };
 }
 
-// Signals have these numbers on both kinds of processor that this project runs on.
-const SIGABRT: i32 = 6;
-const SIGBUS: i32 = 7;
-const SIGKILL: i32 = 9;
-const SIGSEGV: i32 = 11;
-const PR_SET_PDEATHSIG: c_int = 1;
-
-unsafe extern "C" {
-    fn kill(process: i32, signal: c_int) -> c_int;
-    fn prctl(operation: c_int, ...) -> c_int;
-}
-
-/// Reads a pipe to its end, on a thread of its own so that the child never waits for it.
+/// Reads a pipe to its end on a thread, so that the child never blocks on it.
 fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read until an error is still worth showing.
+            // What was read before an error is kept.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

@@ -13,10 +13,10 @@ mod plugin;
 mod support;
 
 use std::os::unix::process::ExitStatusExt;
-use std::panic::catch_unwind;
 use std::process::{ExitCode, ExitStatus, Output};
 use std::time::Duration;
 
+use libtest_mimic::{Arguments, Trial};
 use support::{child_within, part};
 
 /// How a child is to end.
@@ -145,34 +145,14 @@ fn main() -> ExitCode {
         endings::begin();
         return (case.run)();
     }
-    // As much of the usual options as cargo and people need.
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let filters: Vec<_> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let wanted = |case: &&Case| {
-        filters.is_empty()
-            || filters
-                .iter()
-                .any(|filter| case.name.contains(filter.as_str()))
-    };
-    let cases: Vec<_> = cases.iter().filter(wanted).collect();
-    if words.iter().any(|word| word == "--list") {
-        cases
-            .iter()
-            .for_each(|case| println!("{}: test", case.name));
-        return ExitCode::SUCCESS;
-    }
-    let mut failed = 0;
-    for case in &cases {
-        // What went wrong is printed by the panic.
-        let passed = catch_unwind(|| check_each_way(case)).is_ok();
-        println!(
-            "test {} ... {}",
-            case.name,
-            if passed { "ok" } else { "FAILED" }
-        );
-        failed += usize::from(!passed);
-    }
-    let passed = cases.len() - failed;
-    println!("\ntest result: {passed} passed; {failed} failed; three children each");
-    ExitCode::from(u8::from(failed > 0))
+    let trials = cases.into_iter().map(|case| {
+        Trial::test(case.name, move || {
+            check_each_way(&case);
+            Ok(())
+        })
+    });
+    let mut arguments = Arguments::from_args();
+    // Each case has a time limit.
+    arguments.test_threads.get_or_insert(1);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }

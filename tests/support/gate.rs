@@ -1,4 +1,4 @@
-//! A gate in a stream: what comes behind it is in flight until the gate is opened.
+//! A gate in a stream: work behind it is in flight until the gate opens.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -11,7 +11,7 @@ use cuguard::driver::api;
 use cuguard::driver::sys::CUstream;
 use cuguard::{Context, Stream};
 
-/// Nothing that these tests wait for takes longer.
+/// The time limit of a wait.
 const LONG: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Gate {
     state: Arc<(Mutex<bool>, Condvar)>,
 }
 
-/// The host function on the stream: it comes back when the gate is open.
+/// The host function on the stream: it returns when the gate is open.
 unsafe extern "C" fn pass(state: *mut c_void) {
     // SAFETY: `put` made this pointer from an `Arc`, for this one call.
     let state = unsafe { Arc::from_raw(state.cast::<(Mutex<bool>, Condvar)>()) };
@@ -33,7 +33,7 @@ unsafe extern "C" fn pass(state: *mut c_void) {
 }
 
 impl Gate {
-    /// Puts a closed gate behind all that the stream was given so far.
+    /// Enqueues a closed gate.
     pub fn on(context: &Context, stream: &Stream) -> Self {
         Self::put(context, stream.as_raw())
     }
@@ -64,7 +64,7 @@ impl Gate {
         *self.state.0.lock().unwrap()
     }
 
-    /// Opens it a little later: who does not wait comes before.
+    /// Opens it a little later: a call that does not wait returns before.
     pub fn open_later(&self) -> JoinHandle<()> {
         let gate = self.clone();
         std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! What the tests of the guards share: they take turns, look at the driver's own figures, and say
-//! so where they cannot run.
+//! Shared by the tests of the guards: turns, the driver's own figures, child processes, and lines for
+//! tests that cannot run.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -15,23 +15,23 @@ use cuguard::driver::{self, DriverKind};
 use cuguard::sim::{self, Counters};
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
 
-/// A turn at the device: tests of one file run one at a time, as they look at how much is free.
+/// A turn at the device: tests of one file run one at a time, as they compare free memory.
 pub struct Turn {
     _lock: MutexGuard<'static, ()>,
     free_before: u64,
 }
 
-/// A context of its own, through which the tests look at the device.
+/// A dedicated context that reads free memory.
 static OBSERVER: LazyLock<Context> = LazyLock::new(|| {
     Context::builder()
         .dedicated()
         .build()
-        .expect("a context for looking")
+        .expect("a context that reads free memory")
 });
 
-/// Bytes free on the device, in the driver's own figures.
+/// Bytes free on the device, by the driver.
 pub fn free_bytes() -> u64 {
-    OBSERVER.memory().expect("the driver tells its memory").free
+    OBSERVER.memory().expect("free memory can be read").free
 }
 
 pub fn turn() -> Turn {
@@ -44,30 +44,30 @@ pub fn turn() -> Turn {
 }
 
 impl Turn {
-    /// Everything that was taken since the turn began has come back.
+    /// Everything that was allocated since the turn began is freed.
     #[track_caller]
     pub fn all_came_back(&self) {
         assert_eq!(free_bytes(), self.free_before, "bytes free on the device");
     }
 }
 
-/// What the driver has in hand, by its own figures and not by the registry's. To be compared before
-/// the context goes: with the driver's context goes everything, freed or not.
+/// What the driver has allocated, by its own figures and not by the registry's. To be compared before
+/// the context is closed, which frees everything.
 pub struct InHand {
     free: u64,
-    /// A real driver does not tell what is alive, only what is free.
+    /// Known of the simulated driver alone.
     alive: Option<Counters>,
 }
 
-/// As much as the figure of free bytes may differ on a real GPU, where the driver takes pages for
-/// itself: seen were 2 MiB for a second stream and 4 for several. So tests lose blocks that are larger.
+/// How much free memory may differ on a real GPU, where the driver allocates pages for itself: 2 MiB
+/// for a second stream and 4 for several were measured. So tests leak larger blocks.
 const SLACK: u64 = 16 << 20;
 
-/// Looks at what the driver has in hand, while the context is there.
+/// Reads what the driver has allocated, while the context is open.
 pub fn in_hand(context: &Context) -> Result<InHand> {
     let kind = driver::load().expect("a driver").kind();
     if kind != DriverKind::Simulated {
-        // What a driver takes for itself with the first thing of a sort, and keeps.
+        // The driver allocates memory for itself with the first resource of each kind, and keeps it.
         drop(DeviceBuffer::<u8>::zeroed(context, 4 << 20)?);
         let stream = Stream::new(context)?;
         drop(DeviceBuffer::<u8>::zeroed_on(&stream, 4 << 20)?);
@@ -84,8 +84,7 @@ pub fn in_hand(context: &Context) -> Result<InHand> {
 }
 
 impl InHand {
-    /// What was taken since is back in the driver's hands. What is freed on streams must have been
-    /// waited for.
+    /// What was allocated since is freed. Streams with pending frees must be synchronized.
     #[track_caller]
     pub fn all_freed(&self) {
         if let Some(before) = &self.alive {
@@ -100,17 +99,17 @@ impl InHand {
     }
 }
 
-/// Whether the GPU is simulated; if not, says on standard error that a test was not run.
+/// Whether the GPU is simulated; if not, prints to stderr that a test was not run.
 pub fn simulated(test: &str) -> bool {
     let simulated = driver::load().expect("a driver").kind() == DriverKind::Simulated;
     if !simulated {
-        // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+        // Not `eprintln!`, which the test harness captures.
         let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs the simulated GPU");
     }
     simulated
 }
 
-/// Whether there is a real GPU; if not, says on standard error that a test was not run.
+/// Whether there is a real GPU; if not, prints to stderr that a test was not run.
 pub fn real(test: &str) -> bool {
     let real = driver::load().expect("a driver").kind() == DriverKind::Real;
     if !real {
@@ -119,8 +118,8 @@ pub fn real(test: &str) -> bool {
     real
 }
 
-/// Runs one test of this program again in a process of its own, with the variable `CHILD` set to
-/// `part` and others as given.
+/// Runs one test of this program in a child process, with the variable `CHILD` set to `part` and others
+/// as given.
 pub fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
     command(test, part, variables)
         .output()
@@ -138,10 +137,10 @@ fn command(test: &str, part: &str, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// As [`child`], but one that may hang: after so long it is killed, and the test fails.
+/// As [`child`], with a time limit: after it the child is killed, and the test fails.
 #[track_caller]
 pub fn child_within(limit: Duration, test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
-    /// Reads all the while, as a pipe that nobody reads from holds the child up.
+    /// Reads on a thread, as a full pipe blocks the child.
     fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -179,7 +178,7 @@ pub fn child_within(limit: Duration, test: &str, part: &str, variables: &[(&str,
     }
 }
 
-/// The part that this process is to play, if it is a child.
+/// The value of `CHILD`, in a child process.
 pub fn part() -> Option<String> {
     std::env::var("CHILD").ok()
 }
@@ -192,7 +191,7 @@ pub fn succeeded(output: &Output) -> (String, String) {
     (out, err)
 }
 
-/// A context that is as silent as tests want it.
+/// A context of the first device.
 pub fn context() -> Result<Context> {
     Context::new(0)
 }

@@ -1,4 +1,4 @@
-//! Memory by the gigabyte, and too little of it: for tests of what happens when it runs out.
+//! Large allocations, for tests of out-of-memory errors.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -10,7 +10,7 @@ pub const MIB: usize = 1 << 20;
 pub const GIB: usize = 1 << 30;
 pub const PAGE: u64 = 2 << 20;
 
-/// The report of an allocation that must fail.
+/// The diagnosis of an allocation that must fail.
 #[track_caller]
 pub fn why<T: std::fmt::Debug>(result: Result<T>) -> OutOfMemory {
     match result {
@@ -19,7 +19,7 @@ pub fn why<T: std::fmt::Debug>(result: Result<T>) -> OutOfMemory {
     }
 }
 
-/// Memory that nobody reads. The simulated GPU's is the host's, and takes long to clear.
+/// Uninitialized memory: zeroing the memory of the simulated GPU takes long.
 #[track_caller]
 pub fn take(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
     // SAFETY: nobody reads it.
@@ -33,7 +33,7 @@ pub fn take_on(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
     unsafe { DeviceBuffer::uninitialized_on(stream, bytes) }
 }
 
-/// Takes all but so much of what is free.
+/// Allocates all free memory but `bytes`.
 pub fn leave(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
     let free = context.memory()?.free as usize;
     take(context, (free - bytes) & !(2 * MIB - 1))

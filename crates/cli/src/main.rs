@@ -1,6 +1,6 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine; `cuguard doctor --help` says how.
+//! `cuguard doctor` examines the GPUs of this machine; `cuguard doctor --help` lists its options.
 
 mod doctor;
 
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Looks after what CUDA programs take from a GPU
+/// Examines GPUs and the memory that CUDA programs hold on them
 #[derive(Debug, Parser)]
 #[command(name = "cuguard", version, propagate_version = true)]
 struct Arguments {
@@ -18,13 +18,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Examine the GPUs of this machine: memory, who holds it, what can still be had
+    /// Examine the GPUs of this machine: memory, the processes that hold it, what can be allocated
     Doctor(doctor::Options),
 }
 
 fn main() -> ExitCode {
-    // It is for the programs that are examined, and would win over the settings of this one.
-    // SAFETY: nothing has started a thread yet.
+    // It is meant for other programs, and would override the report settings of this one.
+    // SAFETY: this is the only thread.
     unsafe { std::env::remove_var("LEAK_REPORT") };
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),

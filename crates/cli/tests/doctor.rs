@@ -1,7 +1,7 @@
-//! `cuguard doctor` as a user starts it: the real program, in processes of its own.
+//! `cuguard doctor` as a child process.
 //!
-//! Most run on the simulated GPU, which the variable chooses. What needs a real GPU, or a machine
-//! without one, says so where it was not run.
+//! Most tests run on the simulated GPU. Those that need a real GPU, or a machine without one, print
+//! `NOT RUN` elsewhere.
 
 mod support;
 
@@ -159,7 +159,7 @@ fn nothing_is_measured_unless_asked_for() {
             "4 GiB in all: 3.97 GiB free, 32 MiB used with a context of this command;",
             "a context      not measured (--probe measures it)",
             "largest block  not measured (--probe measures it)",
-            "note           the largest block was not measured: free memory may be in pieces",
+            "note           the largest block was not measured: free memory may be fragmented",
             "verdict        no problem was found: 3.97 GiB are free",
             "machine\n    verdict        no problem was found\n",
         ],
@@ -186,11 +186,11 @@ fn without_a_driver() {
     let report = json(&output);
     assert_eq!(report["healthy"], false);
     assert!(report["failure"]["text"].is_string());
-    // No reason to go on watching.
+    // `--watch` ends.
     assert_eq!(run("real", &["doctor", "--watch"]).status.code(), Some(3));
 }
 
-/// Of a real GPU nothing is certain but that there is an answer to each question.
+/// On a real GPU only the presence of the figures is certain.
 #[test]
 fn a_real_gpu() {
     let output = run("real", &["doctor", "--json", "--probe"]);
@@ -237,7 +237,7 @@ fn a_driver_that_does_not_exist() {
     let output = output(command.env("CUGUARD_SIM", "colour=red"));
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(json(&output)["failure"]["code"], "simulated");
-    // It starts, and has none.
+    // It starts, and has no device.
     let mut command = cuguard("sim", &["doctor", "--json"]);
     let output = self::output(command.env("CUGUARD_SIM", "devices=0"));
     assert_eq!(output.status.code(), Some(3));
@@ -361,7 +361,7 @@ fn a_reader_that_goes_is_no_panic() {
     }
 }
 
-/// What is written to it is refused in one way or the other.
+/// Writes fail: the device is full, or the file is open for reading alone.
 #[test]
 fn output_that_cannot_be_written() {
     for arguments in [
@@ -370,7 +370,7 @@ fn output_that_cannot_be_written() {
         &["doctor", "--watch", "0.1"],
     ] {
         let full = File::options().write(true).open("/dev/full");
-        // To be read alone.
+        // Open for reading alone.
         let null = File::open("/dev/null");
         for file in [full.expect("it is there"), null.expect("it is there")] {
             let output = output(cuguard("sim", arguments).stdout(file));
@@ -398,7 +398,7 @@ fn watching_reports_again_and_measures_once() {
         probe["age_seconds"].as_f64().expect("a number")
     });
     let ages: Vec<f64> = ages.collect();
-    // What is free is asked each time.
+    // Free memory is read each time.
     for report in &reports {
         assert_eq!(report["gpus"][0]["memory"]["free_bytes"], 4_u64 << 30);
     }

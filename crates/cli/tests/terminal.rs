@@ -1,5 +1,5 @@
-//! `cuguard doctor` in a terminal: a pseudo-terminal here, and a screen that obeys the few sequences
-//! that the program may use.
+//! `cuguard doctor` in a pseudo-terminal, with a screen that implements the few escape sequences that the
+//! program may use.
 
 mod support;
 
@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 
 use support::cuguard;
 
-/// A program in a terminal, which it is the first process of: Ctrl-C goes to it.
-struct Session {
+/// A program in a pseudo-terminal, whose foreground process it is: Ctrl-C interrupts it.
+struct Pty {
     terminal: File,
     child: Child,
     seen: Vec<u8>,
@@ -29,15 +29,14 @@ fn window(columns: u16, rows: u16) -> libc::winsize {
     }
 }
 
-impl Session {
+impl Pty {
     fn start(command: &mut Command, columns: u16, rows: u16) -> Self {
-        // One at a time: what is open in between would go to the other's program as well, and keep the
-        // terminal from ending.
+        // One at a time: another child would inherit the open descriptors, and keep the terminal open.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut master, mut slave) = (0, 0);
         let mut size = window(columns, rows);
-        // SAFETY: the numbers can be written to, and the name and the settings may be left out.
+        // SAFETY: the variables can be written to; name and settings may be null.
         let code = unsafe {
             libc::openpty(
                 &raw mut master,
@@ -48,14 +47,14 @@ impl Session {
             )
         };
         assert_eq!(code, 0, "there are pseudo-terminals");
-        // SAFETY: both were opened above, for nobody else.
+        // SAFETY: both were opened above and have no other owner.
         let (terminal, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let copy = || slave.try_clone().expect("it can be copied");
         command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: between fork and exec these calls are allowed.
+        // SAFETY: these calls are async-signal-safe.
         unsafe {
             command.pre_exec(|| {
-                // What a shell started in the background does not hear this key.
+                // A shell ignores SIGINT in background processes.
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
@@ -64,7 +63,7 @@ impl Session {
             });
         }
         let child = command.spawn().expect("the program starts");
-        // The command keeps its copies, and with them the terminal would never end.
+        // The command holds copies of the descriptors, which keep the terminal open.
         *command = Command::new("");
         Self {
             terminal,
@@ -91,7 +90,7 @@ impl Session {
 
     fn resize(&self, columns: u16, rows: u16) {
         let size = window(columns, rows);
-        // SAFETY: the descriptor is open, and the struct is read.
+        // SAFETY: the descriptor is open, and the call reads the struct.
         let code =
             unsafe { libc::ioctl(self.terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
         assert_eq!(code, 0);
@@ -104,15 +103,15 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Pty {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a terminal shows after this output. Any sequence that is not known here fails: so the cursor
-/// is never hidden, nor another screen chosen.
+/// What a terminal shows after this output. Other escape sequences fail: the cursor is never hidden, and
+/// the alternate screen not used.
 fn screen(output: &str) -> Vec<String> {
     let mut lines = vec![String::new(); 100];
     let (mut row, mut column) = (0, 0);
@@ -161,10 +160,10 @@ fn assert_narrow(lines: &[String], columns: usize) {
 #[test]
 fn lines_are_as_wide_as_the_terminal() {
     let mut command = cuguard("sim", &["doctor"]);
-    let mut session = Session::start(command.env_remove("COLUMNS"), 60, 24);
-    assert_eq!(session.end().code(), Some(0));
-    let text = session.text();
-    // It scrolls by as any other output.
+    let mut pty = Pty::start(command.env_remove("COLUMNS"), 60, 24);
+    assert_eq!(pty.end().code(), Some(0));
+    let text = pty.text();
+    // It scrolls as any other output.
     assert!(!text.contains('\x1b'), "{text}");
     let (_, report) = text
         .split_once("\r\n")
@@ -173,11 +172,11 @@ fn lines_are_as_wide_as_the_terminal() {
     assert!(lines.len() > 10, "{text}");
     assert_narrow(&lines, 60);
 
-    // A wish goes before that.
+    // COLUMNS overrides that.
     let mut command = cuguard("sim", &["doctor"]);
-    let mut session = Session::start(command.env("COLUMNS", "200"), 60, 24);
-    session.end();
-    let text = session.text();
+    let mut pty = Pty::start(command.env("COLUMNS", "200"), 60, 24);
+    pty.end();
+    let text = pty.text();
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert!((81..=200).contains(&longest.unwrap_or(0)), "{text}");
 }
@@ -185,19 +184,18 @@ fn lines_are_as_wide_as_the_terminal() {
 #[test]
 fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
     let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
-    let mut session = Session::start(command.env_remove("COLUMNS"), 60, 50);
-    session.read_reports(3);
-    session.resize(120, 50);
-    session.read_reports(5);
-    // Now, while it waits: this key also throws away what is being written.
-    session
-        .terminal
+    let mut pty = Pty::start(command.env_remove("COLUMNS"), 60, 50);
+    pty.read_reports(3);
+    pty.resize(120, 50);
+    pty.read_reports(5);
+    // While it waits: Ctrl-C also discards pending output.
+    pty.terminal
         .write_all(b"\x03")
         .expect("keys can be pressed");
-    let status = session.end();
+    let status = pty.end();
     assert_eq!(status.signal(), Some(libc::SIGINT));
 
-    let text = session.text();
+    let text = pty.text();
     assert_eq!(text.matches("\x1b[2J").count(), 1, "{text:?}");
     // The first reports were narrower, and longer: nothing of them is left.
     let (first, _) = text.split_once("\x1b[J").expect("there is a first report");
@@ -209,7 +207,7 @@ fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
     assert_eq!(last[0], "simulated GPU, for CUDA up to 13.0");
     let verdicts = |lines: &[String]| lines.iter().filter(|l| l.contains("verdict")).count();
     assert_eq!((verdicts(&first), verdicts(&last)), (2, 2), "{last:#?}");
-    // The cursor stands below the report, where the terminal shows the key.
+    // The cursor is below the report, where the terminal echoes the key.
     assert_eq!(last[last.len() - 1], "^C");
     assert!(
         last[last.len() - 2].contains("no problem was found"),
@@ -218,19 +216,18 @@ fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
 }
 
 #[test]
-fn a_report_that_is_longer_than_the_screen_is_cut() {
+fn a_report_that_is_longer_than_the_screen_is_mig_enabled() {
     let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
     command
         .env_remove("COLUMNS")
         .env("CUGUARD_SIM", "devices=4");
-    let mut session = Session::start(&mut command, 80, 24);
-    session.read_reports(2);
-    session
-        .terminal
+    let mut pty = Pty::start(&mut command, 80, 24);
+    pty.read_reports(2);
+    pty.terminal
         .write_all(b"\x03")
         .expect("keys can be pressed");
-    session.end();
-    let lines = screen(&session.text());
+    pty.end();
+    let lines = screen(&pty.text());
     assert!(lines.len() <= 24, "{lines:#?}");
     assert!(lines[22].starts_with("… and "), "{lines:#?}");
 }

@@ -1,13 +1,13 @@
-//! All guards in one type.
+//! All guard types in one enum.
 
 use bytemuck::{Pod, Zeroable};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
+    Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, PinnedBuffer,
     RegisteredVec, Result, Stream,
 };
 use cust::memory::DeviceCopy;
 
-/// A page: what is registered with a real driver must not share pages.
+/// A page: registered memory must not share pages with other allocations.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(4096))]
 pub struct Page(pub [u8; 4096]);
@@ -15,7 +15,7 @@ pub struct Page(pub [u8; 4096]);
 // SAFETY: plain bytes without pointers.
 unsafe impl DeviceCopy for Page {}
 
-/// A guard of some kind.
+/// A guard of any type.
 #[derive(Debug)]
 pub enum Guard {
     Bytes(DeviceBuffer<u8>),
@@ -30,8 +30,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// The bytes in it; `None` for handles, and for managed memory without a context to see it
-    /// through.
+    /// Its contents; `None` for handles, and for managed memory without a context.
     pub fn read(&self, context: Option<&Context>) -> Option<Result<Vec<u8>>> {
         Some(match self {
             Self::Bytes(buffer) => buffer.to_vec(),
@@ -49,7 +48,7 @@ impl Guard {
         })
     }
 
-    /// Writes bytes, as many as there are in it or fewer or more.
+    /// Writes bytes, of any length; `None` as for [`read`](Self::read).
     pub fn write(&mut self, context: Option<&Context>, bytes: &[u8]) -> Option<Result<()>> {
         Some(match self {
             Self::Bytes(buffer) => buffer.copy_from_slice(bytes),
@@ -98,7 +97,7 @@ impl Guard {
         }
     }
 
-    /// The type that reports name.
+    /// The type name in reports.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Bytes(_) | Self::Pinned(_) | Self::Managed(_) => "u8",
@@ -108,15 +107,12 @@ impl Guard {
         }
     }
 
-    /// Whether copies and fills on a stream reach it.
+    /// Whether streams copy to it and fill it.
     pub fn is_on_device(&self) -> bool {
-        matches!(
-            self,
-            Self::Bytes(_) | Self::Words(_) | Self::One(_) | Self::Managed(_)
-        )
+        self.is_words() || matches!(self, Self::Bytes(_) | Self::Managed(_))
     }
 
-    /// Memory of the host's that a copy can go from and to.
+    /// Host memory for asynchronous copies.
     pub fn host_mut(&mut self) -> Option<&mut [u8]> {
         match self {
             Self::Pinned(buffer) => Some(&mut *buffer),
@@ -124,15 +120,54 @@ impl Guard {
             _ => None,
         }
     }
+
+    pub fn is_words(&self) -> bool {
+        matches!(self, Self::Words(_) | Self::One(_))
+    }
+
+    pub fn is_on_host(&self) -> bool {
+        matches!(self, Self::Pinned(_) | Self::Registered(_))
+    }
+
+    /// The address or handle by which the registry knows it. Waits for stream-ordered memory.
+    pub fn address(&self) -> u64 {
+        match self {
+            Self::Bytes(buffer) => buffer.as_device_ptr().as_raw(),
+            Self::Words(buffer) => buffer.as_device_ptr().as_raw(),
+            Self::One(one) => one.as_device_ptr().as_raw(),
+            Self::Pinned(buffer) => buffer.as_ptr().addr() as u64,
+            Self::Registered(pages) => pages.as_ptr().addr() as u64,
+            Self::Managed(buffer) => buffer.as_device_ptr().as_raw(),
+            Self::Stream(stream) => stream.as_raw().0 as u64,
+            Self::Event(event) => event.as_raw().0 as u64,
+            Self::Pool(pool) => pool.as_raw().0 as u64,
+        }
+    }
+
+    /// The stream; the guard must be one.
+    pub fn stream(&self) -> &Stream {
+        match self {
+            Self::Stream(stream) => stream,
+            other => unreachable!("picked as a stream: {other:?}"),
+        }
+    }
+
+    /// The event; the guard must be one.
+    pub fn event(&self) -> &Event {
+        match self {
+            Self::Event(event) => event,
+            other => unreachable!("picked as an event: {other:?}"),
+        }
+    }
 }
 
-/// Bytes as words, of whatever alignment they are.
+/// Bytes as words; they need not be aligned.
 pub fn words(bytes: &[u8]) -> Vec<u32> {
     let (words, _) = bytes.as_chunks::<4>();
     words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
 }
 
-/// Bytes that depend on their place.
+/// Bytes that depend on their position.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     if seed == 0 {
         return vec![0; len];
@@ -147,26 +182,4 @@ pub fn word_pattern(seed: u32, bytes: usize) -> Vec<u8> {
     (0..bytes as u32 / 4)
         .flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_ne_bytes())
         .collect()
-}
-
-/// A thing that a program holds or has forgotten, and what it must be like.
-#[derive(Debug)]
-pub struct Thing {
-    pub id: u64,
-    /// The number of its context.
-    pub context: usize,
-    /// What the registry knows it by; `None` for what takes no memory.
-    pub key: Option<(Kind, u64)>,
-    pub kind: Kind,
-    pub contents: Vec<u8>,
-    /// The seed of [`word_pattern`] that made the contents.
-    pub seed: Option<u32>,
-    /// The stream that it was allocated on.
-    pub home: Option<u64>,
-    /// The pool that it was taken from.
-    pub pool: Option<u64>,
-    /// The pinned memory of a closed context may still be the driver's.
-    pub kept_by_driver: bool,
-    pub forgotten: bool,
-    pub guard: Guard,
 }

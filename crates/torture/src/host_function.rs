@@ -5,9 +5,10 @@ use std::ffi::c_void;
 use cuguard::Kind;
 use cuguard::driver::api;
 
-use crate::guard::{Guard, Thing};
+use crate::guard::Guard;
+use crate::mismatch::{Check, ensure};
+use crate::resource::Resource;
 use crate::world::World;
-use crate::wrong::{Answer, ensure};
 
 unsafe extern "C" fn drop_guard(guard: *mut c_void) {
     // SAFETY: from `Box::into_raw` below, once.
@@ -15,35 +16,36 @@ unsafe extern "C" fn drop_guard(guard: *mut c_void) {
 }
 
 impl World {
-    /// Drops something in a host function of a stream. It is freed when the stream is waited for,
-    /// which is an operation outside of one.
-    pub fn drop_in_host_function(&mut self, number: u8, stream: u8) -> Answer {
+    /// Drops a resource in a host function. It is freed at the next call, the synchronization of the
+    /// stream.
+    pub fn drop_in_host_function(&mut self, number: u8, stream: u8) -> Check {
         let Some(at) = self.pick(number, |_| true) else {
             return Ok(());
         };
-        let id = self.things[at].id;
-        let fits = |thing: &Thing| {
-            thing.kind == Kind::Stream && thing.id != id && self.context_of(thing).is_some()
+        let id = self.resources[at].id;
+        let fits = |resource: &Resource| {
+            resource.kind == Kind::Stream
+                && resource.id != id
+                && self.context_of(resource).is_some()
         };
-        let Some(stream) = self.pick(stream, fits).map(|at| self.things[at].id) else {
+        let Some(stream) = self.pick(stream, fits).map(|at| self.resources[at].id) else {
             return Ok(());
         };
-        let thing = self.things.remove(at);
-        let on = self.things.iter().find(|thing| thing.id == stream);
-        let Some((Guard::Stream(on), Some(context))) =
-            on.map(|on| (&on.guard, self.context_of(on)))
-        else {
+        let resource = self.resources.remove(at);
+        let on = self.resources.iter().find(|resource| resource.id == stream);
+        let on = on.map(|on| (on.guard.stream(), self.context_of(on)));
+        let Some((on, Some(context))) = on else {
             unreachable!("picked as a stream of an open context");
         };
-        let guard = Box::into_raw(Box::new(thing.guard)).cast();
+        let guard = Box::into_raw(Box::new(resource.guard)).cast();
         let bound = context.make_current()?;
-        // SAFETY: the stream is alive, and the function takes what it is given.
+        // SAFETY: the stream is alive, and the function takes a boxed guard.
         let code = unsafe { api::cuLaunchHostFunc(on.as_raw(), Some(drop_guard), guard) };
         drop(bound);
         ensure(code.is_success(), || format!("cuLaunchHostFunc: {code}"))?;
         on.synchronize()?;
-        // The function may have returned only while the first one waited.
+        // The guard may have been dropped during the first one, after it freed what was deferred.
         on.synchronize()?;
-        self.left(thing.context, thing.key)
+        self.dropped(resource.slot, resource.key)
     }
 }

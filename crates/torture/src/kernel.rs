@@ -1,27 +1,22 @@
-//! Contents checked by a kernel, where there is a device that runs kernels.
+//! Contents checked by a kernel, on devices that run kernels.
 
 use std::panic::Location;
 
 use cuguard::{Context, DeviceBox, Kind, Module, Result, Stream};
 
-use crate::guard::{Guard, Thing};
-use crate::world::{Source, World};
-use crate::wrong::{Answer, ensure_eq};
+use crate::guard::Guard;
+use crate::mismatch::{Check, ensure_eq};
+use crate::model::{Key, Record};
+use crate::resource::Resource;
+use crate::world::World;
 
 /// The PTX of `kernels/pattern.cu`, which has `check_pattern`.
 const PATTERN: &str = include_str!("../pattern.ptx");
 
-/// What a check makes and frees again: address and bytes of the box, the handles.
-struct Used {
-    site: &'static Location<'static>,
-    stream: u64,
-    module: u64,
-    count: u64,
-    wrong: u64,
-}
+/// The number of wrong words, and what the check created and freed: keys, bytes and type names.
+type Counted = (u64, [(Key, usize, &'static str); 3]);
 
-#[track_caller]
-fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Used> {
+fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Counted> {
     let words = match guard {
         Guard::Words(words) => words,
         Guard::One(one) => one.as_buffer(),
@@ -38,51 +33,36 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Used> {
         // number.
         unsafe { s.launch(&check, 4, 128, 0, &[&words, &count, &seed, &wrong]) }
     })?;
-    Ok(Used {
-        site: Location::caller(),
-        stream: stream.as_raw().0 as u64,
-        module: module.as_raw().0 as u64,
-        count: wrong.as_device_ptr().as_raw(),
-        wrong: wrong.get()?,
-    })
+    let created = [
+        ((Kind::Stream, stream.as_raw().0 as u64), 0, ""),
+        ((Kind::Module, module.as_raw().0 as u64), 0, ""),
+        ((Kind::Device, wrong.as_device_ptr().as_raw()), 8, "u64"),
+    ];
+    Ok((wrong.get()?, created))
 }
 
 impl World {
-    /// Has a kernel look at words; other memory, and all on the simulated GPU, is read back.
-    pub fn kernel(&mut self, number: u8) -> Answer {
-        let fits = |thing: &Thing| thing.seed.is_some() && thing.key.is_some();
+    /// Checks words with a kernel; on the simulated GPU, reads them.
+    pub fn kernel(&mut self, number: u8) -> Check {
+        let fits = |resource: &Resource| resource.seed.is_some() && resource.key.is_some();
         let Some(at) = self.pick(number, fits) else {
             return Ok(());
         };
-        let (thing, place) = (&self.things[at], self.things[at].context);
-        let (Some(context), Some(seed)) = (self.context_of(thing), thing.seed) else {
+        let (resource, slot) = (&self.resources[at], self.resources[at].slot);
+        let (Some(context), Some(seed)) = (self.context_of(resource), resource.seed) else {
             return Ok(());
         };
         if self.simulated {
-            return self.check_contents(thing);
+            return self.check_contents(resource);
         }
-        let used = count_wrong(context, &thing.guard, seed)?;
-        ensure_eq("words that a kernel finds wrong", used.wrong, 0)?;
+        let (wrong, created) = count_wrong(context, &resource.guard, seed)?;
+        ensure_eq("words that a kernel finds wrong", wrong, 0)?;
         self.outcome.kernels += 1;
-        for (key, bytes, type_name) in [
-            ((Kind::Stream, used.stream), 0, ""),
-            ((Kind::Module, used.module), 0, ""),
-            ((Kind::Device, used.count), 8, "u64"),
-        ] {
-            let source = Source {
-                label: 0,
-                site: used.site,
-                stream: 0,
-            };
-            self.entered(place, key, bytes, type_name, source);
+        for (key, bytes, type_name) in created {
+            self.created(slot, key, Record::new(bytes, type_name, Location::caller()));
         }
-        for key in [
-            (Kind::Device, used.count),
-            (Kind::Module, used.module),
-            (Kind::Stream, used.stream),
-        ] {
-            self.places[place].registry.remove(key);
-            self.driver.alive.remove(&key);
+        for (key, ..) in created {
+            self.freed(slot, key);
         }
         Ok(())
     }

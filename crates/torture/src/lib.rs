@@ -1,28 +1,34 @@
-//! Random programs over everything that `cuguard` does, against a plain model.
+//! Random programs over all of `cuguard`, checked against a model.
 //!
 //! A [`Program`] is a sequence of [`Step`]s over contexts, streams, events, pools and all kinds of
-//! memory: copies, scopes, moves to other threads, forgetting, giving away and taking back, panics,
-//! ends in any order. [`run`] does each step, lets a plain model do the same, and compares: the
-//! contents of memory, what is alive by kind, the groups of the snapshot, what the simulated driver
-//! says is allocated; at the end, that nothing is left, and that the report names exactly what was
-//! forgotten.
+//! memory: copies, scopes, moves to other threads, `mem::forget`, `into_raw` and `from_raw`, panics, drops in
+//! any order. [`run`] does each step with the crate and in the model, and compares: the contents of memory,
+//! the live resources by kind, the groups of the snapshot, the simulated driver's counters; at the end, that
+//! nothing is left, and that the report names exactly what was forgotten.
 //!
-//! Programs come from `proptest` ([`Program::strategy`]) and from a fuzzer
-//! ([`Program::from_bytes`]); both make the same steps. Where something is wrong, [`run`] panics and
-//! names the step.
+//! Programs come from `proptest` ([`Program::strategy`]) and from a fuzzer ([`Program::from_bytes`]); both
+//! make the same steps. On a difference [`run`] panics with the step.
 //!
-//! It runs on the simulated GPU and on a real one. On a real one the figures of the driver are
-//! those of `cuMemGetInfo`, before and after, and kernels check memory.
+//! It runs on the simulated GPU and on a real one. There, free memory before and after is compared, and
+//! kernels check contents.
+//!
+//! Layers, from the top down: `run` (a program from begin to end), `actions` with `make`, `raw`, `scope`,
+//! `kernel`, `host_function` and `spare` (the steps), `world` (the state), `model` and `report` (what must
+//! be), then plain data.
 
+mod actions;
 mod guard;
 mod host_function;
 mod kernel;
 mod make;
+mod mismatch;
 mod model;
 mod options;
+mod outcome;
 mod program;
-mod raws;
+mod raw;
 mod report;
+mod resource;
 mod run;
 mod scope;
 mod spare;
@@ -30,10 +36,10 @@ mod step;
 mod text;
 mod thread;
 mod world;
-mod wrong;
 
 pub use options::Options;
+pub use outcome::Outcome;
 pub use program::Program;
-pub use run::{Outcome, free_bytes, run, run_with};
-pub use step::{Action, End, Make, Step, Task, What, Work, size};
+pub use run::{free_bytes, run, run_with};
+pub use step::{Action, End, Make, ResourceType, Step, Task, Work, size};
 pub use text::{report_json, setting};

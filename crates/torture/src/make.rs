@@ -1,108 +1,95 @@
-//! Making things, and panics in the middle of it.
+//! Creating resources, and panics while they are held.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 use cuguard::{
-    DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec,
-    Result, Stream,
+    Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
+    RegisteredVec, Result, Stream,
 };
 
-use crate::guard::{Guard, Page, Thing, pattern, word_pattern, words};
-use crate::model::Key;
-use crate::step::{Make, What, size};
-use crate::world::{Flow, Source, World, is_shared, name_label, scope_label};
-use crate::wrong::{Answer, Expected, ensure, expect};
+use crate::guard::{Guard, Page, pattern, word_pattern, words};
+use crate::mismatch::{Check, Expected, ensure, expect};
+use crate::model::Record;
+use crate::resource::Resource;
+use crate::step::{Make, ResourceType, size};
+use crate::world::{SharedHandle, World, is_shared, name_label, scope_label};
 
-/// What was made, and what the model must know of it.
-struct Made {
-    guard: Guard,
-    kind: Kind,
-    address: u64,
-    contents: Vec<u8>,
-    seed: Option<u32>,
-    site: &'static Location<'static>,
+/// A new guard, as the crate returned it.
+pub struct Made {
+    pub guard: Guard,
+    pub kind: Kind,
+    pub address: u64,
+    pub contents: Vec<u8>,
+    pub seed: Option<u32>,
+    pub site: &'static Location<'static>,
+    /// The id and the handle of the stream that it was allocated on.
+    pub stream: Option<(u64, u64)>,
+    /// The id of the pool that it was allocated from.
+    pub pool: Option<u64>,
 }
 
-/// A panic that belongs to the program. It goes past the panic hook.
-pub struct OnPurpose;
+/// The payload of a panic that is part of the program. It bypasses the panic hook.
+struct Deliberate;
 
-pub fn panic_on_purpose() -> ! {
-    resume_unwind(Box::new(OnPurpose))
+pub fn panic_deliberately() -> ! {
+    resume_unwind(Box::new(Deliberate))
 }
 
-/// Runs what is to panic.
+/// Runs work that may panic deliberately; `None` if it did.
 pub fn unwinds<R>(work: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(answer) => Some(answer),
-        Err(payload) if payload.is::<OnPurpose>() => None,
+        Ok(result) => Some(result),
+        Err(payload) if payload.is::<Deliberate>() => None,
         Err(payload) => resume_unwind(payload),
     }
 }
 
 impl World {
-    pub fn make(&mut self, make: Make) -> Answer {
-        let place = match self.pick_context(make.place) {
-            Some(place) => place,
+    pub fn make(&mut self, make: Make) -> Check {
+        let slot = match self.pick_context(make.place) {
+            Some(slot) => slot,
             None => {
                 self.open(make.place & 1 != 0, cuguard::Level::Sites, true)?;
-                self.places.len() - 1
+                self.slots.len() - 1
             }
         };
-        let open = |kind: Kind| {
-            let places = &self.places;
-            move |thing: &Thing| {
-                let at = &places[thing.context];
-                thing.kind == kind && (at.context.is_some() || at.kept_open)
+        let stream = self.pick_open(make.place, Kind::Stream);
+        let pool = self.pick_open(make.len, Kind::MemoryPool);
+        match (make.what, stream, pool) {
+            (ResourceType::OnStream, Some(stream), _) => self.make_on(stream, None, make),
+            (ResourceType::InPool, Some(stream), Some(_)) => self.make_on(stream, pool, make),
+            (ResourceType::OnStream | ResourceType::InPool, None, _) => {
+                self.make_in(slot, ResourceType::Stream, make)
             }
-        };
-        let stream = self.pick(make.place, open(Kind::Stream));
-        let pool = self.pick(make.len, open(Kind::MemoryPool));
-        match make.what {
-            What::OnStream => match stream {
-                Some(stream) => self.make_on(stream, None, make),
-                None => self.make_in(place, What::Stream, make),
-            },
-            What::InPool => match (stream, pool) {
-                (Some(stream), Some(pool)) => self.make_on(stream, Some(pool), make),
-                (None, _) => self.make_in(place, What::Stream, make),
-                (_, None) => self.make_in(place, What::Pool, make),
-            },
-            what => self.make_in(place, what, make),
+            (ResourceType::InPool, _, None) => self.make_in(slot, ResourceType::Pool, make),
+            (what, ..) => self.make_in(slot, what, make),
         }
     }
 
     /// Stream-ordered memory.
-    fn make_on(&mut self, stream: usize, pool: Option<usize>, make: Make) -> Answer {
-        let Guard::Stream(on) = &self.things[stream].guard else {
-            unreachable!("picked as a stream");
-        };
-        let (id, place) = (self.things[stream].id, self.things[stream].context);
-        let pool = pool.map(|pool| &self.things[pool]);
+    fn make_on(&mut self, stream: usize, pool: Option<usize>, make: Make) -> Check {
+        let stream = &self.resources[stream];
+        let (on, id, slot) = (stream.guard.stream(), stream.id, stream.slot);
+        let pool = pool.map(|pool| &self.resources[pool]);
+        let expected = pool.map_or(Expected::Success, |pool| self.expected_of(stream, pool));
         let pool_id = pool.map(|pool| pool.id);
-        let of_one_context = pool.is_none_or(|pool| pool.context == place);
         let pool = pool.map(|pool| match &pool.guard {
             Guard::Pool(pool) => pool,
             _ => unreachable!("picked as a pool"),
         });
         let contents = pattern(make.seed, size(make.len, self.options.largest));
         let scope = cuguard::label(scope_label(make.label));
-        // Two lines, so that there are two sites.
+        // Two lines, so that there are two call sites.
         let (site, buffer) = match make.seed & 1 {
             0 => on_stream(on, pool, &contents, make.seed),
             _ => on_stream(on, pool, &contents, make.seed),
         };
         drop(scope);
-        let expected = if of_one_context {
-            Expected::Success
-        } else {
-            Expected::WrongContext
-        };
         let Some(buffer) = expect("stream-ordered memory", buffer, expected)? else {
             return Ok(());
         };
-        // Binding it on its own stream gives the address without waiting.
+        // Binding it on its own stream gets the address without waiting.
         let address = on.scope(|s| Ok(s.bind(&buffer)?.as_device_ptr().as_raw()))?;
-        let handle = on.as_raw().0 as u64;
         let made = Made {
             guard: Guard::Bytes(buffer),
             kind: Kind::StreamOrdered,
@@ -110,17 +97,14 @@ impl World {
             contents,
             seed: None,
             site,
+            stream: Some((id, on.as_raw().0 as u64)),
+            pool: pool_id,
         };
-        self.take_in(place, made, make.label, Some(id), handle)?;
-        if let Some(thing) = self.things.last_mut() {
-            // What takes no memory needs no pool.
-            thing.pool = pool_id.filter(|_| thing.key.is_some());
-        }
-        Ok(())
+        self.add(slot, made, Some(make.label))
     }
 
-    fn make_in(&mut self, place: usize, what: What, make: Make) -> Answer {
-        let Some(context) = &self.places[place].context else {
+    fn make_in(&mut self, slot: usize, what: ResourceType, make: Make) -> Check {
+        let Some(context) = &self.slots[slot].context else {
             unreachable!("picked as open");
         };
         let bytes = size(make.len, self.options.largest);
@@ -130,112 +114,104 @@ impl World {
             _ => in_context(context, what, bytes, make.seed)?,
         };
         drop(scope);
-        self.take_in(place, made, make.label, None, 0)
+        self.add(slot, made, Some(make.label))
     }
 
-    fn take_in(
-        &mut self,
-        place: usize,
-        made: Made,
-        label: u8,
-        home: Option<u64>,
-        handle: u64,
-    ) -> Answer {
+    /// Adds a guard and its model. Without a label, the crate has taken ownership of escaped memory.
+    pub fn add(&mut self, slot: usize, made: Made, label: Option<u8>) -> Check {
         let id = self.next_id();
-        let mut key = Some((made.kind, made.address));
-        if made.kind.is_memory() && made.contents.is_empty() {
-            key = None;
-        }
+        let empty = made.kind.is_memory() && made.contents.is_empty();
+        let key = (!empty).then_some((made.kind, made.address));
         if let Some(key) = key {
             ensure(key.1 != 0, || format!("{:?} at address 0", key.0))?;
-            let type_name = made.guard.type_name();
-            let bytes = made.contents.len();
-            let source = Source {
-                label,
-                site: made.site,
-                stream: handle,
+            let scope = label.map(scope_label);
+            let record = Record {
+                scope: scope.filter(|label| !label.is_empty()),
+                stream: made.stream.map_or(0, |(_, handle)| handle),
+                ..Record::new(made.contents.len(), made.guard.type_name(), made.site)
             };
-            self.entered(place, key, bytes, type_name, source);
+            if label.is_some() {
+                self.created(slot, key, record);
+            } else {
+                self.slots[slot].registry.adopt(key, record);
+            }
             if is_shared(key.0) {
-                self.flows.push(Flow {
-                    id,
-                    context: place,
-                    key,
-                });
+                self.shared.push(SharedHandle { id, slot, key });
             }
         }
-        let mut thing = Thing {
+        let mut resource = Resource {
             id,
-            context: place,
+            slot,
             key,
             kind: made.kind,
             contents: made.contents,
             seed: made.seed,
-            home,
-            pool: None,
+            stream: made.stream.map(|(id, _)| id),
+            // Empty buffers hold no pool.
+            pool: made.pool.filter(|_| !empty),
             kept_by_driver: false,
             forgotten: false,
             guard: made.guard,
         };
-        let name = name_label(label);
+        let name = label.map_or("", name_label);
         if !name.is_empty() {
-            thing.guard = thing.guard.named(name);
-            self.renamed(place, key, name);
+            resource = self.named(resource, name);
         }
-        self.things.push(thing);
+        self.resources.push(resource);
         Ok(())
     }
 
-    pub fn renamed(&mut self, place: usize, key: Option<Key>, name: &'static str) {
-        if let Some(key) = key
-            && self.is_open(place)
+    /// Names a resource.
+    pub fn named(&mut self, mut resource: Resource, name: &'static str) -> Resource {
+        resource.guard = resource.guard.named(name);
+        if let Some(key) = resource.key
+            && self.is_open(resource.slot)
         {
-            self.places[place].registry.rename(key, name);
+            self.slots[resource.slot].registry.rename(key, name);
         }
+        resource
     }
 
-    /// Makes some things and panics; they go while the panic unwinds.
-    pub fn make_and_panic(&mut self, first: Make, count: u8) -> Answer {
-        let mut gone = Vec::new();
-        let answer = unwinds(|| -> Answer {
+    /// Creates some resources and panics; they are dropped while the panic unwinds.
+    pub fn make_and_panic(&mut self, first: Make, count: u8) -> Check {
+        let mut dropped = Vec::new();
+        let result = unwinds(|| -> Check {
             let mut locals = Vec::new();
             for number in 0..count {
-                let what = What::pick(first.what as u8 + number);
+                let what = ResourceType::pick(first.what as u8 + number);
                 self.make(Make { what, ..first })?;
-                if let Some(thing) = self.things.pop() {
-                    gone.push((thing.context, thing.key));
-                    locals.push(thing.guard);
+                if let Some(resource) = self.resources.pop() {
+                    dropped.push((resource.slot, resource.key));
+                    locals.push(resource.guard);
                 }
             }
-            panic_on_purpose();
+            panic_deliberately();
         });
-        if let Some(answer) = answer {
-            return answer;
+        if let Some(result) = result {
+            return result;
         }
-        for (context, key) in gone {
-            self.left(context, key)?;
+        for (slot, key) in dropped {
+            self.dropped(slot, key)?;
         }
-        self.settle_flows();
+        self.drop_unused_shared();
         self.outcome.panics += 1;
         Ok(())
     }
 
-    /// More than there is, and more than there are addresses.
-    pub fn ask_for_too_much(&mut self, what: u8, number: u8) -> Answer {
-        let Some(place) = self.pick_context(number) else {
+    /// Allocates more than there is memory, and more than there are addresses.
+    pub fn allocate_too_much(&mut self, what: u8, number: u8) -> Check {
+        let slot = self.pick_context(number);
+        let Some(context) = slot.and_then(|slot| self.slots[slot].context.as_ref()) else {
             return Ok(());
         };
-        let Some(context) = &self.places[place].context else {
-            return Ok(());
-        };
-        let refused = match what % 4 {
+        let error = match what % 4 {
             0 => DeviceBuffer::<u32>::zeroed(context, usize::MAX / 4).err(),
             1 => DeviceBuffer::<u8>::zeroed(context, 1 << 46).err(),
             2 => PinnedBuffer::<u32>::zeroed(context, usize::MAX / 2).err(),
             _ => ManagedBuffer::<u32>::zeroed(context, usize::MAX / 4).err(),
         };
-        ensure(refused.is_some(), || {
-            "more memory than there is was given out".to_owned()
+        ensure(error.is_some(), || {
+            "more memory than there is was allocated".to_owned()
         })
     }
 }
@@ -246,14 +222,11 @@ fn on_stream(
     pool: Option<&MemoryPool>,
     contents: &[u8],
     seed: u8,
-) -> (
-    &'static Location<'static>,
-    cuguard::Result<DeviceBuffer<u8>>,
-) {
+) -> (&'static Location<'static>, Result<DeviceBuffer<u8>>) {
     let len = contents.len();
     let buffer = match pool {
         Some(pool) => DeviceBuffer::zeroed_in(pool, stream, len),
-        // SAFETY: written below, before anybody reads it: the seed is not 0.
+        // SAFETY: written below before it is read: the seed is not 0.
         None if seed % 8 == 7 => unsafe { DeviceBuffer::uninitialized_on(stream, len) },
         None => DeviceBuffer::zeroed_on(stream, len),
     };
@@ -267,77 +240,61 @@ fn on_stream(
 }
 
 #[track_caller]
-fn in_context(context: &cuguard::Context, what: What, bytes: usize, seed: u8) -> Result<Made> {
+fn in_context(context: &Context, what: ResourceType, bytes: usize, seed: u8) -> Result<Made> {
     let mut contents = pattern(seed, bytes);
-    let mut words_seed = None;
-    let (guard, kind, address) = match what {
-        What::Words | What::One => {
-            let bytes = if what == What::One { 4 } else { bytes / 4 * 4 };
+    let mut word_seed = None;
+    let (guard, kind) = match what {
+        ResourceType::Words | ResourceType::One => {
+            let one = what == ResourceType::One;
             let seed = u32::from(seed) * 0x0101_0101;
-            (contents, words_seed) = (word_pattern(seed, bytes), Some(seed));
+            contents = word_pattern(seed, if one { 4 } else { bytes / 4 * 4 });
+            word_seed = Some(seed);
             let values = words(&contents);
-            if what == What::One {
-                let one = DeviceBox::new(context, &values[0])?;
-                let address = one.as_device_ptr().as_raw();
-                (Guard::One(one), Kind::Device, address)
+            let guard = if one {
+                Guard::One(DeviceBox::new(context, &values[0])?)
             } else {
-                let buffer = DeviceBuffer::from_slice(context, &values)?;
-                let address = buffer.as_device_ptr().as_raw();
-                (Guard::Words(buffer), Kind::Device, address)
-            }
+                Guard::Words(DeviceBuffer::from_slice(context, &values)?)
+            };
+            (guard, Kind::Device)
         }
-        What::Pinned => {
+        ResourceType::Pinned => {
             let buffer = match seed {
                 0 => PinnedBuffer::zeroed(context, bytes)?,
                 _ => PinnedBuffer::from_slice(context, &contents)?,
             };
-            let address = buffer.as_ptr().addr() as u64;
-            (Guard::Pinned(buffer), Kind::Pinned, address)
+            (Guard::Pinned(buffer), Kind::Pinned)
         }
-        What::Registered => {
+        ResourceType::Registered => {
             let pages = if bytes == 0 { 0 } else { 1 + bytes % 2 };
             contents = pattern(seed, pages * size_of::<Page>());
             let mut values = vec![Page([0; 4096]); pages];
             bytemuck::cast_slice_mut(&mut values).copy_from_slice(&contents);
-            let address = values.as_ptr().addr() as u64;
-            let guard = Guard::Registered(RegisteredVec::new(context, values)?);
-            (guard, Kind::Registered, address)
+            let pages = RegisteredVec::new(context, values)?;
+            (Guard::Registered(pages), Kind::Registered)
         }
-        What::Managed => {
+        ResourceType::Managed => {
             let buffer = match seed {
                 0 => ManagedBuffer::zeroed(context, bytes)?,
                 _ => ManagedBuffer::from_slice(context, &contents)?,
             };
-            let address = buffer.as_device_ptr().as_raw();
-            (Guard::Managed(buffer), Kind::Managed, address)
+            (Guard::Managed(buffer), Kind::Managed)
         }
-        What::Stream => {
-            contents.clear();
-            let stream = if seed % 4 == 3 {
-                Stream::builder(context).blocking().build()?
-            } else {
-                Stream::new(context)?
+        ResourceType::Stream => {
+            let stream = match seed % 4 {
+                3 => Stream::builder(context).blocking().build()?,
+                _ => Stream::new(context)?,
             };
-            let address = stream.as_raw().0 as u64;
-            (Guard::Stream(stream), Kind::Stream, address)
+            (Guard::Stream(stream), Kind::Stream)
         }
-        What::Event => {
-            contents.clear();
-            let event = if seed % 4 == 3 {
-                Event::without_timing(context)?
-            } else {
-                Event::new(context)?
+        ResourceType::Event => {
+            let event = match seed % 4 {
+                3 => Event::without_timing(context)?,
+                _ => Event::new(context)?,
             };
-            let address = event.as_raw().0 as u64;
-            (Guard::Event(event), Kind::Event, address)
+            (Guard::Event(event), Kind::Event)
         }
-        What::Pool => {
-            contents.clear();
-            let pool = MemoryPool::new(context)?;
-            let address = pool.as_raw().0 as u64;
-            (Guard::Pool(pool), Kind::MemoryPool, address)
-        }
-        What::Device | What::OnStream | What::InPool => {
+        ResourceType::Pool => (Guard::Pool(MemoryPool::new(context)?), Kind::MemoryPool),
+        ResourceType::Device | ResourceType::OnStream | ResourceType::InPool => {
             let buffer = match seed {
                 0 => DeviceBuffer::zeroed(context, bytes)?,
                 7 => {
@@ -348,16 +305,20 @@ fn in_context(context: &cuguard::Context, what: What, bytes: usize, seed: u8) ->
                 }
                 _ => DeviceBuffer::from_slice(context, &contents)?,
             };
-            let address = buffer.as_device_ptr().as_raw();
-            (Guard::Bytes(buffer), Kind::Device, address)
+            (Guard::Bytes(buffer), Kind::Device)
         }
     };
+    if !kind.is_memory() {
+        contents.clear();
+    }
     Ok(Made {
+        address: guard.address(),
         guard,
         kind,
-        address,
         contents,
-        seed: words_seed,
+        seed: word_seed,
         site: Location::caller(),
+        stream: None,
+        pool: None,
     })
 }

@@ -1,18 +1,17 @@
-//! What must be: a registry and a driver in the plainest form.
+//! The model: a registry and a driver as plain maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
-use cuguard::{Kind, Level};
-
 use cuguard::snapshot::{Amount, Snapshot};
+use cuguard::{Context, Kind, Level};
 
-use crate::wrong::{Answer, ensure_eq};
+use crate::mismatch::{Check, ensure_eq};
 
-/// What a thing is known by.
+/// Kind, and address or handle.
 pub type Key = (Kind, u64);
 
-/// What the registry is to know of one thing.
+/// The expected record of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     pub bytes: u64,
@@ -26,12 +25,32 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record of a resource that this thread creates now.
+    pub fn new(bytes: usize, type_name: &'static str, site: &'static Location<'static>) -> Self {
+        let thread = std::thread::current();
+        let id = || format!("{:?}", thread.id());
+        Self {
+            bytes: bytes as u64,
+            type_name,
+            site: Some(site),
+            thread: Some(thread.name().map_or_else(id, str::to_owned)),
+            ..Self::default()
+        }
+    }
+
     fn label(&self) -> Option<String> {
         match (self.scope, self.name) {
             (Some(scope), Some(name)) => Some(format!("{scope}/{name}")),
             (one, other) => one.or(other).map(str::to_owned),
         }
     }
+}
+
+fn sum(amounts: impl Iterator<Item = Amount>) -> Amount {
+    amounts.fold(Amount::default(), |mut sum, amount| {
+        sum += amount;
+        sum
+    })
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +60,7 @@ struct Figures {
     peak: u64,
 }
 
-/// What makes a group of a snapshot.
+/// What the records of a snapshot's group have in common.
 type Identity = (
     Kind,
     &'static str,
@@ -62,8 +81,8 @@ struct Group {
 pub struct Registry {
     pub level: Level,
     pub records: BTreeMap<Key, Record>,
-    /// What was made at level *counts*.
-    pub bare: BTreeMap<Key, u64>,
+    /// Resources created at [`Level::Counts`], with their bytes.
+    pub unrecorded: BTreeMap<Key, u64>,
     figures: BTreeMap<Kind, Figures>,
 }
 
@@ -75,7 +94,7 @@ impl Registry {
         }
     }
 
-    fn gone(&mut self, kind: Kind, bytes: u64) {
+    fn subtract(&mut self, kind: Kind, bytes: u64) {
         self.figures.entry(kind).or_default().live -= Amount::new(1, bytes);
     }
 
@@ -84,27 +103,27 @@ impl Registry {
         figures.allocated += 1;
         figures.live += Amount::new(1, record.bytes);
         figures.peak = figures.peak.max(figures.live.bytes);
-        // What is there already was given away and freed by others.
+        // An older record with this key escaped and was freed outside of the crate.
         let stale = if self.level == Level::Counts {
-            self.bare.insert(key, record.bytes);
+            self.unrecorded.insert(key, record.bytes);
             self.records.remove(&key)
         } else {
             self.records.insert(key, record)
         };
         if let Some(stale) = stale {
-            self.gone(key.0, stale.bytes);
+            self.subtract(key.0, stale.bytes);
         }
     }
 
     pub fn remove(&mut self, key: Key) {
         let recorded = self.records.remove(&key).map(|record| record.bytes);
-        if let Some(bytes) = recorded.or_else(|| self.bare.remove(&key)) {
-            self.gone(key.0, bytes);
+        if let Some(bytes) = recorded.or_else(|| self.unrecorded.remove(&key)) {
+            self.subtract(key.0, bytes);
         }
     }
 
     pub fn escape(&mut self, key: Key) {
-        if let Some(bytes) = self.bare.remove(&key) {
+        if let Some(bytes) = self.unrecorded.remove(&key) {
             let unknown = Record {
                 bytes,
                 ..Record::default()
@@ -116,7 +135,7 @@ impl Registry {
         }
     }
 
-    /// Takes back what escaped, or takes in what was never here.
+    /// Takes ownership of an escaped resource, or of one without a record.
     pub fn adopt(&mut self, key: Key, record: Record) {
         match self.records.get_mut(&key) {
             Some(record) => record.escaped = false,
@@ -130,42 +149,37 @@ impl Registry {
         }
     }
 
-    pub fn is_recorded(&self, key: Key) -> bool {
-        self.records.contains_key(&key)
-    }
-
     fn figures(&self, kind: Kind) -> Figures {
         self.figures.get(&kind).copied().unwrap_or_default()
     }
 
     pub fn live(&self) -> Amount {
-        let mut sum = Amount::default();
-        self.figures
-            .values()
-            .for_each(|figures| sum += figures.live);
-        sum
+        sum(self.figures.values().map(|figures| figures.live))
     }
 
-    /// What leaks if the context ends now.
+    /// The recorded resources that escaped, or those that did not.
+    pub fn recorded(&self, escaped: bool) -> Amount {
+        let records = self.records.values();
+        let records = records.filter(|record| record.escaped == escaped);
+        sum(records.map(|record| Amount::new(1, record.bytes)))
+    }
+
+    /// What leaks if the context is closed now.
     pub fn leaked(&self) -> Amount {
-        let mut sum = Amount::default();
-        let kept = self.records.values().filter(|record| !record.escaped);
-        kept.for_each(|record| sum += Amount::new(1, record.bytes));
-        self.bare
-            .values()
-            .for_each(|bytes| sum += Amount::new(1, *bytes));
-        sum
+        let unrecorded = self.unrecorded.values();
+        let unrecorded = unrecorded.map(|bytes| Amount::new(1, *bytes));
+        sum(unrecorded.chain([self.recorded(false)]))
     }
 
     /// Compares the figures with the context's own.
-    pub fn check_figures(&self, context: &cuguard::Context) -> Answer {
+    pub fn check_figures(&self, context: &Context) -> Check {
         let live = self.live();
         ensure_eq("live_count", context.live_count(), live.count)?;
         ensure_eq("live_bytes", context.live_bytes(), live.bytes)
     }
 
     /// Compares everything with the context's own.
-    pub fn check(&self, context: &cuguard::Context) -> Answer {
+    pub fn check(&self, context: &Context) -> Check {
         self.check_figures(context)?;
         for kind in Kind::ALL {
             let (totals, figures) = (context.totals(*kind), self.figures(*kind));
@@ -177,16 +191,16 @@ impl Registry {
         self.check_snapshot(&context.snapshot())
     }
 
-    pub fn check_snapshot(&self, snapshot: &Snapshot) -> Answer {
+    pub fn check_snapshot(&self, snapshot: &Snapshot) -> Check {
         for (what, groups, escaped) in [
-            ("what is in use", &snapshot.live, false),
-            ("what escaped", &snapshot.escaped, true),
+            ("live resources", &snapshot.live, false),
+            ("escaped resources", &snapshot.escaped, true),
         ] {
             let mut found: BTreeMap<Identity, Group> = BTreeMap::new();
             for group in groups {
                 let site = group.origin.site.map(|site| (site.file, site.line));
                 let identity = (group.kind, group.type_name, group.label.clone(), site);
-                // Groups that differ in their stacks only are one here.
+                // The model does not know stacks: groups that differ in them are merged.
                 let sum = found.entry(identity).or_default();
                 sum.amount += group.amount;
                 sum.addresses.extend(&group.addresses);
@@ -196,15 +210,15 @@ impl Registry {
             }
             ensure_eq(what, found, self.groups(escaped))?;
         }
-        let mut bare: BTreeMap<Kind, Amount> = BTreeMap::new();
-        for (key, bytes) in &self.bare {
-            *bare.entry(key.0).or_default() += Amount::new(1, *bytes);
+        let mut expected: BTreeMap<Kind, Amount> = BTreeMap::new();
+        for (key, bytes) in &self.unrecorded {
+            *expected.entry(key.0).or_default() += Amount::new(1, *bytes);
         }
         let unrecorded = snapshot.unrecorded.iter().copied().collect();
-        ensure_eq("what has no record", unrecorded, bare)?;
-        ensure_eq("frees that failed", snapshot.failed_frees.len(), 0)?;
+        ensure_eq("unrecorded resources", unrecorded, expected)?;
+        ensure_eq("failed frees", snapshot.failed_frees.len(), 0)?;
         ensure_eq("late drops", snapshot.late_drops.len(), 0)?;
-        ensure_eq("what is broken", snapshot.broken, None)
+        ensure_eq("`broken`", snapshot.broken, None)
     }
 
     fn groups(&self, escaped: bool) -> BTreeMap<Identity, Group> {
@@ -225,26 +239,26 @@ impl Registry {
     }
 }
 
-/// Which of the driver's contexts something is in.
+/// One of the driver's contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum DriverContext {
     Primary,
     Own(usize),
 }
 
-/// What the driver is to have.
+/// What the driver must hold.
 #[derive(Debug, Default)]
 pub struct Driver {
-    pub alive: BTreeMap<Key, (u64, Home)>,
+    pub alive: BTreeMap<Key, (u64, DriverContext)>,
     pub own_contexts: u64,
     pub primary_holders: u64,
 }
 
 impl Driver {
-    /// Takes away what goes with a context of the driver's: all but what belongs to the device.
-    pub fn end(&mut self, home: Home) {
+    /// Removes what is destroyed with a driver context.
+    pub fn end(&mut self, context: DriverContext) {
         self.alive
-            .retain(|key, (_, at)| *at != home || outlives_contexts(key.0));
+            .retain(|key, (_, at)| *at != context || outlives_contexts(key.0));
     }
 
     fn sum(&self, kinds: &[Kind]) -> (u64, u64) {
@@ -252,42 +266,26 @@ impl Driver {
         alive.fold((0, 0), |sum, (_, (bytes, _))| (sum.0 + 1, sum.1 + bytes))
     }
 
-    /// Compares with what the simulated driver counts, less what there was before.
-    pub fn check(&self, before: &cuguard::sim::Counters) -> Answer {
+    /// Compares with the simulated driver's counters, less those before the program.
+    pub fn check(&self, before: &cuguard::sim::Counters) -> Check {
         let now = cuguard::sim::live_counters();
         let less = |now: cuguard::sim::Usage, before: cuguard::sim::Usage| {
             (now.count - before.count, now.bytes - before.bytes)
         };
-        for (what, is, kinds) in [
-            (
-                "device memory",
-                less(now.device, before.device),
-                &[Kind::Device][..],
-            ),
-            (
-                "stream-ordered memory",
-                less(now.pooled, before.pooled),
-                &[Kind::StreamOrdered],
-            ),
-            (
-                "managed memory",
-                less(now.managed, before.managed),
-                &[Kind::Managed],
-            ),
-            (
-                "registered memory",
-                less(now.registered, before.registered),
-                &[Kind::Pinned, Kind::Registered],
-            ),
-            (
-                "streams",
-                (now.streams - before.streams, 0),
-                &[Kind::Stream],
-            ),
-            ("events", (now.events - before.events, 0), &[Kind::Event]),
-            ("pools", (now.pools - before.pools, 0), &[Kind::MemoryPool]),
+        let device = less(now.device, before.device);
+        let pooled = less(now.pooled, before.pooled);
+        let managed = less(now.managed, before.managed);
+        let registered = less(now.registered, before.registered);
+        for (is, kinds) in [
+            (device, &[Kind::Device][..]),
+            (pooled, &[Kind::StreamOrdered]),
+            (managed, &[Kind::Managed]),
+            (registered, &[Kind::Pinned, Kind::Registered]),
+            ((now.streams - before.streams, 0), &[Kind::Stream]),
+            ((now.events - before.events, 0), &[Kind::Event]),
+            ((now.pools - before.pools, 0), &[Kind::MemoryPool]),
         ] {
-            ensure_eq(&format!("the driver's {what}"), is, self.sum(kinds))?;
+            ensure_eq(&format!("the driver's {kinds:?}"), is, self.sum(kinds))?;
         }
         let contexts = self.own_contexts + u64::from(self.primary_holders > 0);
         let is = now.contexts - before.contexts;
@@ -296,7 +294,7 @@ impl Driver {
     }
 }
 
-/// What does not go with a context: pools and their memory are the device's.
+/// Pools and their memory belong to the device.
 pub fn outlives_contexts(kind: Kind) -> bool {
     matches!(kind, Kind::StreamOrdered | Kind::MemoryPool)
 }

@@ -4,21 +4,20 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Everything is compared after each step; else the live figures only, and everything at the
-    /// end.
+    /// Compares everything after each step; else the live totals, and everything at the end.
     pub every_step: bool,
-    /// The most bytes of one thing.
+    /// The most bytes of one resource.
     pub largest: usize,
-    /// Whether stacks are recorded where a program asks for it.
+    /// Whether programs may record stacks.
     pub stacks: bool,
-    /// Whether contexts write a report, which is read back.
+    /// Whether contexts write a report, which is checked.
     pub reports: bool,
-    /// Whether steps run on other threads where a program asks for it. Else few do.
+    /// Whether all steps for other threads run there; else few do.
     pub threads: bool,
 }
 
 impl Options {
-    /// All that can be checked.
+    /// Checks everything.
     #[must_use]
     pub fn thorough() -> Self {
         Self {

@@ -7,14 +7,14 @@ use proptest::prelude::{Strategy, any};
 use crate::step::{Step, steps};
 
 /// A sequence of steps between a beginning and an end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// The context that it begins with: bit 0 for one of its own, else the primary one.
+    /// The first context: bit 0 for a dedicated one, else the primary one; the next bits for its level.
     pub begin: u8,
-    /// What it does.
+    /// Its steps.
     pub steps: Vec<Step>,
-    /// How it ends: bit 0 to close contexts before guards go, bit 1 to go from the last to the
-    /// first, bit 2 to drop contexts instead of closing them.
+    /// How it ends: bit 0 to end contexts before guards are dropped, bit 1 to end the last context first,
+    /// bit 2 to drop contexts instead of closing them.
     pub end: u8,
 }
 
@@ -22,16 +22,12 @@ impl Program {
     /// The most steps of a program that comes from bytes.
     pub const MOST_STEPS: usize = 100;
 
-    /// A program from any bytes, such as a fuzzer makes.
+    /// A program from any bytes, as of a fuzzer.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut bytes = Unstructured::new(bytes);
-        // Nothing here fails: where bytes are missing, zeros are taken.
-        Self::arbitrary(&mut bytes).unwrap_or(Self {
-            begin: 0,
-            steps: Vec::new(),
-            end: 0,
-        })
+        // This does not fail: missing bytes are zeros.
+        Self::arbitrary(&mut bytes).unwrap_or_default()
     }
 
     /// Random programs of up to `most` steps, which shrink to fewer and simpler ones.

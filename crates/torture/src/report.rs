@@ -1,58 +1,53 @@
-//! The report that a context writes when it ends, read back.
+//! The report that a context writes when it ends, parsed and checked.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard::report::ReportSettings;
-
 use cuguard::snapshot::Amount;
 use serde_json::Value;
 
+use crate::mismatch::{Check, Mismatch, ensure_eq};
 use crate::model::Registry;
-use crate::wrong::{Answer, Wrong, ensure_eq};
 
-/// A file for one report, removed when this goes.
+/// A file for one report, removed on drop.
 #[derive(Debug)]
 pub struct File(PathBuf);
 
 impl File {
-    pub fn new() -> Answer<Self> {
+    pub fn new() -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("cuguard-torture-{}-{number}.json", std::process::id());
-        Ok(Self(std::env::temp_dir().join(name)))
+        Self(std::env::temp_dir().join(name))
     }
 
-    pub fn settings(&self) -> Answer<ReportSettings> {
+    pub fn settings(&self) -> Check<ReportSettings> {
         let path = self.0.to_string_lossy().replace('%', "%%");
         ReportSettings::json()
             .file(&path)
-            .map_err(|error| Wrong(error.to_string()))
+            .map_err(|error| Mismatch(error.to_string()))
     }
 
     /// Compares the report with what must have leaked.
-    pub fn check(&self, registry: &Registry) -> Answer {
+    pub fn check(&self, registry: &Registry) -> Check {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
         let leaked = registry.leaked();
         if text.is_empty() {
             return ensure_eq("what leaks without a report", Amount::default(), leaked);
         }
-        let json: Value =
-            serde_json::from_str(&text).map_err(|error| Wrong(format!("the report: {error}")))?;
+        let json: Value = serde_json::from_str(&text)
+            .map_err(|error| Mismatch(format!("the report: {error}")))?;
         let mut reported = sum(&json["leaks"]);
         reported += sum(&json["unrecorded"]);
         ensure_eq("the report's leaks", reported, leaked)?;
         ensure_eq(
-            "the report's answer",
+            "the report's `leaked`",
             &json["leaked"],
             &Value::Bool(!leaked.is_zero()),
         )?;
-        let escaped = registry.records.values().filter(|record| record.escaped);
-        let escaped = escaped.fold(Amount::default(), |mut sum, record| {
-            sum += Amount::new(1, record.bytes);
-            sum
-        });
-        ensure_eq("the report's escapes", sum(&json["escaped"]), escaped)?;
+        let escaped = sum(&json["escaped"]);
+        ensure_eq("the report's escapes", escaped, registry.recorded(true))?;
         ensure_eq(
             "the report's failed frees",
             json["failed_frees"].as_array().map(Vec::len),
@@ -63,12 +58,12 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // There is none where nothing was reported.
+        // There is none if nothing was reported.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Counts and bytes of a list, with what only follows from what is in it.
+/// Counts and bytes of a list, with indirect leaks.
 fn sum(list: &Value) -> Amount {
     let mut sum = Amount::default();
     for entry in list.as_array().into_iter().flatten() {

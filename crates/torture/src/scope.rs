@@ -6,27 +6,29 @@ use cuguard::{Context, DeviceBuffer, Error, Event, Result, Stream};
 use cust::memory::DeviceCopy;
 
 use crate::guard::{Guard, words};
-use crate::make::{panic_on_purpose, unwinds};
+use crate::make::{panic_deliberately, unwinds};
+use crate::mismatch::{Check, Expected, ensure_eq, expect};
+use crate::resource::Resource;
 use crate::step::{End, Task, Work};
 use crate::world::World;
-use crate::wrong::{Answer, Expected, ensure_eq, expect};
 
-/// The number that fills, for both sides.
+/// The byte that fills, on the device and in the model.
 const FILL: u8 = 0x5C;
 
-/// What is to happen in a scope.
+/// What happens in a scope.
 struct Plan<'a> {
+    stream: &'a Stream,
+    event: Option<&'a Event>,
     work: &'a [Work],
     end: End,
-    event: Option<&'a Event>,
     /// How many elements are worked on, and where the back part begins.
     len: usize,
     mid: usize,
 }
 
 impl Plan<'_> {
-    /// How many pieces of work are given to the stream before the scope ends.
-    fn given(&self) -> usize {
+    /// How many pieces of work are enqueued before the scope ends.
+    fn enqueued(&self) -> usize {
         match self.end {
             End::Plain => self.work.len(),
             End::Panic(after) | End::Error(after) | End::Close(after) => {
@@ -36,7 +38,16 @@ impl Plan<'_> {
     }
 }
 
-/// The program's own error.
+/// The resources of a scope.
+struct Participants {
+    stream: Resource,
+    to: Resource,
+    from: Option<Resource>,
+    host: Option<Resource>,
+    event: Option<Resource>,
+}
+
+/// The error that a program returns from a scope.
 fn own_error() -> Error {
     Error::WrongContext {
         operation: "on purpose",
@@ -47,13 +58,12 @@ fn own_error() -> Error {
     }
 }
 
-/// Runs a scope. `None`: it ended by the panic that the plan has.
+/// Runs a scope; `None` if it ended with the panic of the plan. `context` is closed if the plan says so.
 fn on_device<T, D, S>(
-    stream: &Stream,
+    plan: &Plan<'_>,
     to: &mut D,
     from: Option<&S>,
     host: &mut [T],
-    plan: &Plan<'_>,
     context: &mut Option<Context>,
 ) -> Option<Result<()>>
 where
@@ -63,7 +73,7 @@ where
 {
     let value = bytemuck::pod_read_unaligned::<T>(&[FILL; 4][..size_of::<T>()]);
     unwinds(|| {
-        stream.scope(|s| {
+        plan.stream.scope(|s| {
             let mut to = s.bind_mut(to)?.slice(..plan.len).split_at(plan.mid);
             let from = match from {
                 None => None,
@@ -72,10 +82,10 @@ where
             let (front, back) = host[..plan.len].split_at_mut(plan.mid);
             let mut host = (s.bind_host_mut(front), s.bind_host_mut(back));
             for number in 0..=plan.work.len() {
-                if number == plan.given() {
+                if number == plan.enqueued() {
                     match plan.end {
                         End::Plain => {}
-                        End::Panic(_) => panic_on_purpose(),
+                        End::Panic(_) => panic_deliberately(),
                         End::Error(_) => return Err(own_error()),
                         End::Close(_) => context.take().map_or(Ok(()), Context::close)?,
                     }
@@ -108,10 +118,44 @@ where
     })
 }
 
+/// [`on_device`] with the type of the source.
+fn bytes_on_device(
+    plan: &Plan<'_>,
+    to: &mut impl Bindable<Value = u8>,
+    from: Option<&Guard>,
+    host: &mut [u8],
+    context: &mut Option<Context>,
+) -> Option<Result<()>> {
+    match from {
+        Some(Guard::Bytes(from)) => on_device(plan, to, Some(from), host, context),
+        Some(Guard::Managed(from)) => on_device(plan, to, Some(from), host, context),
+        _ => on_device(plan, to, None::<&DeviceBuffer<u8>>, host, context),
+    }
+}
+
+/// As [`bytes_on_device`], for words.
+fn words_on_device(
+    plan: &Plan<'_>,
+    to: &mut impl Bindable<Value = u32>,
+    from: Option<&Guard>,
+    host: &mut [u8],
+    context: &mut Option<Context>,
+) -> Option<Result<()>> {
+    let from = match from {
+        Some(Guard::Words(from)) => Some(from),
+        Some(Guard::One(from)) => Some(from.as_buffer()),
+        _ => None,
+    };
+    let mut words = words(host);
+    let ran = on_device(plan, to, from, &mut words, context);
+    host.copy_from_slice(bytemuck::cast_slice(&words));
+    ran
+}
+
 /// The same on plain bytes.
 fn in_model(to: &mut [u8], from: Option<&[u8]>, host: &mut [u8], plan: &Plan<'_>, size: usize) {
     let (len, mid) = (plan.len * size, plan.mid * size);
-    for work in &plan.work[..plan.given()] {
+    for work in &plan.work[..plan.enqueued()] {
         let range = if work.back { mid..len } else { 0..mid };
         let to = &mut to[range.clone()];
         match work.task {
@@ -130,221 +174,137 @@ fn in_model(to: &mut [u8], from: Option<&[u8]>, host: &mut [u8], plan: &Plan<'_>
 }
 
 impl World {
-    /// Work on a stream, on one thing, from another, and with memory on the host.
-    pub fn scope(&mut self, picks: [u8; 4], work: [Work; 4], mut end: End) -> Answer {
-        let Some(stream) = self.pick_stream(picks[0]) else {
+    /// Work on a stream, on one resource, from another, and with host memory.
+    pub fn scope(&mut self, picks: [u8; 4], work: [Work; 4], mut end: End) -> Check {
+        let to = self.pick(picks[1], |resource| resource.guard.is_on_device());
+        let (Some(stream), Some(to)) = (self.pick_stream(picks[0]), to) else {
             return Ok(());
         };
-        let Some(to) = self.pick(picks[1], |thing| thing.guard.is_on_device()) else {
-            return Ok(());
-        };
-        let place = self.things[stream].context;
+        let slot = self.resources[stream].slot;
         if let End::Close(after) = end
-            && (self.places[place].context.is_none()
+            && (self.slots[slot].context.is_none()
                 || self.spares_contexts()
-                || self.things.iter().any(|t| self.would_be_lost(t, place)))
+                || self.resources.iter().any(|one| self.would_leak(one, slot)))
         {
             end = End::Panic(after);
         }
-        let event = self.pick(picks[3], |thing| matches!(thing.guard, Guard::Event(_)));
-        let event = event.filter(|event| self.things[*event].context == place);
-
-        // All that takes part is taken out of the list, and put back after.
-        let words_wanted = matches!(self.things[to].guard, Guard::Words(_) | Guard::One(_));
-        let to_id = self.things[to].id;
-        let from = self.pick(picks[2], |thing| {
-            let words = matches!(thing.guard, Guard::Words(_) | Guard::One(_));
-            thing.id != to_id && thing.guard.is_on_device() && words == words_wanted
+        let event = self.pick(picks[3], |one| matches!(one.guard, Guard::Event(_)));
+        let event = event.filter(|event| self.resources[*event].slot == slot);
+        let words = self.resources[to].guard.is_words();
+        let to = self.resources[to].id;
+        let from = self.pick(picks[2], |one| {
+            one.id != to && one.guard.is_on_device() && one.guard.is_words() == words
         });
-        let host = self.pick(picks[3], |thing| {
-            !words_wanted && matches!(thing.guard, Guard::Pinned(_) | Guard::Registered(_))
-        });
-        let mut taken: Vec<_> = [Some(stream), Some(to), from, host, event]
-            .into_iter()
-            .flatten()
-            .collect();
-        taken.sort_unstable();
-        let ids = |at: Option<usize>| at.map(|at| self.things[at].id);
-        let (stream, to) = (self.things[stream].id, to_id);
-        let (from, host, event) = (ids(from), ids(host), ids(event));
-        let mut out: Vec<_> = taken
-            .iter()
-            .rev()
-            .map(|at| self.things.remove(*at))
-            .collect();
-        let mut take = |id: u64| {
-            let at = out.iter().position(|thing| thing.id == id);
-            at.map(|at| out.swap_remove(at))
-        };
-        let (Some(stream), Some(mut to)) = (take(stream), take(to)) else {
-            unreachable!("both were taken out");
-        };
-        let (from, mut host, event) = (
-            from.and_then(&mut take),
-            host.and_then(&mut take),
-            event.and_then(&mut take),
-        );
+        let host = self.pick(picks[3], |one| !words && one.guard.is_on_host());
 
-        let answer = self.scope_on(&stream, &mut to, &from, &mut host, &event, &work, end);
-        let back = [Some(stream), Some(to), from, host, event];
-        self.things.extend(back.into_iter().flatten());
-        self.things.sort_unstable_by_key(|thing| thing.id);
-        if answer? {
-            self.ended(place)?;
+        // The participants are removed from the list, and inserted again after.
+        let id = |at: Option<usize>| at.map(|at| self.resources[at].id);
+        let [stream, from, host, event] = [Some(stream), from, host, event].map(id);
+        let mut remove = |id: Option<u64>| {
+            let at = self.resources.iter().position(|one| Some(one.id) == id)?;
+            Some(self.resources.remove(at))
+        };
+        let (Some(stream), Some(to)) = (remove(stream), remove(Some(to))) else {
+            unreachable!("both were picked");
+        };
+        let mut all = Participants {
+            stream,
+            to,
+            from: remove(from),
+            host: remove(host),
+            event: remove(event),
+        };
+        let result = self.scope_with(&mut all, &work, end);
+        self.resources.extend([all.stream, all.to]);
+        let others = [all.from, all.host, all.event];
+        self.resources.extend(others.into_iter().flatten());
+        self.resources.sort_unstable_by_key(|one| one.id);
+        if result? {
+            self.ended(slot)?;
         }
         Ok(())
     }
 
-    /// Answers whether the context was closed.
-    #[allow(clippy::too_many_arguments, reason = "all that takes part")]
-    fn scope_on(
-        &mut self,
-        stream: &crate::guard::Thing,
-        to: &mut crate::guard::Thing,
-        from: &Option<crate::guard::Thing>,
-        host: &mut Option<crate::guard::Thing>,
-        event: &Option<crate::guard::Thing>,
-        work: &[Work],
-        end: End,
-    ) -> Answer<bool> {
-        let Guard::Stream(on) = &stream.guard else {
-            unreachable!("picked as a stream");
-        };
-        let event = event.as_ref().and_then(|event| match &event.guard {
-            Guard::Event(event) => Some(event),
-            _ => None,
-        });
-        // What is worked on: as much as all sides have.
-        let size = if matches!(to.guard, Guard::Words(_) | Guard::One(_)) {
-            4
-        } else {
-            1
-        };
-        let mut plain = to.contents.clone();
-        plain.reverse();
-        let mut host_model = host
-            .as_ref()
-            .map_or_else(|| plain.clone(), |host| host.contents.clone());
-        let lens = [
-            Some(to.contents.len()),
-            from.as_ref().map(|from| from.contents.len()),
-            Some(host_model.len()),
-        ];
-        let len = lens.into_iter().flatten().min().unwrap_or(0) / size;
+    /// Returns whether the context was closed.
+    fn scope_with(&mut self, all: &mut Participants, work: &[Work], end: End) -> Check<bool> {
+        let Participants { to, host, .. } = all;
+        let (slot, from) = (all.stream.slot, all.from.as_ref());
+        // Worked on is as much as all participants have.
+        let size = if to.guard.is_words() { 4 } else { 1 };
+        let mut plain: Vec<u8> = to.contents.iter().rev().copied().collect();
+        let host_contents = host.as_ref().map(|host| &host.contents);
+        let mut host_model = host_contents.unwrap_or(&plain).clone();
+        let len = to.contents.len().min(host_model.len());
+        let len = from.map_or(len, |from| len.min(from.contents.len())) / size;
         let plan = Plan {
+            stream: all.stream.guard.stream(),
+            event: all.event.as_ref().map(|event| event.guard.event()),
             work,
             end,
-            event,
             len,
             mid: len / 3,
         };
-        let place = stream.context;
-        let open = self.is_open(place);
-        let same = |thing: &crate::guard::Thing| thing.context == place;
-        let right = same(to) && from.as_ref().is_none_or(same);
-        let closing = matches!(end, End::Close(_));
-        let mut context = match end {
-            End::Close(_) if right => self.places[place].context.take(),
-            _ => None,
-        };
-        if let Some(context) = &context {
-            self.places[place].registry.check(context)?;
+        let open = self.is_open(slot);
+        let same = |one: &Resource| one.slot == slot;
+        let right = same(to) && from.is_none_or(same);
+        let closes = right && matches!(end, End::Close(_));
+        let mut context = None;
+        if closes {
+            context = self.slots[slot].context.take();
         }
-        let source = from.as_ref().map(|from| &from.guard);
-        let ran = {
-            let context = &mut context;
-            let host_bytes = match host.as_mut().and_then(|host| host.guard.host_mut()) {
-                Some(bytes) => bytes,
-                None => &mut plain,
-            };
-            match (&mut to.guard, source) {
-                (Guard::Bytes(to), Some(Guard::Bytes(from))) => {
-                    on_device(on, to, Some(from), host_bytes, &plan, context)
-                }
-                (Guard::Bytes(to), Some(Guard::Managed(from))) => {
-                    on_device(on, to, Some(from), host_bytes, &plan, context)
-                }
-                (Guard::Bytes(to), _) => on_device(
-                    on,
-                    to,
-                    None::<&DeviceBuffer<u8>>,
-                    host_bytes,
-                    &plan,
-                    context,
-                ),
-                (Guard::Managed(to), Some(Guard::Bytes(from))) => {
-                    on_device(on, to, Some(from), host_bytes, &plan, context)
-                }
-                (Guard::Managed(to), Some(Guard::Managed(from))) => {
-                    on_device(on, to, Some(from), host_bytes, &plan, context)
-                }
-                (Guard::Managed(to), _) => on_device(
-                    on,
-                    to,
-                    None::<&DeviceBuffer<u8>>,
-                    host_bytes,
-                    &plan,
-                    context,
-                ),
-                (to, from) => {
-                    let from = match from {
-                        Some(Guard::Words(from)) => Some(from),
-                        Some(Guard::One(from)) => Some(from.as_buffer()),
-                        _ => None,
-                    };
-                    let mut words = words(host_bytes);
-                    let ran = match to {
-                        Guard::One(to) => on_device(on, to, from, &mut words, &plan, context),
-                        Guard::Words(to) => on_device(on, to, from, &mut words, &plan, context),
-                        _ => unreachable!("picked as memory on the device"),
-                    };
-                    host_bytes.copy_from_slice(bytemuck::cast_slice(&words));
-                    ran
-                }
-            }
+        if let Some(context) = &context {
+            self.slots[slot].registry.check(context)?;
+        }
+        let source = from.map(|from| &from.guard);
+        let bytes = host.as_mut().and_then(|host| host.guard.host_mut());
+        let bytes = bytes.unwrap_or(&mut plain);
+        let ran = match &mut to.guard {
+            Guard::Bytes(to) => bytes_on_device(&plan, to, source, bytes, &mut context),
+            Guard::Managed(to) => bytes_on_device(&plan, to, source, bytes, &mut context),
+            Guard::Words(to) => words_on_device(&plan, to, source, bytes, &mut context),
+            Guard::One(to) => words_on_device(&plan, to, source, bytes, &mut context),
+            other => unreachable!("picked as device memory: {other:?}"),
         };
-        let closed = closing && right && context.is_none();
-        if let Some(context) = context {
-            // The scope never came to it.
-            self.places[place].context = Some(context);
+        let closed = closes && context.is_none();
+        if context.is_some() {
+            // The scope ended before the close.
+            self.slots[slot].context = context;
         }
         self.outcome.scopes += 1;
         if right && open {
-            let from = from.as_ref().map(|from| from.contents.as_slice());
+            let from = from.map(|from| from.contents.as_slice());
             in_model(&mut to.contents, from, &mut host_model, &plan, size);
             to.seed = None;
         }
-        let later = plan.work[plan.given()..]
-            .iter()
-            .any(|work| match work.task {
-                Task::Copy => from.is_some(),
-                Task::Record | Task::Wait => event.is_some(),
-                _ => true,
-            });
-        let is_unwound = ran.is_none();
+        let should_unwind = right && open && matches!(end, End::Panic(_));
+        ensure_eq("a panic in the scope", ran.is_none(), should_unwind)?;
         match ran {
             None => self.outcome.panics += 1,
             Some(result) => {
+                let mut later = work[plan.enqueued()..].iter();
+                let has_later_work = later.any(|work| match work.task {
+                    Task::Copy => from.is_some(),
+                    Task::Record | Task::Wait => plan.event.is_some(),
+                    _ => true,
+                });
                 let expected = match end {
-                    // What comes first is bound first.
+                    // The destination is bound first.
                     _ if same(to) && !open => Expected::Closed,
                     _ if !right => Expected::WrongContext,
                     _ if !open => Expected::Closed,
-                    End::Close(_) if later => Expected::Closed,
+                    End::Close(_) if has_later_work => Expected::Closed,
                     End::Error(_) => Expected::WrongContext,
                     _ => Expected::Success,
                 };
                 expect("scope", result, expected)?;
             }
         }
-        let should_unwind = right && open && matches!(end, End::Panic(_));
-        ensure_eq("a panic in the scope", is_unwound, should_unwind)?;
         match host {
             Some(host) => {
                 host.contents = host_model;
                 self.check_contents(host)?;
             }
-            None => ensure_eq("what came to the host", plain, host_model)?,
+            None => ensure_eq("the host memory", plain, host_model)?,
         }
         if !closed {
             self.check_contents(to)?;

@@ -1,17 +1,16 @@
-//! A context that one program leaves to the next, for fuzzers: to make and end one is most of what a
-//! short program costs. Only one that is as good as new is left, but for the figures of what was
-//! ever in it, which the model keeps with it.
+//! A context that one program leaves to the next, for fuzzers: creating and closing one is most of what
+//! a short program costs. Only an empty context is left; the model keeps its totals.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard::Level;
 
-use crate::model::Home;
-use crate::world::{CallSite, World};
+use crate::model::DriverContext;
+use crate::world::{ContextSlot, World};
 
-static SPARE: Mutex<Option<CallSite>> = Mutex::new(None);
+static SPARE: Mutex<Option<ContextSlot>> = Mutex::new(None);
 
-fn spare() -> MutexGuard<'static, Option<CallSite>> {
+fn spare() -> MutexGuard<'static, Option<ContextSlot>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -20,49 +19,46 @@ pub fn is_empty() -> bool {
     spare().is_none()
 }
 
-/// Ends the context that is kept.
+/// Drops the kept context.
 pub fn end() {
     let kept = spare().take();
     drop(kept);
 }
 
 impl World {
-    /// Begins with the context that is kept, if it fits; else it goes.
+    /// Begins with the kept context if it fits; else drops it.
     pub fn take_spare(&mut self, fits: bool) -> bool {
         let kept = spare().take();
-        let Some(place) = kept.filter(|_| fits && !self.options.every_step) else {
+        let Some(slot) = kept.filter(|_| fits && !self.options.every_step) else {
             return false;
         };
         self.driver.own_contexts += 1;
-        self.places.push(place);
+        self.slots.push(slot);
         true
     }
 
-    /// Leaves the first context to the next program, if nothing is or was wrong with it.
+    /// Leaves the first context to the next program, if it is empty and as the model expects.
     pub fn leave_spare(&mut self) -> bool {
-        let Some(place) = self.places.first_mut() else {
+        let Some(slot) = self.slots.first_mut() else {
             return false;
         };
-        let (registry, context) = (&place.registry, &place.context);
-        let right = |context| registry.check_figures(context).is_ok();
-        let clean = matches!(place.home, Home::Own(_))
-            && context.as_ref().is_some_and(right)
+        let (registry, context) = (&slot.registry, slot.context.as_ref());
+        let clean = slot.driver_context != DriverContext::Primary
+            && context.is_some_and(|context| registry.check_figures(context).is_ok())
             && registry.level == Level::Sites
             && registry.records.is_empty()
-            && registry.bare.is_empty()
-            && self.things.iter().all(|thing| thing.context != 0);
-        if !clean {
-            return false;
+            && registry.unrecorded.is_empty()
+            && self.resources.iter().all(|resource| resource.slot != 0);
+        if clean {
+            *spare() = Some(ContextSlot {
+                context: slot.context.take(),
+                kept_open: false,
+                driver_context: DriverContext::Own(0),
+                free_leaks: true,
+                registry: std::mem::take(&mut slot.registry),
+                report: None,
+            });
         }
-        let left = CallSite {
-            context: place.context.take(),
-            kept_open: false,
-            home: Home::Own(0),
-            free_leaks: true,
-            registry: std::mem::take(&mut place.registry),
-            report: None,
-        };
-        *spare() = Some(left);
-        true
+        clean
     }
 }

@@ -1,69 +1,67 @@
-//! The steps of a program: plain small data. Whatever a step points at is taken modulo what there
-//! is, so every sequence of steps is a program, and so is every part of one: that is what lets
-//! failing programs shrink.
+//! The steps of a program: small plain data. Numbers pick from what there is, modulo the count: every
+//! sequence of steps is a valid program, and so is every part of one. So failing programs shrink.
 
 use arbitrary::{Arbitrary, Unstructured};
 use proptest::prelude::{Strategy, any};
 
-/// What can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A `DeviceBuffer<u8>`.
-    Device,
-    /// A `DeviceBuffer<u32>`, which kernels can check.
-    Words,
-    /// A `DeviceBox<u32>`.
-    One,
-    /// A stream-ordered `DeviceBuffer<u8>`.
-    OnStream,
-    /// The same from a pool of the program's own.
-    InPool,
-    /// A `PinnedBuffer<u8>`.
-    Pinned,
-    /// A registered vector.
-    Registered,
-    /// A `ManagedBuffer<u8>`.
-    Managed,
-    /// A `Stream`.
-    Stream,
-    /// An `Event`.
-    Event,
-    /// A `MemoryPool`.
-    Pool,
+/// An enum whose variants are picked by a number.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$text:meta])* $variant:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$text])* $variant,)*
+        }
+
+        impl $name {
+            pub(crate) fn pick(number: u8) -> Self {
+                const ALL: &[$name] = &[$($name::$variant,)*];
+                ALL[usize::from(number) % ALL.len()]
+            }
+        }
+    };
 }
 
-impl What {
-    const ALL: [Self; 11] = [
-        Self::Device,
-        Self::Words,
-        Self::One,
-        Self::OnStream,
-        Self::InPool,
-        Self::Pinned,
-        Self::Registered,
-        Self::Managed,
-        Self::Stream,
-        Self::Event,
-        Self::Pool,
-    ];
-
-    pub(crate) fn pick(byte: u8) -> Self {
-        Self::ALL[usize::from(byte) % Self::ALL.len()]
+choice! {
+    /// The type of a new resource.
+    ResourceType {
+        /// A `DeviceBuffer<u8>`.
+        Device,
+        /// A `DeviceBuffer<u32>`, which kernels check.
+        Words,
+        /// A `DeviceBox<u32>`.
+        One,
+        /// A stream-ordered `DeviceBuffer<u8>`.
+        OnStream,
+        /// The same, from a pool of the program.
+        InPool,
+        /// A `PinnedBuffer<u8>`.
+        Pinned,
+        /// A `RegisteredVec`.
+        Registered,
+        /// A `ManagedBuffer<u8>`.
+        Managed,
+        /// A `Stream`.
+        Stream,
+        /// An `Event`.
+        Event,
+        /// A `MemoryPool`.
+        Pool,
     }
 }
 
-/// How something is made: numbers that say where, how large, and with what in it.
+/// How a resource is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Make {
-    /// What it is.
-    pub what: What,
-    /// The context, the stream or the pool, by number.
+    /// Its type.
+    pub what: ResourceType,
+    /// Picks the context, the stream or the pool.
     pub place: u8,
     /// Its size, see [`size`].
     pub len: u8,
-    /// What it is filled with; 0 is zeros.
+    /// The seed of its contents; 0 means zeros.
     pub seed: u8,
-    /// The labels that it is made in and that it gets.
+    /// Its label scope and its own label.
     pub label: u8,
 }
 
@@ -72,46 +70,37 @@ pub struct Make {
 pub struct Work {
     /// On the back part of the memory, else on its front part.
     pub back: bool,
-    /// What is done.
+    /// The operation.
     pub task: Task,
 }
 
-/// What a piece of work does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// From the host to the device.
-    Upload,
-    /// From the device to the host.
-    Download,
-    /// One value everywhere.
-    Fill,
-    /// One byte everywhere.
-    FillBytes,
-    /// Zero everywhere.
-    Zero,
-    /// From other memory on the device.
-    Copy,
-    /// Puts an event into the stream.
-    Record,
-    /// Has the stream wait for an event.
-    Wait,
+choice! {
+    /// The operation of a piece of work.
+    Task {
+        /// From the host to the device.
+        Upload,
+        /// From the device to the host.
+        Download,
+        /// One value everywhere.
+        Fill,
+        /// One byte everywhere.
+        FillBytes,
+        /// Zero everywhere.
+        Zero,
+        /// From other memory on the device.
+        Copy,
+        /// Records an event.
+        Record,
+        /// Makes the stream wait for an event.
+        Wait,
+    }
 }
 
 impl Work {
     fn decode(bits: u8) -> Self {
-        let task = match bits & 7 {
-            0 => Task::Upload,
-            1 => Task::Download,
-            2 => Task::Fill,
-            3 => Task::FillBytes,
-            4 => Task::Zero,
-            5 => Task::Copy,
-            6 => Task::Record,
-            _ => Task::Wait,
-        };
         Self {
             back: bits & 8 != 0,
-            task,
+            task: Task::pick(bits & 7),
         }
     }
 }
@@ -119,36 +108,36 @@ impl Work {
 /// How a scope ends, after so many pieces of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// When all is given.
+    /// After all work is enqueued.
     Plain,
     /// By a panic.
     Panic(u8),
-    /// By an error of the program's own.
+    /// By an error of the program.
     Error(u8),
     /// The context is closed within the scope.
     Close(u8),
 }
 
-/// What a step does. Numbers pick from what there is.
+/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are numbers that pick something")]
 pub enum Action {
-    /// Looks whether memory has what it should have.
-    Read { thing: u8 },
+    /// Compares the contents of memory with the model.
+    Read { resource: u8 },
     /// Writes to memory.
-    Write { thing: u8, seed: u8 },
-    /// Makes something.
+    Write { resource: u8, seed: u8 },
+    /// Creates a resource.
     Make(Make),
-    /// Drops something.
-    Drop { thing: u8 },
-    /// Drops something inside a host function of a stream.
-    DropInHostFunction { thing: u8, stream: u8 },
-    /// Closes something.
-    Close { thing: u8 },
-    /// Forgets something.
-    Forget { thing: u8 },
-    /// Gives something a name.
-    Rename { thing: u8, label: u8 },
+    /// Drops a resource.
+    Drop { resource: u8 },
+    /// Drops a resource inside a host function of a stream.
+    DropInHostFunction { resource: u8, stream: u8 },
+    /// Closes a resource.
+    Close { resource: u8 },
+    /// Forgets a resource, as `mem::forget` does.
+    Forget { resource: u8 },
+    /// Names a resource.
+    Rename { resource: u8, label: u8 },
     /// Waits for a stream, or for a context.
     Synchronize { stream: u8 },
     /// Work on a stream, on memory `to`, with memory `from` and on the host.
@@ -162,50 +151,50 @@ pub enum Action {
     },
     /// Records an event.
     Record { event: u8, stream: u8 },
-    /// Has a stream wait for an event.
+    /// Makes a stream wait for an event.
     WaitFor { stream: u8, event: u8 },
-    /// Has a stream wait for another.
+    /// Makes a stream wait for another.
     OrderAfter { stream: u8, other: u8 },
-    /// Tells that a stream uses memory.
-    UsedOn { thing: u8, stream: u8 },
-    /// Gives memory away.
-    IntoRaw { thing: u8 },
-    /// Takes back memory that was given away.
+    /// Records that a stream uses memory.
+    RecordStream { resource: u8, stream: u8 },
+    /// Releases ownership of memory.
+    IntoRaw { resource: u8 },
+    /// Takes ownership of escaped memory.
     FromRaw { raw: u8, place: u8 },
-    /// Frees memory that was given away behind the registry's back.
+    /// Frees escaped memory without the crate.
     FreeRaw { raw: u8 },
-    /// Makes things and panics.
+    /// Creates resources and panics.
     Panic { first: Make, count: u8 },
-    /// Asks for more than there is.
+    /// Allocates more than there is.
     TooLarge { what: u8, context: u8 },
-    /// Copies with a length that does not fit.
-    WrongLength { thing: u8 },
-    /// Has a kernel check memory; on the simulated GPU, reads it.
-    Kernel { thing: u8 },
-    /// Changes what is recorded.
+    /// Copies with a wrong length.
+    WrongLength { resource: u8 },
+    /// Checks memory with a kernel; on the simulated GPU, reads it.
+    Kernel { resource: u8 },
+    /// Sets the recording level.
     Level { context: u8, level: u8 },
-    /// Makes a context.
+    /// Creates a context.
     Open {
         own: bool,
         level: u8,
         free_leaks: bool,
     },
-    /// Ends a context.
+    /// Closes or drops a context.
     End { context: u8, close: bool },
 }
 
 /// One step, and the thread that does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// 0 is the program's own, 1 and 2 are others; 3 is 1, also where other threads are too slow
-    /// for what is asked.
+    /// 0 is the main thread, 1 and 2 are others; 3 is 1, also with [`Options::threads`](crate::Options)
+    /// off.
     pub thread: u8,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
-/// The bytes of a thing of size number `len`, `largest` at most: mostly small, sometimes none,
-/// sometimes more than the simulated GPU takes from the heap.
+/// The bytes of a resource of size number `len`, at most `largest`: mostly small, sometimes none,
+/// sometimes more than the simulated GPU allocates from the heap.
 #[must_use]
 pub fn size(len: u8, largest: usize) -> usize {
     let bytes = match len {
@@ -218,10 +207,10 @@ pub fn size(len: u8, largest: usize) -> usize {
 }
 
 impl Step {
-    /// The most bytes that a step is made from.
+    /// The most bytes of a step.
     pub const BYTES: usize = 9;
 
-    /// A step from bytes, of which it takes as many as it needs. Zeros make the simplest step.
+    /// A step from as many bytes as it needs. Zeros make the simplest step.
     pub fn decode(mut next: impl FnMut() -> u8) -> Self {
         let operation = next();
         let thread = match next() {
@@ -231,21 +220,21 @@ impl Step {
             _ => 3,
         };
         let action = match operation {
-            0..=23 => Action::Read { thing: next() },
+            0..=23 => Action::Read { resource: next() },
             24..=39 => Action::Write {
-                thing: next(),
+                resource: next(),
                 seed: next(),
             },
             40..=95 => Action::Make(Self::make(&mut next)),
-            96..=115 => Action::Drop { thing: next() },
+            96..=115 => Action::Drop { resource: next() },
             116..=119 => Action::DropInHostFunction {
-                thing: next(),
+                resource: next(),
                 stream: next(),
             },
-            120..=131 => Action::Close { thing: next() },
-            132..=139 => Action::Forget { thing: next() },
+            120..=131 => Action::Close { resource: next() },
+            132..=139 => Action::Forget { resource: next() },
             140..=147 => Action::Rename {
-                thing: next(),
+                resource: next(),
                 label: next(),
             },
             148..=151 => Action::Synchronize { stream: next() },
@@ -262,11 +251,11 @@ impl Step {
                 stream: next(),
                 other: next(),
             },
-            202..=203 => Action::UsedOn {
-                thing: next(),
+            202..=203 => Action::RecordStream {
+                resource: next(),
                 stream: next(),
             },
-            204..=213 => Action::IntoRaw { thing: next() },
+            204..=213 => Action::IntoRaw { resource: next() },
             214..=223 => Action::FromRaw {
                 raw: next(),
                 place: next(),
@@ -280,8 +269,8 @@ impl Step {
                 what: next(),
                 context: next(),
             },
-            235..=236 => Action::WrongLength { thing: next() },
-            237..=241 => Action::Kernel { thing: next() },
+            235..=236 => Action::WrongLength { resource: next() },
+            237..=241 => Action::Kernel { resource: next() },
             242..=245 => Action::Level {
                 context: next(),
                 level: next(),
@@ -304,7 +293,7 @@ impl Step {
 
     fn make(next: &mut impl FnMut() -> u8) -> Make {
         Make {
-            what: What::pick(next()),
+            what: ResourceType::pick(next()),
             place: next(),
             len: next(),
             seed: next(),
@@ -336,12 +325,12 @@ impl Step {
 
 impl<'a> Arbitrary<'a> for Step {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        // Where there are no more bytes, these are zeros.
+        // Missing bytes are zeros.
         Ok(Self::decode(|| bytes.arbitrary().unwrap_or(0)))
     }
 }
 
-/// Random steps, which shrink towards reads of the first thing.
+/// Random steps, which shrink towards reads of the first resource.
 pub fn steps() -> impl Strategy<Value = Step> {
     any::<[u8; Step::BYTES]>().prop_map(|bytes| {
         let mut bytes = bytes.into_iter();

@@ -1,22 +1,21 @@
-//! What else the fuzzer looks at: the words of `LEAK_REPORT`, and our own JSON read back.
+//! The other fuzz targets: `LEAK_REPORT` settings, and the JSON of reports.
 
 use std::collections::BTreeMap;
 
 use arbitrary::Unstructured;
-use cuguard::report::Report;
-use cuguard::report::ReportSettings;
+use cuguard::report::{Report, ReportSettings};
 use cuguard::snapshot::{Amount, FailedFreeGroup, Group, LateDrops, Snapshot};
 use cuguard::{Kind, Level};
 use serde_json::Value;
 
-/// Reads any text as `LEAK_REPORT` has it.
+/// Parses any text as a value of `LEAK_REPORT`.
 ///
 /// # Panics
 ///
-/// Where the parser does not keep its word: what it cannot use is told, and the rest holds.
+/// Where the parser ignores a word without reporting a problem, or a problem affects other words.
 pub fn setting(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    // A file of suppressions would be read, from wherever a fuzzer thinks of.
+    // It would read a file of suppressions from any path.
     if text.contains("suppress") {
         return;
     }
@@ -24,26 +23,30 @@ pub fn setting(bytes: &[u8]) {
     for problem in &problems {
         assert!(!problem.to_string().is_empty());
     }
-    assert_eq!(ReportSettings::parse(&text).0, settings, "twice the same");
+    assert_eq!(
+        ReportSettings::parse(&text).0,
+        settings,
+        "parsing is deterministic"
+    );
     if let Some(level) = settings.wanted_level() {
         assert!(level <= Level::Stacks);
     }
     assert!((1..=cuguard::snapshot::MAX_DEPTH).contains(&settings.wanted_depth()));
-    // A word for off turns everything off, wherever it stands, and one problem names the rest.
+    // A word for off turns everything off, at any position, and one problem names the rest.
     let is_off_word = |word: &str| {
         let word = word.trim().to_ascii_lowercase();
         ["0", "off", "no", "false"].contains(&word.as_str())
     };
     let is_off = text.split(',').any(is_off_word);
     assert!(!is_off || !settings.is_on());
-    // A word more at the end that nobody knows: a problem names it, and it changes nothing.
+    // An unknown word at the end is a problem and changes nothing.
     if !text.trim().is_empty() {
         let (same, more) = ReportSettings::parse(&format!("{text},no-such-word"));
         assert_eq!(same, settings);
         let count = if is_off { 1 } else { problems.len() + 1 };
         assert_eq!(more.len(), count);
     }
-    // The last word about the report as a whole holds, whatever else stands before it.
+    // The last word about the report as a whole wins.
     for (word, on) in [
         ("off", false),
         ("False", false),
@@ -52,12 +55,12 @@ pub fn setting(bytes: &[u8]) {
     ] {
         let (settings, more) = ReportSettings::parse(&format!("{text},{word}"));
         assert_eq!(settings.is_on(), on && !is_off, "{word}");
-        // Before nothing, the comma is one too many.
+        // After an empty text, the comma is a problem too.
         assert!(more.len() <= problems.len() + 1);
     }
 }
 
-/// Texts with a static life, as types and threads have.
+/// Static strings, as type and thread names are.
 const NAMES: [&str; 6] = ["", "u8", "a \"b\"", "\n\t\\", "λ\u{2028}", "\u{1}\u{7f}"];
 
 fn group(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Group> {
@@ -96,27 +99,16 @@ fn snapshot(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Snapshot> {
         snapshot.unrecorded.push((kind, late.amount));
         snapshot.late_drops.push(late);
     }
-    snapshot.info.device_name = String::arbitrary_take_rest_or_empty(bytes);
+    let rest = bytes.bytes(bytes.len())?;
+    snapshot.info.device_name = String::from_utf8_lossy(rest).into_owned();
     Ok(snapshot)
 }
 
-/// What is left of the bytes, as text.
-trait Rest {
-    fn arbitrary_take_rest_or_empty(bytes: &mut Unstructured<'_>) -> String;
-}
-
-impl Rest for String {
-    fn arbitrary_take_rest_or_empty(bytes: &mut Unstructured<'_>) -> String {
-        let rest = bytes.bytes(bytes.len()).unwrap_or_default();
-        String::from_utf8_lossy(rest).into_owned()
-    }
-}
-
-/// Makes a snapshot of any bytes, writes it as JSON and reads that back.
+/// Makes a snapshot of any bytes, writes it as JSON and parses that.
 ///
 /// # Panics
 ///
-/// Where the text is no JSON, or says something else than the snapshot.
+/// Where the text is not JSON, or differs from the snapshot.
 pub fn report_json(bytes: &[u8]) {
     let Ok(snapshot) = snapshot(&mut Unstructured::new(bytes)) else {
         return;
@@ -132,11 +124,8 @@ pub fn report_json(bytes: &[u8]) {
     assert_eq!(json["leaks_not_shown"], 0);
     same_groups(&json["leaks"], &snapshot.live);
     same_groups(&json["escaped"], &snapshot.escaped);
-    let made: Vec<_> = snapshot
-        .failed_frees
-        .iter()
-        .map(|f| f.allocated.clone())
-        .collect();
+    let failed_frees = snapshot.failed_frees.iter();
+    let made: Vec<_> = failed_frees.map(|f| f.allocated.clone()).collect();
     let failed = json["failed_frees"].as_array().expect("an array");
     let listed = Value::Array(failed.iter().map(|f| f["allocated"].clone()).collect());
     same_groups(&listed, &made);
@@ -149,7 +138,7 @@ pub fn report_json(bytes: &[u8]) {
     }
 }
 
-/// The same groups, in whatever order; those that a person could not tell apart may be one.
+/// The same groups, in any order; those that the JSON does not distinguish are merged.
 fn same_groups(json: &Value, groups: &[Group]) {
     let mut read: BTreeMap<_, Amount> = BTreeMap::new();
     let list = |json: &Value| json.as_array().cloned().unwrap_or_default();

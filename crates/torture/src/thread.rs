@@ -1,6 +1,5 @@
-//! Threads that are kept, so that a step on another thread costs no new one.
+//! Two worker threads, so that a step on another thread starts none.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -14,21 +13,21 @@ fn worker(number: u8) -> Mutex<Sender<Job>> {
     std::thread::Builder::new()
         .name(format!("torture {number}"))
         .spawn(move || queue.into_iter().for_each(|job| job()))
-        .expect("a thread can be had");
+        .expect("a thread can be started");
     Mutex::new(jobs)
 }
 
-/// Moves a value to another thread (1 or 2), works on it there, and brings it back.
+/// Moves a value to another thread (1 or 2), works on it there, and moves it back.
 pub fn on_thread<T: Send + 'static, R: Send + 'static>(
     number: u8,
     mut value: T,
     work: impl FnOnce(&mut T) -> R + Send + 'static,
-) -> (T, Result<R, Box<dyn Any + Send>>) {
-    let (answer, answers) = channel();
+) -> (T, std::thread::Result<R>) {
+    let (sender, receiver) = channel();
     let job = move || {
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut value)));
-        // The other side waits for it.
-        let _ = answer.send((value, result));
+        // The caller waits for it.
+        let _ = sender.send((value, result));
     };
     let worker = &WORKERS[usize::from(number - 1) % 2];
     worker
@@ -36,5 +35,5 @@ pub fn on_thread<T: Send + 'static, R: Send + 'static>(
         .unwrap_or_else(PoisonError::into_inner)
         .send(Box::new(job))
         .expect("the worker never ends");
-    answers.recv().expect("the worker answers each job")
+    receiver.recv().expect("the worker does each job")
 }

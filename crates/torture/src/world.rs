@@ -1,63 +1,54 @@
-//! The world that a program lives in: its contexts, its guards, and the model of both.
+//! The state of a running program: its contexts, its resources, and the model of both.
 
-use std::collections::BTreeMap;
-use std::panic::Location;
 use std::sync::Arc;
 
 use cuguard::driver::DriverKind;
 use cuguard::report::ReportSettings;
 use cuguard::{Context, Kind, Level};
 
-use crate::guard::{Guard, Thing};
-use crate::model::{Driver, Home, Key, Record, Registry, outlives_contexts};
+use crate::guard::Guard;
+use crate::mismatch::{Check, Expected, ensure, ensure_eq, expect};
+use crate::model::{Driver, DriverContext, Key, Record, Registry, outlives_contexts};
 use crate::options::Options;
+use crate::outcome::Outcome;
 use crate::report;
-use crate::run::Outcome;
-use crate::wrong::{Answer, Expected, ensure, ensure_eq, expect};
+use crate::resource::Resource;
 
-/// Names of label scopes and of things. Few: each is kept for ever.
-pub const LABELS: [&str; 5] = ["", "weights", "a/b", "λ \"quoted\"\n", "step"];
+/// Labels of scopes and resources. Few: the crate interns each for the life of the process.
+const LABELS: [&str; 5] = ["", "weights", "a/b", "λ \"quoted\"\n", "step"];
 
-/// A context, or what is left of it.
+/// A context, open or ended.
 #[derive(Debug)]
-pub struct CallSite {
+pub struct ContextSlot {
     pub context: Option<Context>,
-    /// The context was dropped, and guards keep it open.
+    /// Whether the context was dropped, and guards keep it open.
     pub kept_open: bool,
-    pub home: Home,
+    pub driver_context: DriverContext,
     pub free_leaks: bool,
     pub registry: Registry,
     pub report: Option<report::File>,
 }
 
-/// Memory that was given away.
+/// Memory that was released with `into_raw`.
 #[derive(Debug)]
 pub struct Raw {
     pub key: Key,
-    pub home: Home,
+    pub driver_context: DriverContext,
     pub words: bool,
     pub contents: Vec<u8>,
     pub seed: Option<u32>,
 }
 
-/// Where something was made: in a label scope, on a line, on a stream.
-#[derive(Clone, Copy, Debug)]
-pub struct Source {
-    pub label: u8,
-    pub site: &'static Location<'static>,
-    pub stream: u64,
-}
-
-/// Whether it lives as long as its guard and the memory that came from it.
+/// Streams and pools live as long as their guard and the memory allocated from them.
 pub fn is_shared(kind: Kind) -> bool {
     matches!(kind, Kind::Stream | Kind::MemoryPool)
 }
 
-/// A stream or a pool of the driver's, which lives as long as its guard and the memory from it.
+/// A stream or a pool of the driver.
 #[derive(Debug)]
-pub struct Flow {
+pub struct SharedHandle {
     pub id: u64,
-    pub context: usize,
+    pub slot: usize,
     pub key: Key,
 }
 
@@ -65,23 +56,15 @@ pub struct Flow {
 pub struct World {
     pub options: Options,
     pub simulated: bool,
+    /// The simulated driver's counters before the program.
     pub before: Arc<cuguard::sim::Counters>,
-    pub places: Vec<CallSite>,
-    pub things: Vec<Thing>,
+    pub slots: Vec<ContextSlot>,
+    pub resources: Vec<Resource>,
     pub raws: Vec<Raw>,
-    pub flows: Vec<Flow>,
+    pub shared: Vec<SharedHandle>,
     pub driver: Driver,
     pub outcome: Outcome,
     last_id: u64,
-}
-
-/// The calling thread by the name that reports give it.
-pub fn thread_name() -> String {
-    let thread = std::thread::current();
-    match thread.name() {
-        Some(name) => name.to_owned(),
-        None => format!("{:?}", thread.id()),
-    }
 }
 
 pub fn level(byte: u8, options: &Options) -> Level {
@@ -92,18 +75,34 @@ pub fn level(byte: u8, options: &Options) -> Level {
     }
 }
 
+/// The label scope of a number.
+pub fn scope_label(label: u8) -> &'static str {
+    LABELS[usize::from(label & 15) % LABELS.len()]
+}
+
+/// The resource's own label of a number.
+pub fn name_label(label: u8) -> &'static str {
+    LABELS[usize::from(label >> 4) % LABELS.len()]
+}
+
+/// Picks one of the items by a number modulo their count.
+pub fn pick_from<T>(number: u8, items: impl Iterator<Item = T> + Clone) -> Option<T> {
+    let count = items.clone().count();
+    let mut items = items;
+    (count > 0).then(|| items.nth(usize::from(number) % count))?
+}
+
 impl World {
-    pub fn new(options: &Options, before: Arc<cuguard::sim::Counters>) -> Answer<Self> {
+    pub fn new(options: &Options, before: Arc<cuguard::sim::Counters>) -> Check<Self> {
         let driver = cuguard::driver::load().map_err(cuguard::Error::from)?;
-        let simulated = driver.kind() == DriverKind::Simulated;
         Ok(Self {
             options: options.clone(),
-            simulated,
+            simulated: driver.kind() == DriverKind::Simulated,
             before,
-            places: Vec::new(),
-            things: Vec::new(),
+            slots: Vec::new(),
+            resources: Vec::new(),
             raws: Vec::new(),
-            flows: Vec::new(),
+            shared: Vec::new(),
             driver: Driver::default(),
             outcome: Outcome::default(),
             last_id: 0,
@@ -115,73 +114,87 @@ impl World {
         self.last_id
     }
 
-    // ---- Picking, by a number modulo what there is.
-
+    /// The index of an open context.
     pub fn pick_context(&self, number: u8) -> Option<usize> {
-        let open: Vec<_> = (0..self.places.len())
-            .filter(|i| self.places[*i].context.is_some())
-            .collect();
-        (!open.is_empty()).then(|| open[usize::from(number) % open.len()])
+        let open = |slot: &usize| self.slots[*slot].context.is_some();
+        pick_from(number, (0..self.slots.len()).filter(open))
     }
 
-    /// The place of a thing in the list.
-    pub fn pick(&self, number: u8, fits: impl Fn(&Thing) -> bool) -> Option<usize> {
-        let held = |thing: &&Thing| !thing.forgotten && fits(thing);
-        let count = self.things.iter().filter(held).count();
-        if count == 0 {
-            return None;
-        }
-        let nth = usize::from(number) % count;
-        let mut held = (0..self.things.len()).filter(|i| held(&&self.things[*i]));
-        held.nth(nth)
+    /// The index of a resource.
+    pub fn pick(&self, number: u8, fits: impl Fn(&Resource) -> bool) -> Option<usize> {
+        let fits = |at: &usize| !self.resources[*at].forgotten && fits(&self.resources[*at]);
+        pick_from(number, (0..self.resources.len()).filter(&fits))
     }
 
     pub fn pick_stream(&self, number: u8) -> Option<usize> {
-        self.pick(number, |thing| thing.kind == Kind::Stream)
+        self.pick(number, |resource| resource.kind == Kind::Stream)
     }
 
-    /// On a real GPU a context takes a third of a second, so most steps that make or end one do
+    /// The index of a stream or a pool of an open context.
+    pub fn pick_open(&self, number: u8, kind: Kind) -> Option<usize> {
+        self.pick(number, |one| one.kind == kind && self.is_open(one.slot))
+    }
+
+    /// On a real GPU a context takes a third of a second, so most steps that create or end one do
     /// nothing.
     pub fn spares_contexts(&self) -> bool {
         !self.simulated && !self.outcome.steps.is_multiple_of(16)
     }
 
-    pub fn context_of(&self, thing: &Thing) -> Option<&Context> {
-        self.places[thing.context].context.as_ref()
+    pub fn context_of(&self, resource: &Resource) -> Option<&Context> {
+        self.slots[resource.slot].context.as_ref()
     }
 
-    pub fn is_open(&self, place: usize) -> bool {
-        self.places[place].context.is_some() || self.places[place].kept_open
+    pub fn open_contexts(&self) -> impl Iterator<Item = (&Context, &Registry)> {
+        let slots = self.slots.iter();
+        slots.filter_map(|slot| Some((slot.context.as_ref()?, &slot.registry)))
     }
 
-    // ---- Contexts.
+    pub fn is_open(&self, slot: usize) -> bool {
+        self.slots[slot].context.is_some() || self.slots[slot].kept_open
+    }
 
-    pub fn open(&mut self, own: bool, level: Level, free_leaks: bool) -> Answer {
-        let number = self.places.len();
-        let mut builder = Context::builder().level(level).free_leaks(free_leaks);
-        if own {
-            builder = builder.dedicated();
-        }
-        let mut report = None;
-        if self.options.reports {
-            let file = report::File::new()?;
-            builder = builder.report(file.settings()?);
-            report = Some(file);
+    /// What an access to a resource returns.
+    pub fn expected(&self, resource: &Resource) -> Expected {
+        if resource.guard.is_on_host() || self.is_open(resource.slot) {
+            Expected::Success
         } else {
-            builder = builder.report(ReportSettings::silent());
+            Expected::Closed
         }
+    }
+
+    /// What an operation on two resources returns.
+    pub fn expected_of(&self, one: &Resource, other: &Resource) -> Expected {
+        if one.slot == other.slot {
+            self.expected(one)
+        } else {
+            Expected::WrongContext
+        }
+    }
+
+    pub fn open(&mut self, own: bool, level: Level, free_leaks: bool) -> Check {
+        let report = self.options.reports.then(report::File::new);
+        let settings = match &report {
+            Some(file) => file.settings()?,
+            None => ReportSettings::silent(),
+        };
+        let builder = Context::builder()
+            .level(level)
+            .free_leaks(free_leaks)
+            .report(settings);
+        let builder = if own { builder.dedicated() } else { builder };
         let context = builder.build()?;
-        let home = if own {
+        let driver_context = if own {
             self.driver.own_contexts += 1;
-            Home::Own(number)
+            DriverContext::Own(self.slots.len())
         } else {
             self.driver.primary_holders += 1;
-            Home::Primary
+            DriverContext::Primary
         };
-        self.places.push(CallSite {
+        self.slots.push(ContextSlot {
             context: Some(context),
             kept_open: false,
-            home,
+            driver_context,
             free_leaks,
             registry: Registry::new(level),
             report,
@@ -189,204 +202,175 @@ impl World {
         Ok(())
     }
 
-    /// What a close could not free and nothing else would: it has no record, or the context was
-    /// told to leave things alone, and it does not go with the driver's context either.
-    pub fn would_be_lost(&self, thing: &Thing, place: usize) -> bool {
-        let Some(key) = thing.key else { return false };
-        let at = &self.places[place];
-        let lost = |key: Key| !(at.free_leaks && at.registry.is_recorded(key));
+    /// Whether closing the context would leak the resource for good: `close` does not free it, as it has
+    /// no record or `free_leaks` is off, and it outlives the driver's context.
+    pub fn would_leak(&self, resource: &Resource, slot: usize) -> bool {
+        let Some(key) = resource.key else {
+            return false;
+        };
+        let at = &self.slots[slot];
+        let lost = |key: Key| !(at.free_leaks && at.registry.records.contains_key(&key));
         // Memory may be the last to hold its pool.
-        let pool = self.flows.iter().find(|flow| Some(flow.id) == thing.pool);
-        thing.context == place
-            && outlives_contexts(thing.kind)
+        let pool = self
+            .shared
+            .iter()
+            .find(|pool| Some(pool.id) == resource.pool);
+        resource.slot == slot
+            && outlives_contexts(resource.kind)
             && (lost(key) || pool.is_some_and(|pool| lost(pool.key)))
     }
 
-    /// Closes a context, which first saves what would be lost for good; or drops it, and then it is
-    /// open until its last guard is dropped.
-    pub fn end(&mut self, place: usize, close: bool) -> Answer {
+    /// Closes a context, after dropping what would leak for good; or drops it, and then it is open until
+    /// its last guard is dropped.
+    pub fn end(&mut self, slot: usize, close: bool) -> Check {
         while close
-            && let Some(i) =
-                (0..self.things.len()).find(|i| self.would_be_lost(&self.things[*i], place))
+            && let Some(i) = self
+                .resources
+                .iter()
+                .position(|one| self.would_leak(one, slot))
         {
-            self.drop_thing(i, false)?;
+            self.drop_resource(i, false)?;
         }
-        let Some(context) = self.places[place].context.take() else {
+        let Some(context) = self.slots[slot].context.take() else {
             return Ok(());
         };
-        self.places[place].registry.check(&context)?;
+        self.slots[slot].registry.check(&context)?;
         if close {
             context.close()?;
-            return self.ended(place);
+            return self.ended(slot);
         }
         drop(context);
-        self.places[place].kept_open = true;
-        self.settle_place(place)
+        self.slots[slot].kept_open = true;
+        self.end_unused(slot)
     }
 
-    /// A context that was dropped is torn down with its last guard.
-    pub fn settle_place(&mut self, place: usize) -> Answer {
-        let guards = || self.things.iter().any(|thing| thing.context == place);
-        if self.places[place].kept_open && !guards() {
-            return self.ended(place);
+    /// A dropped context is torn down with its last guard.
+    pub fn end_unused(&mut self, slot: usize) -> Check {
+        let mut resources = self.resources.iter();
+        if self.slots[slot].kept_open && !resources.any(|resource| resource.slot == slot) {
+            return self.ended(slot);
         }
         Ok(())
     }
 
-    /// A context was torn down: what the model makes of it.
-    pub fn ended(&mut self, place: usize) -> Answer {
-        let at = &mut self.places[place];
+    /// Updates the model after a context was torn down.
+    pub fn ended(&mut self, slot: usize) -> Check {
+        let at = &mut self.slots[slot];
         at.kept_open = false;
         if let Some(report) = at.report.take() {
             report.check(&at.registry)?;
         }
-        let (home, free_leaks) = (at.home, at.free_leaks);
-        let freed = |key: Key, at: &CallSite| {
-            free_leaks && at.registry.records.get(&key).is_some_and(|r| !r.escaped)
-        };
-        for key in at.registry.records.keys() {
-            if freed(*key, at) {
-                self.driver.alive.remove(key);
-            }
+        let driver_context = at.driver_context;
+        let at = &self.slots[slot];
+        let records = &at.registry.records;
+        let freed =
+            |key: &Key| at.free_leaks && records.get(key).is_some_and(|record| !record.escaped);
+        self.driver.alive.retain(|key, _| !freed(key));
+        for resource in self.resources.iter_mut().filter(|one| one.slot == slot) {
+            let freed = resource.key.is_none_or(|key| freed(&key));
+            resource.kept_by_driver = driver_context == DriverContext::Primary && !freed;
         }
-        let at = &self.places[place];
-        for thing in self.things.iter_mut().filter(|t| t.context == place) {
-            let let_go = thing.key.is_none_or(|key| freed(key, at));
-            thing.kept_by_driver = home == Home::Primary && !let_go;
-        }
-        let gone = match home {
-            Home::Own(_) => {
+        let destroyed = match driver_context {
+            DriverContext::Own(_) => {
                 self.driver.own_contexts -= 1;
                 true
             }
-            Home::Primary => {
+            DriverContext::Primary => {
                 self.driver.primary_holders -= 1;
                 self.driver.primary_holders == 0
             }
         };
-        if gone {
-            self.driver.end(home);
+        if destroyed {
+            self.driver.end(driver_context);
             self.raws
-                .retain(|raw| raw.home != home || outlives_contexts(raw.key.0));
+                .retain(|raw| raw.driver_context != driver_context || outlives_contexts(raw.key.0));
         }
-        // Their guards are inert, and the streams with them.
-        self.flows.retain(|flow| flow.context != place);
+        // Their guards are inert.
+        self.shared.retain(|handle| handle.slot != slot);
         Ok(())
     }
 
-    // ---- Things.
-
-    /// Enters what was just made into the model.
-    pub fn entered(
-        &mut self,
-        place: usize,
-        key: Key,
-        bytes: usize,
-        type_name: &'static str,
-        source: Source,
-    ) {
-        let record = Record {
-            bytes: bytes as u64,
-            escaped: false,
-            type_name,
-            scope: Some(scope_label(source.label)).filter(|label| !label.is_empty()),
-            name: None,
-            site: Some(source.site),
-            thread: Some(thread_name()),
-            stream: source.stream,
-        };
-        let at = &mut self.places[place];
-        at.registry.insert(key, record);
-        self.driver.alive.insert(key, (bytes as u64, at.home));
+    /// Adds a new resource to the model.
+    pub fn created(&mut self, slot: usize, key: Key, record: Record) {
         self.outcome.allocations += 1;
-        self.outcome.bytes += bytes as u64;
+        self.outcome.bytes += record.bytes;
+        let at = &mut self.slots[slot];
+        self.driver
+            .alive
+            .insert(key, (record.bytes, at.driver_context));
+        at.registry.insert(key, record);
     }
 
-    /// A thing is gone, by a drop or a close: what the model makes of it.
-    pub fn left(&mut self, context: usize, key: Option<Key>) -> Answer {
-        if let Some(key) = key
-            && self.is_open(context)
-            && !is_shared(key.0)
-        {
-            self.places[context].registry.remove(key);
+    /// Removes what was freed from the model, if its context is open.
+    pub fn freed(&mut self, slot: usize, key: Key) {
+        if self.is_open(slot) {
+            self.slots[slot].registry.remove(key);
             self.driver.alive.remove(&key);
         }
-        self.settle_flows();
-        self.settle_place(context)
     }
 
-    /// Streams and pools go when nobody holds them any more.
-    pub fn settle_flows(&mut self) {
-        let things = &self.things;
-        let held = |flow: &Flow| {
-            let id = Some(flow.id);
-            things
-                .iter()
-                .any(|thing| thing.id == flow.id || thing.home == id || thing.pool == id)
-        };
-        let gone: Vec<_> = self.flows.extract_if(.., |flow| !held(flow)).collect();
-        for flow in gone {
-            if self.is_open(flow.context) {
-                self.places[flow.context].registry.remove(flow.key);
-                self.driver.alive.remove(&flow.key);
-            }
+    /// Updates the model after a guard was dropped or closed.
+    pub fn dropped(&mut self, slot: usize, key: Option<Key>) -> Check {
+        if let Some(key) = key
+            && !is_shared(key.0)
+        {
+            self.freed(slot, key);
+        }
+        self.drop_unused_shared();
+        self.end_unused(slot)
+    }
+
+    /// Streams and pools are destroyed when nothing holds them.
+    pub fn drop_unused_shared(&mut self) {
+        let resources = &self.resources;
+        let held = |id: u64| resources.iter().any(|one| one.id == id || one.holds(id));
+        let unused: Vec<_> = self
+            .shared
+            .extract_if(.., |handle| !held(handle.id))
+            .collect();
+        for handle in unused {
+            self.freed(handle.slot, handle.key);
         }
     }
 
-    pub fn drop_thing(&mut self, index: usize, close: bool) -> Answer {
-        let thing = self.things.remove(index);
-        if !close {
-            drop(thing.guard);
-            return self.left(thing.context, thing.key);
-        }
-        let id = Some(thing.id);
-        let shared = is_shared(thing.kind)
-            && self
-                .things
-                .iter()
-                .any(|other| other.home == id || other.pool == id);
-        let open = self.is_open(thing.context) || thing.key.is_none() || shared;
-        let expected = match &thing.guard {
-            // The vector comes back also where the context has let go of it.
-            Guard::Registered(_) if !thing.kept_by_driver => Expected::Success,
-            _ if open => Expected::Success,
-            _ => Expected::Closed,
-        };
-        expect("close", thing.guard.close(), expected)?;
-        self.left(thing.context, thing.key)
-    }
-
-    /// Compares what a thing holds with what it should.
-    pub fn check_contents(&self, thing: &Thing) -> Answer {
-        let context = self.context_of(thing);
-        let on_host = matches!(thing.guard, Guard::Pinned(_) | Guard::Registered(_));
-        let expected = if on_host || self.is_open(thing.context) {
-            Expected::Success
+    pub fn drop_resource(&mut self, index: usize, close: bool) -> Check {
+        let resource = self.resources.remove(index);
+        let (slot, key) = (resource.slot, resource.key);
+        if close {
+            let held = || self.resources.iter().any(|other| other.holds(resource.id));
+            let expected = match &resource.guard {
+                // The vector comes back even after its context was closed.
+                Guard::Registered(_) if !resource.kept_by_driver => Expected::Success,
+                _ if self.is_open(slot) || key.is_none() || held() => Expected::Success,
+                _ => Expected::Closed,
+            };
+            expect("close", resource.guard.close(), expected)?;
         } else {
-            Expected::Closed
-        };
-        let Some(result) = thing.guard.read(context) else {
+            drop(resource.guard);
+        }
+        self.dropped(slot, key)
+    }
+
+    /// Compares the contents of a resource with the model's.
+    pub fn check_contents(&self, resource: &Resource) -> Check {
+        let Some(result) = resource.guard.read(self.context_of(resource)) else {
             return Ok(());
         };
-        if let Some(bytes) = expect("read", result, expected)? {
-            ensure(bytes == thing.contents, || {
-                let at = bytes.iter().zip(&thing.contents).position(|(a, b)| a != b);
-                format!(
-                    "the contents of {:?} differ from byte {at:?} of {} on",
-                    thing.kind,
-                    thing.contents.len()
-                )
+        if let Some(bytes) = expect("read", result, self.expected(resource))? {
+            ensure(bytes == resource.contents, || {
+                let mut pairs = bytes.iter().zip(&resource.contents);
+                let at = pairs.position(|(one, other)| one != other);
+                let (kind, len) = (resource.kind, resource.contents.len());
+                format!("the contents of {kind:?} differ from byte {at:?} of {len} on")
             })?;
         }
         Ok(())
     }
 
     /// Compares everything but contents.
-    pub fn check(&self) -> Answer {
-        for place in &self.places {
-            if let Some(context) = &place.context {
-                place.registry.check(context)?;
-            }
+    pub fn check(&self) -> Check {
+        for (context, registry) in self.open_contexts() {
+            registry.check(context)?;
         }
         if self.simulated {
             self.driver.check(&self.before)?;
@@ -394,38 +378,22 @@ impl World {
         Ok(())
     }
 
-    /// The cheapest part of it.
-    pub fn check_figures(&self) -> Answer {
-        for place in &self.places {
-            if let Some(context) = &place.context {
-                place.registry.check_figures(context)?;
-            }
+    /// Compares the live totals.
+    pub fn check_figures(&self) -> Check {
+        for (context, registry) in self.open_contexts() {
+            registry.check_figures(context)?;
         }
         Ok(())
     }
 
-    pub fn check_all_contents(&self) -> Answer {
-        let mut homes: BTreeMap<u64, usize> = BTreeMap::new();
-        for thing in &self.things {
-            self.check_contents(thing)?;
-            *homes.entry(thing.home.unwrap_or(0)).or_default() += 1;
+    pub fn check_all_contents(&self) -> Check {
+        for resource in &self.resources {
+            self.check_contents(resource)?;
         }
-        homes.remove(&0);
-        let known = |id: &u64| self.flows.iter().any(|flow| flow.id == *id);
-        let lost = homes.keys().filter(|id| !known(id));
-        let closed = lost.filter(|id| {
-            let home = self.things.iter().find(|t| t.home == Some(**id));
-            home.is_some_and(|thing| self.is_open(thing.context))
+        let lost = self.resources.iter().filter(|resource| {
+            let known = |id| self.shared.iter().any(|handle| handle.id == id);
+            self.is_open(resource.slot) && resource.stream.is_some_and(|id| !known(id))
         });
-        ensure_eq("streams that the model lost", closed.count(), 0)
+        ensure_eq("resources whose stream the model lost", lost.count(), 0)
     }
-}
-
-/// The label scope of a number, and the name.
-pub fn scope_label(label: u8) -> &'static str {
-    LABELS[usize::from(label & 15) % LABELS.len()]
-}
-
-pub fn name_label(label: u8) -> &'static str {
-    LABELS[usize::from(label >> 4) % LABELS.len()]
 }

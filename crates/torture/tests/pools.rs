@@ -1,10 +1,10 @@
-//! A pool that goes before the memory that was taken from it, and the pool that comes after it. A
-//! random program ended in a crash of a real driver there: `cuMemAllocFromPoolAsync` on a new pool,
-//! after a pool was destroyed with a block still in use and the block freed on the same stream.
+//! A pool that is dropped before the memory allocated from it, and the next pool. A random program
+//! crashed a real driver there: `cuMemAllocFromPoolAsync` on a new pool, after a pool was destroyed with
+//! a block still in use and the block freed on the same stream.
 
 use cuguard::{Context, DeviceBuffer, MemoryPool, Result, Stream};
 
-/// `settle`: the stream is waited for after each free.
+/// `settle`: the stream is synchronized after each free.
 fn pools_come_and_go(context: &Context, settle: bool) -> Result<()> {
     let stream = Stream::new(context)?;
     for _ in 0..20 {
@@ -16,7 +16,7 @@ fn pools_come_and_go(context: &Context, settle: bool) -> Result<()> {
         if settle {
             stream.synchronize()?;
         }
-        // As the program did: device memory and memory of the default pool come in between.
+        // As in that program: device memory, and memory of the default pool.
         drop(DeviceBuffer::<u8>::zeroed(context, 3298)?);
         drop(DeviceBuffer::<u8>::zeroed_on(&stream, 3298)?);
     }

@@ -9,8 +9,8 @@ use cuguard::driver::{self, DriverKind};
 use cuguard_torture::{Outcome, Program, free_bytes, run};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-/// What a real driver may hold back: 1 page for each of a few pools. A simulated one has been looked
-/// at after each program, to the byte.
+/// What a real driver may cache: 1 page for each of a few pools. A simulated one is compared to the
+/// byte after each program.
 const SLACK: u64 = 16 << 20;
 
 fn number(variable: &str) -> Option<u64> {
@@ -18,7 +18,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().expect("a number"))
 }
 
-/// Runs programs until so many steps are done; says what they did.
+/// Runs programs until `steps` are done; returns the number of programs and what they did.
 fn many(steps: u64, most: usize, seed: u64) -> (u64, Outcome) {
     let mut programs = 0;
     let mut sum = Outcome::default();
@@ -59,7 +59,7 @@ fn many(steps: u64, most: usize, seed: u64) -> (u64, Outcome) {
     (programs, sum)
 }
 
-/// A failure is an answer, so that it can shrink without a word for each attempt.
+/// Returns a failure as an error, so that shrinking prints nothing for each attempt.
 fn run_quietly(program: &Program) -> Result<Outcome, TestCaseError> {
     std::panic::catch_unwind(|| run(program)).map_err(|payload| {
         let text = payload
@@ -85,20 +85,20 @@ fn add(sum: &mut Outcome, more: &Outcome) {
 #[test]
 fn random_programs_do_what_the_model_does() {
     let driver = driver::load().expect("a driver");
-    // A context costs a real GPU a good part of a second.
+    // Creating a context takes a third of a second on a real GPU.
     let (default, most) = match driver.kind() {
         DriverKind::Simulated => (9_000, 60),
         _ => (2_000, 600),
     };
     let wanted = number("CUGUARD_TORTURE_STEPS");
     let seed = number("CUGUARD_TORTURE_SEED").unwrap_or(1);
-    // A real driver takes some memory for itself in the first programs, and returns it as it likes.
+    // A real driver allocates memory for itself in the first programs.
     many(default.min(1_000), most, seed + 1);
     let (free, begin) = (free_bytes(), Instant::now());
     let (programs, sum) = many(wanted.unwrap_or(default), most, seed);
     let lost = free.saturating_sub(free_bytes());
     let seconds = begin.elapsed().as_secs_f64();
-    // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+    // Not `eprintln!`, which the test harness captures.
     let _ = writeln!(
         std::io::stderr(),
         "torture: {programs} programs, {} steps, {} allocations of {} bytes in {} contexts, \

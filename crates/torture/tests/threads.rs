@@ -1,6 +1,5 @@
-//! Threads that allocate and free the same small sizes at the same time, so that the driver gives
-//! an address that one of them just freed to another one at once. No record may get lost then
-//! (law 2: out of the registry before the driver frees).
+//! Threads that allocate and free the same small sizes at the same time, so that the driver reuses an
+//! address at once on another thread. No record may be lost: a record is erased before the driver frees.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +9,17 @@ use std::time::{Duration, Instant};
 use cuguard::driver::{self, DriverKind};
 use cuguard::{Context, DeviceBuffer, Kind, Result};
 
-/// More than have a part of the registry to themselves: the others meet in one.
+/// More than there are per-thread counters in the registry: some threads share one.
 const THREADS: u64 = 64;
-/// What each thread holds at a time.
+/// Buffers that each thread holds at a time.
 const HELD: usize = 4;
 const BYTES: usize = 256;
 
-/// Gives a buffer away and takes it back. The registry knows it by its record; where that got lost,
-/// it is entered anew, and counted as one more that was made.
+/// Releases ownership of a buffer and takes it again. If its record was lost, `from_raw` inserts a new
+/// one, and the count of allocations grows.
 fn through_the_registry(context: &Context, buffer: DeviceBuffer<u8>) -> DeviceBuffer<u8> {
     let address = buffer.into_raw();
-    // SAFETY: the address and the length of a buffer of this context, given away above.
+    // SAFETY: the address and the length of a buffer of this context, released above.
     unsafe { DeviceBuffer::from_raw(context, address, BYTES) }
 }
 
@@ -40,7 +39,7 @@ fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
             let (context, made, barrier) = (&context, &made, &barrier);
             let (held, wrong) = (&held, &wrong);
             scope.spawn(move || {
-                // A free takes a shorter way where the context is current.
+                // A free has a fast path where the context is current.
                 let _bound = (number % 2 == 0).then(|| context.make_current().expect("a context"));
                 let mut mine: Vec<DeviceBuffer<u8>> = Vec::new();
                 let mut stop = false;

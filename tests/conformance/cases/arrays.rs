@@ -51,7 +51,7 @@ fn one_dimension(c: &Case) {
     c.ok("destroy", cuArrayDestroy(array));
 }
 
-/// An array tells what it was made of.
+/// An array returns its descriptor.
 fn descriptor(c: &Case) {
     primary(c);
     let wanted = CUDA_ARRAY3D_DESCRIPTOR {

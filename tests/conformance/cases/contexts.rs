@@ -33,7 +33,7 @@ fn label(context: CUcontext, primary: CUcontext, created: CUcontext) -> &'static
     }
 }
 
-/// A process starts without a current context; what needs one answers INVALID_CONTEXT.
+/// A process starts without a current context; what needs one returns INVALID_CONTEXT.
 fn nothing_current(c: &Case) {
     start(c);
     let (mut context, mut device) = (CUcontext(1), 0);
@@ -149,7 +149,7 @@ fn pop_to_the_bottom(c: &Case) {
     c.yes("nothing is current", current(c).is_null());
 }
 
-/// The primary context is released, not destroyed: `cuCtxDestroy` refuses it.
+/// The primary context is released, not destroyed: `cuCtxDestroy` fails on it.
 fn primary_is_not_destroyed(c: &Case) {
     let context = primary(c);
     let result = cuCtxDestroy_v2(context);

@@ -132,7 +132,7 @@ fn zero_size(c: &Case) {
     c.ok("wait", cuStreamSynchronize(stream));
 }
 
-/// A copy beyond the end of a block is refused, were it by one byte, and copies nothing.
+/// A copy beyond the end of a block fails, were it by one byte, and copies nothing.
 fn too_large(c: &Case) {
     primary(c);
     let large = vec![7_u8; 4 * MIB];

@@ -152,7 +152,7 @@ fn nothing_to_copy(c: &Case) {
     c.yes("nothing was copied", read(c, ptr, 640) == vec![1; 640]);
 }
 
-/// Rows must not overlap: a pitch below the width is refused on either side.
+/// Rows must not overlap: a pitch below the width fails on either side.
 fn wrong_pitch(c: &Case) {
     let (ptr, _rows, copy) = set_up(c);
     let result = cuMemcpy2D_v2(&CUDA_MEMCPY2D {
@@ -180,7 +180,7 @@ fn no_pitch(c: &Case) {
     c.yes("the rows lie side by side", read(c, ptr, 320) == rows);
 }
 
-/// Rows beyond the end of the block are refused.
+/// Rows beyond the end of the block fail.
 fn too_large(c: &Case) {
     let (ptr, _rows, copy) = set_up(c);
     let large = vec![9_u8; 32 * 1000];

@@ -147,7 +147,7 @@ fn synchronise_stream_of_a_reset_context(c: &Case) {
     });
 }
 
-/// A destroyed pool tells nothing about itself.
+/// A destroyed pool has no attributes.
 fn pool_attribute(c: &Case) {
     let pool = dead_pool(c);
     let mut value = 0_u64;

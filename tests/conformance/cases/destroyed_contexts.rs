@@ -30,7 +30,7 @@ fn destroy_current(c: &Case) {
     c.ok("and works", cuMemFree_v2(ptr));
 }
 
-/// Deeper in the stack a destroyed context stays; what uses it answers CONTEXT_IS_DESTROYED.
+/// Deeper in the stack a destroyed context stays; what uses it returns CONTEXT_IS_DESTROYED.
 fn still_on_the_stack(c: &Case) {
     let primary = primary(c);
     let dead = create(c);
@@ -82,7 +82,7 @@ fn current_on_another_thread(c: &Case) {
     c.invalid("free its memory", cuMemFree_v2(ptr));
 }
 
-/// A context is not destroyed twice. With which word the driver refuses depends on what has become of
+/// A context is not destroyed twice. Which error the driver returns depends on what has become of
 /// the memory of the handle, which it looks at although it is freed: CONTEXT_IS_DESTROYED if nobody
 /// has used it since, INVALID_CONTEXT if somebody has. (Measured in a program that calls nothing else:
 /// 5 and 7 of 12; 0 and 24 of 24 when the heap was written to in between. A context that is made then
@@ -163,7 +163,7 @@ fn stream_ordered_memory(c: &Case) {
     c.invalid("free it again, stream-ordered", result);
 }
 
-/// Events know that their context is gone.
+/// Events of a destroyed context fail.
 fn events(c: &Case) {
     primary(c);
     let dead = create(c);

@@ -20,7 +20,7 @@ cases! {"events":
     wait_on_another_thread,
 }
 
-/// Interprocess events need their timing switched off; unknown flags are refused.
+/// Interprocess events need their timing switched off; unknown flags fail.
 fn flags_of_events(c: &Case) {
     use flags::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS};
     primary(c);
@@ -99,7 +99,7 @@ fn null_event(c: &Case) {
     c.expect("destroy", cuEventDestroy_v2(none), want);
 }
 
-/// Flags that do not exist are refused where flags are taken.
+/// Flags that do not exist fail where flags are taken.
 fn wrong_flags(c: &Case) {
     primary(c);
     let (event, stream) = (event(c, 0), stream(c, 0));

@@ -41,7 +41,7 @@ fn zero_size(c: &Case) {
     c.invalid("1 byte at null", cuMemsetD8_v2(0, 1, 1));
 }
 
-/// A fill beyond the end of a block is refused.
+/// A fill beyond the end of a block fails.
 fn too_large(c: &Case) {
     primary(c);
     let ptr = alloc(c, 5000);
@@ -119,7 +119,7 @@ fn rows(c: &Case) {
     );
 }
 
-/// Rows that overlap, that do not fit, or that are not aligned are refused.
+/// Rows that overlap, that do not fit, or that are not aligned fail.
 fn wrong_rows(c: &Case) {
     primary(c);
     let ptr = alloc(c, 5000);

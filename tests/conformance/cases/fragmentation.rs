@@ -2,7 +2,7 @@
 //!
 //! The rows of the measured table: how much of the freed memory the driver calls free, and how
 //! much of it can be had in one block. A page goes back only when every block in it is free, so
-//! with small blocks the answer is: none.
+//! with small blocks: none.
 
 use crate::case::Case;
 use crate::driver::*;

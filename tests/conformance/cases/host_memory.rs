@@ -44,7 +44,7 @@ fn pinned_free(c: &Case) {
     c.invalid("free an address on the stack", cuMemFreeHost(local));
 }
 
-/// Pinned memory is mapped for the device whether or not one asks; unknown flags are refused.
+/// Pinned memory is mapped for the device whether or not one asks; unknown flags fail.
 fn pinned_flags(c: &Case) {
     primary(c);
     let (mut p, mut flags) = (null(), 99);
@@ -180,7 +180,7 @@ fn register_part_of_a_page(c: &Case) {
     c.invalid("read its flags then", cuMemHostGetFlags(&mut flags, p));
 }
 
-/// Flags that do not exist and memory that does not exist are refused.
+/// Flags that do not exist and memory that does not exist fail.
 fn register_nonsense(c: &Case) {
     primary(c);
     let p: *mut c_void = pages(65536).cast();

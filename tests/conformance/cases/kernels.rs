@@ -1,4 +1,4 @@
-//! Modules and kernels. The simulated GPU has neither: it answers NOT_SUPPORTED to every module,
+//! Modules and kernels. The simulated GPU has neither: it returns NOT_SUPPORTED for every module,
 //! and says so in its documentation.
 
 use std::ffi::{CStr, CString};
@@ -11,7 +11,7 @@ use crate::tools::*;
 
 /// Why the simulated GPU differs in these cases.
 pub(crate) const NO_KERNELS: &str =
-    "it runs no kernels; to load a module answers CUDA_ERROR_NOT_SUPPORTED";
+    "it runs no kernels; loading a module returns CUDA_ERROR_NOT_SUPPORTED";
 
 cases! {"kernels":
     old_ptx_loads.differs_on_simulation(NO_KERNELS),
@@ -30,7 +30,7 @@ pub(crate) const SPIN: &str = include_str!("../../../kernels/spin.ptx");
 pub(crate) const FAULT: &str = include_str!("../../../kernels/fault.ptx");
 const HEAP: &str = include_str!("../../../kernels/heap.ptx");
 
-/// What to load a module answers.
+/// The result of loading a module.
 pub(crate) fn load_result(module: &mut CUmodule, ptx: &str) -> CUresult {
     let text = CString::new(ptx).unwrap_or_default();
     cuModuleLoadData(module, text.as_ptr().cast())
@@ -74,7 +74,7 @@ pub(crate) fn launch(
     )
 }
 
-/// Starts, and on the simulated GPU checks its one answer to `ptx`. Whether there are kernels.
+/// Starts, and on the simulated GPU checks its result for `ptx`. Returns whether there are kernels.
 fn set_up(c: &Case, ptx: &str) -> bool {
     primary(c);
     if c.on_simulation() {

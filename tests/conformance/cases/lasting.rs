@@ -168,7 +168,7 @@ fn free_and_look(c: &Case, stream: CUstream) -> usize {
     bytes
 }
 
-/// What was freed on a stream is not to be had before somebody waits for the stream, or for an event
+/// What was freed on a stream cannot be allocated again before someone waits for the stream, or for an event
 /// after the free, however long the stream is done: not by `cuMemAlloc`, not by another pool, and a
 /// trim does not help.
 fn a_free_nobody_waited_for_yields_to_nobody(c: &Case) {

@@ -136,7 +136,7 @@ fn context_facts(c: &Case) {
     c.ok("cuCtxResetPersistingL2Cache", cuCtxResetPersistingL2Cache());
 }
 
-/// The cache preference is kept; a value that does not exist is refused.
+/// The cache preference is kept; a value that does not exist fails.
 fn cache_preference(c: &Case) {
     primary(c);
     let mut value = 99;

@@ -22,7 +22,7 @@ cases! {"memory":
     address_range,
 }
 
-/// Memory of size 0 is refused.
+/// Memory of size 0 cannot be allocated.
 fn zero_size(c: &Case) {
     primary(c);
     let mut ptr = 0;
@@ -127,7 +127,7 @@ fn foreign_free(c: &Case) {
     c.invalid("free the largest address", cuMemFree_v2(u64::MAX));
 }
 
-/// Only the address that was answered frees a block.
+/// Only the address that was returned frees a block.
 fn interior_free(c: &Case) {
     primary(c);
     for bytes in [4096, 3 * MIB] {

@@ -1,4 +1,4 @@
-//! The cases, by topic. Each case is a function whose comment states the law that it checks.
+//! The cases, by topic. Each case is a function whose comment states the rule that it checks.
 //!
 //! A case knows nothing of the driver it runs on, except where it declares that the simulated GPU
 //! differs, and where it breaks a context on purpose.

@@ -237,7 +237,7 @@ fn event_destroyed_while_pending(c: &Case) {
     c.ok("wait for the context", cuCtxSynchronize());
 }
 
-/// A copy to pinned memory is in flight until somebody waits for it.
+/// A copy to pinned memory is in flight until it is waited for.
 fn in_flight_until_waited_for(c: &Case) {
     primary(c);
     let (stream, ptr, p) = (independent(c), alloc(c, 4096), pinned(c, 4096));

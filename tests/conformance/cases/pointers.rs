@@ -1,4 +1,4 @@
-//! What the driver tells about an address.
+//! What the driver reports about an address.
 
 use crate::case::Case;
 use crate::driver::*;
@@ -16,7 +16,7 @@ cases! {"pointers":
     wrong_questions,
 }
 
-/// One attribute of an address, or `None` if the driver does not answer it.
+/// One attribute of an address, or `None` if the driver does not have it.
 fn attribute<T: Default>(ptr: CUdeviceptr, which: u32) -> Option<T> {
     let mut value = T::default();
     let result = cuPointerGetAttribute((&raw mut value).cast(), which, ptr);
@@ -163,7 +163,7 @@ fn managed_memory(c: &Case) {
     facts.check(c, "managed memory", ptr);
 }
 
-/// The driver answers nothing about addresses outside of its memory, were it by one byte.
+/// The driver has no attributes of addresses outside of its memory, were it by one byte.
 fn unknown_addresses(c: &Case) {
     primary(c);
     let (ptr, freed) = (alloc(c, 5000), alloc(c, 5000));
@@ -214,7 +214,7 @@ fn buffer_identity(c: &Case) {
     c.yes("a new block has a new one", identity(again) != first);
 }
 
-/// Asked for many attributes at once, the driver answers zero for what it does not know.
+/// Asked for many attributes at once, the driver returns zero for what it does not know.
 fn many_at_once(c: &Case) {
     primary(c);
     let ptr = managed(c, 5000);
@@ -236,7 +236,7 @@ fn many_at_once(c: &Case) {
     }
 }
 
-/// Attributes that do not exist are refused; one can be set, on memory that is there.
+/// Attributes that do not exist fail; one can be set, on memory that is there.
 fn wrong_questions(c: &Case) {
     primary(c);
     let ptr = alloc(c, 100);

@@ -65,7 +65,7 @@ fn not_by_itself(c: &Case) {
     primary(c);
     let (pool, stream) = (default_pool(c), independent(c));
     use_once(c, stream);
-    // The answer depends on how far the stream is; that it is asked must change nothing.
+    // The result depends on the progress of the stream; the query must change nothing.
     let _ = cuStreamQuery(stream);
     std::thread::sleep(Duration::from_millis(100));
     c.ok("the stream is done", cuStreamQuery(stream));
@@ -73,7 +73,7 @@ fn not_by_itself(c: &Case) {
     wait_for(c, stream);
 }
 
-/// Another stream, waited for, gives nothing back.
+/// Another stream, waited for, releases nothing.
 fn not_by_another_stream(c: &Case) {
     primary(c);
     let (pool, stream, other) = (default_pool(c), independent(c), independent(c));
@@ -172,7 +172,7 @@ fn trim(c: &Case) {
     free_async(c, ptr, stream);
 }
 
-/// A trim gives nothing back that was freed on a stream nobody waited for.
+/// A trim releases nothing that was freed on a stream nobody waited for.
 fn trim_waits_for_the_stream(c: &Case) {
     primary(c);
     let (pool, stream) = (default_pool(c), independent(c));

@@ -237,7 +237,7 @@ fn high_water_marks(c: &Case) {
     c.same("most used then", pool_value(c, pool, USED_MEM_HIGH), 0);
 }
 
-/// What a pool holds cannot be set, and attributes that do not exist are refused.
+/// What a pool holds cannot be set, and attributes that do not exist fail.
 fn wrong_attributes(c: &Case) {
     use pool_attribute::*;
     primary(c);

@@ -102,7 +102,7 @@ fn retained_again(c: &Case) {
     c.ok("release", cuDevicePrimaryCtxRelease_v2(0));
 }
 
-/// To reset what nobody retained is no error.
+/// Resetting a context that is not retained is no error.
 fn reset_without_use(c: &Case) {
     let device = start(c);
     c.ok("reset", cuDevicePrimaryCtxReset_v2(device));

@@ -1,4 +1,4 @@
-//! Starting the driver, and what it tells about its devices.
+//! Starting the driver, and what it reports about its devices.
 
 use crate::case::Case;
 use crate::driver::CUresult as Code;
@@ -32,9 +32,9 @@ fn every_function_is_there(c: &Case) {
     c.same("functions that the driver lacks", driver.missing(), &[]);
 }
 
-/// Before `cuInit` every function answers NOT_INITIALIZED, except those about version and errors.
+/// Before `cuInit` every function returns NOT_INITIALIZED, except those about version and errors.
 fn before_init(c: &Case) {
-    // Without this it would be the door that answers, for want of a driver.
+    // Without this the driver loader would return an error, as no driver is loaded.
     match cuguard::driver::load() {
         Ok(driver) => c.yes("the driver is loaded", driver.symbol("cuInit").is_some()),
         Err(error) => c.stop(error),
@@ -85,7 +85,7 @@ fn before_init(c: &Case) {
     );
 }
 
-/// `cuInit` takes no flags, and a refused start is no start.
+/// `cuInit` takes no flags, and a failed start is no start.
 fn init_flags(c: &Case) {
     let mut count = 0;
     c.invalid("cuInit with a flag", cuInit(1));

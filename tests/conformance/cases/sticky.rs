@@ -1,6 +1,6 @@
-//! What is left after a kernel wrote to an address that belongs to nobody.
+//! What is left after a kernel wrote to an address that is not allocated.
 //!
-//! Row: a kernel writes to a bad address: the next synchronise answers ILLEGAL_ADDRESS, and so
+//! Row: a kernel writes to a bad address: the next synchronise returns ILLEGAL_ADDRESS, and so
 //! does every later call. Release or destroy of the context succeeds, yet no new context can be
 //! had in this process.
 
@@ -90,7 +90,7 @@ fn streams_and_events(c: &Case) {
     c.expect("cuEventDestroy", cuEventDestroy_v2(event), WANT);
 }
 
-/// The context stack, the devices and the pools still answer.
+/// The context stack, the devices and the pools still work.
 fn still_answered(c: &Case) {
     let context = primary(c);
     let (pool, mut ptr) = (default_pool(c), alloc(c, 4096));
@@ -211,7 +211,7 @@ fn noticed_without_synchronise(c: &Case) {
     c.expect("cuCtxCreate", cuCtxCreate_v2(&mut new, 0, 0), WANT);
 }
 
-/// Other threads get the same answers.
+/// Other threads get the same results.
 fn other_threads(c: &Case) {
     let context = primary(c);
     let ptr = alloc(c, 4096);

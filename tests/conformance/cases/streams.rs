@@ -186,14 +186,14 @@ fn callback(c: &Case) {
     );
 }
 
-/// Inside a host function the driver answers NOT_PERMITTED to everything but its version.
+/// Inside a host function the driver returns NOT_PERMITTED for everything but its version.
 fn driver_calls_in_a_host_function(c: &Case) {
     primary(c);
     let stream = stream(c, 0);
     let result = cuLaunchHostFunc(stream, Some(host::call_driver), std::ptr::null_mut());
     c.ok("launch", result);
     c.ok("wait", cuStreamSynchronize(stream));
-    let answers = host::ANSWERS
+    let answers = host::RESULTS
         .each_ref()
         .map(|answer| Code(answer.load(Ordering::Acquire)));
     let names = [

@@ -408,7 +408,7 @@ fn pointer_facts(c: &Case) {
     c.invalid("host address", ask(pointer_attribute::HOST_POINTER).0);
 }
 
-/// Addresses are given back whole, once, and when nothing is mapped there.
+/// Addresses are freed whole, once, and when nothing is mapped there.
 fn free_addresses(c: &Case) {
     primary(c);
     let (ptr, _) = mapped(c);

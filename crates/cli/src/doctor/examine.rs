@@ -1,31 +1,32 @@
-//! Finds out. Only this file and `measure` call cuguard, NVML or the system.
+//! Collects the facts. Only this file and `measure` call cuguard, NVML or the system.
 
 use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 
+use cuguard::driver::result::{self, CallError, device};
 use cuguard::driver::sys::{CUresult, device_attribute};
-use cuguard::driver::{DriverKind, LoadError, api};
+use cuguard::driver::{DriverKind, LoadError};
 use cuguard_nvml::{ComputeMode, Gpu, Nvml, NvmlError, Process};
 
 use super::facts::{Driver, Facts, GpuFacts};
-use super::failure::{Failure, Reason, Surroundings, codes};
+use super::failure::{Failure, Reason, Surroundings, describe};
 use super::measure::{self, Measuring};
 
-/// Examines one GPU, or all. What an earlier round measured is taken over where it is not old.
+/// Examines one GPU, or all. A recent measurement of an earlier round is reused.
 pub(super) fn examine(
-    device: Option<u32>,
+    wanted: Option<u32>,
     measuring: Measuring,
     earlier: Option<&Facts>,
 ) -> Result<Facts, Failure> {
-    look(device, measuring, earlier).map_err(|reason| Failure {
+    collect(wanted, measuring, earlier).map_err(|reason| Failure {
         reason,
         surroundings: surroundings(),
     })
 }
 
-fn look(
-    device: Option<u32>,
+fn collect(
+    wanted: Option<u32>,
     measuring: Measuring,
     earlier: Option<&Facts>,
 ) -> Result<Facts, Reason> {
@@ -34,18 +35,22 @@ fn look(
             tried: tried.iter().map(ToString::to_string).collect(),
         },
         other => Reason::BadChoice {
-            words: other.to_string(),
+            text: other.to_string(),
         },
     })?;
     let simulated = driver.kind() == DriverKind::Simulated;
-    let count = device_count().map_err(|reason| match reason {
-        // One of no devices starts, and is what a machine without a GPU is.
-        Reason::Refused { words, code, .. } if simulated && code != codes::NO_DEVICE => {
-            Reason::Simulated { words }
+    let count = result::init().and_then(|()| device::count());
+    let count = match count {
+        Ok(0) => return Err(Reason::NoGpu),
+        Ok(count) => count,
+        // A simulated machine may have no GPU, as a real one.
+        Err(CallError { code, .. }) if simulated && code != CUresult::NO_DEVICE => {
+            let text = describe(code);
+            return Err(Reason::Simulated { text });
         }
-        other => other,
-    })?;
-    let wanted = match device {
+        Err(CallError { function, code }) => return Err(Reason::Refused { function, code }),
+    };
+    let ordinals = match wanted {
         Some(ordinal) if ordinal >= count => return Err(Reason::NoSuchGpu { ordinal, count }),
         Some(ordinal) => ordinal..ordinal + 1,
         None => 0..count,
@@ -56,15 +61,15 @@ fn look(
         Nvml::get().map_err(NvmlError::to_string)
     };
     let machine = nvml.as_ref().ok().copied();
-    let gpus: Vec<GpuFacts> = wanted
+    let gpus: Vec<GpuFacts> = ordinals
         .map(|ordinal| {
             let earlier =
                 earlier.and_then(|facts| facts.gpus.iter().find(|gpu| gpu.ordinal == ordinal));
             gpu(ordinal, simulated, machine, measuring, earlier)
         })
         .collect();
-    // Where one GPU was asked for, the others are nobody's business.
-    let unseen = match (device, machine) {
+    // With --device the others do not matter.
+    let unseen = match (wanted, machine) {
         (None, Some(machine)) => unseen(machine, &gpus),
         _ => Vec::new(),
     };
@@ -83,33 +88,7 @@ fn look(
     })
 }
 
-/// Starts the driver and counts its devices.
-fn device_count() -> Result<u32, Reason> {
-    let refused = |function, code: CUresult| match code {
-        CUresult::SUCCESS => Ok(()),
-        code => Err(Reason::Refused {
-            function,
-            code: code.0,
-            words: match code.text() {
-                Some(text) => format!("{code}: {text}"),
-                None => code.to_string(),
-            },
-        }),
-    };
-    // SAFETY: may be called at any time, and again.
-    refused("cuInit", unsafe { api::cuInit(0) })?;
-    let mut count = 0;
-    // SAFETY: the variable can be written to.
-    refused("cuDeviceGetCount", unsafe {
-        api::cuDeviceGetCount(&mut count)
-    })?;
-    match u32::try_from(count) {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err(Reason::NoGpu),
-    }
-}
-
-/// Everything about one GPU. NVML is asked first: what it says must not contain our own context.
+/// The facts about one GPU. NVML is queried first, before our own context takes memory.
 fn gpu(
     ordinal: u32,
     simulated: bool,
@@ -117,36 +96,35 @@ fn gpu(
     measuring: Measuring,
     earlier: Option<&GpuFacts>,
 ) -> GpuFacts {
-    let pci = pci_bus_id(ordinal);
-    let described = match (machine, &pci) {
-        (Some(machine), Some(pci)) => Some(machine.gpu_by_pci(pci)),
-        _ => None,
-    };
-    let (described, not_described) = match described {
-        Some(Ok(gpu)) => (Some(gpu), None),
-        Some(Err(unknown)) => (None, Some(unknown.to_string())),
-        None => (None, None),
+    let pci = string(|buffer| device::pci_bus_id(ordinal as i32, buffer));
+    let described = machine.zip(pci.as_ref());
+    let described = described.map(|(machine, pci)| machine.gpu_by_pci(pci));
+    let (described, not_described) = match described.transpose() {
+        Ok(gpu) => (gpu, None),
+        Err(unknown) => (None, Some(unknown.to_string())),
     };
     let mut gpu = described.unwrap_or_else(|| Gpu::new(pci.as_deref().unwrap_or_default()));
-    gpu.processes = processes_of(simulated, ordinal, gpu.processes);
+    if simulated {
+        gpu.processes = simulated_processes(ordinal);
+    }
+    let attribute = |attribute| device::attribute(attribute, ordinal as i32).ok();
     gpu.ecc = gpu
         .ecc
-        .or_else(|| attribute(ordinal, device_attribute::ECC_ENABLED).map(|on| on != 0));
-    gpu.compute_mode = gpu.compute_mode.or_else(|| {
-        attribute(ordinal, device_attribute::COMPUTE_MODE).and_then(ComputeMode::from_number)
-    });
-    // An instance of a GPU that is cut into pieces is a device to CUDA; NVML's figures here are
-    // those of the whole card.
+        .or_else(|| attribute(device_attribute::ECC_ENABLED).map(|on| on != 0));
+    gpu.compute_mode = gpu
+        .compute_mode
+        .or_else(|| attribute(device_attribute::COMPUTE_MODE).and_then(ComputeMode::from_number));
+    // A CUDA device is one MIG instance; NVML's figures are those of the whole card.
     if gpu.mig == Some(true) {
         gpu.memory = None;
     }
-    let total = total_memory(ordinal);
+    let total = device::total_mem(ordinal as i32).unwrap_or(0) as u64;
     let free = || Some(machine?.memory(pci.as_deref()?).ok()?.free);
     let earlier = earlier.map(|earlier| &earlier.probe);
     let probe = measure::probe(&mut gpu, (ordinal, total), measuring, earlier, free);
     GpuFacts {
         ordinal,
-        name: device_name(ordinal)
+        name: string(|buffer| device::name(ordinal as i32, buffer))
             .or_else(|| gpu.name.clone())
             .unwrap_or_else(|| "a GPU without a name".to_owned()),
         total,
@@ -156,16 +134,8 @@ fn gpu(
     }
 }
 
-/// The processes that hold memory of a GPU; `None` where nobody knows. `listed` is what NVML says.
-fn processes_of(
-    simulated: bool,
-    ordinal: u32,
-    listed: Option<Vec<Process>>,
-) -> Option<Vec<Process>> {
-    if !simulated {
-        return listed;
-    }
-    // It pretends some where it is told to.
+/// The other processes that the simulated GPU is configured with.
+fn simulated_processes(ordinal: u32) -> Option<Vec<Process>> {
     let others = cuguard::sim::other_processes(ordinal).into_iter();
     let others: Vec<_> = others
         .map(|other| {
@@ -177,7 +147,7 @@ fn processes_of(
     (!others.is_empty()).then_some(others)
 }
 
-/// GPUs that NVML shows and CUDA does not.
+/// GPUs that NVML lists and CUDA does not.
 fn unseen(machine: &Nvml, gpus: &[GpuFacts]) -> Vec<Gpu> {
     let mut all = machine.gpus().unwrap_or_default();
     all.retain(|one| {
@@ -187,41 +157,11 @@ fn unseen(machine: &Nvml, gpus: &[GpuFacts]) -> Vec<Gpu> {
     all
 }
 
-/// A text that a function of the driver writes into a buffer.
-fn text(fill: impl FnOnce(&mut [std::ffi::c_char; 256]) -> CUresult) -> Option<String> {
+/// The string that a driver function writes into a buffer.
+fn string(query: impl FnOnce(&mut [u8]) -> result::Result<&CStr>) -> Option<String> {
     let mut buffer = [0; 256];
-    let code = fill(&mut buffer);
-    let bytes = buffer.map(|letter| letter as u8);
-    let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy();
-    code.is_success().then(|| text.into_owned())
-}
-
-fn device_name(ordinal: u32) -> Option<String> {
-    // SAFETY: the buffer has as many bytes as is said.
-    text(|buffer| unsafe {
-        api::cuDeviceGetName(buffer.as_mut_ptr(), buffer.len() as i32, ordinal as i32)
-    })
-}
-
-fn pci_bus_id(ordinal: u32) -> Option<String> {
-    // SAFETY: the buffer has as many bytes as is said.
-    text(|buffer| unsafe {
-        api::cuDeviceGetPCIBusId(buffer.as_mut_ptr(), buffer.len() as i32, ordinal as i32)
-    })
-}
-
-fn total_memory(ordinal: u32) -> u64 {
-    let mut bytes = 0;
-    // SAFETY: the variable can be written to.
-    let code = unsafe { api::cuDeviceTotalMem_v2(&mut bytes, ordinal as i32) };
-    if code.is_success() { bytes as u64 } else { 0 }
-}
-
-fn attribute(ordinal: u32, attribute: u32) -> Option<i32> {
-    let mut value = 0;
-    // SAFETY: the variable can be written to.
-    let code = unsafe { api::cuDeviceGetAttribute(&mut value, attribute, ordinal as i32) };
-    code.is_success().then_some(value)
+    let text = query(&mut buffer).ok()?;
+    Some(text.to_string_lossy().into_owned())
 }
 
 fn visible_devices() -> Option<String> {
@@ -229,7 +169,7 @@ fn visible_devices() -> Option<String> {
     Some(value.to_string_lossy().into_owned())
 }
 
-/// What the system shows of GPUs without a driver.
+/// What the system shows without a driver.
 fn surroundings() -> Surroundings {
     let marks = ["/.dockerenv", "/run/.containerenv"];
     Surroundings {
@@ -243,8 +183,7 @@ fn surroundings() -> Surroundings {
     }
 }
 
-/// How many NVIDIA GPUs the PCI bus has: devices by NVIDIA that display or compute, not their sound
-/// or bridges.
+/// How many NVIDIA GPUs the PCI bus has: display controllers by NVIDIA, not audio devices or bridges.
 fn pci_gpus(folder: &Path) -> Option<usize> {
     let is = |device: &Path, file: &str, start: &str| {
         fs::read_to_string(device.join(file)).is_ok_and(|text| text.starts_with(start))
@@ -257,7 +196,7 @@ fn pci_gpus(folder: &Path) -> Option<usize> {
     Some(gpus.count())
 }
 
-/// The version in a text such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.1  Mon …`.
+/// The version in a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.1  Mon …`.
 fn kernel_version(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let version = line
@@ -272,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_its_version() {
+    fn the_kernel_version_is_parsed() {
         for (text, version) in [
             (
                 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Mon Jan\nGCC version: 12.3\n",
@@ -289,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_counted_without_their_sound() {
+    fn gpus_are_counted_without_audio_devices() {
         let name = format!("cuguard-doctor-{}-pci", std::process::id());
         let folder = std::env::temp_dir().join(name);
         for (device, vendor, class) in [

@@ -1,22 +1,23 @@
-//! What was found out: plain data, without a word of judgement.
+//! The facts: plain data, without judgement.
 
 use std::time::{Duration, Instant};
 
+use cuguard::driver::sys::CUresult;
 use cuguard_nvml::{Gpu, Process};
 
-/// All that was found out about the machine.
+/// The facts about the machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) driver: Driver,
-    /// Why NVML says nothing; `None` where it answers.
+    /// Why NVML is not available; `None` where it is.
     pub(super) without_nvml: Option<String>,
-    /// Whether all processes of the machine can be seen from here; not so in a container.
+    /// Whether all processes of the machine are visible; not so in a container.
     pub(super) sees_all_processes: Option<bool>,
-    /// The GPUs that CUDA shows, or the one that was asked for.
+    /// The GPUs that CUDA lists, or the one of `--device`.
     pub(super) gpus: Vec<GpuFacts>,
-    /// GPUs that NVML shows and CUDA does not.
+    /// GPUs that NVML lists and CUDA does not.
     pub(super) unseen: Vec<Gpu>,
-    /// What `CUDA_VISIBLE_DEVICES` is set to.
+    /// The value of `CUDA_VISIBLE_DEVICES`.
     pub(super) visible_devices: Option<String>,
 }
 
@@ -28,28 +29,28 @@ pub(super) struct Driver {
     pub(super) path: Option<String>,
     /// The newest CUDA that it supports, major and minor.
     pub(super) cuda: Option<(u32, u32)>,
-    /// The version of the kernel's part.
+    /// The version of the kernel module.
     pub(super) version: Option<String>,
 }
 
 /// One GPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GpuFacts {
-    /// CUDA's number of it.
+    /// The CUDA device ordinal.
     pub(super) ordinal: u32,
     pub(super) name: String,
-    /// All memory that CUDA has of it.
+    /// Total memory, by CUDA.
     pub(super) total: u64,
-    /// What NVML says of it, completed by what the CUDA driver says. Its memory is as it was before
-    /// a context was made, but [see](Self::own_context_counts).
+    /// NVML's description, completed by the CUDA driver's. Its memory is as before a context was
+    /// created, unless [`own_context_counts`](Self::own_context_counts).
     pub(super) machine: Gpu,
-    /// Why NVML does not describe this GPU, though it answers.
+    /// Why NVML, though available, does not describe this GPU.
     pub(super) not_described: Option<String>,
     pub(super) probe: Probe,
 }
 
 impl GpuFacts {
-    /// What was measured, where it is about the GPU as it is now.
+    /// The measurement, unless it is outdated.
     pub(super) fn measured(&self) -> Option<&Measured> {
         match &self.probe {
             Probe::Measured(measured) if !measured.outdated => Some(measured),
@@ -57,8 +58,8 @@ impl GpuFacts {
         }
     }
 
-    /// The processes that hold the memory whose figures these are, where that is known. Of a card
-    /// in pieces (MIG) NVML lists the processes of all pieces, and CUDA has the memory of one.
+    /// The processes that hold the memory in `machine.memory`, where known. With MIG, NVML lists the
+    /// processes of all instances, and CUDA has the memory of one.
     pub(super) fn holders(&self) -> Option<&[Process]> {
         if self.machine.mig == Some(true) {
             return None;
@@ -66,15 +67,15 @@ impl GpuFacts {
         self.machine.processes.as_deref()
     }
 
-    /// Whether a context of this command, of unknown cost, is part of the memory that is used.
+    /// Whether the used memory includes a context of this command, of unknown cost.
     pub(super) fn own_context_counts(&self) -> bool {
-        matches!(self.probe, Probe::Skipped { asked: true })
+        matches!(self.probe, Probe::Skipped { own_context: true })
     }
 
-    /// The bytes that are in use and that no listed process explains, where that can be said.
+    /// The bytes in use that no listed process explains, where known.
     pub(super) fn unexplained(&self) -> Option<u64> {
         self.holders()?;
-        // No list explains what our own context takes.
+        // No list contains our own context.
         if self.own_context_counts() {
             return None;
         }
@@ -82,47 +83,46 @@ impl GpuFacts {
     }
 }
 
-/// What came of the attempt to make a context and measure in it.
+/// The result of creating a context and measuring in it.
 #[derive(Clone, Debug)]
 pub(super) enum Probe {
     /// Nothing was measured: `--probe` was not given.
     Skipped {
-        /// Whether a context was made to read what is free.
-        asked: bool,
+        /// Whether a context was created to read free memory.
+        own_context: bool,
     },
-    /// No context could be made, or it could not be used.
+    /// No context could be created, or it could not be used.
     Refused {
-        /// cuguard's words.
-        words: String,
-        /// The driver's code, where it was the driver that refused.
-        code: Option<u32>,
+        /// cuguard's error message.
+        text: String,
+        /// The driver's code, where the driver returned one.
+        code: Option<CUresult>,
     },
     Measured(Measured),
 }
 
 impl Default for Probe {
     fn default() -> Self {
-        Self::Skipped { asked: false }
+        Self::Skipped { own_context: false }
     }
 }
 
-/// What was measured in a context of our own.
+/// A measurement in a context of this command.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
-    /// What the context took from the device's memory.
+    /// The device memory that the context takes.
     pub(super) context_cost: Option<u64>,
-    /// What was free beside it.
+    /// Free memory beside it.
     pub(super) free: u64,
-    /// The largest block that the driver gave.
+    /// The largest block that could be allocated.
     pub(super) largest: u64,
-    /// What was free before, without our context.
-    pub(super) found: u64,
-    /// The other processes that were on the GPU then, by number.
-    pub(super) beside: Vec<u32>,
-    /// When that was.
+    /// Free memory before the context was created.
+    pub(super) free_before: u64,
+    /// The other processes on the GPU at that time.
+    pub(super) other_pids: Vec<u32>,
     pub(super) taken: Instant,
-    /// How long ago: zero in the round that measured.
+    /// The time since: zero in the round that measured.
     pub(super) age: Duration,
-    /// Whether the GPU has changed since, so that this says nothing about it as it is now.
+    /// Whether the GPU has changed since.
     pub(super) outdated: bool,
 }

@@ -1,17 +1,8 @@
-//! No driver, no GPU, or not the one that was asked for: what is missing, and how to get it.
+//! No driver, no GPU, or not the requested one: what is missing, and what to do about it.
 
-use std::fmt::Write;
+use std::borrow::Cow;
 
-/// The driver's codes that have words of their own here.
-pub(super) mod codes {
-    pub(in super::super) const OUT_OF_MEMORY: u32 = 2;
-    pub(in super::super) const DEVICE_UNAVAILABLE: u32 = 46;
-    pub(in super::super) const NO_DEVICE: u32 = 100;
-    pub(in super::super) const SYSTEM_NOT_READY: u32 = 802;
-    pub(in super::super) const SYSTEM_DRIVER_MISMATCH: u32 = 803;
-    pub(in super::super) const COMPAT_NOT_SUPPORTED: u32 = 804;
-    pub(in super::super) const UNKNOWN: u32 = 999;
-}
+use cuguard::driver::sys::CUresult;
 
 /// Why there is nothing to examine.
 #[derive(Clone, Debug)]
@@ -22,39 +13,56 @@ pub(super) struct Failure {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// No library is a driver; each attempt in a line.
+    /// No library is a driver; one line for each attempt.
     NoDriver { tried: Vec<String> },
-    /// A driver was chosen that cannot be had.
-    BadChoice { words: String },
+    /// `CUGUARD_DRIVER` selects a driver that cannot be loaded.
+    BadChoice { text: String },
     /// The simulated GPU does not start.
-    Simulated { words: String },
-    /// The driver is there and refuses to start.
+    Simulated { text: String },
+    /// The driver is installed and does not start.
     Refused {
         function: &'static str,
-        code: u32,
-        words: String,
+        code: CUresult,
     },
-    /// The driver is there and has no GPU.
+    /// The driver is installed and has no GPU.
     NoGpu,
-    /// The GPU that was asked for does not exist.
+    /// The GPU of `--device` does not exist.
     NoSuchGpu { ordinal: u32, count: u32 },
 }
 
-/// What can be seen of the machine without a driver.
+/// What the system shows without a driver.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surroundings {
     /// Whether this looks like the inside of a container.
     pub(super) container: bool,
-    /// How many NVIDIA GPUs are on the PCI bus; `None` where the system does not tell.
+    /// How many NVIDIA GPUs are on the PCI bus; `None` where that cannot be read.
     pub(super) pci_gpus: Option<usize>,
-    /// The version of the driver that the kernel has loaded.
+    /// The version of the loaded kernel module.
     pub(super) kernel_driver: Option<String>,
-    /// What `CUDA_VISIBLE_DEVICES` is set to.
+    /// The value of `CUDA_VISIBLE_DEVICES`.
     pub(super) visible_devices: Option<String>,
 }
 
+const SIMULATED: &str =
+    "without a GPU: CUGUARD_DRIVER=sim cuguard doctor examines the simulated one";
+const CONTAINER: &str = "in a container: start it with access to the GPU (docker run --gpus all ...; \
+                         the host needs the package nvidia-container-toolkit)";
+const MACHINE: &str = "on the machine itself: install NVIDIA's driver (Ubuntu: ubuntu-drivers install; \
+                       Debian: apt install nvidia-driver; Fedora: akmod-nvidia; or nvidia.com/drivers), \
+                       restart, and check with nvidia-smi";
+const PATH: &str =
+    "a driver at an unusual path: set CUGUARD_DRIVER to the path of its libcuda.so.1";
+
+/// A code with its name and its description.
+pub(super) fn describe(code: CUresult) -> String {
+    match code.text() {
+        Some(text) => format!("{code}: {text}"),
+        None => code.to_string(),
+    }
+}
+
 impl Failure {
-    /// A word for programs.
+    /// The `code` of the JSON report.
     pub(super) fn code(&self) -> &'static str {
         match self.reason {
             Reason::NoDriver { .. } => "no_driver",
@@ -66,7 +74,7 @@ impl Failure {
         }
     }
 
-    /// Whether it was asked for what does not exist, and the machine is not to blame.
+    /// Whether an option or a variable asks for something that does not exist.
     pub(super) fn is_bad_request(&self) -> bool {
         matches!(
             self.reason,
@@ -75,20 +83,19 @@ impl Failure {
     }
 
     /// What is wrong, in one or more lines.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match &self.reason {
             Reason::NoDriver { tried } => {
-                let mut text = String::from("no CUDA driver was found; tried");
-                for attempt in tried {
-                    let _ = write!(text, "\n    {attempt}");
-                }
-                text
+                let first = "no CUDA driver was found; tried".to_owned();
+                let lines = [first].into_iter().chain(tried.clone());
+                lines.collect::<Vec<_>>().join("\n    ")
             }
-            Reason::BadChoice { words } => words.clone(),
-            Reason::Simulated { words } => format!("the simulated GPU does not start: {words}"),
-            Reason::Refused {
-                function, words, ..
-            } => format!("the CUDA driver does not start: {function} answered {words}"),
+            Reason::BadChoice { text } => text.clone(),
+            Reason::Simulated { text } => format!("the simulated GPU does not start: {text}"),
+            Reason::Refused { function, code } => {
+                let code = describe(*code);
+                format!("the CUDA driver does not start: {function} failed with {code}")
+            }
             Reason::NoGpu => "the CUDA driver has no GPU".to_owned(),
             Reason::NoSuchGpu { ordinal, count } => {
                 format!("there is no GPU {ordinal}; CUDA has {count}, numbered from 0")
@@ -96,124 +103,97 @@ impl Failure {
         }
     }
 
-    /// What else was seen that helps.
-    pub(super) fn seen(&self) -> Vec<String> {
-        let mut seen = Vec::new();
+    /// What the system shows that may help.
+    pub(super) fn seen(&self) -> Vec<Cow<'static, str>> {
         if self.is_bad_request() {
-            return seen;
+            return Vec::new();
         }
+        let mut seen: Vec<Cow<'_, str>> = Vec::new();
         match self.surroundings.pci_gpus {
-            Some(0) => seen.push("no NVIDIA GPU is on the PCI bus".to_owned()),
-            Some(1) => seen.push("1 NVIDIA GPU is on the PCI bus".to_owned()),
-            Some(count) => seen.push(format!("{count} NVIDIA GPUs are on the PCI bus")),
+            Some(0) => seen.push("no NVIDIA GPU is on the PCI bus".into()),
+            Some(1) => seen.push("1 NVIDIA GPU is on the PCI bus".into()),
+            Some(count) => seen.push(format!("{count} NVIDIA GPUs are on the PCI bus").into()),
             None => {}
         }
         seen.push(match &self.surroundings.kernel_driver {
-            Some(version) => format!("the kernel has NVIDIA's driver {version} loaded"),
-            None => "the kernel has no NVIDIA driver loaded".to_owned(),
+            Some(version) => format!("the kernel has NVIDIA's driver {version} loaded").into(),
+            None => "the kernel has no NVIDIA driver loaded".into(),
         });
         if self.surroundings.container {
-            seen.push("this is a container".to_owned());
+            seen.push("this is a container".into());
         }
         seen
     }
 
     /// What to do about it, the likeliest first.
-    pub(super) fn advice(&self) -> Vec<String> {
-        const SIMULATED: &str =
-            "without a GPU: CUGUARD_DRIVER=sim cuguard doctor examines the simulated one";
-        let mut advice: Vec<String> = Vec::new();
-        match &self.reason {
+    pub(super) fn advice(&self) -> Vec<Cow<'static, str>> {
+        let line = match &self.reason {
             Reason::NoDriver { .. } => {
-                advice.extend(self.how_to_get_a_driver());
-                advice.push(SIMULATED.to_owned());
+                // Where the kernel module is loaded only the libraries are missing, as in a container
+                // that was started without them.
+                let loaded = self.surroundings.kernel_driver.is_some();
+                let (first, second) = if self.surroundings.container || loaded {
+                    (CONTAINER, MACHINE)
+                } else {
+                    (MACHINE, CONTAINER)
+                };
+                return [first, second, PATH, SIMULATED].map(Cow::from).into();
             }
+            Reason::NoGpu
+            | Reason::Refused {
+                code: CUresult::NO_DEVICE,
+                ..
+            } => return self.how_to_see_a_gpu(),
+            Reason::NoSuchGpu { .. } => return Vec::from_iter(self.visible_devices()),
             Reason::BadChoice { .. } => {
-                advice.push("set CUGUARD_DRIVER to real, sim, auto or a path, or unset it".to_owned());
+                "set CUGUARD_DRIVER to real, sim, auto or a path, or unset it"
             }
             Reason::Simulated { .. } => {
-                advice.push("CUGUARD_SIM describes it, as in CUGUARD_SIM=memory=8GiB,devices=2".to_owned());
+                "CUGUARD_SIM configures it, as in CUGUARD_SIM=memory=8GiB,devices=2"
             }
-            Reason::NoGpu => {
-                advice.extend(self.how_to_see_a_gpu());
-                advice.push(SIMULATED.to_owned());
-            }
-            Reason::NoSuchGpu { .. } => advice.extend(self.visible_devices()),
             Reason::Refused { code, .. } => match *code {
-                codes::NO_DEVICE => {
-                    advice.extend(self.how_to_see_a_gpu());
-                    advice.push(SIMULATED.to_owned());
-                }
-                codes::SYSTEM_NOT_READY => advice.push(
-                    "the GPUs of this machine are joined by NVSwitch and wait for the Fabric Manager: \
+                CUresult::SYSTEM_NOT_READY => {
+                    "the GPUs of this machine are connected by NVSwitch and need the Fabric Manager: \
                      systemctl start nvidia-fabricmanager, of the same version as the driver"
-                        .to_owned(),
-                ),
-                codes::SYSTEM_DRIVER_MISMATCH => advice.push(
+                }
+                CUresult::SYSTEM_DRIVER_MISMATCH => {
                     "library and kernel module of the driver differ, as after an update: restart the \
-                     machine, or unload and load the nvidia modules"
-                        .to_owned(),
-                ),
-                codes::COMPAT_NOT_SUPPORTED => advice.push(
-                    "a CUDA compatibility library is in the way (cuda-compat, often in a container's \
-                     LD_LIBRARY_PATH): remove it, or update the driver"
-                        .to_owned(),
-                ),
-                codes::UNKNOWN => advice.push(
-                    "most often the module nvidia_uvm is not loaded (modprobe nvidia_uvm), /dev/nvidia-uvm \
-                     is not in the container, or the machine woke from sleep: restart it"
-                        .to_owned(),
-                ),
-                _ => advice.push("the kernel's messages may say more: dmesg | grep -i nvrm".to_owned()),
+                     machine, or reload the nvidia modules"
+                }
+                CUresult::COMPAT_NOT_SUPPORTED_ON_DEVICE => {
+                    "a CUDA compatibility library does not support this GPU (cuda-compat, often in a \
+                     container's LD_LIBRARY_PATH): remove it, or update the driver"
+                }
+                CUresult::UNKNOWN => {
+                    "most often the module nvidia_uvm is not loaded (modprobe nvidia_uvm), \
+                     /dev/nvidia-uvm is not in the container, or the machine woke from sleep: restart it"
+                }
+                _ => "the kernel log may say more: dmesg | grep -i nvrm",
             },
-        }
-        advice
-    }
-
-    fn how_to_get_a_driver(&self) -> Vec<String> {
-        let container = "in a container: start it with access to the GPU (docker run --gpus all ...; \
-                         the host needs the package nvidia-container-toolkit)";
-        let machine = "on the machine itself: install NVIDIA's driver (Ubuntu: ubuntu-drivers install; \
-                       Debian: apt install nvidia-driver; Fedora: akmod-nvidia; or nvidia.com/drivers), \
-                       restart, and check with nvidia-smi";
-        let path =
-            "a driver in an unusual place: set CUGUARD_DRIVER to the path of its libcuda.so.1";
-        // A kernel that has the driver needs only the libraries; so it is where a container was
-        // started without them.
-        let loaded = self.surroundings.kernel_driver.is_some();
-        let mut advice = if self.surroundings.container || loaded {
-            vec![container, machine]
-        } else {
-            vec![machine, container]
         };
-        advice.push(path);
-        advice.into_iter().map(str::to_owned).collect()
+        vec![line.into()]
     }
 
-    fn how_to_see_a_gpu(&self) -> Vec<String> {
+    fn how_to_see_a_gpu(&self) -> Vec<Cow<'static, str>> {
         let mut advice = Vec::from_iter(self.visible_devices());
         if self.surroundings.container {
-            advice.push("start the container with the GPU: docker run --gpus all ...".to_owned());
+            advice.push("start the container with the GPU: docker run --gpus all ...".into());
         }
-        if self.surroundings.kernel_driver.is_none() {
-            advice.push(
-                "the kernel's part of the driver is not loaded: modprobe nvidia; where that fails, dmesg \
-                 says why (often secure boot, or a kernel that is newer than the driver)"
-                    .to_owned(),
-            );
+        advice.push(Cow::from(if self.surroundings.kernel_driver.is_none() {
+            "the kernel module is not loaded: modprobe nvidia; where that fails, dmesg says why (often \
+             secure boot, or a kernel that is newer than the driver)"
         } else {
-            advice.push(
-                "check that nvidia-smi lists the GPU, and who may open /dev/nvidia*".to_owned(),
-            );
-        }
+            "check that nvidia-smi lists the GPU, and the permissions of /dev/nvidia*"
+        }));
+        advice.push(SIMULATED.into());
         advice
     }
 
-    fn visible_devices(&self) -> Option<String> {
+    fn visible_devices(&self) -> Option<Cow<'static, str>> {
         let value = self.surroundings.visible_devices.as_ref()?;
-        Some(format!(
+        Some(Cow::from(format!(
             "CUDA_VISIBLE_DEVICES is {value:?} and hides GPUs that it does not name: unset it"
-        ))
+        )))
     }
 }
 
@@ -235,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_driver_all_attempts_and_all_ways_are_told() {
+    fn without_a_driver_all_attempts_and_all_remedies_are_listed() {
         let failure = no_driver();
-        assert!(failure.words().contains("libcuda.so.1: no such file"));
+        assert!(failure.text().contains("libcuda.so.1: no such file"));
         let advice = failure.advice().join("\n");
         for word in [
             "--gpus all",
@@ -275,21 +255,20 @@ mod tests {
     #[test]
     fn every_code_has_advice() {
         for (code, word) in [
-            (codes::NO_DEVICE, "modprobe nvidia"),
-            (codes::SYSTEM_NOT_READY, "nvidia-fabricmanager"),
-            (codes::SYSTEM_DRIVER_MISMATCH, "restart"),
-            (codes::COMPAT_NOT_SUPPORTED, "cuda-compat"),
-            (codes::UNKNOWN, "nvidia_uvm"),
-            (1, "dmesg"),
+            (CUresult::NO_DEVICE, "modprobe nvidia"),
+            (CUresult::SYSTEM_NOT_READY, "nvidia-fabricmanager"),
+            (CUresult::SYSTEM_DRIVER_MISMATCH, "restart"),
+            (CUresult::COMPAT_NOT_SUPPORTED_ON_DEVICE, "cuda-compat"),
+            (CUresult::UNKNOWN, "nvidia_uvm"),
+            (CUresult::INVALID_VALUE, "dmesg"),
         ] {
             let failure = failure(Reason::Refused {
                 function: "cuInit",
                 code,
-                words: "CUDA_ERROR".to_owned(),
             });
             let advice = failure.advice().join("\n");
             assert!(advice.contains(word), "{code}: {advice}");
-            assert!(failure.words().contains("cuInit answered CUDA_ERROR"));
+            assert!(failure.text().contains("cuInit failed with CUDA_ERROR"));
         }
     }
 
@@ -300,7 +279,7 @@ mod tests {
             count: 1,
         });
         assert_eq!(
-            failure.words(),
+            failure.text(),
             "there is no GPU 3; CUDA has 1, numbered from 0"
         );
         assert!(failure.advice().is_empty());

@@ -1,14 +1,13 @@
-//! Measuring in a context of our own, and when to do it again.
+//! Measuring in a context of our own, and when to repeat it.
 //!
-//! What is free is cheap to know, from NVML or from a context that only asks, and is asked in every
-//! round. The largest block is not: to find it, all free memory is allocated for a moment, which may
-//! make an allocation of another process fail. So it is measured only with `--probe`.
+//! Free memory is cheap to read, from NVML or in a context, and is read in every round. To find the largest
+//! block, all free memory is allocated for a moment, in which allocations of other processes may fail: it is
+//! measured only with `--probe`.
 
 use std::time::{Duration, Instant};
 
-use cuguard::{Context, Error, Level};
-
 use cuguard::report::ReportSettings;
+use cuguard::{Context, Error, Level};
 use cuguard_nvml::{ComputeMode, Gpu, Memory};
 
 use super::facts::{Measured, Probe};
@@ -16,24 +15,24 @@ use super::facts::{Measured, Probe};
 /// When to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measuring {
-    /// Nothing is allocated. A context is made only where NVML does not say what is free.
+    /// Nothing is allocated. A context is created only where NVML does not report free memory.
     Never,
-    /// Where nothing is known, or what is known is old.
+    /// Where there is no recent measurement.
     WhenOld,
 }
 
-/// What was measured this long ago is measured again.
+/// A measurement of this age is repeated.
 const OLD: Duration = Duration::from_secs(30);
 
-/// Where memory has changed since, it is measured again after this long: a program that allocates
-/// all the while must not be disturbed in every round.
+/// If free memory has changed, the measurement is repeated at this age: not in every round, which would
+/// disturb a program that allocates all the time.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How much more or less must be free to call it a change: this, and a hundredth of all memory.
+/// Free memory has changed if it differs by more than this, and by more than 1 % of all memory.
 const CHANGE: u64 = 64 << 20;
 
-/// Measures, or takes over what an earlier round measured. Where `gpu` has no memory, only a context
-/// can read what is free: it is filled in. `free` asks NVML what is free now.
+/// Measures, or reuses an earlier measurement. Where `gpu` has no memory figures, they are read in a context
+/// and filled in. `free` reads free memory from NVML.
 pub(super) fn probe(
     gpu: &mut Gpu,
     (ordinal, total): (u32, u64),
@@ -41,17 +40,17 @@ pub(super) fn probe(
     earlier: Option<&Probe>,
     free: impl Fn() -> Option<u64>,
 ) -> Probe {
-    let told = gpu.memory.is_some();
+    let has_nvml = gpu.memory.is_some();
     let kept = match (measuring, earlier) {
-        (Measuring::Never, _) => return only_ask(gpu, (ordinal, total)),
+        (Measuring::Never, _) => return read_only(gpu, (ordinal, total)),
         (Measuring::WhenOld, Some(Probe::Measured(earlier))) => still_good(earlier),
-        // That it was refused once says nothing about now.
+        // A refusal may be over.
         _ => None,
     };
     if let Some(mut kept) = kept {
-        if !told {
-            match look(ordinal) {
-                Ok(free) => gpu.memory = Some(without_us(total, free, kept.context_cost)),
+        if !has_nvml {
+            match free_beside_context(ordinal) {
+                Ok(free) => gpu.memory = Some(without_context(total, free, kept.context_cost)),
                 Err(error) => return refused(&error),
             }
         }
@@ -60,56 +59,57 @@ pub(super) fn probe(
             return Probe::Measured(kept);
         }
     }
-    let before = if told { free() } else { None };
+    let before = if has_nvml { free() } else { None };
     match measure(ordinal, before, free) {
         Ok(mut measured) => {
-            if !told {
-                gpu.memory = Some(without_us(total, measured.free, measured.context_cost));
+            if !has_nvml {
+                gpu.memory = Some(without_context(total, measured.free, measured.context_cost));
             }
-            measured.found = gpu.memory.map_or(0, |memory| memory.free);
-            measured.beside = pids(gpu);
+            measured.free_before = gpu.memory.map_or(0, |memory| memory.free);
+            measured.other_pids = pids(gpu);
             Probe::Measured(measured)
         }
         Err(error) => refused(&error),
     }
 }
 
-/// Measures nothing. What is free is read in a context where NVML does not say it; that context's own
-/// cost is not known, and stays part of what is used.
-fn only_ask(gpu: &mut Gpu, (ordinal, total): (u32, u64)) -> Probe {
+/// Measures nothing. Where NVML does not report free memory, a context reads it; its own cost is unknown
+/// and counts as used.
+fn read_only(gpu: &mut Gpu, (ordinal, total): (u32, u64)) -> Probe {
     if gpu.memory.is_some() {
-        return Probe::Skipped { asked: false };
+        return Probe::Skipped { own_context: false };
     }
-    match look(ordinal) {
+    match free_beside_context(ordinal) {
         Ok(free) => {
-            gpu.memory = Some(without_us(total, free, None));
-            Probe::Skipped { asked: true }
+            gpu.memory = Some(without_context(total, free, None));
+            Probe::Skipped { own_context: true }
         }
         Err(error) => refused(&error),
     }
 }
 
-/// What an earlier round measured, grown older; `None` where that is too long ago.
+/// An earlier measurement with its present age; `None` if it is too old.
 fn still_good(earlier: &Measured) -> Option<Measured> {
     let age = earlier.taken.elapsed();
     (age < OLD).then(|| Measured {
-        // Zero is for the round that measured.
+        // Zero means the round that measured.
         age: age.max(Duration::from_nanos(1)),
         ..earlier.clone()
     })
 }
 
-/// Whether what was measured is not about the GPU as it is now.
+/// Whether the GPU has changed since the measurement.
 fn has_changed(measured: &Measured, gpu: &Gpu) -> bool {
     let memory = gpu.memory.is_some_and(|memory| {
-        memory.free.abs_diff(measured.found) > CHANGE.max(memory.total / 100)
+        memory.free.abs_diff(measured.free_before) > CHANGE.max(memory.total / 100)
     });
-    // Who is let in, depends on who is there.
-    let company = gpu.compute_mode == Some(ComputeMode::Exclusive) && pids(gpu) != measured.beside;
-    memory || company
+    // In exclusive mode, access depends on the other processes.
+    let processes =
+        gpu.compute_mode == Some(ComputeMode::Exclusive) && pids(gpu) != measured.other_pids;
+    memory || processes
 }
 
-/// The other processes on a GPU.
+/// The pids of the other processes on a GPU.
 fn pids(gpu: &Gpu) -> Vec<u32> {
     let listed = gpu.processes.iter().flatten();
     let mut pids: Vec<u32> = listed.filter(|one| !one.own).map(|one| one.pid).collect();
@@ -117,8 +117,8 @@ fn pids(gpu: &Gpu) -> Vec<u32> {
     pids
 }
 
-/// The memory as it is without our own context.
-fn without_us(total: u64, free: u64, context_cost: Option<u64>) -> Memory {
+/// The memory figures without our own context.
+fn without_context(total: u64, free: u64, context_cost: Option<u64>) -> Memory {
     Memory {
         total,
         free: free.saturating_add(context_cost.unwrap_or(0)).min(total),
@@ -128,21 +128,21 @@ fn without_us(total: u64, free: u64, context_cost: Option<u64>) -> Memory {
 
 fn refused(error: &Error) -> Probe {
     Probe::Refused {
-        words: error.to_string(),
-        code: error.code().map(|code| code.0),
+        text: error.to_string(),
+        code: error.code(),
     }
 }
 
-/// What is free beside a context: makes one, asks, and closes it.
-fn look(ordinal: u32) -> cuguard::Result<u64> {
+/// Creates a context, reads free memory, and closes it.
+fn free_beside_context(ordinal: u32) -> cuguard::Result<u64> {
     let context = quiet_context(ordinal, false)?;
     let free = context.memory()?.free;
     context.close()?;
     Ok(free)
 }
 
-/// Makes a context, measures, and closes it. `before` is what NVML called free before, `free` asks
-/// it again.
+/// Creates a context, measures, and closes it. `before` is NVML's free memory before, `free` reads it
+/// again.
 fn measure(
     ordinal: u32,
     before: Option<u64>,
@@ -151,7 +151,7 @@ fn measure(
     let context = quiet_context(ordinal, false)?;
     let after = before.and_then(|_| free());
     let memory = context.memory()?;
-    // Others may have freed as much as we took, or more; then a second context is more telling.
+    // If others freed memory meanwhile, the cost of a second context is more reliable.
     let context_cost = before
         .zip(after)
         .and_then(|(before, after)| before.checked_sub(after))
@@ -163,26 +163,28 @@ fn measure(
         context_cost,
         free: memory.free,
         largest,
-        found: 0,
-        beside: Vec::new(),
+        free_before: 0,
+        other_pids: Vec::new(),
         taken: Instant::now(),
         age: Duration::ZERO,
         outdated: false,
     })
 }
 
-/// A context that keeps no records and reports nothing, whatever the environment says: its
-/// allocations come and go by the dozen.
-fn quiet_context(ordinal: u32, own: bool) -> cuguard::Result<Context> {
+/// A context without records and reports: the measurement allocates many times.
+fn quiet_context(ordinal: u32, dedicated: bool) -> cuguard::Result<Context> {
     let builder = Context::builder()
         .device(ordinal)
         .level(Level::Counts)
         .report(ReportSettings::default());
-    if own { builder.dedicated() } else { builder }.build()
+    if dedicated {
+        builder.dedicated().build()
+    } else {
+        builder.build()
+    }
 }
 
-/// What a second context takes, as the first one sees it. For where NVML does not say what the first
-/// one took; on a real GPU both were measured to cost the same.
+/// The memory that a second context takes, read in the first. On a real GPU both cost the same.
 fn cost_of_a_second(context: &Context, free: u64) -> Option<u64> {
     let second = quiet_context(context.device(), true).ok()?;
     let left = context.memory().ok()?.free;

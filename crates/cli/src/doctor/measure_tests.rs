@@ -123,7 +123,7 @@ fn a_gpu_that_fills_up_between_rounds() {
 fn what_is_old_is_measured_again() {
     let _turn = turn();
     let (mut facts, _) = round(Measuring::WhenOld, None);
-    // As if it had been in pieces.
+    // As if it had been fragmented.
     measured(&mut facts).largest = GIB;
     let (mut kept, diagnosis) = round(Measuring::WhenOld, Some(&facts));
     assert_eq!(problems(&diagnosis), ["fragmented"]);
@@ -144,7 +144,7 @@ fn without_the_option_nothing_is_allocated() {
         let (facts, diagnosis) = round(Measuring::Never, earlier);
         assert!(matches!(
             facts.gpus[0].probe,
-            Probe::Skipped { asked: true }
+            Probe::Skipped { own_context: true }
         ));
         // Beside the context that asked.
         assert_eq!(free(&facts), Some(4 * GIB - 32 * MIB));
@@ -168,7 +168,7 @@ fn what_nvml_says_is_enough() {
     let context = inject(Fault::nth_call_of("cuDevicePrimaryCtxRetain", 1).sticky()).unwrap();
     let probe = probe(&mut gpu, (0, 4 * GIB), Measuring::Never, None, || Some(GIB));
     clear_faults();
-    assert!(matches!(probe, Probe::Skipped { asked: false }));
+    assert!(matches!(probe, Probe::Skipped { own_context: false }));
     assert_eq!(gpu.memory, Some(memory));
     assert_eq!(context.fired(), 0);
 }
@@ -179,8 +179,8 @@ fn a_change_is_more_than_a_little() {
         context_cost: None,
         free: 70 * GIB,
         largest: 70 * GIB,
-        found: 70 * GIB,
-        beside: vec![8, 9],
+        free_before: 70 * GIB,
+        other_pids: vec![8, 9],
         taken: Instant::now(),
         age: Duration::ZERO,
         outdated: false,

@@ -1,20 +1,19 @@
-//! `cuguard doctor`: what each GPU of the machine has, who holds it, what can still be had, and
-//! what stands in the way.
+//! `cuguard doctor`: the memory of each GPU, the processes that hold it, what can be allocated, and what
+//! makes allocations fail.
 //!
 //! ```text
 //! examine ── Facts ──┬── verdict ── Finding, Verdict ──┬── text
 //!                    └────────────────────────────────┴── json
 //! ```
 //!
-//! [`examine`], with [`measure`], is the only place that calls cuguard, NVML or the system. Everything
-//! behind it works on plain data, so that each finding is tested without a GPU in that condition.
-//! [`verdict`] decides; the two renderers decide nothing. [`watch`] repeats.
+//! Only [`examine`] and [`measure`] call cuguard, NVML or the system. The rest works on plain data, so each
+//! finding is tested without a GPU in that condition. [`verdict`] judges; the renderers do not. [`watch`]
+//! repeats.
 
 mod examine;
 mod facts;
 mod failure;
 mod json;
-mod json_value;
 mod measure;
 mod page;
 mod percent;
@@ -35,7 +34,8 @@ use clap::Args;
 
 use facts::Facts;
 use measure::Measuring;
-use verdict::{Diagnosis, Severity};
+use verdict::Severity;
+use watch::Between;
 
 /// The command's options.
 #[derive(Args, Clone, Debug)]
@@ -45,21 +45,21 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Report again every SECONDS (2 by default) until stopped by Ctrl-C. Free memory and processes
-    /// are read in every round
+    /// Repeat the report every SECONDS (default 2) until Ctrl-C. Each round reads free memory and
+    /// processes
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = seconds)]
     watch: Option<Duration>,
 
-    /// Examine only this GPU, by CUDA's number
+    /// Examine only this GPU, by its CUDA ordinal
     #[arg(long, value_name = "N")]
     device: Option<u32>,
 
     /// Measure the largest block that can be allocated, and what a context costs. This allocates all
-    /// free memory for a moment: another process that allocates in that moment may fail. With
-    /// --watch, it is repeated after a failure, after 30 seconds, and after 10 seconds where memory
-    /// has changed. Without this option nothing is allocated; a context is made only where NVML does
-    /// not say what is free
+    /// free memory for a moment, in which allocations of other processes may fail. With --watch, it
+    /// is repeated after a failure, after 30 seconds, and after 10 seconds if free memory has changed.
+    /// Without this option nothing is allocated; a context is created only where NVML does not report
+    /// free memory
     #[arg(long)]
     probe: bool,
 }
@@ -67,22 +67,22 @@ pub(crate) struct Options {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  nothing was found that makes allocations fail
-  1  something was: a GPU is full, its memory is in pieces, it lets nobody in, ...
-  2  the command line was not understood, or asks for what there is not: a GPU of another number
-     (--device), a driver (CUGUARD_DRIVER), a simulated GPU (CUGUARD_SIM)
+  1  something was: a GPU is full, its memory is fragmented, its compute mode is prohibited, ...
+  2  invalid arguments, or a GPU (--device), driver (CUGUARD_DRIVER) or simulated GPU (CUGUARD_SIM)
+     that does not exist
   3  no driver or no GPU was found; the report says what is missing
-  4  the report could not be written. (A standard output that is closed, as by >&-, looks like
-     /dev/null to the program: nothing is written, and the code is that of the report.)
-With --watch, it is the code of the last report where the reader of a pipe goes. Ctrl-C ends the
-program by its signal, which shells show as 130.
+  4  the report could not be written. (With standard output closed, as by >&-, nothing is written,
+     and the code is that of the report.)
+With --watch, when the reader of a pipe closes it, the code is that of the last report. Ctrl-C ends the
+program by SIGINT, which shells show as 130.
 
-Lines are broken at the width of the terminal, or of COLUMNS where that is set; in a pipe or a file
-they stay whole.
+Lines are wrapped to the width of the terminal, or to COLUMNS if set; in a pipe or a file they stay
+whole.
 
-The environment variable CUGUARD_DRIVER chooses the driver: real (the default), sim, auto or the
+The environment variable CUGUARD_DRIVER selects the driver: real (the default), sim, auto or the
 path of a library. `CUGUARD_DRIVER=sim cuguard doctor` examines the simulated GPU.";
 
-/// What the exit codes mean; [`EXIT_CODES`] says it to the user.
+/// The exit codes that [`EXIT_CODES`] describes.
 const FOUND: u8 = 1;
 const BAD_REQUEST: u8 = 2;
 const NO_GPU: u8 = 3;
@@ -90,21 +90,21 @@ const NOT_WRITTEN: u8 = 4;
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    // Zero would be a busy loop; a day is as good as for ever.
+    // Zero would be a busy loop.
     if (0.1..=86_400.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err("takes 0.1 to 86400 seconds".to_owned())
+        Err("must be 0.1 to 86400 seconds".to_owned())
     }
 }
 
-/// Does what the options ask for.
+/// Runs `cuguard doctor`.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    // What the last report says, also when it could not be written.
+    // The code of the last report, written or not.
     let code = Cell::new(0);
     match write(options, &code) {
         Ok(()) => {}
-        // Whoever read has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         Err(error) => {
             let _ = writeln!(io::stderr(), "cuguard doctor: cannot write: {error}");
@@ -114,17 +114,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     ExitCode::from(code.get())
 }
 
-/// Writes the reports, and leaves the code of the last one.
+/// Writes the reports; `code` is that of the last one.
 fn write(options: &Options, code: &Cell<u8>) -> io::Result<()> {
-    // Not by way of `Stdout`: it holds that whoever gave it a file that cannot be written to wants
-    // no output.
+    // Not through `Stdout`, which ignores that a file is not open for writing.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let terminal = out.try_clone()?;
     let on_terminal = !options.json && terminal.is_terminal();
     let clear = on_terminal && options.watch.is_some();
     let mut earlier = None;
     let mut round = || {
-        // In every round: a window may become another size.
+        // In every round: the window may have been resized.
         let size = on_terminal.then(|| terminal::size(&terminal));
         let width = size.map(|(columns, _)| columns);
         let (mut report, facts) = report(options, width, earlier.as_ref());
@@ -138,8 +137,12 @@ fn write(options: &Options, code: &Cell<u8>) -> io::Result<()> {
     match options.watch {
         None => out.write_all(round().text.as_bytes()),
         Some(every) => {
-            let separate = !options.json && !clear;
-            watch::run(&mut out, round, watch::Pace::new(every, clear, separate))
+            let between = match (options.json, clear) {
+                (true, _) => Between::Nothing,
+                (false, false) => Between::EmptyLine,
+                (false, true) => Between::Clear,
+            };
+            watch::run(&mut out, round, every, between)
         }
     }
 }
@@ -153,7 +156,7 @@ struct Report {
     go_on: bool,
 }
 
-/// Examines and renders once. `earlier` is what an earlier round found.
+/// Examines and renders once. `earlier` has the facts of the round before.
 fn report(
     options: &Options,
     width: Option<usize>,
@@ -172,12 +175,12 @@ fn report(
             } else {
                 text::render(&facts, &diagnosis, width)
             };
-            let report = Report {
-                text,
-                code: code(&diagnosis),
-                go_on: true,
+            let code = match diagnosis.worst() {
+                Some(Severity::Problem) => FOUND,
+                _ => 0,
             };
-            (report, Some(facts))
+            let go_on = true;
+            (Report { text, code, go_on }, Some(facts))
         }
         Err(failure) => {
             let text = if options.json {
@@ -186,20 +189,10 @@ fn report(
                 text::render_failure(&failure, width)
             };
             let bad_request = failure.is_bad_request();
-            let report = Report {
-                text,
-                code: if bad_request { BAD_REQUEST } else { NO_GPU },
-                go_on: false,
-            };
-            (report, None)
+            let code = if bad_request { BAD_REQUEST } else { NO_GPU };
+            let go_on = false;
+            (Report { text, code, go_on }, None)
         }
-    }
-}
-
-fn code(diagnosis: &Diagnosis) -> u8 {
-    match diagnosis.worst() {
-        Some(Severity::Problem) => FOUND,
-        _ => 0,
     }
 }
 

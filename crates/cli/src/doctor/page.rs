@@ -1,24 +1,26 @@
-//! Lines that fit a terminal.
+//! Text wrapped to the width of a terminal.
 
-/// Where the values of rows begin.
+use textwrap::{Options, WordSplitter};
+
+/// The column at which the values of rows begin.
 const VALUE: usize = 19;
 
-/// A line is broken into pieces of at least this many letters, however narrow the terminal is.
+/// Lines are wrapped to at least this many characters, however narrow the terminal is.
 const LEAST: usize = 20;
 
-/// A text in lines. With a width, lines that are longer are broken between words and go on below
-/// where their text began; without, they stay whole, for programs that read lines.
+/// A text in lines. With a width, longer lines are wrapped with a hanging indent; without, they stay
+/// whole, for programs that read lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Page {
     text: String,
-    width: Option<usize>,
+    width: usize,
 }
 
 impl Page {
     pub(super) fn new(width: Option<usize>) -> Self {
         Self {
             text: String::new(),
-            width,
+            width: width.unwrap_or(usize::MAX),
         }
     }
 
@@ -26,47 +28,40 @@ impl Page {
         self.text
     }
 
-    pub(super) fn empty(&mut self) {
-        self.push("");
-    }
-
-    fn push(&mut self, line: &str) {
+    /// Adds a line as it is.
+    pub(super) fn push(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    /// One or several lines; each goes on below its first letter, a little to the right.
+    /// One or several lines; continuation lines are indented by two more spaces.
     pub(super) fn lines(&mut self, lines: &str) {
         for line in lines.lines() {
             let text = line.trim_start_matches(' ');
             let margin = line.len() - text.len();
-            self.fit(&line[..margin], text, margin + 2);
+            self.wrap(&line[..margin], text, margin + 2);
         }
     }
 
-    /// A name, and what there is to say.
+    /// A name and its value.
     pub(super) fn row(&mut self, name: &str, value: &str) {
-        self.fit(&start_of_row(name), value, VALUE);
+        self.wrap(&start_of_row(name), value, VALUE);
     }
 
-    /// As [`row`](Self::row), but what does not fit is left out: for what is long and not needed to
-    /// its end.
+    /// As [`row`](Self::row), but cut at the width of the terminal instead of wrapped.
     pub(super) fn row_cut(&mut self, name: &str, value: &str) {
-        let mut line = start_of_row(name);
-        line.push_str(value);
-        match self.width {
-            Some(width) => self.push(&cut(&line, width.max(VALUE + LEAST))),
-            None => self.push(&line),
-        }
+        let line = start_of_row(name) + value;
+        self.push(&cut(&line, self.width.max(VALUE + LEAST)));
     }
 
-    fn fit(&mut self, start: &str, text: &str, margin: usize) {
-        self.text.push_str(start);
-        let Some(width) = self.width else {
-            return self.push(text);
-        };
-        let pieces = broken(text, width.saturating_sub(margin).max(LEAST));
-        self.push(&pieces.join(&format!("\n{:margin$}", "")));
+    fn wrap(&mut self, start: &str, text: &str, margin: usize) {
+        let margin = " ".repeat(margin);
+        let options = Options::new(self.width.max(margin.len() + LEAST))
+            .initial_indent(start)
+            .subsequent_indent(&margin)
+            // Options such as --probe stay whole.
+            .word_splitter(WordSplitter::NoHyphenation);
+        self.push(&textwrap::fill(text, options));
     }
 }
 
@@ -74,49 +69,19 @@ fn start_of_row(name: &str) -> String {
     format!("    {name:<14} ")
 }
 
-/// A text in pieces of at most so many letters, broken between words where it can be.
-fn broken(text: &str, room: usize) -> Vec<String> {
-    let mut pieces = vec![String::new()];
-    for word in text.split(' ') {
-        let letters_of_word: Vec<char> = word.chars().collect();
-        // A path may be longer than a line.
-        let mut parts = letters_of_word.chunks(room);
-        let first: String = parts.next().unwrap_or_default().iter().collect();
-        let last = pieces.last_mut().expect("there is one from the start");
-        if last.is_empty() {
-            *last = first;
-        } else if letters(last) + 1 + letters(&first) <= room {
-            last.push(' ');
-            last.push_str(&first);
-        } else {
-            pieces.push(first);
-        }
-        pieces.extend(parts.map(|part| part.iter().collect()));
-    }
-    pieces
-}
-
-/// How many columns a text takes. Letters that take two, as of Chinese, count as one: a line with
-/// many of them may still be too long.
-fn letters(text: &str) -> usize {
-    text.chars().count()
-}
-
-/// The start of a line, with a mark where there was more.
+/// The start of a line, with an ellipsis where it was cut.
 pub(super) fn cut(line: &str, width: usize) -> String {
-    if letters(line) <= width {
+    if line.chars().count() <= width {
         return line.to_owned();
     }
-    let mut shown: String = line.chars().take(width.saturating_sub(1)).collect();
-    shown.truncate(shown.trim_end().len());
-    shown.push('…');
-    shown
+    let shown: String = line.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", shown.trim_end())
 }
 
-/// The first lines of a text, as many as a screen has rows, with a word on those that are left out.
+/// The first lines of a text, as many as a screen has rows; the last one counts those left out.
 pub(super) fn top(text: &str, rows: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    // The cursor stands on a line of its own in the end.
+    // The cursor needs a row below the text.
     let room = rows.saturating_sub(1);
     if lines.len() <= room || room < 2 {
         return text.to_owned();
@@ -130,7 +95,11 @@ pub(super) fn top(text: &str, rows: usize) -> String {
 mod tests {
     use super::*;
 
-    const LONG: &str = "its free memory is in pieces: 40 GiB are free, and the largest is 20 GiB";
+    const LONG: &str = "its free memory is fragmented: 40 GiB are free, and the largest is 20 GiB";
+
+    fn letters(text: &str) -> usize {
+        text.chars().count()
+    }
 
     fn page(width: Option<usize>, fill: impl FnOnce(&mut Page)) -> String {
         let mut page = Page::new(width);
@@ -153,7 +122,7 @@ mod tests {
     #[test]
     fn rows_go_on_below_their_text() {
         let text = page(Some(50), |page| page.row("problem", LONG));
-        let expected = "    problem        its free memory is in pieces:\n\
+        let expected = "    problem        its free memory is fragmented:\n\
              \x20                  40 GiB are free, and the\n\
              \x20                  largest is 20 GiB\n";
         assert_eq!(text, expected);
@@ -184,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_says_so() {
+    fn what_is_mig_enabled_says_so() {
         let command = "python3 train.py ".repeat(10);
         let text = page(Some(60), |page| page.row_cut("processes", &command));
         assert_eq!(text.lines().count(), 1);

@@ -1,11 +1,9 @@
-//! Shares as a person reads them.
+//! Percentages.
 
-/// How much `part` is of `whole`, in per cent, rounded down: 100 is all of it.
+/// `part` in percent of `whole`, rounded down: only all of it is 100.
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
-    match whole {
-        0 => 0,
-        whole => (u128::from(part) * 100 / u128::from(whole)) as u64,
-    }
+    let percent = (u128::from(part) * 100).checked_div(whole.into());
+    percent.unwrap_or(0) as u64
 }
 
 #[cfg(test)]

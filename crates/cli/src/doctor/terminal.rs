@@ -1,32 +1,30 @@
-//! How large the terminal is.
+//! The size of the terminal.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-/// How wide a terminal is taken to be that does not tell.
+use terminal_size::{Height, Width, terminal_size_of};
+
+/// The width of a terminal whose size is unknown.
 const COLUMNS: usize = 100;
 
-/// Narrower than this, lines are left to the terminal to break.
+/// Narrower terminals break lines themselves.
 const LEAST: usize = 40;
 
 /// The columns and rows of the terminal that `out` writes to. The rows are not always known.
 pub(super) fn size(out: impl AsFd) -> (usize, Option<usize>) {
-    // SAFETY: plain numbers, of which zero means that they are not known.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open as long as it is borrowed, and this question writes one such
-    // struct.
-    let code = unsafe { libc::ioctl(out.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
-    let known = |number: u16| (code == 0 && number > 0).then_some(usize::from(number));
-    let wish = std::env::var("COLUMNS").ok();
+    let (width, height) = terminal_size_of(out).unzip();
+    let variable = std::env::var("COLUMNS").ok();
     (
-        columns(wish.as_deref(), known(size.ws_col)),
-        known(size.ws_row),
+        columns(variable.as_deref(), width.map(|Width(columns)| columns)),
+        height.map(|Height(rows)| rows.into()),
     )
 }
 
-/// What the user wishes goes before what the terminal says.
-fn columns(wish: Option<&str>, terminal: Option<usize>) -> usize {
-    let wish = wish.and_then(|text| text.trim().parse().ok());
-    let columns = wish.filter(|columns| *columns > 0).or(terminal);
+/// `COLUMNS` overrides the terminal's own width.
+fn columns(variable: Option<&str>, terminal: Option<u16>) -> usize {
+    let variable = variable.and_then(|text| text.trim().parse().ok());
+    let columns = variable.filter(|columns| *columns > 0);
+    let columns = columns.or(terminal.map(usize::from));
     columns.unwrap_or(COLUMNS).max(LEAST)
 }
 
@@ -35,8 +33,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wish_the_terminal_the_usual() {
-        for (wish, terminal, expected) in [
+    fn columns_then_terminal_then_default() {
+        for (variable, terminal, expected) in [
             (Some("72"), Some(80), 72),
             (None, Some(80), 80),
             (Some("wide"), Some(80), 80),
@@ -45,12 +43,16 @@ mod tests {
             (None, None, 100),
             (Some("3"), Some(80), 40),
         ] {
-            assert_eq!(columns(wish, terminal), expected, "{wish:?} {terminal:?}");
+            assert_eq!(
+                columns(variable, terminal),
+                expected,
+                "{variable:?} {terminal:?}"
+            );
         }
     }
 
     #[test]
-    fn what_is_no_terminal_has_no_rows() {
+    fn a_file_that_is_no_terminal_has_no_rows() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(size(&file).1, None);
     }

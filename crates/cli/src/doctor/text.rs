@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::percent::percent;
 use super::verdict::{Diagnosis, Finding};
 use super::verdict_memory::is_in_one_piece;
 
-/// How many processes of a GPU are shown; those that hold most come first.
+/// How many processes of a GPU are shown; the largest come first.
 const PROCESSES: usize = 10;
 
 const NOT_MEASURED: &str = "not measured (--probe measures it)";
@@ -26,7 +26,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>)
         if !gpu.machine.pci_bus_id.is_empty() {
             let _ = write!(title, " at {}", gpu.machine.pci_bus_id);
         }
-        page.empty();
+        page.push("");
         page.lines(&title);
         page.row("memory", &memory(gpu));
         processes(&mut page, facts, gpu);
@@ -38,7 +38,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>)
         }
         page.row("verdict", &verdict.summary);
     }
-    page.empty();
+    page.push("");
     page.lines("machine");
     for one in &diagnosis.machine.findings {
         finding(&mut page, one);
@@ -50,7 +50,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>)
 /// Why there is nothing to report, with a line break at its end. With a width, no line is longer.
 pub(super) fn render_failure(failure: &Failure, width: Option<usize>) -> String {
     let mut page = Page::new(width);
-    page.lines(&failure.words());
+    page.lines(&failure.text());
     for (title, lines) in [
         ("what can be seen without it", failure.seen()),
         ("what to do", failure.advice()),
@@ -115,9 +115,9 @@ fn memory(gpu: &GpuFacts) -> String {
 fn processes(page: &mut Page, facts: &Facts, gpu: &GpuFacts) {
     let Some(listed) = &gpu.machine.processes else {
         let why = match (&facts.without_nvml, facts.driver.simulated) {
-            (Some(words), true) => format!("not known: NVML is not asked, as {words}"),
+            (Some(why), true) => format!("not known: NVML is not asked, as {why}"),
             (Some(_), false) => "not known: there is no NVML".to_owned(),
-            _ => "not known: NVML does not say".to_owned(),
+            _ => "not known: NVML does not report them".to_owned(),
         };
         return page.row("processes", &why);
     };
@@ -132,21 +132,19 @@ fn processes(page: &mut Page, facts: &Facts, gpu: &GpuFacts) {
         let name = if index == 0 { "processes" } else { "" };
         page.row_cut(name, &line(process));
     }
-    if let Some(more) = listed.len().checked_sub(PROCESSES).filter(|more| *more > 0) {
-        let rest = listed[PROCESSES..]
-            .iter()
-            .filter_map(|process| process.bytes);
-        let rest = ByteSize(rest.sum());
-        page.row("", &format!("and {more} more with {rest}"));
+    if let Some(rest @ [_, ..]) = listed.get(PROCESSES..) {
+        let bytes = rest.iter().filter_map(|process| process.bytes).sum();
+        page.row(
+            "",
+            &format!("and {} more with {}", rest.len(), ByteSize(bytes)),
+        );
     }
 }
 
 /// `4711  12.50 GiB  compute  ada  python3 train.py`
 fn line(process: &Process) -> String {
-    let bytes = match process.bytes {
-        Some(bytes) => ByteSize(bytes).to_string(),
-        None => "not known".to_owned(),
-    };
+    let bytes = process.bytes.map(|bytes| ByteSize(bytes).to_string());
+    let bytes = bytes.unwrap_or_else(|| "not known".to_owned());
     let kinds: Vec<String> = process.kinds.iter().map(ToString::to_string).collect();
     let mut text = format!("{:>7}  {bytes:>10}  {}", process.pid, kinds.join("+"));
     if let Some(user) = &process.user {
@@ -175,7 +173,7 @@ fn context(probe: &Probe) -> String {
     match probe {
         Probe::Measured(measured) => match measured.context_cost {
             Some(cost) => format!("costs {} here, measured{}", ByteSize(cost), ago(measured)),
-            None => "costs what could not be measured".to_owned(),
+            None => "its cost could not be measured".to_owned(),
         },
         Probe::Skipped { .. } => NOT_MEASURED.to_owned(),
         Probe::Refused { .. } => "could not be used".to_owned(),
@@ -192,7 +190,7 @@ fn largest(probe: &Probe) -> String {
             if is_in_one_piece(measured) {
                 "in one piece"
             } else {
-                "in pieces"
+                "fragmented"
             },
             ago(measured),
         ),
@@ -226,7 +224,7 @@ fn modes(gpu: &GpuFacts) -> String {
         format!("{name} {value}")
     };
     let mut modes = vec![compute, switch("ECC", machine.ecc)];
-    // What nobody knows of is mostly not there.
+    // An unknown mode is mostly an unsupported one.
     for (name, value) in [
         ("MIG", machine.mig),
         ("persistence", machine.persistence),
@@ -276,8 +274,8 @@ mod tests {
                 context_cost: Some(523 << 20),
                 free: 19 << 30,
                 largest: 10 << 30,
-                found: 20 << 30,
-                beside: Vec::new(),
+                free_before: 20 << 30,
+                other_pids: Vec::new(),
                 taken: Instant::now(),
                 age: Duration::from_secs(7),
                 outdated: false,
@@ -306,9 +304,9 @@ mod tests {
             "   4711      58 GiB  compute+graphics  ada  python3 train.py\n",
             "     12   not known    uid 0  not a process of this system\n",
             "costs 523 MiB here, measured (7 s ago)\n",
-            "10 GiB, 52 % of the 19 GiB that are free beside a context: in pieces (7 s ago)\n",
+            "10 GiB, 52 % of the 19 GiB that are free beside a context: fragmented (7 s ago)\n",
             "open to all, ECC not known, MIG off\n",
-            "    problem        its free memory is in pieces",
+            "    problem        its free memory is fragmented",
             "                   -> ",
             "    verdict        allocations above 10 GiB will fail",
             "\nmachine\n    verdict        the GPU needs attention\n",
@@ -367,7 +365,7 @@ mod tests {
         let text = render(&facts, &diagnose(&facts), None);
         for part in [
             "80 GiB in all; what is free is not known",
-            "processes      not known: NVML does not say",
+            "processes      not known: NVML does not report them",
             "a context      not measured (--probe measures it)",
             "largest block  not measured (--probe measures it)",
             "GPU 3: NVIDIA H200\n",

@@ -1,18 +1,18 @@
-//! From facts to findings: what is wrong, with the numbers that say so, and what to do about it.
+//! From facts to findings: what is wrong, the figures that show it, and what to do about it.
 
+use cuguard::driver::sys::CUresult;
 use cuguard::report::ByteSize;
 use cuguard_nvml::{ComputeMode, Process, ProcessKind};
 
 use super::facts::{Facts, GpuFacts, Probe};
-use super::failure::codes;
-use super::verdict_memory::{full, held, hidden, in_pieces};
+use super::verdict_memory::{fragmented, full, held, hidden};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
-    /// Good to know.
+    /// For information.
     Note,
-    /// Takes memory or will surprise somebody; allocations still work.
+    /// Costs memory, or needs attention; allocations still work.
     Warning,
     /// Makes allocations fail.
     Problem,
@@ -28,35 +28,46 @@ impl Severity {
     }
 }
 
-/// One thing that was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// A word for programs.
+    /// The `code` of the JSON report.
     pub(super) code: &'static str,
     pub(super) text: String,
-    /// What to do about it, where there is something to do.
+    /// What to do about it.
     pub(super) advice: Option<String>,
 }
 
 impl Finding {
-    pub(super) fn new(severity: Severity, code: &'static str, text: impl Into<String>) -> Self {
-        Self {
-            severity,
-            code,
-            text: text.into(),
-            advice: None,
-        }
-    }
-
     pub(super) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 }
 
-/// What was found about one GPU, or about the machine: the gravest first, and the sum of it in plain
-/// words.
+fn finding(severity: Severity, code: &'static str, text: impl Into<String>) -> Finding {
+    Finding {
+        severity,
+        code,
+        text: text.into(),
+        advice: None,
+    }
+}
+
+pub(super) fn note(code: &'static str, text: impl Into<String>) -> Finding {
+    finding(Severity::Note, code, text)
+}
+
+pub(super) fn warning(code: &'static str, text: impl Into<String>) -> Finding {
+    finding(Severity::Warning, code, text)
+}
+
+pub(super) fn problem(code: &'static str, text: impl Into<String>) -> Finding {
+    finding(Severity::Problem, code, text)
+}
+
+/// The findings about one GPU or the machine, the most severe first, and their summary.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) findings: Vec<Finding>,
@@ -87,7 +98,7 @@ impl Diagnosis {
     }
 }
 
-/// Judges.
+/// Judges the facts.
 pub(super) fn diagnose(facts: &Facts) -> Diagnosis {
     let gpus: Vec<Verdict> = facts.gpus.iter().map(|gpu| of_gpu(facts, gpu)).collect();
     let machine = of_machine(facts, &gpus);
@@ -98,195 +109,177 @@ fn of_gpu(facts: &Facts, gpu: &GpuFacts) -> Verdict {
     let mut findings = Vec::new();
     findings.extend(access(gpu));
     findings.extend(full(gpu));
-    findings.extend(in_pieces(gpu));
+    findings.extend(fragmented(gpu));
     findings.extend(held(gpu));
     findings.extend(hidden(facts, gpu));
     findings.extend(odd_processes(facts, gpu));
     findings.extend(modes(gpu));
-    findings.extend(not_known(gpu));
-    // Those of the same weight stay in this order.
+    findings.extend(unknown(gpu));
+    // The sort is stable: findings of one severity stay in this order.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let summary = summary(gpu, &findings);
     Verdict { findings, summary }
 }
 
-/// Whether a program is let in at all.
+/// Whether a program can create a context.
 fn access(gpu: &GpuFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match gpu.machine.compute_mode {
+    let mode = gpu.machine.compute_mode;
+    match mode {
         Some(ComputeMode::Prohibited) => findings.push(
-            Finding::new(
-                Severity::Problem,
+            problem(
                 "prohibited",
-                "its compute mode is prohibited: no program can make a context on it",
+                "its compute mode is prohibited: no program can create a context on it",
             )
-            .advise("an administrator can let programs in: nvidia-smi -c DEFAULT"),
+            .advise("an administrator can allow it: nvidia-smi -c DEFAULT"),
         ),
         Some(ComputeMode::Exclusive) => findings.push(exclusive(gpu)),
         _ => {}
     }
-    if let Probe::Refused { words, code } = &gpu.probe
-        && gpu.machine.compute_mode != Some(ComputeMode::Prohibited)
+    if let Probe::Refused { text, code } = &gpu.probe
+        && mode != Some(ComputeMode::Prohibited)
     {
-        let finding = Finding::new(
-            Severity::Problem,
+        let mut finding = problem(
             "refused",
-            format!("nothing could be measured on it: {words}"),
+            format!("nothing could be measured on it: {text}"),
         );
-        findings.push(match *code {
-            Some(codes::OUT_OF_MEMORY) => {
-                finding.advise("a context alone takes some hundred MiB: memory must be freed first")
+        let advice = match *code {
+            Some(CUresult::OUT_OF_MEMORY) => {
+                Some("a context alone takes some hundred MiB: memory must be freed first")
             }
-            Some(codes::DEVICE_UNAVAILABLE) => finding.advise(
-                "another process has it for itself, or the GPU needs a reset (nvidia-smi -r)",
+            Some(CUresult::DEVICE_UNAVAILABLE) => Some(
+                "another process uses it exclusively, or the GPU needs a reset (nvidia-smi -r)",
             ),
-            _ => finding,
-        });
+            _ => None,
+        };
+        finding.advice = advice.map(str::to_owned);
+        findings.push(finding);
     }
     findings
 }
 
-/// One process at a time: whether that keeps others out now.
+/// Whether exclusive mode keeps other processes out now.
 fn exclusive(gpu: &GpuFacts) -> Finding {
     let text = "its compute mode is exclusive: one process at a time can use it";
-    // Drawing is no use in this sense.
+    // Processes that only draw do not count.
     let user = others(gpu).find(|other| other.kinds != [ProcessKind::Graphics]);
     let Some(user) = user else {
-        return Finding::new(Severity::Note, "exclusive", text);
+        return note("exclusive", text);
     };
     let text = format!("{text}, and {} does", who(user));
-    // The one process may be a server that lets others in through it.
-    let shared = others(gpu).any(|other| other.kinds.contains(&ProcessKind::Mps));
     if gpu.measured().is_some() {
-        let text = format!("{text}; a context could be made all the same, as with an MPS server");
-        return Finding::new(Severity::Note, "exclusive", text);
+        let text = format!("{text}; a context could be created anyway, as with an MPS server");
+        return note("exclusive", text);
     }
-    // An old measurement says nothing of those who came since.
-    if shared && !matches!(gpu.probe, Probe::Refused { .. }) {
-        let text = format!("{text}; others get in through an MPS server");
-        return Finding::new(Severity::Note, "exclusive", text);
+    // An outdated measurement does not count: processes may have started since.
+    let has_mps = others(gpu).any(|other| other.kinds.contains(&ProcessKind::Mps));
+    if has_mps && !matches!(gpu.probe, Probe::Refused { .. }) {
+        let text = format!("{text}; others can use it through an MPS server");
+        return note("exclusive", text);
     }
-    Finding::new(Severity::Problem, "exclusive", text)
-        .advise("wait for it, or let several in: nvidia-smi -c DEFAULT")
+    problem("exclusive", text)
+        .advise("wait for it, or allow several processes: nvidia-smi -c DEFAULT")
 }
 
-/// Processes that are listed, and of which something is strange.
+/// Listed processes that are zombies, not visible, or of unknown size.
 fn odd_processes(facts: &Facts, gpu: &GpuFacts) -> Vec<Finding> {
     let listed = gpu.machine.processes.as_deref().unwrap_or_default();
-    let mut findings = Vec::new();
-    for zombie in listed.iter().filter(|process| process.zombie) {
-        findings.push(
-            Finding::new(
-                Severity::Warning,
+    let zombies = listed.iter().filter(|process| process.zombie);
+    let mut findings: Vec<Finding> = zombies
+        .map(|zombie| {
+            warning(
                 "zombie",
                 format!("{} has ended and is still listed", who(zombie)),
             )
-            .advise("its parent has not collected it: end the parent"),
-        );
-    }
-    let elsewhere = listed
-        .iter()
-        .filter(|process| !process.visible && !process.own);
-    let (mut count, mut bytes) = (0, Some(0_u64));
-    // Without its number nobody can say that a process is gone.
-    let mut can_be_found = facts.sees_all_processes == Some(true);
-    for process in elsewhere {
-        count += 1;
-        can_be_found &= process.pid != 0;
-        bytes = bytes
-            .zip(process.bytes)
-            .map(|(sum, more)| sum.saturating_add(more));
-    }
-    if count > 0 {
+            .advise("its parent has not waited for it: end the parent")
+        })
+        .collect();
+    let elsewhere: Vec<&Process> = others(gpu).filter(|process| !process.visible).collect();
+    if !elsewhere.is_empty() {
+        let bytes = elsewhere.iter().map(|process| process.bytes);
+        let bytes = bytes
+            .reduce(|sum, more| Some(sum?.saturating_add(more?)))
+            .flatten();
         let bytes = bytes.map_or("memory".to_owned(), |bytes| ByteSize(bytes).to_string());
-        let text = match count {
+        let text = match elsewhere.len() {
             1 => format!("a process that holds {bytes} is not among those of this system"),
-            _ => format!("{count} processes that hold {bytes} are not among those of this system"),
-        };
-        let finding = Finding::new(Severity::Note, "not_visible", text);
-        findings.push(if can_be_found {
-            Finding {
-                severity: Severity::Warning,
-                ..finding.advise(
-                    "it has ended, and the driver has not got its memory back: where that stays so, reset \
-                     the GPU (nvidia-smi -r) or restart",
-                )
+            count => {
+                format!("{count} processes that hold {bytes} are not among those of this system")
             }
+        };
+        // Whether a process has ended is known only by its pid.
+        let has_ended = facts.sees_all_processes == Some(true)
+            && elsewhere.iter().all(|process| process.pid != 0);
+        findings.push(if has_ended {
+            warning("not_visible", text).advise(
+                "it has ended, and the driver has not freed its memory: if that stays so, reset the GPU \
+                 (nvidia-smi -r) or restart",
+            )
         } else {
-            finding.advise("they run on the host or in other containers: look there")
+            note("not_visible", text)
+                .advise("they run on the host or in other containers: look there")
         });
     }
     if listed.iter().any(|process| process.bytes.is_none()) {
-        findings.push(Finding::new(
-            Severity::Note,
+        findings.push(note(
             "bytes_unknown",
-            "NVML does not say how much memory each process holds",
+            "NVML does not report how much memory each process holds",
         ));
     }
     findings
 }
 
-/// Settings that people stumble over.
-fn modes(gpu: &GpuFacts) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if gpu.machine.mig == Some(true) {
-        findings.push(Finding::new(
-            Severity::Note,
-            "mig",
-            "it is cut into instances (MIG): CUDA has one of them; the processes are those of all",
-        ));
-    }
-    if gpu.machine.ecc == Some(false) {
-        findings.push(Finding::new(
-            Severity::Note,
-            "ecc_off",
-            "ECC is off: errors of its memory go unnoticed",
-        ));
-    }
-    if gpu.machine.display == Some(true) {
-        findings.push(Finding::new(
-            Severity::Note,
-            "display",
-            "it draws a display, which takes memory of it and ends kernels that run for seconds",
-        ));
-    }
-    if gpu.machine.persistence == Some(false) {
-        findings.push(Finding::new(
-            Severity::Note,
-            "persistence_off",
-            "persistence mode is off: the first program after a pause waits until the GPU is up",
-        ));
-    }
-    findings
+/// Settings that are easily overlooked.
+fn modes(gpu: &GpuFacts) -> impl Iterator<Item = Finding> {
+    let machine = &gpu.machine;
+    let mig = note(
+        "mig",
+        "it is partitioned (MIG): CUDA has one instance; the processes are those of all",
+    );
+    let ecc = note("ecc_off", "ECC is off: memory errors are not detected");
+    let display = note(
+        "display",
+        "it drives a display, which takes memory and stops kernels that run for seconds",
+    );
+    let persistence = note(
+        "persistence_off",
+        "persistence mode is off: the first program after a pause waits for the GPU to initialize",
+    );
+    [
+        (machine.mig == Some(true), mig),
+        (machine.ecc == Some(false), ecc),
+        (machine.display == Some(true), display),
+        (machine.persistence == Some(false), persistence),
+    ]
+    .into_iter()
+    .filter_map(|(holds, finding)| holds.then_some(finding))
 }
 
-/// What could not be found out.
-fn not_known(gpu: &GpuFacts) -> Vec<Finding> {
+/// What is unknown.
+fn unknown(gpu: &GpuFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(words) = &gpu.not_described {
-        findings.push(Finding::new(Severity::Note, "not_described", words));
+    if let Some(text) = &gpu.not_described {
+        findings.push(note("not_described", text));
     }
-    if matches!(gpu.probe, Probe::Skipped { .. }) {
-        findings.push(
-            Finding::new(
-                Severity::Note,
+    match &gpu.probe {
+        Probe::Skipped { .. } => findings.push(
+            note(
                 "not_probed",
-                "the largest block was not measured: free memory may be in pieces",
+                "the largest block was not measured: free memory may be fragmented",
             )
             .advise(
                 "--probe measures it; it allocates all free memory for a moment, in which allocations of \
                  other processes may fail",
             ),
-        );
-    }
-    if let Probe::Measured(measured) = &gpu.probe
-        && measured.outdated
-    {
-        let text = format!(
-            "it has changed since it was measured, {} s ago: free memory may be in pieces",
-            measured.age.as_secs()
-        );
-        findings.push(Finding::new(Severity::Note, "outdated", text));
+        ),
+        Probe::Measured(measured) if measured.outdated => {
+            let text = format!(
+                "it has changed since it was measured, {} s ago: free memory may be fragmented",
+                measured.age.as_secs()
+            );
+            findings.push(note("outdated", text));
+        }
+        _ => {}
     }
     findings
 }
@@ -302,7 +295,7 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
         };
         return format!("{which}: {}", first.text);
     }
-    let known = !matches!(gpu.probe, Probe::Skipped { .. });
+    let known = is_probed(gpu);
     let warned = findings.first().map(|first| first.severity) == Some(Severity::Warning);
     let word = match (known, warned) {
         (true, true) => "works, with a warning",
@@ -312,7 +305,7 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
     };
     match (gpu.measured(), gpu.machine.memory) {
         (Some(measured), _) if measured.age.is_zero() => format!(
-            "{word}: {} can be had in one block beside a context",
+            "{word}: {} can be allocated in one block beside a context",
             ByteSize(measured.largest)
         ),
         (_, Some(memory)) => format!("{word}: {} are free", ByteSize(memory.free)),
@@ -320,8 +313,7 @@ fn summary(gpu: &GpuFacts, findings: &[Finding]) -> String {
     }
 }
 
-/// The largest allocation that succeeds, where memory is what is short: most of it is gone, or in
-/// pieces, and some can still be had.
+/// The largest allocation that succeeds where memory is full or fragmented.
 fn limit(gpu: &GpuFacts, problem: &Finding) -> Option<u64> {
     if !matches!(problem.code, "full" | "fragmented") {
         return None;
@@ -332,62 +324,57 @@ fn limit(gpu: &GpuFacts, problem: &Finding) -> Option<u64> {
     (most > 0).then_some(most)
 }
 
+fn is_probed(gpu: &GpuFacts) -> bool {
+    !matches!(gpu.probe, Probe::Skipped { .. })
+}
+
 fn of_machine(facts: &Facts, gpus: &[Verdict]) -> Verdict {
     let mut findings = Vec::new();
     for unseen in &facts.unseen {
         let text = format!(
-            "{} at {} is in the machine, and CUDA does not show it",
+            "{} at {} is in the machine, and CUDA does not list it",
             unseen.name.as_deref().unwrap_or("a GPU"),
             unseen.pci_bus_id,
         );
-        let finding = Finding::new(Severity::Note, "unseen", text);
+        let finding = note("unseen", text);
         findings.push(match &facts.visible_devices {
             Some(value) => finding.advise(format!("CUDA_VISIBLE_DEVICES is {value:?}")),
             None => finding,
         });
     }
-    if let Some(words) = facts
-        .without_nvml
-        .as_ref()
-        .filter(|_| !facts.driver.simulated)
+    if let Some(text) = &facts.without_nvml
+        && !facts.driver.simulated
     {
-        findings.push(
-            Finding::new(Severity::Note, "no_nvml", words)
-                .advise("without it, processes and reserved memory are not known"),
-        );
+        let advice = "without it, processes and reserved memory are not known";
+        findings.push(note("no_nvml", text).advise(advice));
     }
     let healthy = gpus.iter().filter(|verdict| verdict.is_healthy()).count();
-    // That a GPU can be used is known where something was allocated on it.
-    let skipped = |gpu: &GpuFacts| matches!(gpu.probe, Probe::Skipped { .. });
-    let known = !facts.gpus.iter().any(skipped);
-    let summary = match (healthy, gpus.len()) {
-        (1, 1) if known => "the GPU can be used".to_owned(),
-        (1, 1) => "no problem was found".to_owned(),
-        (0, 1) => "the GPU needs attention".to_owned(),
-        (healthy, all) if healthy == all && known => format!("all {all} GPUs can be used"),
-        (healthy, all) if healthy == all => format!("no problem was found on any of {all} GPUs"),
-        (healthy, all) => {
-            let bad = match all - healthy {
-                1 => "1 needs attention".to_owned(),
-                bad => format!("{bad} need attention"),
-            };
-            if known {
-                format!("{healthy} of {all} GPUs can be used, {bad}")
-            } else {
-                format!("no problem was found on {healthy} of {all} GPUs, {bad}")
-            }
-        }
+    // A GPU can be used if something was allocated on it.
+    let known = facts.gpus.iter().all(is_probed);
+    let all = gpus.len();
+    let bad = match all - healthy {
+        1 => "1 needs attention".to_owned(),
+        bad => format!("{bad} need attention"),
+    };
+    let summary = match (healthy, all, known) {
+        (1, 1, true) => "the GPU can be used".to_owned(),
+        (1, 1, false) => "no problem was found".to_owned(),
+        (0, 1, _) => "the GPU needs attention".to_owned(),
+        (_, _, true) if healthy == all => format!("all {all} GPUs can be used"),
+        (_, _, false) if healthy == all => format!("no problem was found on any of {all} GPUs"),
+        (_, _, true) => format!("{healthy} of {all} GPUs can be used, {bad}"),
+        (_, _, false) => format!("no problem was found on {healthy} of {all} GPUs, {bad}"),
     };
     Verdict { findings, summary }
 }
 
-/// The processes that are not this one, the largest first.
+/// The other processes, the largest first.
 pub(super) fn others(gpu: &GpuFacts) -> impl Iterator<Item = &Process> {
     let listed = gpu.machine.processes.as_deref().unwrap_or_default();
     listed.iter().filter(|process| !process.own)
 }
 
-/// A process in a few words: `pid 4711 (python3) with 3 GiB`.
+/// A process in short: `pid 4711 (python3) with 3 GiB`.
 pub(super) fn who(process: &Process) -> String {
     let mut text = format!("pid {}", process.pid);
     if let Some(name) = &process.name {

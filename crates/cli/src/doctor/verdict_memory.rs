@@ -1,28 +1,28 @@
-//! Findings about memory: that it is full, in pieces, held by others, held by nobody knows whom.
+//! Findings about memory: full, fragmented, held by other processes, held by unknown processes.
 
 use cuguard::report::ByteSize;
 use cuguard_nvml::Process;
 
 use super::facts::{Facts, GpuFacts, Measured};
 use super::percent::percent;
-use super::verdict::{Finding, Severity, others, who};
+use super::verdict::{Finding, others, problem, warning, who};
 
-/// Less free than this, in per cent of all memory, is full.
+/// A GPU with less free than this, in percent of all memory, is full.
 const FULL: u64 = 5;
 
-/// Free memory of which less than this, in per cent, can be had at once is in pieces.
+/// Free memory is fragmented if less than this, in percent, can be allocated in one block.
 const IN_ONE_PIECE: u64 = 95;
 
-/// From how much on, in per cent of all memory, what others hold is worth a word.
+/// Memory held by others is a finding from this on, in percent of all memory.
 const MUCH: u64 = 50;
 
-/// Less than this is rounding: of pages, or of what the driver books for itself.
+/// Differences below this are rounding: of pages, or of memory that the driver uses itself.
 const LITTLE: u64 = 64 << 20;
 
-/// What NVML's figure of a process may be short of what it really takes.
+/// How much NVML's figure for a process may be too low.
 const LITTLE_PER_PROCESS: u64 = 16 << 20;
 
-/// Whether there is anything left.
+/// Too little free memory.
 pub(super) fn full(gpu: &GpuFacts) -> Option<Finding> {
     let memory = gpu.machine.memory?;
     let left = percent(memory.free, memory.total);
@@ -34,18 +34,18 @@ pub(super) fn full(gpu: &GpuFacts) -> Option<Finding> {
         ByteSize(memory.free),
         ByteSize(memory.total),
     );
-    let finding = Finding::new(Severity::Problem, "full", text);
+    let finding = problem("full", text);
     Some(match by_whom(gpu, memory.used()) {
         Some(advice) => finding.advise(advice),
         None => finding,
     })
 }
 
-/// Who holds the most of so much, as far as that is known.
+/// Who holds most of the used memory, where known.
 fn by_whom(gpu: &GpuFacts, used: u64) -> Option<String> {
     gpu.holders()?;
     let most = |bytes: u64| bytes > used / 2;
-    // Those whose bytes are not known come last.
+    // Processes of unknown size are last.
     let first = others(gpu).next()?;
     if first.bytes.is_some_and(most) {
         return Some(format!("most of it is held by {}", who(first)));
@@ -65,14 +65,14 @@ fn by_whom(gpu: &GpuFacts, used: u64) -> Option<String> {
     ))
 }
 
-/// Whether what is left can be had in one piece.
-pub(super) fn in_pieces(gpu: &GpuFacts) -> Option<Finding> {
+/// Free memory that cannot be allocated in one block.
+pub(super) fn fragmented(gpu: &GpuFacts) -> Option<Finding> {
     let measured = gpu.measured()?;
     if is_in_one_piece(measured) {
         return None;
     }
     let mut text = format!(
-        "its free memory is in pieces: {} are free, and the largest block to be had is {}, {} %",
+        "its free memory is fragmented: {} are free, and the largest block is {}, {} %",
         ByteSize(measured.free),
         ByteSize(measured.largest),
         percent(measured.largest, measured.free),
@@ -80,12 +80,10 @@ pub(super) fn in_pieces(gpu: &GpuFacts) -> Option<Finding> {
     if !measured.age.is_zero() {
         text.push_str(&format!(", as measured {} s ago", measured.age.as_secs()));
     }
-    Some(
-        Finding::new(Severity::Problem, "fragmented", text).advise(
-            "pages are held by small blocks between freed ones, or a limit is set for this process; \
-             programs that hold memory get pages back to the driver when they free all blocks of one",
-        ),
-    )
+    Some(problem("fragmented", text).advise(
+        "small blocks between freed ones hold pages, or a limit is set for this process; a page \
+         returns to the driver when a program has freed all its blocks",
+    ))
 }
 
 pub(super) fn is_in_one_piece(measured: &Measured) -> bool {
@@ -93,7 +91,7 @@ pub(super) fn is_in_one_piece(measured: &Measured) -> bool {
         || measured.free.saturating_sub(measured.largest) < LITTLE
 }
 
-/// Much that known processes hold. Where the GPU is full, that has been said.
+/// Memory held by listed processes, unless the GPU is full: then that finding names them.
 pub(super) fn held(gpu: &GpuFacts) -> Option<Finding> {
     let memory = gpu.machine.memory?;
     gpu.holders()?;
@@ -114,7 +112,7 @@ pub(super) fn held(gpu: &GpuFacts) -> Option<Finding> {
         count => format!("{count} other processes hold"),
     };
     let mut text = format!("{number} {}", ByteSize(bytes));
-    // Figures that contradict each other make no share.
+    // More than 100 % means that the figures contradict each other.
     if share <= 100 {
         text.push_str(&format!(", {share} % of its memory"));
     }
@@ -124,7 +122,7 @@ pub(super) fn held(gpu: &GpuFacts) -> Option<Finding> {
     } else {
         format!("{} holds most", who(first))
     };
-    Some(Finding::new(Severity::Warning, "held", text).advise(advice))
+    Some(warning("held", text).advise(advice))
 }
 
 /// Memory in use that no listed process explains.
@@ -146,10 +144,10 @@ pub(super) fn hidden(facts: &Facts, gpu: &GpuFacts) -> Option<Finding> {
             .push("a process on the host or in another container, which is not shown in this one");
     }
     if gpu.machine.display == Some(true) {
-        causes.push("the display server: this GPU draws");
+        causes.push("the display server: this GPU drives a display");
     }
     if facts.sees_all_processes != Some(false) {
-        causes.push("a process that has ended and whose memory is not back yet");
+        causes.push("a process that has ended and whose memory is not freed yet");
         causes.push("a process in a container that NVML does not list");
     }
     if gpu.machine.display.is_none() {
@@ -159,5 +157,5 @@ pub(super) fn hidden(facts: &Facts, gpu: &GpuFacts) -> Option<Finding> {
         "the usual causes: {}; to find it: nvidia-smi on the host, or fuser -v /dev/nvidia* as root",
         causes.join("; or "),
     );
-    Some(Finding::new(Severity::Warning, "hidden", text).advise(advice))
+    Some(warning("hidden", text).advise(advice))
 }

@@ -233,7 +233,7 @@ fn memory_that_nobody_explains() {
             .contains("display server")
     );
 
-    // Of a card in pieces nobody can say.
+    // With MIG this is unknown.
     gpu.machine.display = Some(false);
     gpu.machine.mig = Some(true);
     assert_eq!(found(&judge(gpu)), [("mig", Note)]);

@@ -41,8 +41,8 @@ fn measured(free: u64, largest: u64) -> Probe {
         context_cost: Some(500 * MIB),
         free,
         largest,
-        found: free,
-        beside: Vec::new(),
+        free_before: free,
+        other_pids: Vec::new(),
         taken: Instant::now(),
         age: Duration::ZERO,
         outdated: false,
@@ -90,17 +90,17 @@ fn a_healthy_gpu_has_no_findings() {
     assert!(verdict.is_healthy());
     assert_eq!(
         verdict.summary,
-        "healthy: 78.00 GiB can be had in one block beside a context"
+        "healthy: 78.00 GiB can be allocated in one block beside a context"
     );
 }
 
 #[test]
-fn a_gpu_that_lets_nobody_in() {
+fn a_gpu_in_prohibited_mode() {
     let mut gpu = healthy();
     gpu.machine.compute_mode = Some(ComputeMode::Prohibited);
     gpu.probe = Probe::Refused {
-        words: "refused".to_owned(),
-        code: Some(codes::DEVICE_UNAVAILABLE),
+        text: "refused".to_owned(),
+        code: Some(CUresult::DEVICE_UNAVAILABLE),
     };
     // The refusal is what the mode means, not a second problem.
     assert_eq!(found(&judge(gpu)), [("prohibited", Problem)]);
@@ -114,8 +114,8 @@ fn an_exclusive_gpu_is_a_problem_once_somebody_is_on_it() {
         judge(gpu)
     };
     let refused = || Probe::Refused {
-        words: "the device is busy".to_owned(),
-        code: Some(codes::DEVICE_UNAVAILABLE),
+        text: "the device is busy".to_owned(),
+        code: Some(CUresult::DEVICE_UNAVAILABLE),
     };
     let verdict = exclusive(healthy(), measured(78 * GIB, 78 * GIB));
     assert_eq!(found(&verdict), [("exclusive", Note)]);
@@ -138,7 +138,7 @@ fn an_exclusive_gpu_is_a_problem_once_somebody_is_on_it() {
 }
 
 #[test]
-fn an_mps_server_lets_others_in() {
+fn other_processes_use_an_mps_server() {
     let exclusive = |processes, probe| {
         let mut gpu = with(processes);
         gpu.machine.compute_mode = Some(ComputeMode::Exclusive);
@@ -170,12 +170,12 @@ fn an_mps_server_lets_others_in() {
 #[test]
 fn a_context_that_is_refused() {
     for (code, word) in [
-        (codes::OUT_OF_MEMORY, "some hundred MiB"),
-        (codes::DEVICE_UNAVAILABLE, "nvidia-smi -r"),
+        (CUresult::OUT_OF_MEMORY, "some hundred MiB"),
+        (CUresult::DEVICE_UNAVAILABLE, "nvidia-smi -r"),
     ] {
         let mut gpu = healthy();
         gpu.probe = Probe::Refused {
-            words: "the driver's words".to_owned(),
+            text: "the driver's words".to_owned(),
             code: Some(code),
         };
         let verdict = judge(gpu);
@@ -350,12 +350,12 @@ fn without_a_probe_nothing_is_promised() {
 fn our_own_context_is_no_hidden_memory() {
     let mut gpu = with(vec![process(7, GIB)]);
     gpu.machine.memory.as_mut().unwrap().free -= 523 * MIB;
-    gpu.probe = Probe::Skipped { asked: false };
+    gpu.probe = Probe::Skipped { own_context: false };
     assert_eq!(
         found(&judge(gpu.clone())),
         [("hidden", Warning), ("not_probed", Note)]
     );
-    gpu.probe = Probe::Skipped { asked: true };
+    gpu.probe = Probe::Skipped { own_context: true };
     assert_eq!(found(&judge(gpu)), [("not_probed", Note)]);
 }
 

@@ -1,4 +1,4 @@
-//! One report after the other, until somebody stops it.
+//! `--watch`: one report after the other.
 
 use std::io::{self, Write};
 use std::thread;
@@ -7,75 +7,61 @@ use std::time::Duration;
 use super::Report;
 
 /// Moves the cursor to the top left corner and clears the screen. Nothing has to be undone when the
-/// program is stopped: the cursor is never hidden, and stands below the last report.
+/// program is interrupted: the cursor is never hidden, and is below the last report.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Moves the cursor there, and leaves the screen as it is.
+/// Moves the cursor to the top left corner.
 const HOME: &str = "\x1b[H";
 
-/// Clears the rest of a line. It stands before the line's text: behind one that fills the row, it
-/// would take the last letter.
+/// Clears the rest of a line. It precedes the text: after a line as wide as the screen, it would clear
+/// the last character.
 const CLEAR_LINE: &str = "\x1b[K";
 
 /// Clears the rest of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// How reports follow each other.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    every: Duration,
-    /// Whether each report takes the place of the last one; for terminals.
-    clear: bool,
-    /// Whether an empty line parts them.
-    separate: bool,
+/// What separates reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Between {
+    Nothing,
+    EmptyLine,
+    /// Each report overwrites the one before: for terminals.
+    Clear,
 }
 
-impl Pace {
-    pub(super) fn new(every: Duration, clear: bool, separate: bool) -> Self {
-        Self {
-            every,
-            clear,
-            separate,
-        }
-    }
-}
-
-/// Writes reports until one says that no other makes sense.
+/// Writes reports until one is the last.
 ///
 /// # Errors
 ///
-/// When a report cannot be written, as when the reader of a pipe has gone.
+/// When a report cannot be written, as when the reader of a pipe has closed it.
 pub(super) fn run(
     out: &mut impl Write,
     mut round: impl FnMut() -> Report,
-    pace: Pace,
+    every: Duration,
+    between: Between,
 ) -> io::Result<()> {
     let mut first = true;
     loop {
         let report = round();
-        // In one piece: a terminal then shows no half of a report.
-        let mut text = String::new();
-        if pace.clear {
-            // What stays the same is written over by itself: a cleared screen would flicker.
-            text.push_str(if first { CLEAR } else { HOME });
-            for line in report.text.split_inclusive('\n') {
-                text.push_str(CLEAR_LINE);
-                text.push_str(line);
+        // One write, so that a terminal shows no half of a report.
+        let text = match between {
+            Between::Clear => {
+                // Overwritten line by line: a cleared screen would flicker.
+                let start = if first { CLEAR } else { HOME };
+                let lines = report.text.split_inclusive('\n');
+                let lines: String = lines.flat_map(|line| [CLEAR_LINE, line]).collect();
+                format!("{start}{lines}{CLEAR_BELOW}")
             }
-            text.push_str(CLEAR_BELOW);
-        } else {
-            if pace.separate && !first {
-                text.push('\n');
-            }
-            text.push_str(&report.text);
-        }
+            Between::EmptyLine if !first => format!("\n{}", report.text),
+            _ => report.text,
+        };
         out.write_all(text.as_bytes())?;
         out.flush()?;
         if !report.go_on {
             return Ok(());
         }
         first = false;
-        thread::sleep(pace.every);
+        thread::sleep(every);
     }
 }
 
@@ -84,7 +70,7 @@ mod tests {
     use super::*;
 
     /// Three reports, the last of which ends it.
-    fn three(clear: bool, separate: bool) -> String {
+    fn three(between: Between) -> String {
         let mut count = 0;
         let round = || {
             count += 1;
@@ -95,24 +81,27 @@ mod tests {
             }
         };
         let mut out = Vec::new();
-        run(&mut out, round, Pace::new(Duration::ZERO, clear, separate)).unwrap();
+        run(&mut out, round, Duration::ZERO, between).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn reports_are_parted_by_an_empty_line() {
-        assert_eq!(three(false, true), "report 1\n\nreport 2\n\nreport 3\n");
+    fn reports_are_separated_by_an_empty_line() {
+        assert_eq!(
+            three(Between::EmptyLine),
+            "report 1\n\nreport 2\n\nreport 3\n"
+        );
     }
 
     #[test]
     fn objects_stand_on_lines_of_their_own() {
-        assert_eq!(three(false, false), "report 1\nreport 2\nreport 3\n");
+        assert_eq!(three(Between::Nothing), "report 1\nreport 2\nreport 3\n");
     }
 
     #[test]
     fn a_terminal_is_cleared_once_and_then_written_over() {
         assert_eq!(
-            three(true, false),
+            three(Between::Clear),
             "\x1b[H\x1b[2J\x1b[Kreport 1\n\x1b[J\
              \x1b[H\x1b[Kreport 2\n\x1b[J\
              \x1b[H\x1b[Kreport 3\n\x1b[J"
@@ -135,8 +124,8 @@ mod tests {
             code: 0,
             go_on: true,
         };
-        let pace = Pace::new(Duration::from_secs(3600), false, true);
-        let error = run(&mut Gone, round, pace).unwrap_err();
+        let hour = Duration::from_secs(3600);
+        let error = run(&mut Gone, round, hour, Between::EmptyLine).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

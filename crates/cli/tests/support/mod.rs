@@ -1,9 +1,9 @@
-//! How the tests start the program.
+//! Starts the program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program that cargo built; on a machine to which the tests were taken it lies beside them.
+/// The program that cargo built; in a bundle it is next to the tests.
 fn program() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_cuguard"));
     if built.is_file() {
@@ -14,7 +14,7 @@ fn program() -> PathBuf {
     bundle.expect("it is in a folder").join("bin/cuguard")
 }
 
-/// The command with a driver, and nothing else from the environment that it would look at.
+/// The command with a driver, and without the other variables that it reads.
 pub fn cuguard(driver: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command
@@ -22,7 +22,7 @@ pub fn cuguard(driver: &str, arguments: &[&str]) -> Command {
         .env("CUGUARD_DRIVER", driver)
         .env_remove("CUGUARD_SIM")
         .env_remove("CUDA_VISIBLE_DEVICES")
-        // A report of leaks would be on standard error; there must be none.
+        // A leak report would be on stderr; there must be none.
         .env("LEAK_REPORT", "1");
     command
 }
