@@ -116,38 +116,43 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn insert(",
-            &["self.own()", "slots.get(", "table(old", "slots.put("],
+            &["self.own(key)", "buffer.get(", "table(old", "buffer.put("],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn remove(",
-            &["self.own()", "elsewhere(key)", "store(0", "Found::InTable"],
+            &[
+                "self.own(key)",
+                "not_own(key)",
+                "store(0",
+                "Removed::InTable",
+            ],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
-            "fn settle(",
+            "fn flush(",
             &[
-                "self.own()",
-                "self.visit()",
+                "self.own(key)",
+                "self.lock()",
                 "== OFF",
                 "store(WANTED",
                 "fence::heavy()",
-                "move_out(",
+                "empty_when_idle(",
             ],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
-            "fn settle_all(",
+            "fn flush_all(",
             &[
-                "self.visit()",
+                "self.lock()",
                 "store(WANTED",
                 "fence::heavy()",
-                "move_out(",
+                "empty_when_idle(",
             ],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
-            "fn move_out(",
+            "fn empty_when_idle(",
             &["wait_while(&self.busy)", "self.empty(", "state.store"],
         ),
         (
@@ -158,7 +163,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../crates/registry/src/registry.rs"),
             "fn find_and_remove(",
-            &["records.remove", "settled_for(key).remove"],
+            &["table.remove", "flushed_for(key).remove"],
         ),
     ];
     for (source, function, steps) in steps {
