@@ -150,9 +150,9 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`](crate::Error::WrongContext),
-    /// [`Error::ContextClosed`](crate::Error::ContextClosed),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or any other driver error. An error of the kernel itself is
+    /// [`Error::WrongContext`],
+    /// [`Error::ContextClosed`],
+    /// [`Error::OutOfMemory`], or any other driver error. An error of the kernel itself is
     /// returned by a later call that waits for it.
     #[track_caller]
     pub unsafe fn launch(

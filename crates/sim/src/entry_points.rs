@@ -2,7 +2,7 @@
 //! in common: they are counted, faults can make them fail, and they fail in the states in which a
 //! real driver fails.
 //!
-//! [`crate::api`] implements the functions. A function that is not simulated returns
+//! `crate::api` implements the functions. A function that is not simulated returns
 //! `CUDA_ERROR_NOT_SUPPORTED`, never success.
 
 #![allow(
