@@ -30,8 +30,11 @@ fn main() -> Result<()> {
     let result = simulate(&context, 10, |step| match step {
         3 => Err(Error::LengthMismatch {
             operation: "step 3",
-            expected: 1,
+            unit: "element",
+            argument: "the source",
             actual: 2,
+            resource: "the buffer",
+            expected: 1,
         }),
         _ => Ok(()),
     });

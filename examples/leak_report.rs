@@ -1,11 +1,11 @@
-//! A small program that leaks in four ways, and gets its report.
+//! A program that leaks in four ways, and its leak report.
 //!
 //!     cargo run --example leak_report
 //!     LEAK_REPORT=1 cargo run --example leak_report
 //!
-//! What to see: without LEAK_REPORT the program does its work, and one line warns of what it left.
-//! With it, the report names each leak with its size, its label and the functions that made it.
-//! Either way the leaks are freed when the context goes; the last line is what the driver says.
+//! Without LEAK_REPORT, the program runs and one line on stderr says how much leaked. With it, the
+//! report has the size, the label and the stack trace of each leak. Either way the leaks are freed when
+//! the context is closed: the last line is the memory that the driver still has allocated.
 
 use std::cell::RefCell;
 use std::mem;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
 
-/// A cache that remembers everything and forgets to forget.
+/// A cache that is never emptied.
 fn remember_forever(context: &Context) -> Result<()> {
     for _ in 0..3 {
         mem::forget(DeviceBuffer::<f32>::zeroed(context, 1 << 20)?.named("activations"));
@@ -21,7 +21,7 @@ fn remember_forever(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Two layers that own each other: neither is ever dropped.
+/// A reference cycle: two layers that own each other are never dropped.
 fn layers_in_a_circle(context: &Context) -> Result<()> {
     struct Layer(DeviceBuffer<f32>, RefCell<Option<Rc<Layer>>>);
     let layer = |size| -> Result<Rc<Layer>> {
@@ -35,13 +35,13 @@ fn layers_in_a_circle(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A staging buffer that is handed out as a plain slice, for ever.
+/// A staging buffer leaked to get a `'static` slice.
 fn staging_area(context: &Context) -> Result<&'static mut [u8]> {
     let buffer = PinnedBuffer::<u8>::zeroed(context, 2 << 20)?.named("staging");
     Ok(&mut Box::leak(Box::new(buffer))[..])
 }
 
-/// Memory that a stream was to free, if only its owner had been dropped.
+/// Stream-ordered memory whose owner is forgotten.
 fn lost_on_a_stream(context: &Context) -> Result<()> {
     let stream = Stream::new(context)?;
     mem::forget(DeviceBuffer::<u64>::zeroed_on(&stream, 1 << 16)?);
@@ -59,10 +59,10 @@ fn main() -> Result<()> {
     staging_area(&context)?[0] = 1;
     lost_on_a_stream(&context)?;
     drop(numbers);
-    let (things, bytes) = (context.live_count(), context.live_bytes());
-    println!("alive: {things} things, {bytes} bytes");
+    let (count, bytes) = (context.live_count(), context.live_bytes());
+    println!("live: {count} resources, {bytes} bytes");
     context.close()?;
     let left = before.saturating_sub(observer.memory()?.free);
-    println!("bytes that the driver still has of it: {left}");
+    println!("bytes still allocated after the close: {left}");
     Ok(())
 }

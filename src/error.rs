@@ -25,8 +25,8 @@ use cuguard_report::oom::OutOfMemory;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The crate's error type. It names the operation, and for a failed driver call the driver's function, its code by number
-/// and name, the size and the device.
+/// The crate's error type. It names the operation; for a failed driver call also the driver's function, the result code
+/// by name and number, and the size and the device where they are known.
 ///
 /// ```
 /// use cuguard::{Context, Error};
@@ -57,7 +57,7 @@ pub enum Error {
     Load(#[from] LoadError),
 
     /// The context of this resource was closed. (A context that is dropped stays open for its resources.)
-    #[error("{operation}: its context was closed")]
+    #[error("{operation}: the context was closed")]
     ContextClosed {
         /// The function that was called.
         operation: &'static str,
@@ -72,15 +72,15 @@ pub enum Error {
 
     /// The host has too little memory.
     #[error(
-        "{operation}: {} of host memory cannot be had{}", ByteSize(*.bytes), host_limit(*.limit)
+        "{operation}: cannot allocate {} of host memory{}", ByteSize(*.bytes), host_limit(*.limit)
     )]
     OutOfHostMemory {
         /// The function that was called.
         operation: &'static str,
         /// The size of the allocation.
         bytes: u64,
-        /// The memory of the host, or the limit of the process's control group, if that is less than `bytes`. `None` if
-        /// the host has more and the allocation failed all the same.
+        /// The physical memory or the limit of the process's cgroup, if that is less than `bytes` (swap is not counted).
+        /// `None` if the limit is higher and the allocation failed all the same.
         limit: Option<u64>,
     },
 
@@ -112,10 +112,8 @@ pub enum Error {
         count: u32,
     },
 
-    /// The size in bytes overflows `usize`.
-    #[error(
-        "{operation}: {count} elements of {size} bytes each are more than memory has addresses"
-    )]
+    /// The size in bytes exceeds `isize::MAX`.
+    #[error("{operation}: {count} elements of {size} bytes each exceed the address space")]
     SizeOverflow {
         /// The function that was called.
         operation: &'static str,
@@ -126,9 +124,7 @@ pub enum Error {
     },
 
     /// The driver's allocation is not aligned for the type: drivers align to some hundred bytes. The allocation is freed.
-    #[error(
-        "{operation}: {type_name} must lie at a multiple of {align}, and the driver gave {address:#x}"
-    )]
+    #[error("{operation}: {type_name} needs alignment {align}; the driver returned {address:#x}")]
     Misaligned {
         /// The function that was called.
         operation: &'static str,
@@ -140,19 +136,25 @@ pub enum Error {
         address: u64,
     },
 
-    /// Two lengths that must be equal are not.
-    #[error("{operation}: {actual} elements given, {expected} expected")]
+    /// Two lengths do not match.
+    #[error("{operation}: {argument} has {}, {resource} {expected}", counted(*.actual, .unit))]
     LengthMismatch {
         /// The function that was called.
         operation: &'static str,
-        /// The required length.
-        expected: usize,
-        /// The length of the argument.
+        /// What is counted: "element" or "byte".
+        unit: &'static str,
+        /// The argument, such as "the source".
+        argument: &'static str,
+        /// Its length.
         actual: usize,
+        /// What the argument must match, such as "the buffer".
+        resource: &'static str,
+        /// Its length.
+        expected: usize,
     },
 
     /// The module has no symbol of this name.
-    #[error("{operation}: the module has nothing called {name:?}")]
+    #[error("{operation}: the module has no symbol {name:?}")]
     NoSuchSymbol {
         /// The function that was called.
         operation: &'static str,
@@ -221,6 +223,10 @@ fn host_limit(limit: Option<u64>) -> String {
     })
 }
 
+fn counted(count: usize, unit: &str) -> String {
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
+}
+
 fn devices(count: u32) -> String {
     match count {
         0 => "there are no devices".to_owned(),
@@ -240,9 +246,9 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Whether memory ran out, on the device or on the host. Usually that is an [`Error::OutOfMemory`]. For page-locked
-    /// memory, and for work on a stream other than launches, it is an [`Error::Driver`], and where the driver's compiler
-    /// has a log an [`Error::Compile`]; these fail without recovery steps.
+    /// Whether memory ran out, on the device or on the host: [`Error::OutOfMemory`] or [`Error::OutOfHostMemory`]; for
+    /// page-locked memory, and for work on a stream other than launches, an [`Error::Driver`]; and where the driver's
+    /// compiler has a log, an [`Error::Compile`]. Recovery steps run only before an [`Error::OutOfMemory`].
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -296,7 +302,7 @@ impl Error {
 pub struct DriverError {
     /// The function of this crate, such as `DeviceBuffer::zeroed`.
     pub operation: &'static str,
-    /// The driver's function, without `_v2`.
+    /// The driver's function, without its version suffix (`_v2`).
     pub function: &'static str,
     /// The code that it returned.
     pub code: CUresult,

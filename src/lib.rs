@@ -5,7 +5,7 @@
 //! exit. When an allocation fails, the error says why: fragmentation, a pool that hoards, another process, a call
 //! site that grows. Built on [`cust`](https://docs.rs/cust/0.3), and usable beside it.
 //!
-//! # Five minutes
+//! # Quick start
 //!
 //! ```
 //! # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -42,7 +42,7 @@
 //! script of `cust_raw` fails. The program needs no driver to build or to start: it is loaded at the first CUDA call.
 //! `CUGUARD_DRIVER` selects it: `real` (the default), `sim`, `auto` or a path. See [`guide::set_up`].
 //!
-//! # Where to read on
+//! # Guide
 //!
 //! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes), [leak
 //! reports](guide::leak_reports), [out of memory](guide::out_of_memory), [testing without a
@@ -111,7 +111,8 @@ pub mod prelude {
     };
 }
 
-/// Panics with a leak report if a block of code leaks in a context, or if anything is live in the context. For tests.
+/// For tests: `assert_no_leaks!(context)` panics with a leak report if anything is live in the context.
+/// `assert_no_leaks!(context, code)` panics if `code` leaks in it, and returns the value of `code`.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -81,9 +81,7 @@ fn sizes_that_overflow_are_named() -> Result<()> {
             let error = make(&at, len).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!(
-                    "{name}: {len} elements of 4 bytes each are more than memory has addresses"
-                )
+                format!("{name}: {len} elements of 4 bytes each exceed the address space")
             );
         }
     }
@@ -143,8 +141,12 @@ fn lengths_that_differ_are_named() -> Result<()> {
             let mut values = vec![9; len];
             let into = buffer.copy_from_slice(&values).unwrap_err();
             let from = buffer.copy_to_slice(&mut values).unwrap_err();
-            for (name, error) in [("copy_from_slice", into), ("copy_to_slice", from)] {
-                let words = format!("DeviceBuffer::{name}: {len} elements given, 3 expected");
+            for (name, side, error) in [
+                ("copy_from_slice", "source", into),
+                ("copy_to_slice", "destination", from),
+            ] {
+                let words =
+                    format!("DeviceBuffer::{name}: the {side} has {len} elements, the buffer 3");
                 assert_eq!(error.to_string(), words);
             }
             assert_eq!(values, vec![9; len]);
@@ -344,7 +346,7 @@ fn errors_name_what_was_called() -> Result<()> {
         context, stream, ..
     } = at;
     context.close()?;
-    let closed = "its context was closed";
+    let closed = "the context was closed";
     let error = buffer.record_stream(&stream).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -486,7 +488,7 @@ fn managed_memory_is_no_more_than_the_host_has() -> Result<()> {
         assert!(error.is_out_of_memory());
         let words = error.to_string();
         let begin = format!(
-            "ManagedBuffer::{name}: 16 TiB of host memory cannot be had; this process can have "
+            "ManagedBuffer::{name}: cannot allocate 16 TiB of host memory; this process can have "
         );
         assert!(words.starts_with(&begin), "{words}");
     }

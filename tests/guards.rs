@@ -428,7 +428,7 @@ fn sizes_that_overflow_are_an_error() -> Result<()> {
     let error = buffer.copy_from_slice(&[1]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "DeviceBuffer::copy_from_slice: 1 elements given, 3 expected"
+        "DeviceBuffer::copy_from_slice: the source has 1 element, the buffer 3"
     );
     assert!(buffer.copy_to_slice(&mut [0; 4]).is_err());
     Ok(())

@@ -63,7 +63,9 @@ fn scratch(name: &str) -> PathBuf {
 fn without_the_variable_there_is_one_line() {
     let ended = run("leak_report", None);
     assert_eq!(ended.code, Some(0), "{}", ended.err);
-    assert!(ended.out.contains("[1, 2, 3]") && ended.out.contains("still has of it: 0"));
+    assert!(
+        ended.out.contains("[1, 2, 3]") && ended.out.contains("still allocated after the close: 0")
+    );
     let lines = ended.err.lines();
     let warnings: Vec<_> = lines.filter(|line| !line.contains("simulated")).collect();
     assert_eq!(warnings.len(), 1, "{}", ended.err);
@@ -192,7 +194,7 @@ fn the_exit_code_is_the_one_asked_for_if_something_leaked() {
     assert!(
         run("leak_report", Some("1,exitcode=23"))
             .out
-            .contains("still has of it: 0")
+            .contains("still allocated after the close: 0")
     );
 }
 

@@ -405,7 +405,7 @@ fn a_copy_that_the_host_has_no_room_for_is_an_error() -> Result<()> {
         let error = buffer.to_vec().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "DeviceBuffer::to_vec: 2 GiB of host memory cannot be had"
+            "DeviceBuffer::to_vec: cannot allocate 2 GiB of host memory"
         );
         assert!(error.is_out_of_memory());
         buffer.close()?;
@@ -420,7 +420,7 @@ fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
     let context = context()?;
     let error = PinnedBuffer::<u8>::zeroed(&context, 1 << 47).unwrap_err();
     let begin =
-        "PinnedBuffer::zeroed: 128 TiB of host memory cannot be had; this process can have ";
+        "PinnedBuffer::zeroed: cannot allocate 128 TiB of host memory; this process can have ";
     let words = error.to_string();
     assert!(
         words.starts_with(begin) && words.ends_with(" at most"),

@@ -45,14 +45,14 @@ pub(crate) enum Refused {
 /// Why an attempt failed.
 pub(crate) enum Failed {
     /// Too little memory: recovery may help.
-    Short(Refused),
+    OutOfMemory(Refused),
     /// Any other error.
     Other(Error),
 }
 
 impl From<Refused> for Failed {
     fn from(refused: Refused) -> Self {
-        Self::Short(refused)
+        Self::OutOfMemory(refused)
     }
 }
 
@@ -68,7 +68,7 @@ impl Failed {
     pub(crate) fn check<T>(entered: &Entered<'_>, result: result::Result<T>) -> Result<T, Self> {
         match result {
             Err(error) if error.code == CUresult::OUT_OF_MEMORY => {
-                Err(Self::Short(Refused::Memory(error)))
+                Err(Self::OutOfMemory(Refused::Memory(error)))
             }
             result => Ok(entered.check(result)?),
         }
@@ -97,7 +97,7 @@ pub(crate) fn allocate(
             return Ok(OwnedResource::nothing(owner, kind));
         }
         if state.budget.is_limited() {
-            state.budget.take(kind, bytes)?;
+            state.budget.reserve(kind, bytes)?;
         }
     }
     let address = match call() {
@@ -117,9 +117,9 @@ pub(crate) fn allocate(
 #[inline(never)]
 fn failed(state: &ContextState, request: &Request, kind: Kind, error: CallError) -> Failed {
     let bytes = request.bytes as u64;
-    state.budget.give_back(kind, bytes);
+    state.budget.release(kind, bytes);
     if error.code == CUresult::OUT_OF_MEMORY {
-        return Failed::Short(Refused::Memory(error));
+        return Failed::OutOfMemory(Refused::Memory(error));
     }
     let bytes = (bytes != 0).then_some(bytes);
     Failed::Other(state.error(request.operation, error, bytes))

@@ -38,12 +38,12 @@ impl Budget {
 
     /// Reserves bytes, before the driver allocates.
     #[cold]
-    pub(crate) fn take(&self, kind: Kind, bytes: u64) -> Result<(), Refused> {
+    pub(crate) fn reserve(&self, kind: Kind, bytes: u64) -> Result<(), Refused> {
         if !self.counts(kind) {
             return Ok(());
         }
-        let take = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
-        match self.held.fetch_update(Relaxed, Relaxed, take) {
+        let add = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        match self.held.fetch_update(Relaxed, Relaxed, add) {
             Ok(_) => Ok(()),
             Err(held) => Err(Refused::Limit { held }),
         }
@@ -56,9 +56,9 @@ impl Budget {
         }
     }
 
-    /// Returns bytes, after the driver freed them or failed to allocate them.
+    /// Releases bytes, after the driver freed them or failed to allocate them.
     #[cold]
-    pub(crate) fn give_back(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn release(&self, kind: Kind, bytes: u64) {
         if self.counts(kind) {
             self.held.fetch_sub(bytes, Relaxed);
         }
@@ -88,16 +88,16 @@ mod tests {
     #[test]
     fn a_budget_is_kept_to_the_byte() {
         let budget = Budget::new(Some(10));
-        assert!(budget.take(Kind::Device, 7).is_ok());
+        assert!(budget.reserve(Kind::Device, 7).is_ok());
         assert!(matches!(
-            budget.take(Kind::Managed, 4),
+            budget.reserve(Kind::Managed, 4),
             Err(Refused::Limit { held: 7 })
         ));
-        assert!(budget.take(Kind::Pinned, 4).is_ok());
-        assert!(budget.take(Kind::StreamOrdered, 3).is_ok());
-        budget.give_back(Kind::Device, 7);
+        assert!(budget.reserve(Kind::Pinned, 4).is_ok());
+        assert!(budget.reserve(Kind::StreamOrdered, 3).is_ok());
+        budget.release(Kind::Device, 7);
         assert!(matches!(
-            budget.take(Kind::Device, u64::MAX),
+            budget.reserve(Kind::Device, u64::MAX),
             Err(Refused::Limit { held: 3 })
         ));
         assert_eq!(budget.limit(None).unwrap().held, 3);
@@ -106,7 +106,7 @@ mod tests {
         budget.add(Kind::Device, 20);
         assert_eq!(budget.left(), Some(0));
         assert_eq!(Budget::new(None).left(), None);
-        assert!(Budget::new(None).take(Kind::Device, u64::MAX).is_ok());
+        assert!(Budget::new(None).reserve(Kind::Device, u64::MAX).is_ok());
         assert_eq!(Budget::new(None).limit(None), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The state that a context and its guards share: the driver's context, the registry, and the gate that teardown
 //! closes. [`super::open_context`] decides how long it stays open.
 //!
-//! An operation enters the [gate](super::gate), makes the context current on its thread, and leaves before it returns.
+//! An operation enters the [gate](cuguard_sync::Gate), makes the context current on its thread, and leaves before it returns.
 //! [Teardown](super::teardown) closes the gate for good and waits until all operations have left.
 
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ impl ContextState {
 
     /// Begins an operation: enters the gate and makes the context current on this thread.
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
-        let (entered, current) = self.enter_uncurrent(operation)?;
+        let (entered, current) = self.enter_any_context(operation)?;
         self.check(operation, current, None)?;
         Ok(entered)
     }
@@ -170,7 +170,7 @@ impl ContextState {
     }
 
     /// Begins an operation that goes on where the context cannot be made current, and returns why it cannot.
-    pub(crate) fn enter_uncurrent(
+    pub(crate) fn enter_any_context(
         &self,
         operation: &'static str,
     ) -> Result<(Entered<'_>, result::Result)> {
@@ -288,7 +288,7 @@ impl ContextState {
 
     /// Marks a guard that is dropped after the gate was closed and before teardown takes its snapshot, such as by a
     /// host function that teardown waits for: teardown frees it, and it is no leak. False after the snapshot.
-    pub(crate) fn note_drop_in_time(&self, key: Key, bytes: u64) -> bool {
+    pub(crate) fn mark_dropped_during_teardown(&self, key: Key, bytes: u64) -> bool {
         if process::is_exiting() {
             // In a forked child a thread that does not exist may hold the lock.
             return true;

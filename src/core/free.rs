@@ -20,7 +20,7 @@ pub(crate) unsafe fn free(key: Key, stream: CUstream) -> Result {
         match key.kind {
             Kind::StreamOrdered => memory::free_async(address, stream),
             Kind::Device | Kind::Managed => memory::free(address),
-            // The memory itself belongs to the program.
+            // Pinned memory is registered too: `HostMemory` frees it afterwards. Registered memory belongs to the program.
             Kind::Pinned | Kind::Registered => {
                 memory::host_unregister(std::ptr::with_exposed_provenance_mut(handle))
             }

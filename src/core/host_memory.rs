@@ -51,7 +51,7 @@ pub(crate) fn release(
 ) -> Result<()> {
     let result = match owned.release(operation) {
         Released::Done(result) => result,
-        Released::NotNow(error) => {
+        Released::NotPermitted(error) => {
             owned.defer(memory);
             return Err(error);
         }

@@ -6,7 +6,25 @@
 //!                  └► free           └► Gate, teardown, report
 //! ```
 //!
-//! The only raw frees are in `free.rs`. This folder must not know guards, scopes, the recovery steps that run when an
+//! The invariants of the crate, by the numbers that comments and tests use:
+//!
+//! 1. One owner. Only an [`OwnedResource`] frees, and every raw free is in `free.rs`. `into_raw` leaves the record in the
+//!    registry, marked as escaped.
+//! 2. A record is inserted after the driver allocated and erased before the driver frees, because the driver reuses
+//!    addresses at once.
+//! 3. A drop never panics, and loses neither an error nor a resource. A failed free is reported. A free that the driver
+//!    does not permit now, inside a host function, is queued; until it is done the resource counts as live.
+//! 4. A context that is dropped stays open until its last resource is dropped, and is torn down then. `Context::close`
+//!    tears it down at once, and guards that outlive it own nothing.
+//! 5. Any thread. An operation makes its context current for its own duration and restores what was current before.
+//! 6. Safe functions are sound in release builds: no uninitialized memory is read, and nothing is freed or moved while
+//!    the device uses it. A scope waits for its work, panic or not.
+//! 7. Nothing calls the driver once the process is exiting. The exit report is made from the registry.
+//! 8. The registry and snapshots are plain data. Names are resolved and text is written when a report is made.
+//! 9. The simulated GPU runs only on request, and says so. A leak is at least one line on stderr or in the log.
+//! 10. Only what is lost or forgotten is called a leak; what is cached, in use or still to be freed is not.
+//!
+//! This folder must not know guards, scopes, the recovery steps that run when an
 //! allocation fails, or the exit handler: they are layers above it.
 
 pub(crate) mod allocate;

@@ -24,7 +24,7 @@ pub(crate) struct OwnedResource {
     owner: Owner,
     key: Key,
     bytes: u64,
-    /// As wide as the rest, so that there is no gap to copy (see `Kind`).
+    /// A `u64`, so that the struct has no padding (see `Kind` for why).
     flags: AtomicU64,
 }
 
@@ -40,8 +40,8 @@ mod flags {
     pub(super) const DEFERRED: u64 = 4;
 }
 
-/// What the resource keeps alive. One of them and not several: a stream keeps its context open, and each reference
-/// count that many threads share costs them time.
+/// What the resource keeps alive. One reference, not several: a stream keeps its context open, and a reference count
+/// that many threads change is slow.
 #[derive(Clone)]
 pub(crate) enum Owner {
     /// The context, which stays open for as long as the resource lives.
@@ -49,10 +49,11 @@ pub(crate) enum Owner {
     /// The state of the context alone, for a resource whose users keep the context open: a pool stays for escaped
     /// memory, which keeps no context open.
     State(Arc<ContextState>),
-    /// The stream that stream-ordered memory is freed on.
+    /// The home stream of stream-ordered memory: the stream that it is allocated and freed on. Uses on other streams are
+    /// ordered before the free.
     Stream(Arc<StreamState>),
-    /// The pool that the memory is from, and the stream. They are dropped in this order: the stream
-    /// may be the last that keeps the context open.
+    /// The pool that the memory is from, and its home stream. They are dropped in this order: the stream may be the last
+    /// reference that keeps the context open.
     Pool(Box<(Arc<PoolState>, Arc<StreamState>)>),
 }
 
@@ -63,8 +64,8 @@ impl From<&Arc<OpenContext>> for Owner {
 }
 
 impl From<&Arc<StreamState>> for Owner {
-    fn from(core: &Arc<StreamState>) -> Self {
-        Self::Stream(core.clone())
+    fn from(stream: &Arc<StreamState>) -> Self {
+        Self::Stream(stream.clone())
     }
 }
 
@@ -73,7 +74,7 @@ impl Owner {
         match self {
             Self::Context(context) => context,
             Self::State(state) => state,
-            Self::Stream(core) => core.state(),
+            Self::Stream(stream) => stream.state(),
             Self::Pool(both) => both.1.state(),
         }
     }
@@ -82,7 +83,7 @@ impl Owner {
     pub(crate) fn stream(&self) -> u64 {
         match self {
             Self::Context(_) | Self::State(_) => 0,
-            Self::Stream(core) => core.handle().0 as u64,
+            Self::Stream(stream) => stream.handle().0 as u64,
             Self::Pool(both) => both.1.handle().0 as u64,
         }
     }
@@ -105,7 +106,7 @@ pub(crate) enum Released {
     /// Freed, or failed with an error that is recorded.
     Done(Result<()>),
     /// The driver permits no call now, inside a host function: nothing was done, and the resource is owned as before.
-    NotNow(Error),
+    NotPermitted(Error),
 }
 
 impl OwnedResource {
@@ -158,7 +159,7 @@ impl OwnedResource {
         };
         let pool = owner.state().escaped_pools().remove(&key.address);
         let owner = match (owner, pool) {
-            (Owner::Stream(core), Some(pool)) => Owner::Pool(Box::new((pool, core))),
+            (Owner::Stream(stream), Some(pool)) => Owner::Pool(Box::new((pool, stream))),
             (owner, _) => owner,
         };
         Self {
@@ -182,7 +183,7 @@ impl OwnedResource {
             return 0;
         };
         state.registry.escape(self.key, self.bytes);
-        state.budget.give_back(self.key.kind, self.bytes);
+        state.budget.release(self.key.kind, self.bytes);
         if let Owner::Pool(both) = &self.owner {
             let old = state
                 .escaped_pools()
@@ -228,10 +229,11 @@ impl OwnedResource {
         self.key
     }
 
+    /// The home stream of stream-ordered memory; `None` for all other resources.
     pub(crate) fn home(&self) -> Option<&Arc<StreamState>> {
         match &self.owner {
             Owner::Context(_) | Owner::State(_) => None,
-            Owner::Stream(core) => Some(core),
+            Owner::Stream(stream) => Some(stream),
             Owner::Pool(both) => Some(&both.1),
         }
     }
@@ -256,7 +258,7 @@ impl OwnedResource {
     pub(crate) fn close(mut self, operation: &'static str) -> Result<()> {
         match self.release(operation) {
             Released::Done(result) => result,
-            Released::NotNow(error) => {
+            Released::NotPermitted(error) => {
                 self.defer(None);
                 Err(error)
             }
@@ -361,11 +363,11 @@ impl OwnedResource {
             return Released::Done(Ok(()));
         }
         let state = self.owner.state();
-        let (entered, current) = match state.enter_uncurrent(operation) {
+        let (entered, current) = match state.enter_any_context(operation) {
             Ok(entered) => entered,
             Err(error @ Error::ContextClosed { .. }) => {
                 // Teardown frees it.
-                if !state.note_drop_in_time(self.key, self.bytes) && !deferred {
+                if !state.mark_dropped_during_teardown(self.key, self.bytes) && !deferred {
                     state.count_late_drop(self.key.kind, self.bytes);
                 }
                 return Released::Done(Err(error));
@@ -384,7 +386,7 @@ impl OwnedResource {
         {
             drop(entered);
             *self.flags.get_mut() = before;
-            return Released::NotNow(state.error(operation, error, None));
+            return Released::NotPermitted(state.error(operation, error, None));
         }
         let record = state.registry.remove(self.key, self.bytes);
         // Device memory can be freed whatever context is current.
@@ -426,7 +428,7 @@ impl OwnedResource {
     fn after_free(&self) {
         let budget = &self.state().budget;
         if budget.is_limited() {
-            budget.give_back(self.key.kind, self.bytes);
+            budget.release(self.key.kind, self.bytes);
         }
         if let Some(home) = self.home() {
             home.progress().add(self.bytes);
@@ -443,7 +445,7 @@ impl Drop for OwnedResource {
             _ => false,
         };
         // A failed free is recorded.
-        if !done && let Released::NotNow(_) = self.release("drop") {
+        if !done && let Released::NotPermitted(_) = self.release("drop") {
             self.defer(None);
         }
     }

@@ -20,6 +20,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "settings do nothing by themselves"]
+#[doc(alias = "Shortage")]
 pub struct OomPolicy {
     pub(crate) callbacks: bool,
     pub(crate) wait: bool,

@@ -1,7 +1,7 @@
 //! Teardown of a context: wait for the device, take a snapshot, free what is left, release the context, report.
 //!
 //! The snapshot is taken before anything is freed and reported after, because the driver may refuse a free, and that
-//! belongs into the report too (invariant 3). If the process exits in between, the exit handler reports it.
+//! belongs in the report too (invariant 3). If the process exits in between, the exit handler reports it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

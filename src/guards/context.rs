@@ -24,7 +24,7 @@ use cuguard_sync::process;
 ///
 /// A `Context` that is dropped while resources are alive stays open until the last of them is dropped, on any thread,
 /// and is torn down then. So the order of fields in a struct does not matter. A resource that is never dropped keeps the
-/// context open until the process exits, and the exit report lists it (see the [manual](crate#leak_report)), with the
+/// context open until the process exits, and the exit report lists it (see the [manual](crate::guide::leak_reports)), with the
 /// stack trace of the context's drop.
 ///
 /// [`close`](Self::close) tears the context down immediately, even if resources are alive.
@@ -227,6 +227,7 @@ impl Context {
     /// assert_eq!(why.holders[0].growth, Some(900_000));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    #[doc(alias = "checkpoint")]
     pub fn mark_oom_baseline(&self) {
         self.state().registry.mark_baseline();
     }
@@ -267,6 +268,7 @@ impl Context {
     /// assert!(cache.lock().unwrap().is_none());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    #[doc(alias = "release_on_shortage")]
     pub fn release_on_oom(
         &self,
         callback: impl Fn(u64) + Send + Sync + 'static,

@@ -60,6 +60,7 @@ impl ContextBuilder {
     /// assert_ne!(primary.as_raw(), dedicated.as_raw());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    #[doc(alias = "own")]
     pub fn dedicated(mut self) -> Self {
         self.dedicated = true;
         self
@@ -115,6 +116,7 @@ impl ContextBuilder {
     /// assert_eq!(other.memory()?.free, before);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    #[doc(alias = "reclaim")]
     pub fn free_leaks(mut self, free_leaks: bool) -> Self {
         self.free_leaks = Some(free_leaks);
         self
@@ -154,6 +156,7 @@ impl ContextBuilder {
     /// assert!(DeviceBuffer::<u8>::zeroed(&context, 2000).is_err());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    #[doc(alias = "shortage")]
     pub fn oom_policy(mut self, settings: OomPolicy) -> Self {
         self.oom_policy = settings;
         self

@@ -75,7 +75,7 @@ impl Event {
     fn with_flags(operation: &'static str, context: &Context, flags: u32) -> Result<Self> {
         let state = context.state();
         let request = Request::of_unknown_size(operation, Some(Kind::Event));
-        let owned = recovery::satisfy(state, &request, || {
+        let owned = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(operation)?;
             core::allocate(context.open().into(), &request, Kind::Event, "", || {
                 event::create(flags).map(|event| event.0 as u64)
@@ -208,6 +208,7 @@ impl Event {
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
+    #[doc(alias = "has_happened")]
     pub fn is_complete(&self) -> Result<bool> {
         let entered = self.state().enter("Event::is_complete")?;
         // SAFETY: the event is alive.

@@ -114,7 +114,7 @@ impl Module {
     ) -> Result<Self> {
         let state = context.state();
         let request = Request::of_unknown_size(operation, Some(Kind::Module));
-        let owned = recovery::satisfy(state, &request, || {
+        let owned = recovery::with_recovery(state, &request, || {
             let entered = state.enter(operation)?;
             let mut log = vec![0_u8; 16 << 10];
             let owner = context.open().into();
@@ -212,9 +212,12 @@ impl Module {
         let size = size_of::<T>();
         if size == 0 || !bytes.is_multiple_of(size) {
             return Err(Error::LengthMismatch {
-                operation: "Module::global (in bytes)",
-                expected: bytes,
+                operation: "Module::global",
+                unit: "byte",
+                argument: "the type",
                 actual: size,
+                resource: "the variable",
+                expected: bytes,
             });
         }
         Ok(Global {
@@ -356,7 +359,11 @@ impl<T: Pod> Global<'_, T> {
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_from_slice(&self, values: &[T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_from_slice";
-        check_len(OPERATION, self.len, values.len())?;
+        check_len(
+            OPERATION,
+            ("the source", values.len()),
+            ("the variable", self.len),
+        )?;
         let entered = self.module.state().enter(OPERATION)?;
         let bytes = size_of_val(values);
         // SAFETY: both sides have this many bytes; the source is read before the call returns.
@@ -374,7 +381,11 @@ impl<T: Pod> Global<'_, T> {
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         const OPERATION: &str = "Global::copy_to_slice";
-        check_len(OPERATION, self.len, values.len())?;
+        check_len(
+            OPERATION,
+            ("the destination", values.len()),
+            ("the variable", self.len),
+        )?;
         let entered = self.module.state().enter(OPERATION)?;
         let bytes = size_of_val(values);
         // SAFETY: both sides have this many bytes, and any bytes are a valid `T`; the call returns when the copy is done.

@@ -363,7 +363,7 @@ impl StreamBuilder<'_> {
     pub fn build(self) -> Result<Stream> {
         let state = self.context.state();
         let request = Request::of_unknown_size("Stream::new", Some(Kind::Stream));
-        let shared = recovery::satisfy(state, &request, || {
+        let shared = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = self.context.open().into();
             let owned = core::allocate(owner, &request, Kind::Stream, "", || {

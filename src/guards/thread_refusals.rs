@@ -1,6 +1,6 @@
-//! Compile-fail tests: element types that are not `Send` or not `Sync` cannot cross threads by way of the device. Each
-//! case has the error code and a twin that differs in the element type only, and compiles and runs. Compiled for
-//! doctests only; `tests/send_sync.rs` has the whole table.
+//! Compile-fail tests: element types that are not `Send` or not `Sync` cannot cross threads by way of the device, and the
+//! buffer of a `DeviceBox` cannot be replaced. Each case has the error code and a twin that differs in one respect, and
+//! compiles and runs. Compiled for doctests only; `tests/send_sync.rs` has the whole table.
 
 /// A value that is not `Send`, uploaded on another thread and read on this one:
 ///
@@ -121,3 +121,31 @@ mod a_value_that_is_not_sync_on_two_threads {}
 /// # struct Reference<'a>(usize, std::marker::PhantomData<&'a ()>);
 /// ```
 mod a_shorter_lifetime_of_the_elements {}
+
+/// The buffer of a `DeviceBox` cannot be replaced, so that its length stays 1:
+///
+/// ```compile_fail,E0594
+/// # use cuguard::{Context, DeviceBox, DeviceBuffer};
+/// # let context = Context::new(0)?;
+/// let mut counter = DeviceBox::new(&context, &7)?;
+/// *counter.as_buffer() = DeviceBuffer::from_slice(&context, &[8, 9])?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use cuguard::{Context, DeviceBox, DeviceBuffer};
+/// # let context = Context::new(0)?;
+/// let mut counter = DeviceBox::new(&context, &7)?;
+/// *counter.as_buffer_mut() = DeviceBuffer::from_slice(&context, &[8, 9])?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// ```
+/// # use cuguard::{Context, DeviceBox, DeviceBuffer}; cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = Context::new(0)?;
+/// let mut counter = DeviceBox::new(&context, &7)?.into_buffer();
+/// counter = DeviceBuffer::from_slice(&context, &[8, 9])?;
+/// # drop(counter);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+mod the_buffer_of_a_box_replaced {}

@@ -118,7 +118,7 @@ impl FreeEvent {
 impl Drop for FreeEvent {
     fn drop(&mut self) {
         // If the context is closed, teardown destroys it; at exit nothing calls the driver.
-        let Ok((_entered, current)) = self.state.enter_uncurrent(OPERATION) else {
+        let Ok((_entered, current)) = self.state.enter_any_context(OPERATION) else {
             return;
         };
         let event = self.state.streams.lock().events.remove(&self.number);

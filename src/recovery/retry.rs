@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// Allocates, with the recovery steps where the first attempt fails for lack of memory. `attempt` calls the driver
 /// once; it enters the gate of the context, and has left it if it fails.
-pub(crate) fn satisfy<T>(
+pub(crate) fn with_recovery<T>(
     state: &Arc<ContextState>,
     request: &Request,
     attempt: impl Fn() -> Result<T, Failed>,
@@ -31,12 +31,12 @@ fn retry<T>(
 ) -> Result<T> {
     let mut refused = match failed {
         Failed::Other(error) => return Err(error),
-        Failed::Short(refused) => refused,
+        Failed::OutOfMemory(refused) => refused,
     };
     // Deferred frees may be all that is needed.
     if deferred::run() {
         match attempt() {
-            Err(Failed::Short(again)) => refused = again,
+            Err(Failed::OutOfMemory(again)) => refused = again,
             Err(Failed::Other(error)) => return Err(error),
             Ok(resource) => return Ok(resource),
         }
@@ -99,7 +99,7 @@ fn run_steps(
                     attempt()
                 };
                 match attempted {
-                    Err(Failed::Short(again)) => refused = again,
+                    Err(Failed::OutOfMemory(again)) => refused = again,
                     done => outcome = Some(done),
                 }
                 outcome.is_some()

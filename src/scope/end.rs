@@ -59,7 +59,7 @@ impl<'a> ScopeEnd<'a> {
         let mut first = Ok(());
         let mut failures = WaitFailures::default();
         loop {
-            match state.enter_uncurrent(OPERATION) {
+            match state.enter_any_context(OPERATION) {
                 Ok((entered, Ok(()))) => {
                     let stream = self.core.handle();
                     let wait = || wait_until_idle(&entered, stream);

@@ -177,7 +177,7 @@ impl<'scope> Scope<'scope, '_> {
         // then. Recovery is safe within a scope: bindings stay borrowed whatever callbacks drop, the wait for frees is
         // bounded, and the scope waits even if a callback panics or closes the context.
         let request = Request::of_unknown_size(OPERATION, None);
-        recovery::satisfy(self.core().state(), &request, || {
+        recovery::with_recovery(self.core().state(), &request, || {
             let parameters = arguments.iter().map(|one| one.parameter().cast_mut());
             let mut parameters: Vec<*mut c_void> = parameters.collect();
             self.try_enqueue(OPERATION, |stream| {
@@ -354,7 +354,7 @@ mod tests {
         }));
         let words = closed.unwrap_err();
         let words = words.downcast_ref::<String>().map(String::as_str);
-        assert_eq!(words, Some("Function::deref: its context was closed"));
+        assert_eq!(words, Some("Function::deref: the context was closed"));
         Ok(())
     }
 }

@@ -18,8 +18,10 @@ use cuguard_driver::sys::CUstream;
 use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
-use crate::error::{Error, Result};
-use crate::guards::{Event, Stream};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::{Event, Stream, check_len};
 use bound::BindableMemory;
 use end::ScopeEnd;
 
@@ -328,7 +330,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: &HostRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::upload";
-        check_len(OPERATION, to.len(), from.len())?;
+        check_len(
+            OPERATION,
+            ("the source", from.len()),
+            ("the destination", to.len()),
+        )?;
         let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
         self.enqueue(OPERATION, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream is idle.
@@ -359,7 +365,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: &DeviceRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::download";
-        check_len(OPERATION, from.len(), to.len())?;
+        check_len(
+            OPERATION,
+            ("the destination", to.len()),
+            ("the source", from.len()),
+        )?;
         let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
         self.enqueue(OPERATION, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. Device memory holds only
@@ -391,7 +401,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: &DeviceRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::copy";
-        check_len(OPERATION, to.len(), from.len())?;
+        check_len(
+            OPERATION,
+            ("the source", from.len()),
+            ("the destination", to.len()),
+        )?;
         let (to, from, bytes) = (*to.address(), *from.address(), to.bytes());
         self.enqueue(OPERATION, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. They do not overlap: `to`
@@ -448,15 +462,4 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.enqueue_wait("Scope::wait", self.core())
     }
-}
-
-fn check_len(operation: &'static str, expected: usize, actual: usize) -> Result<()> {
-    if actual == expected {
-        return Ok(());
-    }
-    Err(Error::LengthMismatch {
-        operation,
-        expected,
-        actual,
-    })
 }

@@ -1,6 +1,6 @@
-//! Invariant 4: whoever drops the last guard of a context that was dropped tears it down, once, after
-//! every free; and invariant 3: what is dropped in a host function waits in a queue until somebody else
-//! frees it, and keeps the context open until then (src/open_context.rs, src/deferred.rs).
+//! Invariant 4 (src/core/mod.rs): the thread that drops the last guard of a dropped context tears it down,
+//! once, after every free. Invariant 3: what is dropped in a host function is queued until another thread
+//! frees it, and keeps the context open until then (src/core/open_context.rs, src/core/deferred.rs).
 
 use super::{Model, explore};
 

@@ -1,8 +1,8 @@
 //! Every order in which threads can run, for the protocols that threads depend on: the gate of a
-//! context (src/core/gate.rs, with the fence of cuguard-sync and src/exit.rs); invariant 2, the order
-//! of registry and driver (src/core/owned_resource.rs); invariant 4, who tears a context down
-//! (src/core/open_context.rs); the newest records of a thread (crates/registry/src/recent.rs), which
-//! their owner changes without a lock.
+//! context (crates/sync/src/gate.rs, with crates/sync/src/fence.rs and src/exit.rs); invariant 2, the
+//! order of registry and driver (src/core/owned_resource.rs); invariant 4, which thread tears a context
+//! down (src/core/open_context.rs); the newest records of a thread (crates/registry/src/recent.rs),
+//! which their owner changes without a lock. src/core/mod.rs lists the invariants.
 //!
 //! They are modelled in steps that happen at once, and an explorer takes every step of every
 //! thread in every state there is. Each model is also explored with a mistake in it that must be
@@ -96,7 +96,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/core/owned_resource.rs"),
             "fn release(",
-            &["enter_uncurrent", "registry.remove", "self.free()"],
+            &["enter_any_context", "registry.remove", "self.free()"],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),

@@ -4,8 +4,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use cuguard_sync::per_thread::SLOTS;
 
-/// Shards of the tables of the process: enough that tens of threads rarely contend, few enough that
-/// an empty table stays small.
+/// The number of shards of the process-wide tables: tens of threads rarely contend, and an empty table
+/// stays small.
 pub(crate) const SHARDS: usize = 64;
 
 /// A fast hash for addresses and ids. Not keyed: addresses come from the driver, not from an attacker.
@@ -14,8 +14,8 @@ pub(crate) struct MixHasher(u64);
 
 pub(crate) type BuildMixHasher = BuildHasherDefault<MixHasher>;
 
-/// One step of the hash: the folded product of two 64-bit words. High and low bits of the result both
-/// depend on every input bit, because `DashMap` picks the shard by one end and the bucket by the other.
+/// One step of the hash: the folded product of two 64-bit words. Both halves of the result depend on every
+/// input bit: `DashMap` selects the shard by the high bits and the bucket by the low ones.
 pub(crate) const fn mix(hash: u64, word: u64) -> u64 {
     let product = (hash ^ word ^ 0x9e37_79b9_7f4a_7c15) as u128 * 0xd6e8_feb8_6659_fd93_u128;
     product as u64 ^ (product >> 64) as u64
@@ -23,7 +23,7 @@ pub(crate) const fn mix(hash: u64, word: u64) -> u64 {
 
 impl Hasher for MixHasher {
     fn finish(&self) -> u64 {
-        // A single product spreads some bits of a single word badly.
+        // After one product, some input bits change too few bits of the result.
         mix(self.0, 0)
     }
 
@@ -56,8 +56,8 @@ impl Hasher for MixHasher {
 /// Hashes a [`Key`](crate::Key) such that the records of each per-thread slot have shards of their own:
 /// threads that free what they allocated do not contend.
 ///
-/// `DashMap` picks the shard by the bits below the highest seven. The first five of those are the slot,
-/// the rest comes from the address, so each slot has two shards.
+/// `DashMap` selects the shard by the bits below the highest seven. The first of those bits are the slot, the
+/// next one comes from the address, so each slot has two shards.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SlotHasher {
     hash: MixHasher,
@@ -86,7 +86,7 @@ impl Hasher for SlotHasher {
         self.hash.write_u64(word);
     }
 
-    /// [`Key`](crate::Key) writes its slot as the only byte.
+    /// The slot: the only byte that [`Key`](crate::Key) writes.
     fn write_u8(&mut self, slot: u8) {
         self.slot = slot;
     }

@@ -23,7 +23,7 @@ pub enum Kind {
     Device,
     /// Stream-ordered device memory.
     StreamOrdered,
-    /// Pinned host memory that the driver allocated.
+    /// Page-locked host memory that cuguard allocated and registered.
     Pinned,
     /// The program's own host memory, registered with the driver.
     Registered,

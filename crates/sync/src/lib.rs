@@ -1,4 +1,4 @@
-//! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, per-thread values, a clock.
+//! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, a gate, per-thread values, a clock.
 //!
 //! The lowest layer: the `unsafe` code that the barrier and the clock need is here, so that the registry needs
 //! none. It must not know CUDA, guards, records or reports.

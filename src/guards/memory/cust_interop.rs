@@ -15,7 +15,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         const OPERATION: &str = "DeviceBuffer::deref";
         assert!(
             !self.state().is_closed(),
-            "{OPERATION}: its context was closed"
+            "{OPERATION}: the context was closed"
         );
         assert!(!process::is_exiting(), "{OPERATION}: the process is ending");
         if self.home().is_none() {

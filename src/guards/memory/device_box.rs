@@ -123,22 +123,6 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// ```
     ///
     /// There is no `&mut` to the buffer: safe code could replace it by a buffer of another length.
-    ///
-    /// ```compile_fail,E0594
-    /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
-    /// # let context = Context::new(0)?;
-    /// let mut counter = DeviceBox::new(&context, &7)?;
-    /// *counter.as_buffer() = DeviceBuffer::from_slice(&context, &[8, 9])?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// ```compile_fail,E0599
-    /// # use cuguard::{Context, DeviceBox, DeviceBuffer};
-    /// # let context = Context::new(0)?;
-    /// let mut counter = DeviceBox::new(&context, &7)?;
-    /// *counter.as_buffer_mut() = DeviceBuffer::from_slice(&context, &[8, 9])?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
     pub fn as_buffer(&self) -> &DeviceBuffer<T> {
         &self.buffer
     }
@@ -157,7 +141,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
         self.buffer
     }
 
-    /// Frees the memory and returns the error. Drop does the same and records the error for the report.
+    /// Frees the memory and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -196,6 +180,9 @@ mod tests {
             };
             let error = wrong.get().unwrap_err();
             assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+            let len = values.len();
+            let text = format!("DeviceBox::get: the buffer has {len} elements, the box 1");
+            assert_eq!(error.to_string(), text);
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     /// `owned` and `len` only.
     pub(super) slice: DeviceSlice<T>,
     len: usize,
-    /// Owns nothing if the values need no memory.
+    /// Frees the memory on drop; owns nothing if the values need no memory.
     pub(super) owned: OwnedResource,
 }
 
@@ -68,7 +68,7 @@ fn allocate<'a>(
         site: Location::caller(),
     };
     let state: &Arc<ContextState> = context;
-    recovery::satisfy(state, &request, || {
+    recovery::with_recovery(state, &request, || {
         let entered = state.enter_to_wait(operation)?;
         let owned = core::allocate(context.into(), &request, Kind::Device, type_name, || {
             memory::alloc(bytes)
@@ -251,7 +251,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
-        check_len(operation, self.len, values.len())?;
+        check_len(
+            operation,
+            ("the source", values.len()),
+            ("the buffer", self.len),
+        )?;
         let entered = self.state().enter_to_wait(operation)?;
         self.write_entered(&entered, values)
     }
@@ -332,7 +336,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::copy_to_slice";
-        check_len(OPERATION, self.len, values.len())?;
+        check_len(
+            OPERATION,
+            ("the destination", values.len()),
+            ("the buffer", self.len),
+        )?;
         // SAFETY: `values` has room for `len` values.
         unsafe { self.read(OPERATION, values.as_mut_ptr()) }
     }
@@ -395,7 +403,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// Reads the value of a buffer of length 1. Synchronous.
     pub(super) fn read_one(&self, operation: &'static str) -> Result<T> {
-        check_len(operation, self.len, 1)?;
+        check_len(operation, ("the buffer", self.len), ("the box", 1))?;
         let mut value = MaybeUninit::uninit();
         // SAFETY: there is room for one value.
         unsafe { self.read(operation, value.as_mut_ptr())? };
@@ -403,7 +411,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(unsafe { value.assume_init() })
     }
 
-    /// Frees the memory and returns the error. Drop does the same and records the error for the report.
+    /// Frees the memory and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.
     ///
     /// # Errors
     ///

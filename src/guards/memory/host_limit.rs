@@ -1,4 +1,4 @@
-//! The most host memory that this process can ever have.
+//! The most host memory that this process can have: the physical memory or the cgroup limit (swap is not counted).
 //!
 //! Linux overcommits memory and kills processes when it runs out. So the size of memory that is about to be locked or
 //! written in full is compared with this limit first. How much is free now is not considered: the kernel drops caches,
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 
-/// Fails with [`Error::OutOfHostMemory`] if the host can never have so many bytes.
+/// Fails with [`Error::OutOfHostMemory`] if the limit is less than `bytes`.
 pub(crate) fn check(operation: &'static str, bytes: usize) -> Result<()> {
     let limit = limit();
     if bytes as u64 <= limit {
@@ -27,14 +27,14 @@ pub(crate) fn error(operation: &'static str, bytes: usize, limit: Option<u64>) -
     }
 }
 
-/// The physical memory, or the limit of the process's control group if that is less; `u64::MAX` if unknown. Read once:
-/// neither changes often.
+/// The physical memory, or the limit of the process's cgroup if that is less; `u64::MAX` if unknown. Read once: neither
+/// changes often.
 fn limit() -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let read = |file: &Path| std::fs::read_to_string(file).ok();
-        physical_memory().min(group_limit(&groups, read))
+        physical_memory().min(cgroup_limit(&groups, read))
     })
 }
 
@@ -45,9 +45,9 @@ fn physical_memory() -> u64 {
     pages.map_or(u64::MAX, |(count, size)| count.saturating_mul(size))
 }
 
-/// The least memory limit of the control groups in `/proc/self/cgroup`: version 2 has one line `0::/path`, version 1 a
-/// line `4:memory:/path`. A limit also holds for child groups, so every ancestor counts.
-fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
+/// The least memory limit of the cgroups in `/proc/self/cgroup`: version 2 has one line `0::/path`, version 1 a line
+/// `4:memory:/path`. A limit also holds for child cgroups, so every ancestor counts.
+fn cgroup_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
     let mut least = u64::MAX;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn limit_of(groups: &str, files: &[(&str, &str)]) -> u64 {
-        group_limit(groups, |file| {
+        cgroup_limit(groups, |file| {
             let (_, text) = files.iter().find(|(name, _)| Path::new(name) == file)?;
             Some((*text).to_owned())
         })

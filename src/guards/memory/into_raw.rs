@@ -1,4 +1,4 @@
-//! `into_raw` and `from_raw`: ownership of device memory released as an address, and taken.
+//! `into_raw` releases ownership of device memory and returns its address; `from_raw` takes ownership of an address.
 
 use std::mem;
 
@@ -35,7 +35,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.owned.into_raw()
     }
 
-    /// Owns memory at an address; 0 is no memory.
+    /// Takes ownership of the memory at `address`. With address 0 the buffer owns nothing.
     #[track_caller]
     pub(super) fn from_address(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
         let bytes = len.saturating_mul(mem::size_of::<T>());
@@ -52,8 +52,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::from_owned(len, owned)
     }
 
-    /// Takes ownership of device memory: what [`into_raw`](Self::into_raw) released, which keeps its record, or what
-    /// other code allocated.
+    /// Takes ownership of device memory that [`into_raw`](Self::into_raw) released or that other code allocated. Memory
+    /// that `into_raw` released keeps its record.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -61,7 +61,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// use cuguard::DeviceBuffer;
     /// use cuguard::driver::api;
     ///
-    /// let _bound = context.make_current()?;
+    /// let _current = context.make_current()?;
     /// let mut address = 0;
     /// // SAFETY: `address` is valid for writes.
     /// let code = unsafe { api::cuMemAlloc_v2(&mut address, 4096) };
@@ -78,7 +78,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// The address was returned by `cuMemAlloc` in this context (use [`from_raw_on`](Self::from_raw_on) for
     /// stream-ordered memory), holds `len` valid values of `T`, and nothing else frees it. The address may be 0 only if
-    /// `len` values of `T` need no memory.
+    /// `len` values of `T` need no memory: `into_raw` returns 0 for a buffer whose context is closed, and `from_raw` with
+    /// that 0 and the old length returns a buffer that owns nothing; kernels would access address 0 through it.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(context.open());

@@ -16,14 +16,22 @@ pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize
         })
 }
 
-/// Fails with [`Error::LengthMismatch`] unless both lengths are equal.
-pub(crate) fn check_len(operation: &'static str, expected: usize, actual: usize) -> Result<()> {
+/// Fails with [`Error::LengthMismatch`] unless the argument and the resource have equally many elements. Both are given
+/// by name and length.
+pub(crate) fn check_len(
+    operation: &'static str,
+    (argument, actual): (&'static str, usize),
+    (resource, expected): (&'static str, usize),
+) -> Result<()> {
     if actual == expected {
         return Ok(());
     }
     Err(Error::LengthMismatch {
         operation,
-        expected,
+        unit: "element",
+        argument,
         actual,
+        resource,
+        expected,
     })
 }

@@ -65,7 +65,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             bytes,
             site: Location::caller(),
         };
-        let owned = recovery::satisfy(state, &request, || {
+        let owned = recovery::with_recovery(state, &request, || {
             let entered = state.enter_to_wait(operation)?;
             let attribute = device_attribute::CONCURRENT_MANAGED_ACCESS;
             let is_concurrent = || device::attribute(attribute, state.device as i32);

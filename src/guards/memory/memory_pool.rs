@@ -56,7 +56,7 @@ impl MemoryPool {
     pub fn new(context: &Context) -> Result<Self> {
         let state = context.state();
         let request = Request::of_unknown_size("MemoryPool::new", Some(Kind::MemoryPool));
-        let shared = recovery::satisfy(state, &request, || {
+        let shared = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = Owner::State(state.clone());
             let owned = core::allocate(owner, &request, Kind::MemoryPool, "", || {

@@ -66,6 +66,7 @@ pub(crate) unsafe fn register<T>(
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
+#[doc(alias = "Registered")]
 pub struct RegisteredVec<T: DeviceCopy> {
     /// Never reallocated: the driver refers to this memory.
     values: Vec<T>,
@@ -147,7 +148,7 @@ impl<T: DeviceCopy> RegisteredVec<T> {
                 mem::forget(values);
                 Err(error)
             }
-            Released::NotNow(error) => {
+            Released::NotPermitted(error) => {
                 owned.defer(HostMemory::of(values));
                 Err(error)
             }

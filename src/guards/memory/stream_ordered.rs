@@ -34,7 +34,7 @@ fn allocate(
         bytes,
         site: Location::caller(),
     };
-    recovery::satisfy(state, &request, || {
+    recovery::with_recovery(state, &request, || {
         let Some(_inside) = state.try_enter() else {
             // `enter` returns the matching error.
             state.enter(operation)?;
@@ -210,6 +210,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias = "used_on")]
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::record_stream";
         let stream_of = ("the stream", stream.state());
@@ -239,7 +240,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Safety
     ///
     /// The address was returned by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, `stream` is ordered after that
-    /// allocation, the memory holds `len` valid values of `T`, and nothing else frees it.
+    /// allocation, the memory holds `len` valid values of `T`, and nothing else frees it. The address may be 0 only if
+    /// `len` values of `T` need no memory.
     #[track_caller]
     pub unsafe fn from_raw_on(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(stream.stream_state());
