@@ -277,7 +277,7 @@ fn a_report_to_the_programs_own_output_spares_what_is_there() {
         let places: Vec<_> = [
             "[1, 2, 3]\n",
             "cuguard: leak report",
-            "\nbytes that the driver",
+            "\nbytes still allocated",
         ]
         .iter()
         .map(|words| text.find(words))

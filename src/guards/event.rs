@@ -257,7 +257,7 @@ impl Event {
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// Destroys the event and returns the error. Drop does the same and records the error for the report.
+    /// Destroys the event and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -228,7 +228,7 @@ impl Module {
         })
     }
 
-    /// Unloads the module and returns the error. Drop does the same and records the error for the report.
+    /// Unloads the module and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.
     ///
     /// # Errors
     ///

@@ -282,7 +282,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         self
     }
 
-    /// Frees the memory and returns the error. Drop does the same and records the error for the report.
+    /// Frees the memory and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
