@@ -46,8 +46,8 @@ mod flags {
 pub(crate) enum Owner {
     /// The context, which stays open for as long as the resource lives.
     Context(Arc<OpenContext>),
-    /// The state of the context alone, for a resource whose users keep the context open: a pool stays for escaped
-    /// memory, which keeps no context open.
+    /// The state of the context, for a memory pool: its buffers keep the context open. Escaped memory keeps the pool
+    /// alive, but must not keep the context open.
     State(Arc<ContextState>),
     /// The home stream of stream-ordered memory: the stream that it is allocated and freed on. Uses on other streams are
     /// ordered before the free.

@@ -205,8 +205,9 @@ impl MemoryPool {
         self
     }
 
-    /// Destroys the pool and returns the error. Drop does the same and records the error for the report. A pool with
-    /// live buffers is destroyed with the last of them: this returns `Ok`, and until then the pool stays in the registry.
+    /// Destroys the pool and returns the driver's error, if any. A failed free is in the report, by `close` or by drop. A
+    /// pool with live buffers is destroyed with the last of them: this returns `Ok`, and until then the pool stays in the
+    /// registry.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -111,7 +111,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self
     }
 
-    /// Unregisters and frees the memory, and returns the error. Drop does the same and records the error.
+    /// Unregisters and frees the memory, and returns the driver's error, if any. A failed call is in the report, by
+    /// `close` or by drop.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
