@@ -72,7 +72,8 @@ fn end() {
     for state in &known {
         let _ = state.wait_for_other_teardown(until);
     }
-    process::set(process::EXITING);
+    // SAFETY: this is the exit handler.
+    unsafe { process::begin_exit() };
     note_exit();
     // An operation that has not seen the flag is seen inside its gate.
     fence::heavy();
@@ -98,12 +99,14 @@ extern "C" fn at_exit() {
     // a child that was not created by the C library's `fork` does not have the flag, and in a process namespace of its
     // own a child may have the same number, 1.
     if process::is_forked() || OWNER.load(Ordering::Acquire) != std::process::id() {
-        process::set(process::EXITING);
+        // SAFETY: this is the exit handler.
+        unsafe { process::begin_exit() };
         return;
     }
     // A panic must not unwind into the C library; the panic hook has printed its message.
     let reported = std::panic::catch_unwind(end);
-    process::set(process::EXITING);
+    // SAFETY: this is the exit handler.
+    unsafe { process::begin_exit() };
     if reported.is_ok()
         && let Some(code) = report::exit_code()
     {

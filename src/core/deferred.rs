@@ -54,7 +54,7 @@ impl Queue {
             Deferred::Free(owned, memory) => self.frees.push_back((owned, memory)),
             Deferred::Teardown(state) => self.teardowns.push_back(state),
         }
-        process::set(process::DEFERRED);
+        process::set_deferred(true);
     }
 
     fn pop(&mut self) -> Option<Deferred> {
@@ -63,7 +63,7 @@ impl Queue {
             None => self.teardowns.pop_front().map(Deferred::Teardown),
         };
         if self.len() == 0 {
-            process::clear(process::DEFERRED);
+            process::set_deferred(false);
         }
         item
     }

@@ -103,5 +103,6 @@ fn watch_forks() {
 /// In a forked child the driver does not work, and threads that held locks do not exist: all guards are inert, as at
 /// exit.
 extern "C" fn in_child() {
-    process::set(process::FORKED | process::EXITING);
+    // SAFETY: runs in a forked child only.
+    unsafe { process::mark_forked() };
 }

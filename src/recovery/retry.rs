@@ -12,13 +12,17 @@ use crate::error::{Error, Result};
 
 /// Allocates, with the recovery steps where the first attempt fails for lack of memory. `attempt` calls the driver
 /// once; it enters the gate of the context, and has left it if it fails.
+#[inline(always)]
 pub(crate) fn with_recovery<T>(
     state: &Arc<ContextState>,
     request: &Request,
     attempt: impl Fn() -> Result<T, Failed>,
 ) -> Result<T> {
-    // Inlined: the first attempt is on the hot path of every allocation.
-    attempt().or_else(|failed| retry(failed, state, request, &attempt))
+    // The first attempt is on the hot path of every allocation.
+    match attempt() {
+        Ok(allocated) => Ok(allocated),
+        Err(failed) => retry(failed, state, request, &attempt),
+    }
 }
 
 #[cold]
@@ -30,14 +34,14 @@ fn retry<T>(
     attempt: &dyn Fn() -> Result<T, Failed>,
 ) -> Result<T> {
     let mut refused = match failed {
-        Failed::Other(error) => return Err(error),
+        Failed::Other(error) => return Err(*error),
         Failed::OutOfMemory(refused) => refused,
     };
     // Deferred frees may be all that is needed.
     if deferred::run() {
         match attempt() {
             Err(Failed::OutOfMemory(again)) => refused = again,
-            Err(Failed::Other(error)) => return Err(error),
+            Err(Failed::Other(error)) => return Err(*error),
             Ok(resource) => return Ok(resource),
         }
     }
@@ -126,7 +130,7 @@ fn run_steps(
             };
             match outcome {
                 Some(Ok(())) => return Ok(()),
-                Some(Err(Failed::Other(error))) => return Err(error),
+                Some(Err(Failed::Other(error))) => return Err(*error),
                 _ => {}
             }
             if let (Some((before, _)), Some((after, _))) = (before, gather::memory(state)) {

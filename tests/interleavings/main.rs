@@ -82,7 +82,7 @@ fn the_sources_are_as_modelled() {
             include_str!("../../src/exit.rs"),
             "fn end()",
             &[
-                "process::EXITING",
+                "begin_exit()",
                 "fence::heavy()",
                 "drain(",
                 "report_once()",

@@ -36,6 +36,7 @@ impl Hash for Key {
 impl Key {
     /// The key of a resource that the calling thread just allocated.
     #[must_use]
+    #[inline]
     pub fn new(kind: Kind, address: u64) -> Self {
         Self {
             kind,

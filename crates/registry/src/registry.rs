@@ -382,6 +382,7 @@ impl Registry {
     }
 
     /// How much is recorded.
+    #[inline]
     pub fn level(&self) -> Level {
         Level::from_byte(self.level.load(Relaxed))
     }

@@ -78,6 +78,10 @@ fn write_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool)
 
 /// Writes to standard error in one piece, also when the process exits.
 pub(crate) fn print(text: &str, at_exit: bool) {
+    // Without a lock that another thread may hold.
+    if text.is_empty() {
+        return;
+    }
     // At exit another thread may hold the lock of standard error and never release it.
     if !at_exit || !print_without_lock(text) {
         let _ = write!(io::stderr().lock(), "{text}");

@@ -46,7 +46,7 @@ pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // loom knows ordinary barriers only.
-        if cfg!(loom) {
+        if cfg!(cuguard_loom) {
             return;
         }
         let works = kernel::membarrier(kernel::REGISTER) && kernel::membarrier(kernel::BARRIER);
@@ -104,7 +104,7 @@ pub fn wait_while(busy: &AtomicBool) -> bool {
     true
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(cuguard_loom)))]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
     use std::time::Duration;

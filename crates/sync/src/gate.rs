@@ -139,7 +139,7 @@ impl Drop for GateGuard<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(cuguard_loom)))]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread;

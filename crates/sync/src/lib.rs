@@ -3,7 +3,7 @@
 //! The lowest layer: the `unsafe` code that the barrier and the clock need is here, so that the registry needs
 //! none. It must not know CUDA, guards, records or reports.
 
-#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(cuguard_loom, allow(dead_code, unused_imports))]
 
 pub mod clock;
 pub mod fence;

@@ -13,7 +13,7 @@ use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::process;
 
 /// How many threads have a slot of their own.
-pub const SLOTS: usize = if cfg!(loom) { 3 } else { 32 };
+pub const SLOTS: usize = if cfg!(cuguard_loom) { 3 } else { 32 };
 
 /// The slot of all other threads.
 const SHARED: usize = SLOTS;
@@ -143,9 +143,9 @@ thread_local! {
 /// The index of the calling thread's slot: the same for as long as the thread lives.
 #[inline]
 pub fn slot_index() -> usize {
-    #[cfg(loom)]
+    #[cfg(cuguard_loom)]
     return loom_index();
-    #[cfg(not(loom))]
+    #[cfg(not(cuguard_loom))]
     SLOT_INDEX.with(|index| {
         if index.get() == UNKNOWN {
             index.set(acquire());
@@ -155,7 +155,7 @@ pub fn slot_index() -> usize {
 }
 
 /// loom's threads share the thread-local values of one thread, so each gets an index by its own means.
-#[cfg(loom)]
+#[cfg(cuguard_loom)]
 fn loom_index() -> usize {
     loom::lazy_static! {
         static ref COUNT: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
@@ -186,7 +186,7 @@ fn acquire() -> usize {
     owned.unwrap_or(SHARED)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(cuguard_loom)))]
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};

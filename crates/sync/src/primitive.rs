@@ -1,14 +1,14 @@
-//! Atomics, locks and threads: those of `std`, or of `loom` under `--cfg loom`, so that loom runs this crate's own
+//! Atomics, locks and threads: those of `std`, or of `loom` under `--cfg cuguard_loom`, so that loom runs this crate's own
 //! source and not a copy of it.
 
-#[cfg(not(loom))]
+#[cfg(not(cuguard_loom))]
 pub(crate) use std::{
     hint,
     sync::{Condvar, Mutex, atomic},
     thread,
 };
 
-#[cfg(loom)]
+#[cfg(cuguard_loom)]
 pub(crate) use loom::{
     hint,
     sync::{Condvar, Mutex, atomic},
@@ -18,7 +18,7 @@ pub(crate) use loom::{
 /// Lets other threads run: loom must be told that a loop waits for one.
 pub(crate) fn pause(turn: u32) {
     match turn {
-        _ if cfg!(loom) => thread::yield_now(),
+        _ if cfg!(cuguard_loom) => thread::yield_now(),
         0..50 => hint::spin_loop(),
         50..100 => thread::yield_now(),
         // What is waited for may take long.

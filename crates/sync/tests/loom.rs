@@ -1,11 +1,11 @@
 //! Every order in which threads can run through the gate, by loom, on the gate's own source:
 //!
-//!     RUSTFLAGS="--cfg loom" cargo test -p cuguard-sync --release --test loom
+//!     RUSTFLAGS="--cfg cuguard_loom" cargo test -p cuguard-sync --release --test loom
 //!
 //! loom knows ordinary barriers only: that the asymmetric barrier of `fence` has the same effect is tested on the real
 //! processor, in `fence.rs`.
 
-#![cfg(loom)]
+#![cfg(cuguard_loom)]
 
 use std::time::{Duration, Instant};
 

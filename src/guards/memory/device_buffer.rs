@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::guards::{Context, bytes_of, check_len};
 use crate::recovery;
 use cuguard_registry::Kind;
+use cuguard_sync::process;
 
 /// Stream-ordered or synchronous device memory holding `len` values of `T`.
 ///
@@ -88,6 +89,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
         let (entered, owned) = allocate(operation, context.open(), bytes, type_name)?;
+        // The exit handler waits only so long: what the caller does next must not call the driver after it.
+        if process::is_exiting() {
+            return Err(Error::ProcessEnding { operation });
+        }
         Ok((entered, Self::from_owned(len, owned)))
     }
 
