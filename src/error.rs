@@ -279,7 +279,7 @@ impl Error {
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver(error) | Error::Compile { error, .. } => Some(error.code),
-            Error::OutOfMemory(why) => Some(CUresult(why.asked.code)),
+            Error::OutOfMemory(why) => Some(CUresult(why.request.code)),
             _ => None,
         }
     }

@@ -105,7 +105,7 @@ fn sizes_that_nobody_has_are_named() -> Result<()> {
                 // Rounded up to whole pages there are no addresses for it either.
                 Error::SizeOverflow { count, .. } => *count == len && len >= MOST - 1024,
                 Error::OutOfHostMemory { bytes, .. } => *bytes == 4 * len as u64,
-                Error::OutOfMemory(why) => why.asked.bytes == Some(4 * len as u64),
+                Error::OutOfMemory(why) => why.request.bytes == Some(4 * len as u64),
                 // A driver may find so large a number wrong as such.
                 Error::Driver(error) => {
                     matches!(

@@ -190,7 +190,7 @@ fn a_variable_that_is_no_text_is_told() {
     let err = leaks(TEST, &value);
     for words in [
         "LEAK_REPORT: \"1,level=sites,\u{fffd}\u{fffd},max=\u{fffd},,max=7\" is not valid Unicode",
-        "does not know the word \"\u{fffd}\u{fffd}\"; it knows 0 (off, no, false), 1 (on",
+        "unknown word \"\u{fffd}\u{fffd}\"; known words: 0 (off, no, false), 1 (on",
         "cannot use \"max=\u{fffd}\": \"\u{fffd}\" is not a number of groups",
         "there is an empty word in",
         "\"left behind\"",

@@ -186,7 +186,7 @@ fn only_the_callback_that_is_called_is_held() -> Result<()> {
         panic!("it is gone, with its {} bytes", buffer.len());
     }));
     let why = why(take(&context, 1 << 50));
-    assert!(why.attempts[0].tried, "{why:#}");
+    assert!(why.recovery[0].tried, "{why:#}");
     assert_eq!(more.lock().unwrap().len(), 1);
     more.lock().unwrap().clear();
     drop(first);

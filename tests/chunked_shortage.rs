@@ -167,9 +167,9 @@ fn the_error_in_the_end_has_a_report() -> Result<()> {
     let Err(Error::OutOfMemory(why)) = result else {
         panic!("there is no room for 2 MiB: {result:?}");
     };
-    assert_eq!(why.asked.bytes, Some(2 << 20), "{why:#}");
-    assert!(why.free.is_some() && !why.attempts.is_empty(), "{why:#}");
-    assert_eq!(why.holders[0].group.label.as_deref(), Some("kept"));
+    assert_eq!(why.request.bytes, Some(2 << 20), "{why:#}");
+    assert!(why.free.is_some() && !why.recovery.is_empty(), "{why:#}");
+    assert_eq!(why.call_sites[0].group.label.as_deref(), Some("kept"));
     // It was asked, at the smallest piece alone: both lanes, and the last of them once more.
     assert!((1..=3).contains(&cache.calls()), "{}", cache.calls());
     drop(kept);

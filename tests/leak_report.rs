@@ -380,7 +380,7 @@ fn a_leaked_pool_is_named_once() {
     let context = cuguard::Context::new(0).unwrap();
     let _pool = cuguard::MemoryPool::new(&context).unwrap();
     let text = context.snapshot().display().to_string();
-    assert!(text.contains("\nalive 1 memory pool\n"), "{text}");
+    assert!(text.contains("\nlive 1 memory pool\n"), "{text}");
 }
 
 /// So that the ages in them agree.

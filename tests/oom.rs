@@ -25,14 +25,14 @@ fn more_than_the_device_has() -> Result<()> {
     let total = context.memory()?.total;
     let why = why(take(&context, total as usize + 1));
     let cause = Cause::LargerThanDevice {
-        asked: total + 1,
+        request: total + 1,
         total,
     };
     assert_eq!(why.causes(), [cause]);
-    assert_eq!(why.asked.bytes, Some(total + 1));
-    assert_eq!(why.asked.operation, "DeviceBuffer::uninitialized");
-    assert_eq!(why.asked.kind, Some(Kind::Device));
-    let site = why.asked.site.expect("a line");
+    assert_eq!(why.request.bytes, Some(total + 1));
+    assert_eq!(why.request.operation, "DeviceBuffer::uninitialized");
+    assert_eq!(why.request.kind, Some(Kind::Device));
+    let site = why.request.site.expect("a line");
     assert!(site.file.ends_with("oom.rs"), "{site}");
     let text = why.to_text();
     assert!(
@@ -77,14 +77,14 @@ fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
         grows: true,
     };
     assert_eq!(why.causes(), [cause]);
-    assert_eq!(why.held[0].amount.bytes, held);
-    assert_eq!(why.holders.len(), 2);
+    assert_eq!(why.usage[0].amount.bytes, held);
+    assert_eq!(why.call_sites.len(), 2);
     assert_eq!(
-        why.holders[0].growth,
+        why.call_sites[0].growth,
         Some(((kept.len() - 2) * 128 * MIB) as i64)
     );
-    assert!(why.holders[0].grows() && !why.holders[1].grows());
-    assert_eq!(why.holders[1].group.label.as_deref(), Some("weights"));
+    assert!(why.call_sites[0].grows() && !why.call_sites[1].grows());
+    assert_eq!(why.call_sites[1].group.label.as_deref(), Some("weights"));
     let memory = context.memory()?;
     assert_eq!(
         (why.free, why.total),
@@ -92,7 +92,7 @@ fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
     );
     let text = why.to_text();
     assert!(
-        text.contains("and grows") && text.contains("since the last checkpoint"),
+        text.contains("and grows") && text.contains("since the baseline"),
         "{text}"
     );
     // A checkpoint was made, so nobody is told to make one.
@@ -126,7 +126,11 @@ fn growth_is_seen_without_a_checkpoint() -> Result<()> {
             }
             std::thread::sleep(std::time::Duration::from_millis(pause));
         };
-        let growing: Vec<_> = why.holders.iter().filter(|holder| holder.grows()).collect();
+        let growing: Vec<_> = why
+            .call_sites
+            .iter()
+            .filter(|holder| holder.grows())
+            .collect();
         let count = growing.first().map(|holder| holder.group.amount.count);
         seen = matches!(why.causes()[..], [Cause::OwnData { grows: true, .. }])
             && growing.len() == 1
@@ -169,7 +173,7 @@ fn pages_that_small_blocks_keep() -> Result<()> {
     assert_eq!(why.causes(), [cause], "{why:#}");
     let use_of_pages = why.pages.expect("all blocks have records");
     assert_eq!(use_of_pages.taken(), data.len() as u64 + pages * PAGE);
-    let pinning = why.holders.iter().find(|holder| holder.small_pages != 0);
+    let pinning = why.call_sites.iter().find(|holder| holder.small_pages != 0);
     assert_eq!(pinning.expect("a place").small_pages, pages);
     // A small block still finds room.
     blocks.push(DeviceBuffer::zeroed(&context, MIB)?);
@@ -255,10 +259,10 @@ fn a_context_that_does_not_fit() {
     let why = why(Context::builder().dedicated().build());
     sim::set_other_processes(0, []).expect("none");
     assert_eq!(names(&why), ["other_processes"], "{why:#}");
-    assert_eq!((why.asked.bytes, why.total), (None, Some(4 * GIB as u64)));
-    assert_eq!(why.asked.operation, "Context::new");
+    assert_eq!((why.request.bytes, why.total), (None, Some(4 * GIB as u64)));
+    assert_eq!(why.request.operation, "Context::new");
     // There is no context yet that it could be in.
-    let head = "Context::new asked for memory on device 0, cuguard simulated GPU\n";
+    let head = "Context::new requested memory on device 0, cuguard simulated GPU\n";
     assert!(why.to_text().contains(head), "{why:#}");
 }
 
@@ -346,9 +350,9 @@ fn counts_alone_give_totals_alone() -> Result<()> {
     let context = Context::builder().level(Level::Counts).build()?;
     let data = leave(&context, 64 * MIB)?;
     let why = why(take(&context, GIB));
-    assert!(why.holders.is_empty() && why.pages.is_none());
+    assert!(why.call_sites.is_empty() && why.pages.is_none());
     assert_eq!(names(&why), ["own_data"]);
-    assert_eq!(why.held[0].amount.bytes, data.len() as u64);
+    assert_eq!(why.usage[0].amount.bytes, data.len() as u64);
     assert!(why.to_text().contains("level=sites"), "{why:#}");
     drop((data, context));
     turn.all_came_back();
@@ -407,7 +411,7 @@ fn memory_that_no_guard_took() -> Result<()> {
     let bytes = 3 * GIB as u64 + context_itself;
     assert_eq!(why.causes(), [Cause::OutsideGuards { bytes }], "{why:#}");
     let text = why.to_text();
-    assert!(text.contains("none of its guards took"), "{text}");
+    assert!(text.contains("outside of its guards"), "{text}");
     // Nothing is left to explain.
     assert!(!text.contains("the rest "), "{text}");
     // Handed to a guard, it is named by its line.
@@ -454,7 +458,7 @@ fn more_than_the_limit_and_more_than_the_device() -> Result<()> {
     assert_eq!(names(&limit), ["memory_limit"]);
     let line = limit.to_string();
     assert!(
-        line.contains("2 GiB were asked for, and the limit is 1 GiB"),
+        line.contains("2 GiB were requested, and the limit is 1 GiB"),
         "{line}"
     );
     assert!(limit.to_text().contains("raise memory_limit from 1 GiB"));
@@ -476,11 +480,11 @@ fn what_was_given_away_is_in_no_other_figure() -> Result<()> {
     let context = context()?;
     let address = take(&context, GIB)?.into_raw();
     let why = why(take(&context, 4 * GIB - 64 * MIB));
-    assert!(why.held.is_empty() && why.holders.is_empty(), "{why:#}");
-    assert_eq!(why.given_away[0].amount.bytes, GIB as u64);
+    assert!(why.usage.is_empty() && why.call_sites.is_empty(), "{why:#}");
+    assert_eq!(why.escaped[0].amount.bytes, GIB as u64);
     assert_eq!(why.pages.map(|pages| pages.taken()), Some(0));
     let bytes = GIB as u64;
-    assert_eq!(why.causes(), [Cause::GivenAway { bytes }], "{why:#}");
+    assert_eq!(why.causes(), [Cause::Escaped { bytes }], "{why:#}");
     assert!(why.to_text().contains("from_raw"), "{why:#}");
     // SAFETY: given away above.
     drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, address, GIB) });

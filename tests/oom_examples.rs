@@ -79,7 +79,7 @@ fn fragmented() {
         &text,
         &[
             "1024 blocks of 1 MiB\n512 of them are left, and 0 bytes are free\n",
-            "DeviceBuffer::zeroed asked for 256 MiB",
+            "DeviceBuffer::zeroed requested 256 MiB",
             &asked,
             "\nwhy: 512 MiB lie unused in 512 pages that small blocks keep\n",
             "512 MiB of small blocks keep 512 pages of 2 MiB, 1 GiB in all\n",
@@ -101,15 +101,15 @@ fn leak() {
         &text,
         &[
             "step 30 failed\n",
-            "DeviceBuffer::uninitialized asked for 81.28 MiB",
+            "DeviceBuffer::uninitialized requested 81.28 MiB",
             &grows,
             "\nwhy: the context's own data takes 3.89 GiB, and grows\n",
             // 27 steps: the checkpoint was made after the second.
-            &format!("grew by 2.14 GiB since the last checkpoint: u8, \"activations\" at {grows}"),
+            &format!("grew by 2.14 GiB since the baseline: u8, \"activations\" at {grows}"),
             "what helps:",
-            "who holds it in this context:",
+            "call sites that hold it in this context:",
             "2.30 GiB in 29 allocations",
-            "+2.14 GiB since the checkpoint",
+            "+2.14 GiB since the baseline",
             "1.59 GiB in 1 allocation",
             &format!("\"weights\" at {weights}"),
         ],
@@ -127,12 +127,12 @@ fn hoarded_pool() {
         &text,
         &[
             "300 blocks of 3 MiB\n150 of them are left",
-            "DeviceBuffer::zeroed asked for 400 MiB",
+            "DeviceBuffer::zeroed requested 400 MiB",
             &asked,
             "\nwhy: memory pools have 478 MiB that they do not use\n",
             "the device's pool: 928 MiB reserved, 450 MiB in use\n",
             "what helps:",
-            "who holds it in this context:",
+            "call sites that hold it in this context:",
             "450 MiB in 150 allocations of stream-ordered memory",
             &blocks,
         ],
@@ -149,7 +149,7 @@ fn other_process() {
     in_order(
         &text,
         &[
-            "DeviceBuffer::zeroed asked for 2 GiB",
+            "DeviceBuffer::zeroed requested 2 GiB",
             &asked,
             "\nwhy: another process holds 3 GiB (pid 4711)\n",
             "3 GiB: pid 4711, python train.py\n",
@@ -168,7 +168,7 @@ fn too_large() {
     in_order(
         &text,
         &[
-            "DeviceBuffer::zeroed asked for 5 GiB",
+            "DeviceBuffer::zeroed requested 5 GiB",
             &asked,
             "\nwhy: larger than the device, which has 4 GiB\n",
             "what helps:",

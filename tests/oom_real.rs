@@ -232,8 +232,8 @@ fn a_launch_wants_memory() -> Result<()> {
     let rest = Arc::new(Mutex::new(Some(leave(&context, 128 * MIB)?)));
     let why_not = why(launch());
     println!("{why_not:#}");
-    assert_eq!(why_not.asked.operation, "Scope::launch");
-    assert_eq!(why_not.asked.function, Some("cuLaunchKernel"));
+    assert_eq!(why_not.request.operation, "Scope::launch");
+    assert_eq!(why_not.request.function, Some("cuLaunchKernel"));
     assert!(
         matches!(why_not.causes()[0], Cause::OwnData { .. }),
         "{why_not:#}"
@@ -277,8 +277,8 @@ fn a_context_finds_no_room() -> Result<()> {
     let rest = leave(&context, 64 * MIB)?;
     let why = why(Context::builder().dedicated().build());
     println!("{why:#}");
-    assert_eq!(why.asked.operation, "Context::new");
-    assert_eq!(why.asked.function, Some("cuCtxCreate"));
+    assert_eq!(why.request.operation, "Context::new");
+    assert_eq!(why.request.function, Some("cuCtxCreate"));
     let Cause::OtherContexts { bytes } = why.causes()[0] else {
         panic!("{why:#}")
     };

@@ -21,7 +21,7 @@ use support::*;
 /// Whether a rung was tried.
 #[track_caller]
 fn tried(why: &OutOfMemory, rung: RecoveryStep) -> bool {
-    let attempt = why.attempts.iter().find(|attempt| attempt.step == rung);
+    let attempt = why.recovery.iter().find(|attempt| attempt.step == rung);
     attempt.expect("it is recorded").tried
 }
 
@@ -455,7 +455,7 @@ fn what_came_back_is_told() -> Result<()> {
     let cached = std::sync::Mutex::new(cache.take());
     let callback = context.release_on_oom(move |_| drop(cached.lock().unwrap().take()));
     let why = why(take(&context, free / 2));
-    let attempt = why.attempts[0];
+    let attempt = why.recovery[0];
     assert_eq!(
         (attempt.step, attempt.tried),
         (RecoveryStep::Callbacks, true)

@@ -59,7 +59,7 @@ fn frees_that_teardown_is_refused_are_in_the_report() {
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(23), "{err}");
         let name = function.trim_end_matches("_v2");
-        let told = format!("{name} failed with CUDA_ERROR_INVALID_HANDLE (400)");
+        let told = format!("{name} returned CUDA_ERROR_INVALID_HANDLE (400)");
         assert!(err.contains(&told), "{told}\n{err}");
         assert_eq!(err.matches("forget_all").count(), 8, "{err}");
     }
@@ -283,7 +283,7 @@ fn a_context_that_is_not_taken_back_is_told() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(23), "{err}");
     assert!(
-        err.contains("not released: cuCtxDestroy failed with CUDA_ERROR_UNKNOWN (999)"),
+        err.contains("not released: cuCtxDestroy returned CUDA_ERROR_UNKNOWN (999)"),
         "{err}"
     );
 }
@@ -367,11 +367,8 @@ fn codes_of_failed_frees_have_their_plain_names() -> Result<()> {
     ];
     assert_eq!(told, expected);
     let text = snapshot.display().to_string();
-    assert!(text.contains(&format!("cuMemFree failed with {name} (400);")));
-    assert!(
-        text.contains("cuMemFree failed with error 54321;"),
-        "{text}"
-    );
+    assert!(text.contains(&format!("cuMemFree returned {name} (400);")));
+    assert!(text.contains("cuMemFree returned error 54321;"), "{text}");
     // What teardown could not free.
     let output = child(TEST, "json", &[("LEAK_REPORT", "json")]);
     let json = String::from_utf8_lossy(&output.stderr);

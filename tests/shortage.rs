@@ -45,7 +45,7 @@ fn frees_that_wait_for_their_stream() -> Result<()> {
             };
             assert_eq!(why.causes(), [cause], "{why:#}");
             let wait = why
-                .attempts
+                .recovery
                 .iter()
                 .find(|attempt| attempt.step == RecoveryStep::Wait);
             assert!(wait.is_some_and(|wait| !wait.allowed && !wait.tried));
@@ -89,7 +89,7 @@ fn callbacks_are_called_in_order_until_there_is_enough() -> Result<()> {
     calls.lock().unwrap().clear();
     let why = why(take(&context, 4 * GIB - 64 * MIB));
     assert!(calls.lock().unwrap().is_empty());
-    assert!(why.attempts.iter().all(|attempt| !attempt.tried), "{why:#}");
+    assert!(why.recovery.iter().all(|attempt| !attempt.tried), "{why:#}");
     drop((caches, context));
     turn.all_came_back();
     Ok(())
@@ -109,7 +109,7 @@ fn callbacks_may_do_anything() -> Result<()> {
         move |_| {
             let context = weak.upgrade().expect("alive");
             let why = why(take(&context, 8 * GIB));
-            assert!(why.attempts.is_empty(), "it does not climb again");
+            assert!(why.recovery.is_empty(), "it does not climb again");
             nested.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -125,7 +125,7 @@ fn callbacks_may_do_anything() -> Result<()> {
     drop(callback);
     // The ladder is there again after the panic.
     let why = why(take(&context, 8 * GIB));
-    assert_eq!(why.attempts.len(), 3);
+    assert_eq!(why.recovery.len(), 3);
 
     let stream = Stream::new(&context)?;
     let last = Mutex::new(Some(context));
@@ -173,7 +173,7 @@ fn a_budget_holds_for_all_device_memory_and_all_threads() -> Result<()> {
             held: LIMIT as u64,
         };
         assert_eq!(why.causes(), [cause]);
-        assert_eq!(why.asked.function, None);
+        assert_eq!(why.request.function, None);
         assert!(
             why.to_text().contains("raise memory_limit from 100 MiB"),
             "{why:#}"

@@ -27,7 +27,7 @@ fn refusing(function: &str, for_good: bool) -> sim::InjectedFault {
 /// What was asked for, by the line that follows `line`.
 #[track_caller]
 fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u32) {
-    let asked = &why.asked;
+    let asked = &why.request;
     assert_eq!((asked.operation, asked.kind), (operation, Some(kind)));
     assert_eq!((asked.function, asked.bytes), (Some(function), None));
     assert_eq!(
@@ -37,7 +37,7 @@ fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u
     let site = asked.site.expect("a line");
     assert!(site.file.ends_with("shortage_handles.rs"), "{site}");
     assert_eq!(site.line, line + 1, "{site}");
-    let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.step).collect();
+    let rungs: Vec<_> = why.recovery.iter().map(|attempt| attempt.step).collect();
     assert_eq!(
         rungs,
         [
@@ -47,10 +47,10 @@ fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u
         ]
     );
     let text = why.to_text();
-    let head = format!("cuguard: out of memory: {operation} asked for memory in context ");
+    let head = format!("cuguard: out of memory: {operation} requested memory in context ");
     assert!(text.starts_with(&head), "{text}");
     assert!(!text.contains("pieces"), "{text}");
-    let line = format!("{operation} on device 0: {function} answered");
+    let line = format!("{operation} on device 0: {function} returned");
     assert!(why.to_string().starts_with(&line), "{why}");
     let json = why.to_json();
     json::check(&json).expect("it is JSON");
@@ -117,7 +117,7 @@ fn climbs<T: Debug>(
     let (result, _) = refused(&strict);
     assert!(
         self::why(result)
-            .attempts
+            .recovery
             .iter()
             .all(|attempt| !attempt.allowed)
     );

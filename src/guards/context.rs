@@ -224,7 +224,7 @@ impl Context {
     ///     }
     /// };
     /// let Error::OutOfMemory(why) = error else { panic!("{error}") };
-    /// assert_eq!(why.holders[0].growth, Some(900_000));
+    /// assert_eq!(why.call_sites[0].growth, Some(900_000));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[doc(alias = "checkpoint")]

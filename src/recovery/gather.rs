@@ -31,7 +31,7 @@ fn describe(
         Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, Some(*held)),
     };
     OutOfMemory {
-        asked: FailedRequest {
+        request: FailedRequest {
             operation: request.operation,
             bytes: (request.bytes != 0).then_some(request.bytes as u64),
             kind: request.kind,
@@ -43,7 +43,7 @@ fn describe(
         },
         info: state.info(SnapshotReason::Requested),
         limit: state.budget.limit(limit),
-        attempts: results,
+        recovery: results,
         ..OutOfMemory::default()
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn error(
     // Other processes do not matter where the context's own limit is exceeded.
     why.processes = match settings.ask_processes && matches!(refused, Refused::Memory(_)) {
         true => processes::processes_of(state),
-        false => Processes::Unknown("not asked for".to_owned()),
+        false => Processes::Unknown("not queried".to_owned()),
     };
     let shared = neighbours.get(&state.number).copied();
     holdings(&state.registry, shared, &mut why);
@@ -97,7 +97,7 @@ pub(crate) fn context_refused(
     CallError { function, code }: CallError,
 ) -> Error {
     let mut why = OutOfMemory {
-        asked: FailedRequest {
+        request: FailedRequest {
             operation,
             thread: std::thread::current().name().map(str::to_owned),
             function: Some(function),
@@ -180,11 +180,15 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
     let mut context = OtherContext::new(number, bytes);
     (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
     context.managed = held(Kind::Managed).bytes;
-    let taken = |pages: PageUse| page_use(pages).taken().saturating_add(pages.away);
+    let taken = |pages: PageUse| {
+        page_use(pages)
+            .taken()
+            .saturating_add(pages.elsewhere_bytes)
+    };
     context.taken = outline.pages.map(taken);
-    let given_away = |kind: Kind| outline.escaped[kind.index()].bytes;
-    context.given_away = given_away(Kind::Device);
-    context.pooled_given_away = given_away(Kind::StreamOrdered);
+    let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
+    context.escaped = escaped(Kind::Device);
+    context.pooled_escaped = escaped(Kind::StreamOrdered);
     context
 }
 
@@ -193,7 +197,7 @@ fn page_use(pages: PageUse) -> PageUse {
         (pages.large_bytes, pages.large_pages),
         (pages.small_bytes, pages.small_pages),
     );
-    used.guests = pages.guests;
+    used.foreign_bytes = pages.foreign_bytes;
     used
 }
 
@@ -205,10 +209,10 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     }
     let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
     for kind in kinds {
-        let given_away = holdings.escaped[kind.index()];
+        let escaped = holdings.escaped[kind.index()];
         let mut live = registry.totals(*kind).live();
-        live -= given_away;
-        for (list, amount) in [(&mut why.held, live), (&mut why.given_away, given_away)] {
+        live -= escaped;
+        for (list, amount) in [(&mut why.usage, live), (&mut why.escaped, escaped)] {
             if amount.count != 0 {
                 list.push(KindUsage::new(*kind, amount.count, amount.bytes));
             }
@@ -218,7 +222,7 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     why.settings = Settings {
         level: registry.level(),
         sample: registry.sample(),
-        has_checkpoint: holdings.has_baseline,
+        has_baseline: holdings.has_baseline,
         ..Settings::default()
     };
     let mut sites = holdings.sites;
@@ -228,7 +232,7 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     rest.retain(|site| site.small_pages != 0);
     rest.sort_by_key(|site| std::cmp::Reverse(site.small_pages));
     rest.truncate(MAX_SITES / 2);
-    why.holders = sites
+    why.call_sites = sites
         .into_iter()
         .chain(rest)
         .map(|site| {

@@ -249,13 +249,13 @@ mod tests {
         let result = launch(&stream, &module);
         clear_faults();
         let why = why(result);
-        assert_eq!(why.asked.operation, "Scope::launch");
-        assert_eq!((why.asked.kind, why.asked.bytes), (None, None));
-        assert_eq!(why.asked.function, Some("cuLaunchKernel"));
-        assert_eq!(why.asked.code, 2);
-        let site = why.asked.site.expect("a line");
+        assert_eq!(why.request.operation, "Scope::launch");
+        assert_eq!((why.request.kind, why.request.bytes), (None, None));
+        assert_eq!(why.request.function, Some("cuLaunchKernel"));
+        assert_eq!(why.request.code, 2);
+        let site = why.request.site.expect("a line");
         assert!(site.file.ends_with("launch.rs"), "{site}");
-        let rungs: Vec<_> = why.attempts.iter().map(|attempt| attempt.step).collect();
+        let rungs: Vec<_> = why.recovery.iter().map(|attempt| attempt.step).collect();
         assert_eq!(
             rungs,
             [

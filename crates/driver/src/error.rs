@@ -268,7 +268,7 @@ mod tests {
             },
             LoadError::Unusable {
                 driver: "CUDA driver at /a/b".into(),
-                reason: "cuInit failed with 100".into(),
+                reason: "cuInit returned 100".into(),
             },
             LoadError::NoSimulation,
         ];

@@ -130,7 +130,7 @@ impl DriverLibrary {
         type Init = unsafe extern "C" fn(u32) -> CUresult;
         type Count = unsafe extern "C" fn(*mut c_int) -> CUresult;
         let function = |name| self.symbol(name).ok_or_else(|| format!("it lacks {name}"));
-        let failed = |name| move |code| format!("{name} failed with {code}");
+        let failed = |name| move |code| format!("{name} returned {code}");
 
         // SAFETY: a driver's function of this name has this signature.
         let init = unsafe { transmute::<*const c_void, Init>(function("cuInit")?) };

@@ -379,13 +379,13 @@ fn auto_falls_back_when_the_driver_cannot_be_used() {
             "fails",
             "int cuDeviceGetCount(int *n) { return 0; } int cuInit(unsigned f) { return 803; }"
                 .to_owned(),
-            "cuInit failed with CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+            "cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
         ),
         ("none", count("*n = 0; return 0;"), "it has no device"),
         (
             "refuses",
             count("return 999;"),
-            "cuDeviceGetCount failed with CUDA_ERROR_UNKNOWN (999)",
+            "cuDeviceGetCount returned CUDA_ERROR_UNKNOWN (999)",
         ),
         ("lacks", source.to_owned(), "it lacks cuDeviceGetCount"),
     ] {

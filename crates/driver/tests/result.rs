@@ -56,8 +56,7 @@ fn devices_describe_themselves() {
     let retained = device::primary_ctx_retain(99);
     assert_eq!(retained, failed("cuDevicePrimaryCtxRetain", code));
     let error = device::name(99, &mut buffer).unwrap_err();
-    let text =
-        "cuDeviceGetName failed with CUDA_ERROR_INVALID_DEVICE (101): invalid device ordinal";
+    let text = "cuDeviceGetName returned CUDA_ERROR_INVALID_DEVICE (101): invalid device ordinal";
     assert_eq!(error.to_string(), text);
 }
 

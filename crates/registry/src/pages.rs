@@ -32,10 +32,10 @@ pub struct PageUse {
     pub small_pages: u64,
     /// The bytes that other contexts of this process have in these pages. Small blocks lie side by side
     /// where several of them hold the same driver context.
-    pub guests: u64,
+    pub foreign_bytes: u64,
     /// The bytes of small blocks in pages that are counted for another context. They are in no other
     /// figure here.
-    pub away: u64,
+    pub elsewhere_bytes: u64,
 }
 
 impl PageUse {
@@ -52,16 +52,16 @@ impl PageUse {
             large_pages: large.1,
             small_bytes: small.0,
             small_pages: small.1,
-            guests: 0,
-            away: 0,
+            foreign_bytes: 0,
+            elsewhere_bytes: 0,
         }
     }
 
     /// Accounts for pages that are shared with other contexts.
     pub fn share(&mut self, shared: SharedPages) {
         self.small_pages = self.small_pages.min(shared.pages);
-        self.small_bytes = self.small_bytes.saturating_sub(shared.away);
-        (self.guests, self.away) = (shared.guests, shared.away);
+        self.small_bytes = self.small_bytes.saturating_sub(shared.elsewhere_bytes);
+        (self.foreign_bytes, self.elsewhere_bytes) = (shared.foreign_bytes, shared.elsewhere_bytes);
     }
 
     /// The bytes of all pages together, less what other contexts have in them.
@@ -74,7 +74,7 @@ impl PageUse {
         self.large_pages
             .saturating_add(self.small_pages)
             .saturating_mul(PAGE)
-            .saturating_sub(self.guests)
+            .saturating_sub(self.foreign_bytes)
     }
 
     /// The bytes of whole pages that would be free if small blocks were packed. As they lie, only other
@@ -85,7 +85,10 @@ impl PageUse {
     /// ```
     #[must_use]
     pub const fn pinned(&self) -> u64 {
-        let needed = self.small_bytes.saturating_add(self.guests).div_ceil(PAGE);
+        let needed = self
+            .small_bytes
+            .saturating_add(self.foreign_bytes)
+            .div_ceil(PAGE);
         self.small_pages.saturating_sub(needed).saturating_mul(PAGE)
     }
 
@@ -109,9 +112,9 @@ pub struct SharedPages {
     /// How many pages with small blocks count for it.
     pub pages: u64,
     /// The bytes of others in these.
-    pub guests: u64,
+    pub foreign_bytes: u64,
     /// Its own bytes in pages that count for others.
-    pub away: u64,
+    pub elsewhere_bytes: u64,
 }
 
 /// Which call sites have small blocks in which page: a bit for each of the first call sites, the others

@@ -22,8 +22,8 @@ pub fn shared_pages(registries: &[&Registry]) -> Vec<SharedPages> {
                     Entry::Occupied(owner) if *owner.get() != index => {
                         let end = address.saturating_add(bytes.max(1));
                         let part = end.min((page + 1) * PAGE) - address.max(page * PAGE);
-                        all[index].away += part;
-                        all[*owner.get()].guests += part;
+                        all[index].elsewhere_bytes += part;
+                        all[*owner.get()].foreign_bytes += part;
                     }
                     Entry::Occupied(_) => {}
                 }
@@ -63,10 +63,10 @@ mod tests {
             (5 * PAGE, KIB),
         ]);
         let three = registry(&[(5 * PAGE + KIB, KIB), (PAGE + 4 * KIB, KIB)]);
-        let of = |pages, guests, away| SharedPages {
+        let of = |pages, foreign_bytes, elsewhere_bytes| SharedPages {
             pages,
-            guests,
-            away,
+            foreign_bytes,
+            elsewhere_bytes,
         };
         let all = shared_pages(&[&one, &two, &three]);
         let want = [of(1, 3 * KIB, 0), of(2, KIB, 2 * KIB), of(0, 0, 2 * KIB)];

@@ -2,7 +2,7 @@
 
 use cuguard_registry::{Amount, FailedFreeGroup, Group, Snapshot, SnapshotReason};
 
-use crate::render::Report;
+use crate::report_trait::Report;
 
 /// A moment after which nothing may leak.
 ///
@@ -257,11 +257,11 @@ mod tests {
             "{message}"
         );
         assert!(
-            message.contains("alive 10 B in 1 allocation of device memory, u8"),
+            message.contains("live 10 B in 1 allocation of device memory, u8"),
             "{message}"
         );
         assert!(
-            message.contains("cuEventDestroy failed with CUDA_ERROR_DEINITIALIZED (4)"),
+            message.contains("cuEventDestroy returned CUDA_ERROR_DEINITIALIZED (4)"),
             "{message}"
         );
         Checkpoint::new(now.clone()).assert_clean(&now);

@@ -78,7 +78,7 @@ impl Page<'_> {
         let what = amount_of(failed.allocated.kind, failed.allocated.amount);
         let title = format!("could not free {what}");
         let mut message = format!(
-            "{title}: {} failed with error {} {}",
+            "{title}: {} returned error {} {}",
             failed.function, failed.code, failed.code_name
         );
         self.frames(&mut message, &row.allocated);
@@ -199,7 +199,7 @@ mod tests {
         let prepared = Prepared::new(&snapshot, View::PLAIN);
         let text = render(&prepared, 20, None);
         assert_eq!(text.matches("::error ").count(), 4, "{text}");
-        assert!(text.contains("cuStreamDestroy failed with error 400 INVALID"));
+        assert!(text.contains("cuStreamDestroy returned error 400 INVALID"));
         let text = render(&prepared, 1, None);
         assert_eq!(text.matches("::error ").count(), 3, "{text}");
         assert!(
@@ -209,6 +209,6 @@ mod tests {
         // Nothing that leaked is no annotation.
         let clean = Snapshot::default();
         let text = render(&Prepared::new(&clean, View::PLAIN), 20, None);
-        assert_eq!(text, "cuguard: nothing is alive (context 0, in use)\n");
+        assert_eq!(text, "cuguard: nothing is live (context 0, in use)\n");
     }
 }

@@ -159,7 +159,7 @@ mod tests {
 
     use super::render;
     use crate::prepare::{Prepared, View};
-    use crate::render::Report;
+    use crate::report_trait::Report;
     use crate::tests_support::{Insert, items, member_names, read};
     use cuguard_registry::{
         Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,

@@ -33,7 +33,7 @@ mod prepare;
 #[cfg(test)]
 mod prepare_tests;
 mod problem;
-mod render;
+mod report_trait;
 mod rows;
 mod settings;
 mod size;
@@ -62,7 +62,7 @@ pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
 pub use pattern::PatternError;
 pub use problem::Problem;
-pub use render::Report;
+pub use report_trait::Report;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
 

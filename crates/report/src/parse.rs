@@ -73,7 +73,14 @@ fn parse(list: &str) -> Parsed {
             let list = list.to_owned();
             Some(Problem::EmptyWord { list }).filter(|problem| !parsed.problems.contains(problem))
         } else {
-            parsed.apply(word).err()
+            let problem = parsed.apply(word).err();
+            problem.map(|problem| match word.contains(';') {
+                true => Problem::BadValue {
+                    word: word.to_owned(),
+                    why: "words are separated by commas".to_owned(),
+                },
+                false => problem,
+            })
         };
         parsed.problems.extend(problem);
     }
@@ -101,6 +108,9 @@ impl Parsed {
             }
             settings.mode = mode;
             return Ok(());
+        }
+        if name == "reclaim" {
+            return Err(bad("`reclaim` is now `free_leaks`".to_owned()));
         }
         let name = if name == "color" { "colour" } else { name };
         let known = VALUES.iter().find(|(known, _)| *known == name);
@@ -140,6 +150,11 @@ impl Parsed {
                 settings.all_frames = Some(all.map_err(bad)?);
             }
             "free_leaks" => {
+                let value = match value {
+                    "true" | "on" | "1" => "yes",
+                    "false" | "off" | "0" => "no",
+                    other => other,
+                };
                 let free = one_of(value, &[("yes", true), ("no", false)]);
                 settings.free_leaks = Some(free.map_err(bad)?);
             }
@@ -222,7 +237,7 @@ mod tests {
             ("surpress=x", "suppress"),
         ] {
             let text = parse(word).1[0].to_string();
-            let words = format!("; did you mean {suggestion}? it knows 0 (off");
+            let words = format!(" (did you mean {suggestion}?); known words: 0 (off");
             assert!(text.contains(&words), "{text}");
         }
         let long = "json".repeat(1000);
@@ -231,7 +246,7 @@ mod tests {
             assert!(!text.contains("did you mean"), "{text}");
         }
         let text = parse("1,,json").1[0].to_string();
-        let words = r#"there is an empty word in "1,,json"; LEAK_REPORT knows 0 (off"#;
+        let words = r#"there is an empty word in "1,,json"; known words: 0 (off"#;
         assert!(text.starts_with(words), "{text}");
     }
 
@@ -267,6 +282,17 @@ mod tests {
             Some(false)
         );
         assert_eq!(parse("1").0.wanted_free_leaks(), None);
+        for (value, free) in [("true", true), ("on", true), ("1", true), ("0", false)] {
+            let (settings, problems) = parse(&format!("free_leaks={value}"));
+            assert_eq!(
+                (settings.wanted_free_leaks(), problems),
+                (Some(free), Vec::new())
+            );
+        }
+        for value in ["false", "off"] {
+            let settings = parse(&format!("free_leaks={value}")).0;
+            assert_eq!(settings.wanted_free_leaks(), Some(false));
+        }
         assert_eq!(parse("1").0.wanted_sample(), 1);
         assert_eq!(parse("1,sample=4294967295").0.wanted_sample(), u32::MAX);
         assert_eq!(
@@ -279,7 +305,7 @@ mod tests {
     fn what_is_wrong_is_named_and_the_rest_holds() {
         let (settings, problems) = parse(
             "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
-             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=1,free_leaks,frames=mine,off=1,",
+             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=2,free_leaks,frames=mine,off=1,",
         );
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let starts = [
@@ -290,14 +316,14 @@ mod tests {
             "cannot use \"level=all\": \"all\" is none of counts, sites, stacks",
             "cannot use \"file=%q\": %q means nothing",
             "cannot use \"json=1\": json takes no value",
-            "does not know the word \"bogus\"; it knows 0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN",
+            "unknown word \"bogus\"; known words: 0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN",
             "cannot use \"max=-1\": \"-1\" is not a number of groups",
             "cannot use \"exitcode=256\": \"256\" is not a number from 0 to 255",
             "cannot use \"sample=0\": \"0\" is not a number from 1 to 4294967295",
             "cannot use \"sample=4294967296\": \"4294967296\" is not a number from 1 to 4294967295",
             "cannot use \"sample=\": sample needs a value: a number from 1 to 4294967295",
             "cannot use \"free_leaks=maybe\": \"maybe\" is none of yes, no",
-            "cannot use \"free_leaks=1\": \"1\" is none of yes, no",
+            "cannot use \"free_leaks=2\": \"2\" is none of yes, no",
             "cannot use \"free_leaks\": free_leaks needs a value: one of yes, no",
             "cannot use \"frames=mine\": \"mine\" is none of program, all",
             "cannot use \"off=1\": off takes no value",
@@ -315,6 +341,30 @@ mod tests {
             }
         );
         assert!(settings.is_on());
+    }
+
+    #[test]
+    fn old_words_and_other_separators_are_explained() {
+        for (text, problem) in [
+            (
+                "reclaim=no",
+                r#"cannot use "reclaim=no": `reclaim` is now `free_leaks`"#,
+            ),
+            (
+                "1;exitcode=2",
+                r#"cannot use "1;exitcode=2": words are separated by commas"#,
+            ),
+            (
+                "exitcode=2;json",
+                r#"cannot use "exitcode=2;json": words are separated by commas"#,
+            ),
+        ] {
+            let (settings, problems) = parse(text);
+            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            assert_eq!(problems, [problem]);
+            assert!(settings.is_on());
+        }
+        assert_eq!(parse("file=a;b").1, []);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What cannot be used in `LEAK_REPORT`, with the words that it knows.
+//! What cannot be used in `LEAK_REPORT`, with the known words.
 
 use std::path::PathBuf;
 
@@ -13,29 +13,26 @@ const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, 
 ///
 /// ```
 /// let (_, problems) = cuguard::report::ReportSettings::parse("1,verbose");
-/// assert!(problems[0].to_string().starts_with("does not know the word \"verbose\"; it knows 0 (off"));
+/// assert!(problems[0].to_string().starts_with("unknown word \"verbose\"; known words: 0 (off"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// An unknown word.
-    #[error(
-        "does not know the word {word:?};{} it knows {WORDS}",
-        suggestion(word)
-    )]
+    #[error("unknown word {word:?}{}; known words: {WORDS}", suggestion(word))]
     #[non_exhaustive]
     UnknownWord {
         /// The word.
         word: String,
     },
     /// Nothing between two commas, or before the first or after the last.
-    #[error("there is an empty word in {list:?}; LEAK_REPORT knows {WORDS}")]
+    #[error("there is an empty word in {list:?}; known words: {WORDS}")]
     #[non_exhaustive]
     EmptyWord {
         /// The whole list.
         list: String,
     },
-    /// A word whose value is missing or wrong.
+    /// A word whose value is missing or wrong, that was renamed, or that other words follow without a comma.
     #[error("cannot use {word:?}: {why}")]
     #[non_exhaustive]
     BadValue {
@@ -93,7 +90,7 @@ pub(crate) const VALUES: [(&str, &str); 10] = [
     ("colour", "one of auto, always, never"),
 ];
 
-/// ` did you mean json?` for an unknown word that is nearly a known one.
+/// ` (did you mean json?)` for an unknown word that is nearly a known one.
 fn suggestion(word: &str) -> String {
     let name = word.split('=').next().unwrap_or_default().trim_end();
     let name: Vec<char> = name.to_lowercase().chars().collect();
@@ -110,7 +107,7 @@ fn suggestion(word: &str) -> String {
     // One letter in three may be wrong.
     let near = distances.filter(|(distance, longer, _)| distance * 3 <= *longer);
     near.min().map_or(String::new(), |(_, _, known)| {
-        format!(" did you mean {known}?")
+        format!(" (did you mean {known}?)")
     })
 }
 

@@ -32,7 +32,7 @@ const GROUPS: usize = 20;
 /// | `frames=program`, `all` | [`all_frames`](Self::all_frames) | whether frames of these crates and of the runtime are shown too; `program` by default |
 /// | `level=counts`, `sites`, `stacks` | [`level`](Self::level) | how much is recorded; `stacks` by default when there is a report, else `sites` |
 /// | `sample=N` | [`sample`](Self::sample) | records one resource in N, from which the report estimates; 1 by default: all are recorded |
-/// | `free_leaks=yes`, `no` | [`free_leaks`](Self::free_leaks) | whether teardown frees leaks; `yes` by default |
+/// | `free_leaks=yes`, `no` | [`free_leaks`](Self::free_leaks) | whether teardown frees leaks; `yes` by default (also `true`, `on`, `1`; `false`, `off`, `0`) |
 /// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of expected leaks, one a line, in the syntax of LeakSanitizer |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///

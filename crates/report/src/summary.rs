@@ -85,7 +85,7 @@ mod tests {
 
     use super::Summary;
     use crate::paths::Paths;
-    use crate::render::Report;
+    use crate::report_trait::Report;
 
     fn warning(snapshot: &Snapshot) -> String {
         Summary::of_snapshot(snapshot).warning(&Paths::new())
@@ -153,7 +153,7 @@ mod tests {
         snapshot.not_released = Some(FailedCall::new("close", "cuCtxDestroy", 700, "ILLEGAL"));
         assert_eq!(
             warning(&snapshot),
-            "cuguard: the context was not released: cuCtxDestroy failed with ILLEGAL (700) \
+            "cuguard: the context was not released: cuCtxDestroy returned ILLEGAL (700) \
              (context 0, closed at src/app.rs:41); LEAK_REPORT=1 shows where"
         );
     }

@@ -90,7 +90,7 @@ impl Page<'_> {
         let end = context_end(info, self.paths);
         if !prepared.is_empty() {
             let what = match info.reason {
-                SnapshotReason::Requested => format!("what is alive in {info}"),
+                SnapshotReason::Requested => format!("what is live in {info}"),
                 SnapshotReason::LeftBehind => format!("what was left behind in {info}"),
                 SnapshotReason::KeptOpen => format!("leak report for {info}, {end} by what leaked"),
                 _ => format!("leak report for {info}, {end}"),
@@ -130,7 +130,7 @@ impl Page<'_> {
 
     fn totals(&mut self, snapshot: &Snapshot) {
         for (kind, totals) in &snapshot.totals {
-            let mut line = format!("  {:<24}{:>6} alive", kind.to_string(), totals.count);
+            let mut line = format!("  {:<24}{:>6} live", kind.to_string(), totals.count);
             let (bytes, peak) = if kind.is_memory() {
                 (
                     ByteSize(totals.bytes).to_string(),
@@ -184,7 +184,7 @@ impl Page<'_> {
 
     fn leaks(&mut self, prepared: &Prepared<'_>) {
         let (word, tone) = match prepared.snapshot.info.reason {
-            SnapshotReason::Requested | SnapshotReason::LeftBehind => ("alive", Tone::Strong),
+            SnapshotReason::Requested | SnapshotReason::LeftBehind => ("live", Tone::Strong),
             _ => ("leaked", Tone::Bad),
         };
         self.rows(&prepared.live, "", |page, row| {
@@ -346,7 +346,7 @@ impl Page<'_> {
             };
             let code = error_code(failed.code, failed.code_name);
             let addresses = addresses(allocated);
-            page.line(format!("  {function} failed with {code}; {addresses}"));
+            page.line(format!("  {function} returned {code}; {addresses}"));
             page.allocated_by(allocated, &row.allocated);
             if failed.freed.site.is_some() || !row.freed.is_empty() {
                 page.line("  was to be freed by");
@@ -395,7 +395,7 @@ impl Page<'_> {
                 groups => format!(", in {}", count(groups, "group")),
             };
             parts.push(match snapshot.info.reason {
-                SnapshotReason::Requested => format!("{leaked} alive{groups}"),
+                SnapshotReason::Requested => format!("{leaked} live{groups}"),
                 SnapshotReason::LeftBehind => format!("{leaked} left behind{groups}"),
                 _ => format!("leaked {leaked}{groups}"),
             });

@@ -72,8 +72,8 @@ fn everything() -> Snapshot {
 
 const EVERYTHING: &str = "\
 cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never closed
-  device memory                5 alive  1.50 MiB          14 allocated   peak 3 MiB
-  stream                       1 alive                     3 allocated
+  device memory                5 live  1.50 MiB          14 allocated   peak 3 MiB
+  stream                       1 live                     3 allocated
   this context was never closed
   the context itself held device memory until exit: forgotten, or in a static
 
@@ -89,7 +89,7 @@ leaked 512 B in 2 allocations of managed memory, counted without a record
   allocated at level counts; level=sites records the call sites
 
 could not free 4 KiB in 1 allocation of pinned host memory, f32
-  cuMemHostUnregister failed with CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
+  cuMemHostUnregister returned CUDA_ERROR_ILLEGAL_ADDRESS (700); 0x7f0000001000
   thread main, allocated 1.5 s ago
     at src/app.rs:30:9
   was to be freed by
@@ -164,7 +164,7 @@ fn what_is_alive_in_use_is_not_called_a_leak() {
     snapshot.info.reason = SnapshotReason::Requested;
     let text = snapshot.display().to_string();
     assert!(
-        text.starts_with("cuguard: what is alive in context 1") && !text.contains("leak"),
+        text.starts_with("cuguard: what is live in context 1") && !text.contains("leak"),
         "{text}"
     );
 }

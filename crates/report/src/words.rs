@@ -129,7 +129,7 @@ pub(crate) fn context_end(info: &ContextInfo, paths: &Paths) -> String {
 /// The words for an empty report. A context that was never closed may itself have leaked.
 pub(crate) fn nothing(reason: SnapshotReason) -> &'static str {
     match reason {
-        SnapshotReason::Requested => "nothing is alive",
+        SnapshotReason::Requested => "nothing is live",
         SnapshotReason::LeftBehind => "nothing was left behind",
         SnapshotReason::NeverClosed => "no resource leaked",
         _ => "nothing leaked",
@@ -175,10 +175,10 @@ pub(crate) fn broken(error: &FailedCall) -> String {
     format!("{code}, first returned by {function} in {operation}")
 }
 
-/// `cuMemFree failed with CUDA_ERROR_INVALID_VALUE (1)`.
+/// `cuMemFree returned CUDA_ERROR_INVALID_VALUE (1)`.
 pub(crate) fn failed_call(error: &FailedCall) -> String {
     let code = error_code(error.code, error.code_name);
-    format!("{} failed with {code}", error.function)
+    format!("{} returned {code}", error.function)
 }
 
 /// `CUDA_ERROR_INVALID_VALUE (1)`, or `error 1` where the code has no name.

@@ -30,7 +30,7 @@
 //! // SAFETY: allocated above, in use nowhere.
 //! unsafe { memory::free(address)? };
 //! let error = memory::alloc(1 << 50).unwrap_err();
-//! assert_eq!(error.to_string(), "cuMemAlloc failed with CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
+//! assert_eq!(error.to_string(), "cuMemAlloc returned CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
 //!
 //! context::pop_current()?;
 //! // SAFETY: nothing of this context is in use.
@@ -61,7 +61,7 @@ pub type Result<T = (), E = CallError> = std::result::Result<T, E>;
 /// use cuguard_driver::sys::CUresult;
 ///
 /// let error = CallError { function: "cuMemFree", code: CUresult::INVALID_VALUE };
-/// assert_eq!(error.to_string(), "cuMemFree failed with CUDA_ERROR_INVALID_VALUE (1): invalid argument");
+/// assert_eq!(error.to_string(), "cuMemFree returned CUDA_ERROR_INVALID_VALUE (1): invalid argument");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallError {
@@ -73,7 +73,7 @@ pub struct CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed with {}", self.function, self.code)?;
+        write!(f, "{} returned {}", self.function, self.code)?;
         match self.code.text() {
             Some(text) => write!(f, ": {text}"),
             None => Ok(()),
@@ -163,6 +163,6 @@ mod tests {
             function: "f",
             code,
         };
-        assert_eq!(error.to_string(), "f failed with CUDA error 54321");
+        assert_eq!(error.to_string(), "f returned CUDA error 54321");
     }
 }

@@ -1,9 +1,9 @@
 //! What helps against each cause. Nothing is advised that is already set.
 
+use super::causes::Cause;
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::Processes;
 use super::text::plain;
-use super::verdict::Cause;
 use crate::size::ByteSize;
 use crate::words::list;
 use cuguard_registry::{Kind, Level, PAGE};
@@ -12,11 +12,11 @@ const IN_PIECES: &str = "work on it in pieces; cuguard::Chunked does that";
 
 impl OutOfMemory {
     fn tried(&self, step: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
-        self.attempts.iter().find(|attempt| attempt.step == step)
+        self.recovery.iter().find(|result| result.step == step)
     }
 
     fn is_off(&self, step: RecoveryStep) -> bool {
-        self.tried(step).is_some_and(|attempt| !attempt.allowed)
+        self.tried(step).is_some_and(|result| !result.allowed)
     }
 
     /// Pools that keep what they do not use.
@@ -48,21 +48,21 @@ impl OutOfMemory {
     }
 
     pub(super) fn is_launch(&self) -> bool {
-        self.asked.function == Some("cuLaunchKernel")
+        self.request.function == Some("cuLaunchKernel")
     }
 
     /// What this context's guards hold.
     fn about_data(&self, advice: &mut Advice, grows: bool) {
         let settings = &self.settings;
         // Memory can be allocated in pieces, a stream cannot.
-        let in_pieces = self.asked.bytes.is_some();
+        let in_pieces = self.request.bytes.is_some();
         if grows {
             let pieces = match in_pieces {
                 true => "; if it needs all of it, work in smaller pieces",
                 false => "",
             };
             advice.add(format!(
-                "see why that call site keeps what it allocates{pieces}"
+                "find out why that call site keeps what it allocates{pieces}"
             ));
         } else {
             let pieces = if in_pieces {
@@ -71,16 +71,13 @@ impl OutOfMemory {
                 ""
             };
             advice.add(format!("free some of it{pieces}"));
-            if !settings.has_checkpoint && settings.level != Level::Counts {
+            if !settings.has_baseline && settings.level != Level::Counts {
                 let call = "call Context::mark_oom_baseline() after the first steps";
                 advice.add(format!("{call}, to see here what grew since"));
             }
         }
         match (settings.callbacks, self.is_off(RecoveryStep::Callbacks)) {
-            (0, false) => advice.add(
-                "let what can be had again, such as a cache, go when memory runs out: \
-                 Context::release_on_oom",
-            ),
+            (0, false) => advice.add("free caches when memory runs out: Context::release_on_oom"),
             (1.., true) => advice.add("let callbacks run: OomPolicy::callbacks(true)"),
             _ => {}
         }
@@ -101,13 +98,13 @@ impl OutOfMemory {
 
     /// A memory limit.
     fn about_limit(&self, advice: &mut Advice, limit: u64, held: u64) {
-        let asked = self.asked.bytes.unwrap_or(0);
-        let needed = held.saturating_add(asked);
+        let request = self.request.bytes.unwrap_or(0);
+        let needed = held.saturating_add(request);
         // A larger limit does not help beyond the device's memory.
-        let is_managed = self.asked.kind == Some(Kind::Managed);
+        let is_managed = self.request.kind == Some(Kind::Managed);
         let is_there = is_managed || self.total.is_none_or(|total| needed <= total);
         let raise = format!("raise memory_limit from {}", ByteSize(limit));
-        if asked > limit {
+        if request > limit {
             advice.add(IN_PIECES);
             if is_there {
                 advice.add(raise);
@@ -122,7 +119,7 @@ impl OutOfMemory {
     /// Holders that are not known.
     fn about_the_unexplained(&self, advice: &mut Advice, bytes: u64) {
         if self.is_context_overhead(bytes) {
-            return advice.add(self.ask_for_less());
+            return advice.add(self.request_less());
         }
         let library = match self.shares().outside {
             Some(_) => "",
@@ -130,8 +127,8 @@ impl OutOfMemory {
         };
         match &self.processes {
             Processes::Unknown(reason) => advice.add(format!(
-                "who holds it is unknown: {reason}; {library}other processes; `cuguard doctor` may \
-                 tell more"
+                "its holder is unknown: {reason}; {library}other processes; `cuguard doctor` may \
+                 show more"
             )),
             Processes::Known(_) => {
                 let silent = self.others().filter(|process| process.bytes.is_none());
@@ -139,9 +136,9 @@ impl OutOfMemory {
                 advice.add(match pids.as_slice() {
                     [] => format!(
                         "no process that can be seen holds it: {library}another container, a \
-                         process that is ending; `cuguard doctor` may tell more"
+                         process that is ending; `cuguard doctor` may show more"
                     ),
-                    pids => format!("what pid {} holds is not told", list(pids)),
+                    pids => format!("what pid {} holds is unknown", list(pids)),
                 });
             }
         }
@@ -152,35 +149,37 @@ impl OutOfMemory {
         let contexts = 1 + self.contexts.len() as u64;
         let is_little = self.total.is_none_or(|total| bytes < total / 20);
         let may_be_pages = self.pages_are_unknown();
-        self.asked.bytes.is_some()
+        self.request.bytes.is_some()
             && is_little
             && !may_be_pages
             && bytes <= contexts.saturating_mul(1 << 30)
     }
 
-    fn ask_for_less(&self) -> String {
+    fn request_less(&self) -> String {
         let free = match self.free {
             Some(free) => format!("no more than the {} that are free", ByteSize(free)),
             None => "less".to_owned(),
         };
-        format!("a context itself takes some hundred MiB: ask for {free}")
+        format!("a context itself takes some hundred MiB: request {free}")
     }
 
     /// Memory that is free and refused.
     fn about_refusal(&self, advice: &mut Advice) {
-        let fits = |asked: u64| self.largest.is_some_and(|largest| asked <= largest);
+        let fits = |request: u64| self.largest.is_some_and(|largest| request <= largest);
         match self.largest {
-            None => advice.add("see what can be had in one piece: OomPolicy::probe_largest(true)"),
-            Some(_) if self.asked.bytes.is_some_and(fits) => {
-                advice.add("it could be had a moment later: try again");
+            None => advice.add(
+                "find the largest block that can be allocated: OomPolicy::probe_largest(true)",
+            ),
+            Some(_) if self.request.bytes.is_some_and(fits) => {
+                advice.add("it can be allocated now: try again");
             }
             Some(largest) => advice.add(format!(
-                "ask for no more than {} at once",
+                "request no more than {} at once",
                 ByteSize(largest)
             )),
         }
         advice.add("look for limits outside the program: of MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), of the \
-             system; `cuguard doctor` may tell more");
+             system; `cuguard doctor` may show more");
     }
 
     fn about_processes(&self, advice: &mut Advice) {
@@ -210,16 +209,16 @@ impl OutOfMemory {
             Cause::MemoryLimit { limit, held } => self.about_limit(advice, *limit, *held),
             Cause::OwnData { grows, .. } => self.about_data(advice, *grows),
             Cause::Managed { .. } => advice.add("free managed memory, or have the driver move it to the host (cuMemPrefetchAsync)"),
-            Cause::GivenAway { .. } => advice.add("free what was given away with into_raw, or take it back with from_raw"),
+            Cause::Escaped { .. } => advice.add("free what was released with into_raw, or pass it to from_raw"),
             Cause::OutsideGuards { bytes } if self.is_context_overhead(*bytes) => {
-                advice.add(self.ask_for_less());
+                advice.add(self.request_less());
             }
             Cause::OutsideGuards { .. } => {
                 advice.add("see which libraries of this process keep memory (workspaces of cuBLAS and the \
                      like, other allocators), and which kernels want much local memory: it stays \
                      with the context");
-                advice.add("let guards take what this program takes from the driver itself, or hand it to \
-                     them with from_raw: then it is named here");
+                advice.add("allocate with guards what this program allocates with the driver, or pass it to \
+                     from_raw: then it is listed here");
                 self.about_records(advice);
             }
             Cause::OtherContexts { .. } => {
@@ -228,11 +227,11 @@ impl OutOfMemory {
             Cause::OtherProcesses { .. } => self.about_processes(advice),
             Cause::HoardedByPools { .. } => self.about_pools(advice),
             Cause::PendingFrees { .. } => advice.add(match self.tried(RecoveryStep::Wait) {
-                Some(attempt) if !attempt.allowed => {
+                Some(result) if !result.allowed => {
                     "let it wait for them: OomPolicy::wait(true)".to_owned()
                 }
-                Some(attempt) if attempt.tried => {
-                    "these streams did not get there in time: wait longer (OomPolicy::wait_at_most), \
+                Some(result) if result.tried => {
+                    "these streams did not complete their frees in time: wait longer (OomPolicy::wait_at_most), \
                      or give them less work at once"
                         .to_owned()
                 }
@@ -253,7 +252,7 @@ impl OutOfMemory {
     ///
     /// ```
     /// let mut why = cuguard::oom::OutOfMemory::default();
-    /// (why.asked.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
+    /// (why.request.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
     /// assert!(why.advice()[0].contains("work on it in pieces"));
     /// ```
     #[must_use]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
+use super::causes::Cause;
 use super::facts::OutOfMemory;
 use super::text::{Page, plain};
-use super::verdict::Cause;
 use crate::size::ByteSize;
 use crate::words::{age, count, description, list_some};
 use cuguard_registry::{Level, PAGE, SiteUsage};
@@ -22,10 +22,10 @@ impl OutOfMemory {
             Cause::LargerThanDevice { total, .. } => {
                 format!("larger than the device, which has {}", ByteSize(*total))
             }
-            Cause::MemoryLimit { limit, held } => match self.asked.bytes {
-                Some(asked) if asked > *limit => format!(
-                    "{} were asked for, and the limit is {}",
-                    ByteSize(asked),
+            Cause::MemoryLimit { limit, held } => match self.request.bytes {
+                Some(request) if request > *limit => format!(
+                    "{} were requested, and the limit is {}",
+                    ByteSize(request),
                     ByteSize(*limit)
                 ),
                 _ => format!(
@@ -41,11 +41,11 @@ impl OutOfMemory {
             Cause::Managed { .. } => {
                 format!("the context's managed memory takes up to {size} of the device")
             }
-            Cause::GivenAway { .. } => {
-                format!("up to {size} were given away with into_raw")
+            Cause::Escaped { .. } => {
+                format!("up to {size} were released with into_raw")
             }
             Cause::OutsideGuards { .. } => {
-                format!("this process holds {size} that none of its guards took")
+                format!("this process holds {size} outside of its guards")
             }
             Cause::OtherContexts { .. } => {
                 format!("other contexts of this process hold {size}")
@@ -68,14 +68,17 @@ impl OutOfMemory {
             Cause::FreeButRefused { .. } => {
                 let largest = match self.largest {
                     Some(largest) => {
-                        format!("; the largest block to be had is {}", ByteSize(largest))
+                        format!(
+                            "; the largest block that can be allocated is {}",
+                            ByteSize(largest)
+                        )
                     }
                     None => String::new(),
                 };
                 format!("{size} are free, and yet it was refused{largest}")
             }
             Cause::Unexplained { .. } => {
-                format!("{size} are taken by contexts themselves, or by somebody not known here")
+                format!("{size} are taken by contexts themselves, or by unknown holders")
             }
         }
     }
@@ -113,19 +116,19 @@ impl OutOfMemory {
         }
     }
 
-    /// The holders with small blocks, those in most pages first.
+    /// The call sites with small blocks, those in most pages first.
     fn pinning(&self) -> Vec<&SiteUsage> {
-        let mut pinning: Vec<_> = self.holders.iter().collect();
-        pinning.retain(|holder| holder.small_pages != 0);
-        pinning.sort_by_key(|holder| std::cmp::Reverse(holder.small_pages));
+        let mut pinning: Vec<_> = self.call_sites.iter().collect();
+        pinning.retain(|usage| usage.small_pages != 0);
+        pinning.sort_by_key(|usage| std::cmp::Reverse(usage.small_pages));
         pinning
     }
 }
 
 impl Page<'_> {
-    fn call_site(&self, holder: &SiteUsage) -> String {
-        let mut text = description(holder.group.type_name, holder.group.label.as_deref());
-        if let Some(site) = holder.group.origin.site {
+    fn call_site(&self, usage: &SiteUsage) -> String {
+        let mut text = description(usage.group.type_name, usage.group.label.as_deref());
+        if let Some(site) = usage.group.origin.site {
             let file = self.paths.shorten(site.file);
             let _ = write!(text, " at {file}:{}:{}", site.line, site.column);
         }
@@ -145,22 +148,22 @@ impl Page<'_> {
                     ByteSize(PAGE),
                     ByteSize(pages.small_pages.saturating_mul(PAGE))
                 )];
-                if pages.guests != 0 {
-                    let guests = ByteSize(pages.guests);
-                    lines.push(format!("other contexts have {guests} in the same pages"));
+                if pages.foreign_bytes != 0 {
+                    let others = ByteSize(pages.foreign_bytes);
+                    lines.push(format!("other contexts have {others} in the same pages"));
                 }
-                for holder in why.pinning().into_iter().take(3) {
-                    let pages = count(holder.small_pages, "page");
-                    lines.push(format!("{pages}: {}", self.call_site(holder)));
+                for usage in why.pinning().into_iter().take(3) {
+                    let pages = count(usage.small_pages, "page");
+                    lines.push(format!("{pages}: {}", self.call_site(usage)));
                 }
                 lines
             }
             Cause::OwnData { grows: true, .. } => {
                 let growing = why.growing(named).into_iter().take(3);
-                growing.map(|holder| self.growth(holder)).collect()
+                growing.map(|usage| self.growth(usage)).collect()
             }
             Cause::Managed { .. } => vec!["it may lie on the host as well".to_owned()],
-            Cause::GivenAway { .. } => vec!["whoever has it may have freed it".to_owned()],
+            Cause::Escaped { .. } => vec!["its owner may have freed it".to_owned()],
             Cause::OutsideGuards { .. } => {
                 let mut whose = "other libraries, code that calls the driver itself, contexts \
                                  themselves, local memory of kernels"
@@ -171,7 +174,7 @@ impl Page<'_> {
                 vec![whose]
             }
             Cause::FreeButRefused { .. } => {
-                vec!["so it is not for want of memory that can be seen from here".to_owned()]
+                vec!["memory that is known here does not explain it".to_owned()]
             }
             Cause::OtherProcesses { bytes, .. } => self.processes(*bytes),
             // Both are in the same pools, which are listed with the first of the two.
@@ -224,17 +227,17 @@ impl Page<'_> {
         lines
     }
 
-    fn growth(&self, holder: &SiteUsage) -> String {
-        let call_site = self.call_site(holder);
-        match holder.growth {
+    fn growth(&self, usage: &SiteUsage) -> String {
+        let call_site = self.call_site(usage);
+        match usage.growth {
             Some(growth) => format!(
-                "grew by {} since the last checkpoint: {call_site}",
+                "grew by {} since the baseline: {call_site}",
                 ByteSize(growth.max(0) as u64)
             ),
             None => format!(
-                "{} made all through the context's life, the first {} ago: {call_site}",
-                count(holder.group.amount.count, "block"),
-                age(holder.group.oldest)
+                "{} allocated throughout the context's lifetime, the first {} ago: {call_site}",
+                count(usage.group.amount.count, "block"),
+                age(usage.group.oldest)
             ),
         }
     }

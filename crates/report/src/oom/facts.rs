@@ -18,7 +18,7 @@ use super::others::{OtherContext, PoolUse, Processes};
 /// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
 ///     panic!("no device has that much");
 /// };
-/// assert_eq!(why.asked.bytes, Some(1 << 50));
+/// assert_eq!(why.request.bytes, Some(1 << 50));
 /// assert!(matches!(why.causes()[0], Cause::LargerThanDevice { .. }));
 /// println!("{}", why.to_text());
 /// # Ok::<(), cuguard::Error>(())
@@ -26,7 +26,7 @@ use super::others::{OtherContext, PoolUse, Processes};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The request that failed.
-    pub asked: FailedRequest,
+    pub request: FailedRequest,
     /// In which context.
     pub info: ContextInfo,
     /// The device's memory, where that is known.
@@ -38,15 +38,15 @@ pub struct OutOfMemory {
     /// The memory limit of the context, if it has one.
     pub limit: Option<Limit>,
     /// What the context holds of each kind of memory.
-    pub held: Vec<KindUsage>,
+    pub usage: Vec<KindUsage>,
     /// What escaped by `into_raw`, by kind. The new owner may have freed it, so it is in no other figure; a
     /// cause names what may be left of it.
-    pub given_away: Vec<KindUsage>,
+    pub escaped: Vec<KindUsage>,
     /// How the context's device memory lies in pages. `None` where not all of it has a record: at
     /// [`Level::Counts`], or with samples.
     pub pages: Option<PageUse>,
     /// The call sites that hold most, the largest first, and those that keep most pages.
-    pub holders: Vec<SiteUsage>,
+    pub call_sites: Vec<SiteUsage>,
     /// The device's memory pools: its default one, and those of its contexts in this process.
     pub pools: Vec<PoolUse>,
     /// How many streams have frees that are not complete or that nothing has waited for: the driver reuses
@@ -59,7 +59,7 @@ pub struct OutOfMemory {
     /// The processes that hold memory of the device.
     pub processes: Processes,
     /// The recovery steps before the allocation failed, in order.
-    pub attempts: Vec<RecoveryResult>,
+    pub recovery: Vec<RecoveryResult>,
     /// The program's settings, so that nothing is advised that is already set.
     pub settings: Settings,
 }
@@ -163,8 +163,8 @@ impl RecoveryStep {
 /// let Err(Error::OutOfMemory(why)) = DeviceBuffer::<u8>::zeroed(&context, 1 << 50) else {
 ///     panic!("no device has that much");
 /// };
-/// assert_eq!(why.attempts[0].step, RecoveryStep::Callbacks);
-/// assert!(!why.attempts[0].tried); // none is registered
+/// assert_eq!(why.recovery[0].step, RecoveryStep::Callbacks);
+/// assert!(!why.recovery[0].tried); // none is registered
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ pub struct Settings {
     /// One resource in this many is recorded; 0 and 1 are all.
     pub sample: u32,
     /// Whether there is a baseline: `Context::mark_oom_baseline` was called.
-    pub has_checkpoint: bool,
+    pub has_baseline: bool,
     /// How many callbacks that release memory are registered.
     pub callbacks: u64,
     /// How many devices there are; 0 where that is not known.

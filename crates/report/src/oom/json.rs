@@ -2,9 +2,9 @@
 
 use cuguard_registry::SiteUsage;
 
+use super::causes::Cause;
 use super::facts::{KindUsage, OutOfMemory};
 use super::others::Processes;
-use super::verdict::Cause;
 use crate::json::{amount, list, seconds, site};
 use crate::json_value::{Value, object};
 
@@ -20,7 +20,7 @@ impl OutOfMemory {
     /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
-        let (info, asked, shares) = (&self.info, &self.asked, self.shares());
+        let (info, request, shares) = (&self.info, &self.request, self.shares());
         let (processes, processes_unknown) = match &self.processes {
             Processes::Unknown(reason) => (None, Some(reason.as_str())),
             Processes::Known(all) => (Some(list(all, |one| self.process(one))), None),
@@ -41,16 +41,16 @@ impl OutOfMemory {
                 "pooled_blocks": context.pooled_blocks,
                 "taken": context.taken,
                 "managed": context.managed,
-                "given_away": context.given_away,
-                "pooled_given_away": context.pooled_given_away,
+                "escaped": context.escaped,
+                "pooled_escaped": context.pooled_escaped,
             }
         });
-        let attempts = list(&self.attempts, |attempt| {
+        let recovery = list(&self.recovery, |result| {
             object! {
-                "step": attempt.step.name(),
-                "allowed": attempt.allowed,
-                "tried": attempt.tried,
-                "freed": attempt.freed,
+                "step": result.step.name(),
+                "allowed": result.allowed,
+                "tried": result.tried,
+                "freed": result.freed,
             }
         });
         object! {
@@ -58,15 +58,15 @@ impl OutOfMemory {
             "tool": "cuguard",
             "tool_version": env!("CARGO_PKG_VERSION"),
             "process": std::process::id(),
-            "asked": object! {
-                "operation": asked.operation,
-                "bytes": asked.bytes,
-                "kind": asked.kind.map(|kind| kind.name()),
-                "site": site(asked.site),
-                "thread": asked.thread.as_deref(),
-                "function": asked.function,
-                "code": asked.code,
-                "code_name": asked.code_name,
+            "request": object! {
+                "operation": request.operation,
+                "bytes": request.bytes,
+                "kind": request.kind.map(|kind| kind.name()),
+                "site": site(request.site),
+                "thread": request.thread.as_deref(),
+                "function": request.function,
+                "code": request.code,
+                "code_name": request.code_name,
             },
             "causes": list(&self.causes(), cause),
             "advice": list(&self.advice(), |one| one.as_str().into()),
@@ -87,7 +87,7 @@ impl OutOfMemory {
             "other_contexts": other_contexts,
             "processes": processes,
             "processes_unknown": processes_unknown,
-            "attempts": attempts,
+            "recovery": recovery,
         }
         .to_string()
     }
@@ -100,18 +100,18 @@ impl OutOfMemory {
             "primary": self.info.primary,
             "level": settings.level.to_string().as_str(),
             "sample": settings.sample,
-            "has_checkpoint": settings.has_checkpoint,
+            "has_baseline": settings.has_baseline,
             "callbacks": settings.callbacks,
             "limit": limit.map(|limit| limit.bytes),
             "limit_held": limit.map(|limit| limit.held),
             "limit_refused": limit.is_some_and(|limit| limit.refused),
-            "held": list(&self.held, usage),
-            "given_away": list(&self.given_away, usage),
+            "usage": list(&self.usage, usage),
+            "escaped": list(&self.escaped, usage),
             "taken": pages.map(|pages| pages.taken()),
             "pinned": pages.map(|pages| pages.pinned()),
             "pinned_pages": pages.map(|pages| pages.small_pages),
             "rounding": pages.map(|pages| pages.rounding()),
-            "holders": list(&self.holders, holder),
+            "call_sites": list(&self.call_sites, call_site),
         }
     }
 
@@ -138,8 +138,8 @@ fn cause(cause: &Cause) -> Value {
     value
 }
 
-fn holder(holder: &SiteUsage) -> Value {
-    let group = &holder.group;
+fn call_site(usage: &SiteUsage) -> Value {
+    let group = &usage.group;
     object! {
         "kind": group.kind.name(),
         "type": group.type_name,
@@ -149,9 +149,9 @@ fn holder(holder: &SiteUsage) -> Value {
         "site": site(group.origin.site),
         "oldest_seconds": seconds(group.oldest),
         "youngest_seconds": seconds(group.youngest),
-        "growth": holder.growth,
-        "quarters": list(&holder.quarters, |bytes| (*bytes).into()),
-        "grows": holder.grows(),
-        "small_pages": holder.small_pages,
+        "growth": usage.growth,
+        "quarters": list(&usage.quarters, |bytes| (*bytes).into()),
+        "grows": usage.grows(),
+        "small_pages": usage.small_pages,
     }
 }

@@ -14,6 +14,7 @@
 //! nothing: what is not in the numbers is unknown, and the report says so.
 
 mod advice;
+mod causes;
 mod details;
 mod facts;
 mod json;
@@ -22,11 +23,10 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod text;
-mod verdict;
 
+pub use causes::Cause;
 pub use cuguard_registry::{PageUse, SiteUsage};
 pub use facts::{
     FailedRequest, KindUsage, Limit, OutOfMemory, RecoveryResult, RecoveryStep, Settings,
 };
 pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
-pub use verdict::Cause;

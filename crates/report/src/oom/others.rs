@@ -33,9 +33,9 @@ pub struct OtherContext {
     /// Managed memory, which may be on the host.
     pub managed: u64,
     /// Escaped device memory, which the new owner may have freed.
-    pub given_away: u64,
+    pub escaped: u64,
     /// Escaped stream-ordered memory.
-    pub pooled_given_away: u64,
+    pub pooled_escaped: u64,
 }
 
 /// The processes that hold memory of a device.
@@ -95,8 +95,8 @@ impl OtherContext {
             pooled_blocks: 0,
             taken: None,
             managed: 0,
-            given_away: 0,
-            pooled_given_away: 0,
+            escaped: 0,
+            pooled_escaped: 0,
         }
     }
 
@@ -112,7 +112,7 @@ impl OtherContext {
 
 impl Default for Processes {
     fn default() -> Self {
-        Self::Unknown("nobody was asked".to_owned())
+        Self::Unknown("not queried".to_owned())
     }
 }
 

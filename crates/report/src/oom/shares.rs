@@ -9,14 +9,14 @@ use crate::words::total as sum;
 /// The granularity of allocations from pools.
 const POOL_GRANULARITY: u64 = 512;
 
-/// What is in use on the device, by holder. Nothing is in two shares. What pools reserve is all in `here`,
-/// whoever uses it.
+/// What is in use on the device, by holder. Nothing is in two shares. What pools reserve is all in `here`, also
+/// what other code allocates from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shares {
     /// What guards of this process and pools hold.
     pub(super) here: u64,
     /// What escaped and is not freed, at most.
-    pub(super) given_away: u64,
+    pub(super) escaped: u64,
     /// Managed memory of this context, at most.
     pub(super) managed: u64,
     /// Managed memory of other contexts of this process, at most.
@@ -32,7 +32,7 @@ pub(super) struct Shares {
 impl OutOfMemory {
     /// The bytes that the context's guards hold of the device's own memory.
     pub(super) fn own_bytes(&self) -> u64 {
-        sum([Kind::Device, Kind::StreamOrdered].map(|kind| held_of(&self.held, kind).bytes))
+        sum([Kind::Device, Kind::StreamOrdered].map(|kind| usage_of(&self.usage, kind).bytes))
     }
 
     /// The processes that are known.
@@ -71,7 +71,7 @@ impl OutOfMemory {
 
     /// Whether it is unknown how this context's blocks lie in pages.
     pub(super) fn own_pages_are_unknown(&self) -> bool {
-        self.pages.is_none() && held_of(&self.held, Kind::Device).bytes != 0
+        self.pages.is_none() && usage_of(&self.usage, Kind::Device).bytes != 0
     }
 
     /// What other processes hold according to the list. In a container one of them may be this process.
@@ -94,18 +94,18 @@ impl OutOfMemory {
         let mut rest = used.map_or(u64::MAX, |used| {
             used.saturating_sub(own.saturating_add(others))
         });
-        let others_given = self.contexts.iter().map(|context| context.given_away);
-        let given = held_of(&self.given_away, Kind::Device).bytes;
-        let given = given.saturating_add(sum(others_given));
+        let others_escaped = self.contexts.iter().map(|context| context.escaped);
+        let escaped = usage_of(&self.escaped, Kind::Device).bytes;
+        let escaped = escaped.saturating_add(sum(others_escaped));
         let managed_elsewhere = sum(self.contexts.iter().map(|context| context.managed));
-        let managed = held_of(&self.held, Kind::Managed).bytes;
+        let managed = usage_of(&self.usage, Kind::Managed).bytes;
         let mut shares = Shares {
             here,
             others,
             ..Shares::default()
         };
         if listed.is_some() {
-            shares.given_away = take(&mut beside, given);
+            shares.escaped = take(&mut beside, escaped);
             shares.managed = take(&mut beside, managed);
             shares.managed_elsewhere = take(&mut beside, managed_elsewhere);
             // The list may count a process without its managed memory.
@@ -113,18 +113,15 @@ impl OutOfMemory {
             let left = managed_elsewhere - shares.managed_elsewhere;
             shares.managed_elsewhere += take(&mut rest, left);
         } else {
-            shares.given_away = take(&mut rest, given);
+            shares.escaped = take(&mut rest, escaped);
             shares.managed = take(&mut rest, managed);
             shares.managed_elsewhere = take(&mut rest, managed_elsewhere);
         }
         let mut unowned = self.pooled_outside_guards();
-        let others_given = self
-            .contexts
-            .iter()
-            .map(|context| context.pooled_given_away);
-        let given = held_of(&self.given_away, Kind::StreamOrdered).bytes;
-        let given = take(&mut unowned, given.saturating_add(sum(others_given)));
-        shares.given_away = shares.given_away.saturating_add(given);
+        let others_escaped = self.contexts.iter().map(|context| context.pooled_escaped);
+        let escaped = usage_of(&self.escaped, Kind::StreamOrdered).bytes;
+        let escaped = take(&mut unowned, escaped.saturating_add(sum(others_escaped)));
+        shares.escaped = shares.escaped.saturating_add(escaped);
         shares.outside = match listed {
             Some(_) => Some(beside.saturating_add(unowned)),
             None => (unowned != 0).then_some(unowned),
@@ -135,7 +132,7 @@ impl OutOfMemory {
 
     /// What is allocated from pools outside of guards.
     fn pooled_outside_guards(&self) -> u64 {
-        let Amount { count, bytes } = held_of(&self.held, Kind::StreamOrdered);
+        let Amount { count, bytes } = usage_of(&self.usage, Kind::StreamOrdered);
         let rounded =
             |bytes: u64, count: u64| bytes.saturating_add(count.saturating_mul(POOL_GRANULARITY));
         let others = self.contexts.iter();
@@ -148,11 +145,11 @@ impl OutOfMemory {
     fn taken_here(&self) -> u64 {
         let plain = match self.pages {
             Some(pages) => pages.taken(),
-            None => held_of(&self.held, Kind::Device).bytes,
+            None => usage_of(&self.usage, Kind::Device).bytes,
         };
         let contexts = || self.contexts.iter();
         let pooled = sum(contexts().map(|context| context.pooled));
-        let pooled = pooled.saturating_add(held_of(&self.held, Kind::StreamOrdered).bytes);
+        let pooled = pooled.saturating_add(usage_of(&self.usage, Kind::StreamOrdered).bytes);
         let used = sum(self.pools.iter().map(|pool| pool.used));
         sum([
             plain,
@@ -165,7 +162,7 @@ impl OutOfMemory {
 }
 
 /// The amount of one kind.
-fn held_of(list: &[KindUsage], kind: Kind) -> Amount {
+fn usage_of(list: &[KindUsage], kind: Kind) -> Amount {
     let of_kind = list.iter().filter(|held| held.kind == kind);
     of_kind.map(|held| held.amount).sum()
 }

@@ -9,22 +9,22 @@ use cuguard_registry::{Group, Kind, Level};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// An H200 with `free` bytes, and a request of `asked` bytes.
-fn card(free: u64, asked: u64) -> OutOfMemory {
+/// An H200 with `free` bytes, and a request of `request` bytes.
+fn card(free: u64, request: u64) -> OutOfMemory {
     let mut why = OutOfMemory {
         total: Some(140 * GIB),
         free: Some(free),
         processes: Processes::Known(Vec::new()),
         ..OutOfMemory::default()
     };
-    why.asked.bytes = Some(asked);
-    why.asked.kind = Some(Kind::Device);
+    why.request.bytes = Some(request);
+    why.request.kind = Some(Kind::Device);
     why.settings.level = Level::Sites;
     why
 }
 
 fn own(why: &mut OutOfMemory, bytes: u64) {
-    why.held.push(KindUsage::new(Kind::Device, 1, bytes));
+    why.usage.push(KindUsage::new(Kind::Device, 1, bytes));
     why.pages = Some(PageUse::new((bytes, bytes / (2 * MIB)), (0, 0)));
 }
 
@@ -43,12 +43,12 @@ fn a_small_process_is_not_blamed_for_a_full_card() {
 #[test]
 fn a_leak_is_named_beside_what_rounding_costs() {
     let mut why = card(0, 64 * MIB);
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::Device, 30_000, 100 * GIB));
     why.pages = Some(PageUse::new((100 * GIB, 70_000), (0, 0)));
     let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", 30_000, 100 * GIB));
     holder.quarters = [25 * GIB; 4];
-    why.holders.push(holder);
+    why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "rounding"]);
     assert!(matches!(
         why.causes()[0],
@@ -65,7 +65,7 @@ fn little_that_grows_is_not_the_cause() {
         let mut holder = SiteUsage::new(Group::new(kind, "u8", 16, 4096));
         holder.quarters = [1024; 4];
         assert!(holder.grows());
-        why.holders.push(holder);
+        why.call_sites.push(holder);
     }
     assert!(matches!(
         why.causes()[..],
@@ -116,7 +116,7 @@ fn a_process_that_does_not_tell_is_named() {
     why.processes = Processes::Known(vec![silent]);
     assert_eq!(names(&why), ["unexplained"]);
     assert!(
-        why.to_text().contains("what pid 7 holds is not told"),
+        why.to_text().contains("what pid 7 holds is unknown"),
         "{why:#}"
     );
 }
@@ -124,10 +124,10 @@ fn a_process_that_does_not_tell_is_named() {
 #[test]
 fn managed_memory_is_somebodys() {
     let mut why = card(GIB, 10 * GIB);
-    why.held.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
+    why.usage.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
     assert_eq!(why.shares().rest, GIB);
-    why.asked.kind = Some(Kind::Managed);
-    why.asked.bytes = Some(200 * GIB);
+    why.request.kind = Some(Kind::Managed);
+    why.request.bytes = Some(200 * GIB);
     assert!(!names(&why).contains(&"larger_than_device"));
 }
 
@@ -135,7 +135,7 @@ fn managed_memory_is_somebodys() {
 #[test]
 fn what_is_elsewhere_or_tiny_hides_nobody() {
     let mut why = card(10 * GIB, 50 * GIB);
-    why.held.push(KindUsage::new(Kind::Managed, 1, 200 * GIB));
+    why.usage.push(KindUsage::new(Kind::Managed, 1, 200 * GIB));
     why.processes = Processes::Known(vec![ProcessUse::new(3, 120 * GIB)]);
     assert_eq!(names(&why), ["other_processes"]);
 
@@ -148,7 +148,7 @@ fn what_is_elsewhere_or_tiny_hides_nobody() {
 #[test]
 fn a_context_is_refused_by_somebody_large() {
     let mut why = card(0, 0);
-    why.asked.bytes = None;
+    why.request.bytes = None;
     why.processes = Processes::Known(vec![ProcessUse::new(1, 139 * GIB), ProcessUse::new(2, MIB)]);
     assert_eq!(names(&why), ["other_processes"]);
     why.processes = Processes::Known(vec![ProcessUse::new(2, 5 * MIB)]);
@@ -166,13 +166,13 @@ fn growing(kind: Kind, bytes: u64) -> SiteUsage {
 #[test]
 fn a_leak_beside_a_pool_with_a_little_to_spare() {
     let mut why = card(0, GIB);
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::StreamOrdered, 1000, 130 * GIB));
     why.pages = Some(PageUse::default());
     why.pools.push(PoolUse::new("", 132 * GIB, 130 * GIB));
     let mut holder = growing(Kind::StreamOrdered, 130 * GIB);
     holder.growth = Some(120 << 30);
-    why.holders.push(holder);
+    why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);
     assert!(why.to_text().contains("and grows"), "{why:#}");
     assert!(why.to_text().contains("grew by 120 GiB"), "{why:#}");
@@ -181,7 +181,7 @@ fn a_leak_beside_a_pool_with_a_little_to_spare() {
     let causes = "takes 130 GiB, and grows; memory pools have 2 GiB that they do not use";
     assert!(line.ends_with(causes), "{line}");
     // The same without growth: a little waste is not why the card is full.
-    why.holders[0].growth = Some(0);
+    why.call_sites[0].growth = Some(0);
     assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);
     assert!(!why.to_text().contains("and grows"), "{why:#}");
 }
@@ -189,12 +189,12 @@ fn a_leak_beside_a_pool_with_a_little_to_spare() {
 #[test]
 fn a_leak_of_small_blocks_with_a_few_holes() {
     let mut why = card(0, GIB);
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::Device, 130_000, 130 * GIB));
     why.pages = Some(PageUse::new((0, 0), (130 * GIB, 134 * 512)));
     let mut holder = growing(Kind::Device, 130 * GIB);
     holder.small_pages = 134 * 512;
-    why.holders.push(holder);
+    why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "fragmentation"]);
     assert!(why.to_text().contains("and grows"), "{why:#}");
 }
@@ -202,7 +202,7 @@ fn a_leak_of_small_blocks_with_a_few_holes() {
 #[test]
 fn rounding_that_is_next_to_nothing_hides_no_data() {
     let mut why = card(0, 64 * MIB);
-    why.held.push(KindUsage::new(Kind::Device, 50, 138 * GIB));
+    why.usage.push(KindUsage::new(Kind::Device, 50, 138 * GIB));
     why.pages = Some(PageUse::new((138 * GIB, 138 * 512 + 50), (0, 0)));
     assert_eq!(names(&why), ["own_data", "rounding"]);
 }
@@ -212,12 +212,12 @@ fn rounding_that_is_next_to_nothing_hides_no_data() {
 #[test]
 fn much_waste_stands_alone() {
     let mut why = card(0, 20 * GIB);
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::Device, 30_721, 109 * GIB));
     why.pages = Some(PageUse::new((79 * GIB, 79 * 512), (30 * GIB, 60 * 512)));
     let mut holder = growing(Kind::Device, 30 * GIB);
     holder.small_pages = 60 * 512;
-    why.holders = vec![
+    why.call_sites = vec![
         SiteUsage::new(Group::new(Kind::Device, "u8", 1, 79 * GIB)),
         holder,
     ];
@@ -225,10 +225,10 @@ fn much_waste_stands_alone() {
 
     let mut why = card(0, 20 * GIB);
     own(&mut why, 79 * GIB);
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::StreamOrdered, 1000, 30 * GIB));
     why.pools.push(PoolUse::new("", 60 * GIB, 30 * GIB));
-    why.holders.push(growing(Kind::StreamOrdered, 30 * GIB));
+    why.call_sites.push(growing(Kind::StreamOrdered, 30 * GIB));
     assert_eq!(names(&why), ["hoarded_by_pools"]);
     // Also where most of it waits to be freed.
     (why.busy_streams, why.pending_bytes) = (1, 27 * GIB);
@@ -254,7 +254,7 @@ fn memory_that_is_free_and_refused() {
     assert!(text.contains("MPS") && text.contains("cuguard doctor"));
     why.largest = Some(4 * GIB);
     let text = why.to_text();
-    assert!(text.contains("the largest block to be had is 4 GiB"));
+    assert!(text.contains("the largest block that can be allocated is 4 GiB"));
     assert!(!text.contains("probe_largest"), "{text}");
     why.largest = Some(70 * GIB);
     assert!(why.to_text().contains("try again"), "{why:#}");
@@ -278,20 +278,20 @@ fn more_than_the_limit_and_more_than_the_device() {
     assert_eq!(names(&why), ["memory_limit"]);
     let text = why.to_text();
     assert!(
-        text.contains("why: 20 GiB were asked for, and the limit is 10 GiB"),
+        text.contains("why: 20 GiB were requested, and the limit is 10 GiB"),
         "{text}"
     );
     assert!(text.contains("raise memory_limit from 10 GiB"), "{text}");
     assert!(!text.contains("free some of it"), "{text}");
 
-    why.asked.bytes = Some(200 * GIB);
+    why.request.bytes = Some(200 * GIB);
     assert_eq!(names(&why), ["memory_limit", "larger_than_device"]);
     let text = why.to_text();
     assert!(!text.contains("raise memory_limit"), "{text}");
     assert_eq!(text.matches("cuguard::Chunked").count(), 1, "{text}");
 
     // It would fit the limit, and with what is held not the device.
-    why.asked.bytes = Some(8 * GIB);
+    why.request.bytes = Some(8 * GIB);
     (why.limit.as_mut().unwrap().held, why.total) = (9 * GIB, Some(16 * GIB));
     let text = why.to_text();
     assert!(text.contains("9 GiB of the 10 GiB"), "{text}");
@@ -303,21 +303,24 @@ fn more_than_the_limit_and_more_than_the_device() {
 fn details_agree_with_the_verdict() {
     let mut why = card(0, GIB);
     own(&mut why, 130 * GIB);
-    why.holders = vec![growing(Kind::Pinned, 4096), growing(Kind::Device, 4096)];
+    why.call_sites = vec![growing(Kind::Pinned, 4096), growing(Kind::Device, 4096)];
     let text = why.to_text();
     assert!(!text.contains("and grows"), "{text}");
-    assert!(!text.contains("all through the context's life"), "{text}");
-    why.holders.push(growing(Kind::Device, 100 * GIB));
+    assert!(
+        !text.contains("throughout the context's lifetime"),
+        "{text}"
+    );
+    why.call_sites.push(growing(Kind::Device, 100 * GIB));
     let text = why.to_text();
     assert!(text.contains("and grows"), "{text}");
-    assert_eq!(text.matches("all through the context's life").count(), 1);
+    assert_eq!(text.matches("throughout the context's lifetime").count(), 1);
 }
 
 /// Advice comes from the settings, and nothing is said that is so already.
 #[test]
 fn advice_knows_the_settings() {
     let mut why = card(0, GIB);
-    why.held.push(KindUsage::new(Kind::Device, 100, 130 * GIB));
+    why.usage.push(KindUsage::new(Kind::Device, 100, 130 * GIB));
     let has = |why: &OutOfMemory, text: &str| why.advice().iter().any(|one| one.contains(text));
     let record = |why: &mut OutOfMemory, level, sample| {
         (why.settings.level, why.settings.sample) = (level, sample);
@@ -336,7 +339,7 @@ fn advice_knows_the_settings() {
     assert!(has(&why, "Context::release_on_oom"));
     why.settings.callbacks = 1;
     assert!(!has(&why, "release_on_oom"));
-    why.attempts.push(RecoveryResult {
+    why.recovery.push(RecoveryResult {
         step: RecoveryStep::Callbacks,
         allowed: false,
         tried: false,
@@ -362,8 +365,8 @@ fn extreme_numbers() {
     let mut why = card(0, most);
     for total in [None, Some(0), Some(1), Some(most)] {
         for free in [None, Some(0), Some(most)] {
-            for asked in [None, Some(0), Some(most)] {
-                (why.total, why.free, why.asked.bytes) = (total, free, asked);
+            for request in [None, Some(0), Some(most)] {
+                (why.total, why.free, why.request.bytes) = (total, free, request);
                 why.pages = Some(PageUse::new((most, most), (most, most)));
                 why.pools = vec![
                     PoolUse::new("", most, 0),
@@ -373,13 +376,13 @@ fn extreme_numbers() {
                 why.contexts = vec![OtherContext::new(1, most), OtherContext::new(2, most)];
                 let processes = vec![ProcessUse::new(0, most), ProcessUse::new(1, most)];
                 why.processes = Processes::Known(processes);
-                why.held = vec![KindUsage::new(Kind::Device, most, most); 2];
-                why.given_away = vec![KindUsage::new(Kind::Managed, most, most); 2];
+                why.usage = vec![KindUsage::new(Kind::Device, most, most); 2];
+                why.escaped = vec![KindUsage::new(Kind::Managed, most, most); 2];
                 (why.busy_streams, why.pending_bytes) = (most, most);
                 let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", most, most));
                 (holder.growth, holder.quarters) = (Some(i64::MIN), [most; 4]);
                 holder.small_pages = most;
-                why.holders = vec![holder; 2];
+                why.call_sites = vec![holder; 2];
                 let text = why.to_text();
                 assert!(!text.contains('\u{1b}') && !why.to_string().is_empty());
                 read(&why.to_json());
@@ -392,7 +395,7 @@ fn extreme_numbers() {
 /// A stream, of which only the driver knows how much it takes.
 fn of_unknown_size(free: u64) -> OutOfMemory {
     let mut why = card(free, 0);
-    (why.asked.bytes, why.asked.kind) = (None, Some(Kind::Stream));
+    (why.request.bytes, why.request.kind) = (None, Some(Kind::Stream));
     why
 }
 
@@ -405,7 +408,7 @@ fn what_nobody_knows_the_size_of_is_more_than_is_free() {
     assert!(why.to_text().contains("  - free some of it\n"), "{why:#}");
     // Pages that small blocks keep are of no use to the driver.
     why.pages = Some(PageUse::new((0, 0), (2 * GIB, 138 * GIB / (2 * MIB))));
-    why.held = vec![KindUsage::new(Kind::Device, 1, 2 * GIB)];
+    why.usage = vec![KindUsage::new(Kind::Device, 1, 2 * GIB)];
     assert_eq!(names(&why), ["fragmentation"]);
     // A card that is full of who knows what.
     assert_eq!(names(&of_unknown_size(MIB)), ["unexplained"]);
@@ -414,10 +417,10 @@ fn what_nobody_knows_the_size_of_is_more_than_is_free() {
     own(&mut why, GIB);
     assert_eq!(names(&why), ["free_but_refused"]);
     // But a kernel may want any amount.
-    why.asked.function = Some("cuLaunchKernel");
+    why.request.function = Some("cuLaunchKernel");
     assert!(why.causes().is_empty(), "{why:#}");
     assert!(
-        why.to_text().contains("known to the driver alone"),
+        why.to_text().contains("only the driver knows how much"),
         "{why:#}"
     );
     assert_eq!(why.advice().len(), 1);
@@ -437,8 +440,8 @@ fn the_document_names_every_member() {
     why.contexts.push(OtherContext::new(2, 20 * GIB));
     why.processes = Processes::Known(vec![ProcessUse::new(1, 20 * GIB)]);
     let holder = SiteUsage::new(Group::new(Kind::Device, "u8", 1, 50 * GIB));
-    why.holders.push(holder);
-    why.attempts.push(RecoveryResult {
+    why.call_sites.push(holder);
+    why.recovery.push(RecoveryResult {
         step: RecoveryStep::Wait,
         allowed: true,
         tried: true,

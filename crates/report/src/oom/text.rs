@@ -21,8 +21,8 @@ impl fmt::Display for OutOfMemory {
             // Without the last line break, as for any `Display`.
             return f.write_str(self.to_text().trim_end());
         }
-        f.write_str(self.asked.operation)?;
-        if let Some(bytes) = self.asked.bytes {
+        f.write_str(self.request.operation)?;
+        if let Some(bytes) = self.request.bytes {
             write!(f, " of {}", ByteSize(bytes))?;
         }
         write!(f, " on device {}: {}: ", self.info.device, self.refused())?;
@@ -41,7 +41,7 @@ impl OutOfMemory {
     ///
     /// ```
     /// let mut why = cuguard::oom::OutOfMemory::default();
-    /// (why.asked.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
+    /// (why.request.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
     /// assert!(why.to_text().contains("larger than the device"));
     /// ```
     #[must_use]
@@ -52,22 +52,22 @@ impl OutOfMemory {
             why: self,
         };
         page.head();
-        page.verdict();
+        page.causes();
         page.memory();
-        page.holders();
-        page.attempts();
+        page.call_sites();
+        page.recovery();
         page.text
     }
 
     fn refused(&self) -> String {
-        match self.asked.function {
+        match self.request.function {
             None if self.limit.is_some_and(|limit| limit.refused) => {
                 "the memory limit of its context refused it".to_owned()
             }
             None => "it was refused".to_owned(),
             Some(function) => format!(
-                "{function} answered {} ({})",
-                self.asked.code_name, self.asked.code
+                "{function} returned {} ({})",
+                self.request.code_name, self.request.code
             ),
         }
     }
@@ -96,8 +96,8 @@ impl Page<'_> {
     }
 
     fn head(&mut self) {
-        let asked = &self.why.asked;
-        let bytes = asked
+        let request = &self.why.request;
+        let bytes = request
             .bytes
             .map_or("memory".to_owned(), |b| ByteSize(b).to_string());
         let info = &self.why.info;
@@ -110,27 +110,27 @@ impl Page<'_> {
             _ => format!("in {info}"),
         };
         self.line(format!(
-            "cuguard: out of memory: {} asked for {bytes} {at}",
-            asked.operation
+            "cuguard: out of memory: {} requested {bytes} {at}",
+            request.operation
         ));
         let mut by = String::from("  ");
-        if let Some(site) = asked.site {
+        if let Some(site) = request.site {
             let file = self.paths.shorten(site.file);
             let _ = write!(by, "at {file}:{}:{}, ", site.line, site.column);
         }
-        if let Some(thread) = &asked.thread {
+        if let Some(thread) = &request.thread {
             let _ = write!(by, "thread {}, ", plain(thread));
         }
         self.line(format!("{by}{}", self.why.refused()));
     }
 
-    fn verdict(&mut self) {
+    fn causes(&mut self) {
         let causes = self.why.causes();
         self.line("");
         if causes.is_empty() {
             self.line("why: nothing that is known explains it");
-            if self.why.asked.bytes.is_none() {
-                self.line("     how much was wanted is known to the driver alone");
+            if self.why.request.bytes.is_none() {
+                self.line("     only the driver knows how much was requested");
             }
         }
         for (index, cause) in causes.iter().enumerate() {
@@ -159,7 +159,7 @@ impl Page<'_> {
         if let Some(largest) = why.largest {
             let _ = write!(
                 device,
-                "; the largest block that can be had: {}",
+                "; the largest block that can be allocated: {}",
                 ByteSize(largest)
             );
         }
@@ -168,28 +168,28 @@ impl Page<'_> {
             let (bytes, held) = (ByteSize(limit.bytes), ByteSize(limit.held));
             self.row("memory limit", format!("{bytes}, {held} in use"));
         }
-        for held in &why.held {
-            let mut what = amount_of(held.kind, held.amount);
-            if held.kind == Kind::Device
+        for usage in &why.usage {
+            let mut what = amount_of(usage.kind, usage.amount);
+            if usage.kind == Kind::Device
                 && let Some(pages) = why.pages
             {
                 let _ = write!(what, "; takes {} in pages", ByteSize(pages.taken()));
             }
-            if held.kind == Kind::Device && why.own_pages_are_unknown() {
+            if usage.kind == Kind::Device && why.own_pages_are_unknown() {
                 let reason = why.pages_reason();
                 let _ = write!(what, "; how it lies in pages is unknown{reason}");
             }
             self.row("this context", what);
         }
         // A context that could not be created has no number.
-        if why.held.is_empty() && why.info.context != 0 {
+        if why.usage.is_empty() && why.info.context != 0 {
             self.row("this context", "nothing");
         }
-        for given in &why.given_away {
-            let what = amount_of(given.kind, given.amount);
+        for escaped in &why.escaped {
+            let what = amount_of(escaped.kind, escaped.amount);
             self.row(
-                "given away",
-                format!("{what}; whoever has it may have freed it"),
+                "escaped",
+                format!("{what}, released with into_raw; its owner may have freed it"),
             );
         }
         for pool in &why.pools {
@@ -208,9 +208,9 @@ impl Page<'_> {
                 let taken = taken.saturating_add(context.pooled);
                 let _ = write!(what, "; takes {} in pages", ByteSize(taken));
             }
-            let given_away = context.given_away.saturating_add(context.pooled_given_away);
-            if given_away != 0 {
-                let _ = write!(what, "; gave {} away", ByteSize(given_away));
+            let escaped = context.escaped.saturating_add(context.pooled_escaped);
+            if escaped != 0 {
+                let _ = write!(what, "; released {} with into_raw", ByteSize(escaped));
             }
             if context.managed != 0 {
                 let _ = write!(what, "; {} of managed memory", ByteSize(context.managed));
@@ -254,84 +254,84 @@ impl Page<'_> {
         if why.total.is_some() && why.free.is_some() && shares.rest != 0 {
             let rest = ByteSize(shares.rest).to_string();
             let whose = match shares.outside {
-                Some(_) => "whoever is not seen",
-                None => "contexts themselves, and whoever is not seen",
+                Some(_) => "other holders",
+                None => "contexts themselves, and other holders",
             };
             self.row("the rest", format!("{rest}: {whose}"));
         }
     }
 
-    fn holders(&mut self) {
+    fn call_sites(&mut self) {
         let why = self.why;
         let unknown = why.settings.level == Level::Counts || why.info.context == 0;
-        if unknown && why.holders.is_empty() {
+        if unknown && why.call_sites.is_empty() {
             return;
         }
         self.line("");
-        self.line("who holds it in this context:");
+        self.line("call sites that hold it in this context:");
         if why.settings.sample > 1 {
             let sample = why.settings.sample;
             self.line(format!(
                 "  (one resource in {sample} is recorded: these are estimates)"
             ));
         }
-        for holder in why.holders.iter().take(CALL_SITES) {
+        for usage in why.call_sites.iter().take(CALL_SITES) {
             let mut line = format!(
                 "  {}{}",
-                amount_of(holder.group.kind, holder.group.amount),
-                description(holder.group.type_name, holder.group.label.as_deref())
+                amount_of(usage.group.kind, usage.group.amount),
+                description(usage.group.type_name, usage.group.label.as_deref())
             );
-            if let Some(site) = holder.group.origin.site {
+            if let Some(site) = usage.group.origin.site {
                 let file = self.paths.shorten(site.file);
                 let _ = write!(line, " at {file}:{}:{}", site.line, site.column);
             }
-            if let Some(growth) = holder.growth.filter(|growth| *growth != 0) {
+            if let Some(growth) = usage.growth.filter(|growth| *growth != 0) {
                 let sign = if growth < 0 { "-" } else { "+" };
                 let size = ByteSize(growth.unsigned_abs());
-                let _ = write!(line, ", {sign}{size} since the checkpoint");
+                let _ = write!(line, ", {sign}{size} since the baseline");
             }
-            if holder.small_pages != 0 {
-                let pages = count(holder.small_pages, "page");
+            if usage.small_pages != 0 {
+                let pages = count(usage.small_pages, "page");
                 let _ = write!(line, ", in {pages}");
             }
             self.line(line);
         }
-        let more = why.holders.len().saturating_sub(CALL_SITES);
+        let more = why.call_sites.len().saturating_sub(CALL_SITES);
         if more != 0 {
             self.line(format!(
                 "  … and {}, not shown",
                 count(more as u64, "more call site")
             ));
         }
-        if why.holders.is_empty() {
-            self.line("  nobody");
+        if why.call_sites.is_empty() {
+            self.line("  none");
         }
     }
 
-    fn attempts(&mut self) {
-        if self.why.attempts.is_empty() {
+    fn recovery(&mut self) {
+        if self.why.recovery.is_empty() {
             return;
         }
         self.line("");
         self.line("what was tried:");
-        for attempt in &self.why.attempts {
-            let name = match attempt.step {
+        for result in &self.why.recovery {
+            let name = match result.step {
                 RecoveryStep::Callbacks => "callbacks",
                 RecoveryStep::Wait => "wait for frees",
                 RecoveryStep::Trim => "trim pools",
             };
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
-            let outcome = match (attempt.allowed, attempt.tried) {
+            let outcome = match (result.allowed, result.tried) {
                 (false, _) => "turned off".to_owned(),
-                (true, false) if refused && attempt.step != RecoveryStep::Callbacks => {
+                (true, false) if refused && result.step != RecoveryStep::Callbacks => {
                     "does not help against a limit".to_owned()
                 }
-                (true, false) => match attempt.step {
+                (true, false) => match result.step {
                     RecoveryStep::Callbacks => "none is registered".to_owned(),
-                    RecoveryStep::Wait => "there are none that could bring anything".to_owned(),
+                    RecoveryStep::Wait => "no frees are pending".to_owned(),
                     RecoveryStep::Trim => "no pool has unused memory".to_owned(),
                 },
-                (true, true) => format!("{} came back to the device", ByteSize(attempt.freed)),
+                (true, true) => format!("{} freed", ByteSize(result.freed)),
             };
             self.row(name, outcome);
         }

@@ -19,7 +19,7 @@ fn adds_up(why: &OutOfMemory) {
     let shares = why.shares();
     let used = why.total.unwrap() - why.free.unwrap();
     let managed = shares.managed + shares.managed_elsewhere;
-    let known = shares.here + shares.given_away + managed + shares.others + shares.rest;
+    let known = shares.here + shares.escaped + managed + shares.others + shares.rest;
     assert_eq!(known + shares.outside.unwrap_or(0), used, "{shares:?}");
 }
 
@@ -33,7 +33,7 @@ fn memory_that_no_guard_took() {
     adds_up(&why);
     let text = why.to_text();
     assert!(
-        text.contains("why: this process holds 119 GiB that none of its guards took"),
+        text.contains("why: this process holds 119 GiB outside of its guards"),
         "{text}"
     );
     assert!(text.contains("cuBLAS") && text.contains("from_raw"));
@@ -59,7 +59,7 @@ fn memory_of_pools_that_no_guard_took() {
     why.pools.push(PoolUse::new("", 130 * GIB, 130 * GIB));
     assert_eq!(why.causes(), [Cause::OutsideGuards { bytes: 130 * GIB }]);
     // Small blocks take more than they were asked for.
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::StreamOrdered, 20 << 21, 64 * GIB));
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
     assert_eq!(bytes(&why), [64 * GIB, 130 * GIB - 64 * GIB - 20 * GIB]);
@@ -83,17 +83,20 @@ fn memory_of_pools_that_several_share() {
 fn what_another_context_gave_away() {
     let mut why = card(GIB, 20 * GIB);
     let mut other = OtherContext::new(2, 0);
-    (other.given_away, other.taken) = (100 * GIB, Some(0));
+    (other.escaped, other.taken) = (100 * GIB, Some(0));
     why.contexts.push(other);
     why.processes = Processes::Known(vec![ProcessUse::new(4711, 139 * GIB), this(0)]);
     assert_eq!(names(&why), ["other_processes"]);
     assert_eq!(bytes(&why), [139 * GIB]);
     adds_up(&why);
     why.processes = Processes::Known(vec![this(139 * GIB)]);
-    assert_eq!(names(&why), ["given_away", "outside_guards"]);
+    assert_eq!(names(&why), ["escaped", "outside_guards"]);
     assert_eq!(bytes(&why), [100 * GIB, 39 * GIB]);
     adds_up(&why);
-    assert!(why.to_text().contains("gave 100 GiB away"), "{why:#}");
+    assert!(
+        why.to_text().contains("released 100 GiB with into_raw"),
+        "{why:#}"
+    );
 }
 
 /// Small blocks of another context, and its managed memory, are its own and no library's.
@@ -128,7 +131,7 @@ fn a_full_card_with_a_little_left() {
 fn what_may_be_pages_is_not_blamed_on_libraries_alone() {
     let mut why = card(0, 20 * GIB);
     why.settings.level = Level::Counts;
-    why.held
+    why.usage
         .push(KindUsage::new(Kind::Device, 30_721, 109 * GIB));
     why.processes = Processes::Known(vec![this(140 * GIB)]);
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
@@ -163,37 +166,36 @@ fn what_a_context_takes() {
 #[test]
 fn what_escaped_is_named_as_far_as_memory_is_in_use() {
     let mut why = card(10 * GIB, 40 * GIB);
-    why.given_away
-        .push(KindUsage::new(Kind::Device, 1, 100 * GIB));
+    why.escaped.push(KindUsage::new(Kind::Device, 1, 100 * GIB));
     own(&mut why, 20 * GIB);
-    assert_eq!(names(&why), ["given_away", "own_data"]);
+    assert_eq!(names(&why), ["escaped", "own_data"]);
     assert_eq!(bytes(&why)[0], 100 * GIB);
     adds_up(&why);
     let text = why.to_text();
     assert!(
-        text.contains("why: up to 100 GiB were given away with into_raw"),
+        text.contains("why: up to 100 GiB were released with into_raw"),
         "{text}"
     );
-    assert!(text.contains("take it back with from_raw"), "{text}");
+    assert!(text.contains("pass it to from_raw"), "{text}");
     // Some of it must be free by now.
     why.free = Some(35 * GIB);
     assert_eq!(bytes(&why)[0], 85 * GIB);
     why.processes = Processes::Known(vec![this(50 * GIB), ProcessUse::new(3, 40 * GIB)]);
-    assert_eq!(why.shares().given_away, 30 * GIB);
+    assert_eq!(why.shares().escaped, 30 * GIB);
     assert_eq!(why.shares().outside, Some(0));
     adds_up(&why);
     // Stream-ordered memory lies in pools.
     let mut why = card(10 * GIB, 40 * GIB);
-    why.given_away
+    why.escaped
         .push(KindUsage::new(Kind::StreamOrdered, 1, 100 * GIB));
     why.pools.push(PoolUse::new("", 80 * GIB, 70 * GIB));
-    assert_eq!(why.shares().given_away, 70 * GIB);
+    assert_eq!(why.shares().escaped, 70 * GIB);
 }
 
 #[test]
 fn managed_memory_is_named() {
     let mut why = card(GIB, 10 * GIB);
-    why.held.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
+    why.usage.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
     assert_eq!(names(&why), ["managed"]);
     assert_eq!(bytes(&why), [138 * GIB]);
     assert!(why.to_text().contains("up to 138 GiB"), "{why:#}");

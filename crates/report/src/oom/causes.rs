@@ -31,7 +31,7 @@ pub enum Cause {
     /// More than an empty device has.
     LargerThanDevice {
         /// The request.
-        asked: u64,
+        request: u64,
         /// The device's memory.
         total: u64,
     },
@@ -55,7 +55,7 @@ pub enum Cause {
         bytes: u64,
     },
     /// It escaped by `into_raw`, and is not known to be freed.
-    GivenAway {
+    Escaped {
         /// At most: the new owner may have freed it.
         bytes: u64,
     },
@@ -124,12 +124,12 @@ impl Cause {
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         match self {
-            Self::LargerThanDevice { asked, total } => asked.saturating_sub(*total),
+            Self::LargerThanDevice { request, total } => request.saturating_sub(*total),
             Self::MemoryLimit { held, .. } => *held,
             Self::FreeButRefused { free } => *free,
             Self::OwnData { bytes, .. }
             | Self::Managed { bytes }
-            | Self::GivenAway { bytes }
+            | Self::Escaped { bytes }
             | Self::OutsideGuards { bytes }
             | Self::OtherContexts { bytes }
             | Self::OtherProcesses { bytes, .. }
@@ -160,7 +160,7 @@ impl Cause {
             Self::MemoryLimit { .. } => "memory_limit",
             Self::OwnData { .. } => "own_data",
             Self::Managed { .. } => "managed",
-            Self::GivenAway { .. } => "given_away",
+            Self::Escaped { .. } => "escaped",
             Self::OutsideGuards { .. } => "outside_guards",
             Self::OtherContexts { .. } => "other_contexts",
             Self::OtherProcesses { .. } => "other_processes",
@@ -179,16 +179,16 @@ impl OutOfMemory {
     ///
     /// ```
     /// let mut why = cuguard::oom::OutOfMemory::default();
-    /// (why.asked.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
+    /// (why.request.bytes, why.total) = (Some(3 << 30), Some(2 << 30));
     /// assert_eq!(why.causes()[0].name(), "larger_than_device");
     /// ```
     #[must_use]
     pub fn causes(&self) -> Vec<Cause> {
-        let asked = self.asked.bytes.unwrap_or(0);
+        let request = self.request.bytes.unwrap_or(0);
         let total = self.total.unwrap_or(u64::MAX);
         // Managed memory may be more than the device has.
-        let is_larger = asked > total && self.asked.kind != Some(Kind::Managed);
-        let larger = is_larger.then_some(Cause::LargerThanDevice { asked, total });
+        let is_larger = request > total && self.request.kind != Some(Kind::Managed);
+        let larger = is_larger.then_some(Cause::LargerThanDevice { request, total });
         if let Some(limit) = self.limit.filter(|limit| limit.refused) {
             // First, because it refused the request.
             let limit = Cause::MemoryLimit {
@@ -260,7 +260,7 @@ impl OutOfMemory {
             causes.push(Cause::Unexplained { bytes: rest });
             let most = outside.max(rest);
             // But not where any amount may have been requested.
-            let is_last = |bytes: u64| bytes == most && self.asked.bytes.is_some();
+            let is_last = |bytes: u64| bytes == most && self.request.bytes.is_some();
             let counts = |bytes: u64| bytes != 0 && (is_last(bytes) || is_large(bytes));
             causes.retain(|cause| counts(cause.bytes()));
         }
@@ -268,12 +268,12 @@ impl OutOfMemory {
 
     /// What would have to be free. Device memory is allocated in pages.
     fn needed(&self) -> u64 {
-        let Some(asked) = self.asked.bytes else {
+        let Some(request) = self.request.bytes else {
             return self.free.unwrap_or(0).max(self.total.unwrap_or(0) / 100);
         };
-        match self.asked.kind {
-            Some(Kind::Managed) => asked,
-            _ => asked.checked_next_multiple_of(PAGE).unwrap_or(asked),
+        match self.request.kind {
+            Some(Kind::Managed) => request,
+            _ => request.checked_next_multiple_of(PAGE).unwrap_or(request),
         }
     }
 
@@ -288,7 +288,7 @@ impl OutOfMemory {
 
     /// What is free, if that is as much as was requested.
     fn ample(&self) -> Option<u64> {
-        let needed = match self.asked.bytes {
+        let needed = match self.request.bytes {
             Some(_) => self.needed(),
             // A kernel may need more local memory than any device has.
             None if self.is_launch() => return None,
@@ -317,7 +317,7 @@ impl OutOfMemory {
         });
         if let Some(pages) = &self.pages {
             // A block that is smaller than a page would fit into them; the driver's own memory would not.
-            if self.asked.bytes.is_none_or(|asked| asked >= PAGE) {
+            if self.request.bytes.is_none_or(|request| request >= PAGE) {
                 causes.push(Cause::Fragmentation {
                     bytes: pages.pinned(),
                     pages: pages.small_pages,
@@ -345,8 +345,8 @@ impl OutOfMemory {
             Cause::OtherContexts {
                 bytes: contexts.saturating_add(shares.managed_elsewhere),
             },
-            Cause::GivenAway {
-                bytes: shares.given_away,
+            Cause::Escaped {
+                bytes: shares.escaped,
             },
         ];
         // Contexts themselves always need some hundred megabytes.
@@ -382,25 +382,25 @@ impl OutOfMemory {
                 _ => {}
             }
         }
-        let mut growing: Vec<_> = self.holders.iter().filter(|one| one.grows()).collect();
-        growing.retain(|holder| matches!(holder.group.kind, Kind::Device | Kind::StreamOrdered));
+        let mut growing: Vec<_> = self.call_sites.iter().filter(|one| one.grows()).collect();
+        growing.retain(|usage| matches!(usage.group.kind, Kind::Device | Kind::StreamOrdered));
         for (kind, wasted) in [(Kind::Device, in_pages), (Kind::StreamOrdered, in_pools)] {
-            let is_there = |holder: &SiteUsage| {
-                let in_pages_or_pools = kind != Kind::Device || holder.small_pages != 0;
-                holder.group.kind == kind && in_pages_or_pools
+            let is_there = |usage: &SiteUsage| {
+                let in_pages_or_pools = kind != Kind::Device || usage.small_pages != 0;
+                usage.group.kind == kind && in_pages_or_pools
             };
-            let there = growing.iter().filter(|holder| is_there(holder));
-            if wasted != 0 && sum(there.map(|holder| grown(holder))) / 2 <= wasted {
-                growing.retain(|holder| !is_there(holder));
+            let there = growing.iter().filter(|usage| is_there(usage));
+            if wasted != 0 && sum(there.map(|usage| grown(usage))) / 2 <= wasted {
+                growing.retain(|usage| !is_there(usage));
             }
         }
-        let bytes = sum(growing.iter().map(|holder| holder.group.amount.bytes));
+        let bytes = sum(growing.iter().map(|usage| usage.group.amount.bytes));
         if bytes < self.own_bytes() / 10 {
             growing.clear();
         }
         // Without those that are negligible beside the largest.
-        let most = growing.iter().map(|holder| grown(holder)).max();
-        growing.retain(|holder| grown(holder) >= most.unwrap_or(0) / 20);
+        let most = growing.iter().map(|usage| grown(usage)).max();
+        growing.retain(|usage| grown(usage) >= most.unwrap_or(0) / 20);
         growing
     }
 }
