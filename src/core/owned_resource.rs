@@ -421,7 +421,8 @@ impl OwnedResource {
             Ok(()) => self.after_free(),
             Err(error) => state.record_failed_free(self.key, self.bytes, record, error),
         }
-        state.check(operation, freed, Some(self.bytes))
+        let bytes = (self.bytes != 0).then_some(self.bytes);
+        state.check(operation, freed, bytes)
     }
 
     #[inline]

@@ -21,7 +21,7 @@ mod retry;
 
 pub(crate) use gather::context_refused;
 pub(crate) use probe::largest_block;
-pub(crate) use retry::{with_recovery, without_recovery};
+pub(crate) use retry::{retry, with_recovery, without_recovery};
 
 /// The operation that errors name.
 const OPERATION: &str = "out of memory";

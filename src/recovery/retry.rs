@@ -25,9 +25,10 @@ pub(crate) fn with_recovery<T>(
     }
 }
 
+/// Runs the recovery steps after an attempt that failed for lack of memory; see [`with_recovery`].
 #[cold]
 #[inline(never)]
-fn retry<T>(
+pub(crate) fn retry<T>(
     failed: Failed,
     state: &Arc<ContextState>,
     request: &Request,

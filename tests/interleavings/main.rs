@@ -81,12 +81,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/exit.rs"),
             "fn end()",
-            &[
-                "begin_exit()",
-                "fence::heavy()",
-                "drain(",
-                "report_once()",
-            ],
+            &["begin_exit()", "fence::heavy()", "drain(", "report_once()"],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),

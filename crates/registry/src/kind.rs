@@ -128,6 +128,7 @@ impl fmt::Display for Kind {
 /// assert!("everything".parse::<Level>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Level {
     /// Counts and bytes by kind, without records. Costs a few nanoseconds.
     ///

@@ -20,7 +20,7 @@ pub struct Key {
     /// The kind of resource.
     pub kind: Kind,
     /// The slot of the thread that inserted the record.
-    pub slot: u32,
+    pub(crate) slot: u32,
     /// An address or a handle.
     pub address: u64,
 }

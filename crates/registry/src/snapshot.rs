@@ -151,6 +151,7 @@ impl fmt::Display for ContextInfo {
 /// assert_eq!(cuguard::snapshot::SnapshotReason::NeverClosed.name(), "never_closed");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SnapshotReason {
     /// The program requested it.
     #[default]

@@ -118,7 +118,8 @@ pub(crate) fn context_end(info: &ContextInfo, paths: &Paths) -> String {
         SnapshotReason::Close => "closed",
         SnapshotReason::NeverClosed => "never closed",
         SnapshotReason::KeptOpen => "kept open until exit",
-        SnapshotReason::LateDrops => "closed before its guards",
+        // `LateDrops`, and reasons to come.
+        _ => "closed before its guards",
     };
     match info.closed_at {
         Some(site) => format!("{end} at {}:{}", paths.shorten(site.file), site.line),

@@ -13,9 +13,7 @@ use super::host_limit;
 use crate::core::{
     self, ContextState, Entered, OpenContext, OwnedResource, Request, StreamState, wait,
 };
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_len};
 use crate::recovery;
 use cuguard_registry::Kind;

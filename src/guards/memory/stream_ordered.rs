@@ -8,7 +8,7 @@ use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{self, OwnedResource, Owner, Request, StreamState, same_context};
+use crate::core::{self, Failed, OwnedResource, Owner, Request, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
 use crate::recovery;
@@ -34,26 +34,41 @@ fn allocate(
         bytes,
         site: Location::caller(),
     };
-    recovery::with_recovery(state, &request, || {
-        let Some(_inside) = state.try_enter() else {
-            // `enter` returns the matching error.
-            state.enter(operation)?;
-            return Err(Error::ContextClosed { operation }.into());
-        };
-        let owner = match pool {
-            None => Owner::from(stream),
-            Some(pool) => Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone()))),
-        };
-        core::allocate(owner, &request, Kind::StreamOrdered, type_name, || {
-            let stream = stream.handle();
-            // SAFETY: stream and pool are alive and of one context.
-            unsafe {
-                match pool {
-                    None => memory::alloc_async(bytes, stream),
-                    Some(pool) => memory::alloc_from_pool_async(bytes, pool.as_raw(), stream),
-                }
+    // Not `with_recovery`: the first attempt is inlined here, on the hot path of every stream-ordered allocation.
+    match attempt(&request, pool, stream, type_name) {
+        Ok(owned) => Ok(owned),
+        Err(failed) => recovery::retry(failed, state, &request, &|| {
+            attempt(&request, pool, stream, type_name)
+        }),
+    }
+}
+
+#[inline(always)]
+fn attempt(
+    request: &Request,
+    pool: Option<&MemoryPool>,
+    stream: &Arc<StreamState>,
+    type_name: &'static str,
+) -> Result<OwnedResource, Failed> {
+    let (state, operation, bytes) = (stream.state(), request.operation, request.bytes);
+    let Some(_inside) = state.try_enter() else {
+        // `enter` returns the matching error.
+        state.enter(operation)?;
+        return Err(Error::ContextClosed { operation }.into());
+    };
+    let owner = match pool {
+        None => Owner::from(stream),
+        Some(pool) => Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone()))),
+    };
+    core::allocate(owner, request, Kind::StreamOrdered, type_name, || {
+        let stream = stream.handle();
+        // SAFETY: stream and pool are alive and of one context.
+        unsafe {
+            match pool {
+                None => memory::alloc_async(bytes, stream),
+                Some(pool) => memory::alloc_from_pool_async(bytes, pool.as_raw(), stream),
             }
-        })
+        }
     })
 }
 
