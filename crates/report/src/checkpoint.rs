@@ -132,11 +132,7 @@ mod tests {
 
     fn insert(registry: &Registry, address: u64, bytes: u64) {
         registry.insert(
-            Key {
-                kind: Kind::Device,
-                slot: 0,
-                address,
-            },
+            Key::new(Kind::Device, address),
             Entry {
                 bytes,
                 type_name: "u8",
@@ -159,14 +155,7 @@ mod tests {
             insert(&registry, 2, 20);
             let behind = checkpoint.left_behind(&snapshot(&registry));
             assert_eq!(behind.leaked(), Amount::new(1, 20), "{level}");
-            registry.remove(
-                Key {
-                    kind: Kind::Device,
-                    slot: 0,
-                    address: 2,
-                },
-                20,
-            );
+            registry.remove(Key::new(Kind::Device, 2), 20);
             checkpoint.assert_clean(&snapshot(&registry));
         }
     }
@@ -181,11 +170,7 @@ mod tests {
                 insert(&registry, address, bytes);
                 checkpoint.get_or_insert_with(|| Checkpoint::new(snapshot(&registry)));
             }
-            let key = Key {
-                kind: Kind::Device,
-                slot: 0,
-                address: 1,
-            };
+            let key = Key::new(Kind::Device, 1);
             registry.remove(key, 10);
             let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
             assert_eq!(behind.leaked(), Amount::new(1, 990), "{level}");
@@ -212,11 +197,7 @@ mod tests {
     #[test]
     fn what_escapes_and_comes_back_was_there() {
         let registry = Registry::new(Level::Sites, 32);
-        let key = Key {
-            kind: Kind::Device,
-            slot: 0,
-            address: 1,
-        };
+        let key = Key::new(Kind::Device, 1);
         insert(&registry, 1, 10);
         registry.escape(key, 10);
         let checkpoint = Checkpoint::new(snapshot(&registry));
@@ -229,11 +210,7 @@ mod tests {
         let registry = Registry::new(Level::Sites, 32);
         let checkpoint = Checkpoint::new(snapshot(&registry));
         insert(&registry, 1, 10);
-        let key = Key {
-            kind: Kind::Event,
-            slot: 0,
-            address: 9,
-        };
+        let key = Key::new(Kind::Event, 9);
         let failed = FailedFree::new(
             key,
             0,

@@ -124,11 +124,7 @@ mod tests {
     fn a_change_with_a_stack_names_its_function() {
         #[inline(never)]
         fn allocated_here(registry: &Registry) {
-            let key = Key {
-                kind: Kind::Device,
-                slot: 0,
-                address: 1,
-            };
+            let key = Key::new(Kind::Device, 1);
             registry.insert(
                 key,
                 Entry {

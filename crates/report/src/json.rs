@@ -177,11 +177,7 @@ mod tests {
     #[test]
     fn a_registry_with_everything_in_it() {
         let registry = Registry::new(Level::Stacks, 32);
-        let key = |address| Key {
-            kind: Kind::Device,
-            slot: 0,
-            address,
-        };
+        let key = |address| Key::new(Kind::Device, address);
         let entry = Entry {
             bytes: 100,
             type_name: "f32",
@@ -245,11 +241,7 @@ mod tests {
     fn the_document_names_every_member() {
         let document = include_str!("../../../docs/leak-report-schema.md");
         let registry = Registry::new(Level::Stacks, 32);
-        let key = Key {
-            kind: Kind::Device,
-            slot: 0,
-            address: 1,
-        };
+        let key = Key::new(Kind::Device, 1);
         let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");
         registry.file_failed_free(failed);
         registry.insert(

@@ -67,11 +67,7 @@ fn types_labels_and_files_can_be_suppressed() {
 fn functions_on_the_stack_can_be_suppressed() {
     #[inline(never)]
     fn expected_to_leak(registry: &Registry) {
-        let key = Key {
-            kind: Kind::Device,
-            slot: 0,
-            address: 1,
-        };
+        let key = Key::new(Kind::Device, 1);
         registry.insert(
             key,
             Entry {
@@ -109,24 +105,13 @@ fn one_line_at_two_addresses_is_one_group() {
             type_name: "u8",
             stream: 0,
         };
-        registry.insert(
-            Key {
-                kind,
-                slot: 0,
-                address,
-            },
-            entry,
-        );
+        registry.insert(Key::new(kind, address), entry);
         std::hint::black_box(address)
     }
     let registry = Registry::new(Level::Stacks, 32);
     assert_eq!([make(&registry, 1), make(&registry, 2)], [1, 2]);
     registry.insert(
-        Key {
-            kind: Kind::Device,
-            slot: 0,
-            address: 3,
-        },
+        Key::new(Kind::Device, 3),
         Entry {
             bytes: 5,
             type_name: "u8",
@@ -167,11 +152,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     }
     #[inline(never)]
     fn one_site(registry: &Registry, address: u64) {
-        let key = Key {
-            kind: Kind::Device,
-            slot: 0,
-            address,
-        };
+        let key = Key::new(Kind::Device, address);
         registry.insert(
             key,
             Entry {
