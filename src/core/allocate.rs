@@ -79,18 +79,18 @@ impl Failed {
 /// gate. (Invariant 2: recorded after the driver allocated.)
 #[inline(always)]
 pub(crate) fn allocate(
-    owner: Owner,
+    state: &ContextState,
     request: &Request,
     kind: Kind,
     type_name: &'static str,
+    owner: impl FnOnce() -> Owner,
     call: impl FnOnce() -> result::Result<u64>,
 ) -> Result<OwnedResource, Failed> {
-    let state = owner.state();
     let bytes = request.bytes as u64;
     if kind.is_memory() {
         if bytes == 0 {
             // A buffer without memory keeps no pool alive.
-            let owner = match owner {
+            let owner = match owner() {
                 Owner::Pool(both) => Owner::Stream(both.1),
                 owner => owner,
             };
@@ -104,6 +104,7 @@ pub(crate) fn allocate(
         Ok(address) => address,
         Err(error) => return Err(failed(state, request, kind, error)),
     };
+    let owner = owner();
     let entry = Entry {
         bytes,
         type_name,

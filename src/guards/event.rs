@@ -77,9 +77,14 @@ impl Event {
         let request = Request::of_unknown_size(operation, Some(Kind::Event));
         let owned = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(operation)?;
-            core::allocate(context.open().into(), &request, Kind::Event, "", || {
-                event::create(flags).map(|event| event.0 as u64)
-            })
+            core::allocate(
+                state,
+                &request,
+                Kind::Event,
+                "",
+                || context.open().into(),
+                || event::create(flags).map(|event| event.0 as u64),
+            )
         })?;
         Ok(Self {
             owned,

@@ -121,7 +121,14 @@ impl Module {
             // SAFETY: the caller passes a valid image.
             let loaded = unsafe { module::load_data_ex(image, &mut log) };
             let loaded = check_load(&entered, loaded, &log)?;
-            core::allocate(owner, &request, Kind::Module, "", || Ok(loaded.0 as u64))
+            core::allocate(
+                state,
+                &request,
+                Kind::Module,
+                "",
+                || owner,
+                || Ok(loaded.0 as u64),
+            )
         })?;
         Ok(Self { owned })
     }

@@ -366,10 +366,17 @@ impl StreamBuilder<'_> {
         let shared = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = self.context.open().into();
-            let owned = core::allocate(owner, &request, Kind::Stream, "", || {
-                stream::create_with_priority(self.flags, self.priority)
-                    .map(|stream| stream.0 as u64)
-            })?;
+            let owned = core::allocate(
+                state,
+                &request,
+                Kind::Stream,
+                "",
+                || owner,
+                || {
+                    stream::create_with_priority(self.flags, self.priority)
+                        .map(|stream| stream.0 as u64)
+                },
+            )?;
             let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
             Ok(Arc::new(StreamState::new(listed, owned)))
         })?;

@@ -69,9 +69,14 @@ fn allocate<'a>(
     let state: &Arc<ContextState> = context;
     recovery::with_recovery(state, &request, || {
         let entered = state.enter_to_wait(operation)?;
-        let owned = core::allocate(context.into(), &request, Kind::Device, type_name, || {
-            memory::alloc(bytes)
-        })?;
+        let owned = core::allocate(
+            state,
+            &request,
+            Kind::Device,
+            type_name,
+            || context.into(),
+            || memory::alloc(bytes),
+        )?;
         Ok((entered, owned))
     })
 }

@@ -79,9 +79,14 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 entered.check_bytes(Err(error), bytes)?;
             }
             let (owner, type_name) = (context.open().into(), std::any::type_name::<T>());
-            core::allocate(owner, &request, Kind::Managed, type_name, || {
-                memory::alloc_managed(bytes, flags::MEM_ATTACH_GLOBAL)
-            })
+            core::allocate(
+                state,
+                &request,
+                Kind::Managed,
+                type_name,
+                || owner,
+                || memory::alloc_managed(bytes, flags::MEM_ATTACH_GLOBAL),
+            )
         })?;
         // The host accesses values of `T` there. (Address 0 is no memory.) On failure `owned` frees the memory.
         let (address, align) = (owned.address(), align_of::<T>());

@@ -59,9 +59,14 @@ impl MemoryPool {
         let shared = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = Owner::State(state.clone());
-            let owned = core::allocate(owner, &request, Kind::MemoryPool, "", || {
-                pool::create(state.device as i32).map(|pool| pool.0 as u64)
-            })?;
+            let owned = core::allocate(
+                state,
+                &request,
+                Kind::MemoryPool,
+                "",
+                || owner,
+                || pool::create(state.device as i32).map(|pool| pool.0 as u64),
+            )?;
             let listed = ListedHandle::new(state, |state| &state.pools, owned.key());
             Ok(Arc::new(PoolState::new(listed, owned)))
         })?;

@@ -56,20 +56,27 @@ fn attempt(
         state.enter(operation)?;
         return Err(Error::ContextClosed { operation }.into());
     };
-    let owner = match pool {
+    let owner = || match pool {
         None => Owner::from(stream),
         Some(pool) => Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone()))),
     };
-    core::allocate(owner, request, Kind::StreamOrdered, type_name, || {
-        let stream = stream.handle();
-        // SAFETY: stream and pool are alive and of one context.
-        unsafe {
-            match pool {
-                None => memory::alloc_async(bytes, stream),
-                Some(pool) => memory::alloc_from_pool_async(bytes, pool.as_raw(), stream),
+    core::allocate(
+        state,
+        request,
+        Kind::StreamOrdered,
+        type_name,
+        owner,
+        || {
+            let stream = stream.handle();
+            // SAFETY: stream and pool are alive and of one context.
+            unsafe {
+                match pool {
+                    None => memory::alloc_async(bytes, stream),
+                    Some(pool) => memory::alloc_from_pool_async(bytes, pool.as_raw(), stream),
+                }
             }
-        }
-    })
+        },
+    )
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
