@@ -288,6 +288,7 @@ mod tests {
         });
         let fault = inject(refuse()).expect("there is such a function");
         let error = launch(&stream, &module).unwrap_err();
+        assert!(matches!(error, Error::Driver(_)), "{error}");
         assert_eq!(error.code(), Some(CUresult::NOT_SUPPORTED), "{error}");
         assert_eq!(fault.fired(), 1);
         assert!(cache.lock().unwrap().is_none());

@@ -151,6 +151,7 @@ mod tests {
     fn a_closed_gate_refuses_entry() {
         let gate = Gate::default();
         drop(gate.enter().expect("open"));
+        assert!(!gate.is_closed());
         assert!(gate.close());
         assert!(gate.enter().is_none() && gate.is_closed());
         assert!(!gate.close());
