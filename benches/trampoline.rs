@@ -1,4 +1,4 @@
-//! What the door costs: a driver function called by its name, through the trampoline, against the
+//! The cost of the driver loader: a driver function called by its name, through the trampoline, against the
 //! same function called through a function pointer that lies in memory, as in a program that has
 //! loaded the driver by itself.
 //!
@@ -22,7 +22,7 @@ use cuguard::driver::sys::CUresult;
 use cuguard::driver::{api, load};
 
 const HELP: &str = "\
-Measures what a call costs through the door's trampoline over a call through a function pointer:
+Measures what a call costs through the driver loader's trampoline over a call through a function pointer:
 with a function that does nothing, and with cuDriverGetVersion of the driver in use.
 
     --limit NS   exit with code 1 if a difference of medians is more than NS nanoseconds
@@ -96,11 +96,11 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options
     Ok(Some(options))
 }
 
-/// Prints the figures and answers the larger difference of medians in nanoseconds.
+/// Prints the figures and returns the larger difference of medians in nanoseconds.
 fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     println!("{:<40} {:>6} {:>7}", "ns per call", "best", "median");
 
-    // As long as no driver is loaded, this function of the door's is where most slots lead.
+    // As long as no driver is loaded, most slots lead to this function of the loader.
     extern "C" fn nothing() -> CUresult {
         CUresult::NOT_INITIALIZED
     }
@@ -110,7 +110,7 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     let empty = compare(
         "empty function",
         options,
-        // SAFETY: no driver is loaded, so this only answers that.
+        // SAFETY: no driver is loaded, so this only returns that.
         || unsafe { api::cuProfilerStop() },
         || {
             let function = NOTHING.load(Ordering::Relaxed);
@@ -145,7 +145,7 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     Ok(empty.max(real))
 }
 
-/// Prints the figures of two ways to call the same thing, and answers the difference of medians.
+/// Prints the figures of two ways to call the same thing, and returns the difference of medians.
 fn compare(
     what: &str,
     options: &Options,
@@ -174,7 +174,7 @@ fn round(calls: u32, call: &mut impl FnMut() -> CUresult) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(calls)
 }
 
-/// Prints and answers the best and the median.
+/// Prints and returns the best and the median.
 fn line(what: &str, how: &str, mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     let (best, median) = (times[0], times[times.len() / 2]);

@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         Ok(format!("{:6.1} MiB taken", bytes as f64 / (1 << 20) as f64))
     };
 
-    // A context that somebody forgot, with a buffer and stream-ordered memory in it.
+    // A leaked context, with a buffer and stream-ordered memory in it.
     let forgotten = Context::new(0)?;
     let buffer = DeviceBuffer::<u8>::zeroed(&forgotten, 64 << 20)?;
     let stream = Stream::new(&forgotten)?;
@@ -33,13 +33,13 @@ fn main() -> Result<()> {
     mem::forget((forgotten, buffer, stream));
     println!("{}  forgotten", taken()?);
 
-    // What people do then. SAFETY: nobody uses the primary context any more.
+    // The usual reaction. SAFETY: nothing uses the primary context any more.
     let code = unsafe { api::cuDevicePrimaryCtxReset_v2(0) };
     println!("{}  after a reset of the device ({code})", taken()?);
 
     // The stream-ordered memory is still there, and can be freed in any context of the device.
     let bound = observer.make_current()?;
-    // SAFETY: the block was given away above; nobody else frees it.
+    // SAFETY: `into_raw` released the block above; nothing else frees it.
     let code = unsafe { api::cuMemFree_v2(address) };
     drop(bound);
     println!(
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
         taken()?
     );
 
-    // SAFETY: gives back what the forgotten context retained, which nobody uses any more.
+    // SAFETY: releases what the leaked context retained, which nothing uses any more.
     let code = unsafe { api::cuDevicePrimaryCtxRelease_v2(0) };
     println!("{}  after a release in its name ({code})", taken()?);
     let left = before.saturating_sub(observer.memory()?.free);

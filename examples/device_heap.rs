@@ -5,7 +5,7 @@
 //!
 //! What to see: 16384 threads ask for 4 KiB each, 64 MiB in all, and keep it. The device heap has
 //! 8 MiB by default, so some get null, and the launch succeeds all the same: only the kernel's own
-//! counts tell. Once such a kernel was launched the size of the heap is fixed, so a context of its
+//! counts show it. Once such a kernel was launched the size of the heap is fixed, so a context of its
 //! own gets a larger one, and there every thread gets its memory.
 
 use cuguard::driver::{DriverKind, load};

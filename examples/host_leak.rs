@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     let pinned = context.totals(Kind::Pinned);
     println!("pinned: {} buffer, {} bytes", pinned.count, pinned.bytes);
     context.close()?;
-    // Only the driver's hold on it is gone: it is ordinary memory.
+    // It is no longer registered with the driver: it is ordinary memory.
     println!("still readable: {:?}...", &frame[..4]);
     let left = before.saturating_sub(observer.memory()?.free);
     println!("bytes alive in the driver: {left}");

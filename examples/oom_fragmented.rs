@@ -15,7 +15,7 @@ fn main() -> Result<()> {
     let context = Context::new(0)?;
     // All but a gibibyte is in good use.
     let rest = context.memory()?.free as usize - BLOCKS * BLOCK;
-    // SAFETY: nobody reads it.
+    // SAFETY: never read.
     let data = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? }.named("data");
     let mut blocks: Vec<_> = (0..BLOCKS)
         .map_while(|_| DeviceBuffer::<u8>::zeroed(&context, BLOCK).ok())

@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     let context = Context::new(0)?;
     let stream = Stream::new(&context)?;
     let rest = context.memory()?.free as usize - (1 << 30);
-    // SAFETY: nobody reads it.
+    // SAFETY: never read.
     let data = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? }.named("data");
     let mut blocks: Vec<_> = (0..300)
         .map_while(|_| DeviceBuffer::<u8>::zeroed_on(&stream, BLOCK).ok())

@@ -3,7 +3,7 @@
 //!     cargo run --example oom_leak
 //!
 //! What to see: the verdict "the context's own data", with the line that grows: `train` keeps the
-//! loss of each step, and with it a buffer that nobody needs any more. The weights, which are as
+//! loss of each step, and with it a buffer that is not needed any more. The weights, which are as
 //! large, are there from the beginning and are not blamed.
 
 use cuguard::{Context, DeviceBuffer, Error, Result};
@@ -15,7 +15,7 @@ struct Step {
 }
 
 fn train(context: &Context, history: &mut Vec<Step>, bytes: usize) -> Result<()> {
-    // SAFETY: nobody reads it.
+    // SAFETY: never read.
     let activations = unsafe { DeviceBuffer::uninitialized(context, bytes)? }.named("activations");
     history.push(Step {
         _loss: 0.5,
@@ -27,7 +27,7 @@ fn train(context: &Context, history: &mut Vec<Step>, bytes: usize) -> Result<()>
 fn main() -> Result<()> {
     let context = Context::new(0)?;
     let bytes = context.memory()?.free as usize / 50;
-    // Not cleared, as a simulated GPU would take as much of the host. SAFETY: nobody reads it.
+    // Not cleared, as a simulated GPU would take as much of the host. SAFETY: never read.
     let weights =
         unsafe { DeviceBuffer::<u8>::uninitialized(&context, bytes * 20)? }.named("weights");
     let mut history = Vec::new();

@@ -1,5 +1,5 @@
-//! A plain `cust` program: context, buffer, copy back, stream, event. `cuguard` stands behind it
-//! only as the door to the driver, so it builds without CUDA and runs with or without a GPU.
+//! A plain `cust` program: context, buffer, copy back, stream, event. `cuguard` is only the
+//! driver loader, so it builds without CUDA and runs with or without a GPU.
 //!
 //!     cargo run --example plain_cust
 //!
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    // Not needed (`cust::init` loads the driver too), but it tells more when there is none.
+    // Not needed (`cust::init` loads the driver too), but its error says more when there is none.
     let driver = driver::load()?;
     println!("driver: {driver}");
 

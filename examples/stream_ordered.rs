@@ -2,7 +2,7 @@
 //!
 //!     cargo run --example stream_ordered
 //!
-//! What to see: eight threads with a stream each take and give back stream-ordered memory; the
+//! What to see: eight threads with a stream each allocate and free stream-ordered memory; the
 //! pool reuses it, so what it holds at the peak is far less than what went through it. In the end
 //! the driver has all of it back.
 
@@ -21,7 +21,7 @@ fn work(context: &Context, seed: u32) -> Result<u64> {
         let back = buffer.to_vec()?;
         assert_eq!(back, values);
         sum += back.iter().map(|value| u64::from(*value)).sum::<u64>();
-        // Dropped here: freed on the stream, nobody waits.
+        // Dropped here: freed on the stream, without waiting.
     }
     stream.synchronize()?;
     Ok(sum)

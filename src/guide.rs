@@ -11,8 +11,7 @@
 //! | [`coming_from_cust`] | the same operations side by side |
 //! | [`limits`] | what the crate cannot see or prevent |
 
-// Links in the chapters resolve in this scope.
-#[allow(unused_imports)]
+#[allow(unused_imports, reason = "links in the chapters resolve in this scope")]
 use crate::{
     oom::{Cause, OomPolicy, OutOfMemory},
     report::{Report, ReportSettings},

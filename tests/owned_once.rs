@@ -59,8 +59,8 @@ fn failed_frees(context: &Context) -> u64 {
         .sum()
 }
 
-/// The driver refuses a free once. A second attempt would succeed, and free memory that may be somebody else's by
-/// then: the driver does not say whether the first one did anything.
+/// The driver refuses a free once. A second attempt would succeed, and could free another owner's memory: the
+/// first one may have freed the block, and its address may be allocated again.
 #[test]
 fn a_refused_free_is_not_repeated() -> Result<()> {
     let _turn = turn();

@@ -1,4 +1,4 @@
-// A driver that is the real one and tells how long it took: for the section `threads` of the
+// A driver that forwards to the real one and reports how long it took: for the section `threads` of the
 // benchmark `tracking`, which shows with it how much of a pair is the driver's and how much is not.
 //
 //     cc -O2 -shared -fPIC -o libdriver_time.so benches/tracking/driver_time.c \

@@ -14,10 +14,10 @@ use crate::timing::median;
 /// Milliseconds for an allocation that is refused, and for its text.
 fn refused(context: &Context, bytes: usize) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let start = Instant::now();
-    // SAFETY: nobody reads it, as it is not granted.
-    let answer = unsafe { DeviceBuffer::<u8>::uninitialized(context, bytes) };
+    // SAFETY: never read: the allocation fails.
+    let result = unsafe { DeviceBuffer::<u8>::uninitialized(context, bytes) };
     let failed = start.elapsed().as_secs_f64() * 1e3;
-    let Err(Error::OutOfMemory(why)) = answer else {
+    let Err(Error::OutOfMemory(why)) = result else {
         return Err("the device is not full".into());
     };
     let text = why.to_text();
@@ -26,14 +26,14 @@ fn refused(context: &Context, bytes: usize) -> Result<(f64, f64), Box<dyn std::e
     Ok((failed, all - failed))
 }
 
-/// Milliseconds for the same by `cust`, which only has a code to answer.
+/// Milliseconds for the same by `cust`, which returns a code only.
 fn refused_plainly(context: &Context, bytes: usize) -> Result<f64, Box<dyn std::error::Error>> {
     let _bound = context.make_current()?;
     let start = Instant::now();
-    // SAFETY: nobody reads it, as it is not granted.
-    let answer = unsafe { CustBuffer::<u8>::uninitialized(bytes) };
+    // SAFETY: never read: the allocation fails.
+    let result = unsafe { CustBuffer::<u8>::uninitialized(bytes) };
     let failed = start.elapsed().as_secs_f64() * 1e3;
-    assert!(answer.is_err(), "the device is not full");
+    assert!(result.is_err(), "the device is not full");
     Ok(failed)
 }
 
@@ -53,13 +53,13 @@ pub fn shortage(short: bool) -> Outcome {
             let mut live = Vec::new();
             for count in counts {
                 while live.len() < *count {
-                    // SAFETY: nobody reads it.
+                    // SAFETY: never read.
                     live.push(unsafe { DeviceBuffer::<u8>::uninitialized(&context, 4096)? });
                 }
                 // The rest of the device is one block; an eighth of it is asked for.
                 let memory = context.memory()?;
                 let rest = memory.free as usize - (64 << 20);
-                // SAFETY: nobody reads it.
+                // SAFETY: never read.
                 let rest = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? };
                 let bytes = memory.total as usize / 8;
                 // The first time, NVML is loaded.

@@ -9,13 +9,13 @@ use crate::{Outcome, Way, contexts_and_streams};
 /// Calls itself so many times, so that the stack is that much deeper, and then does it.
 #[inline(never)]
 pub fn deeper<T>(levels: usize, act: &mut dyn FnMut() -> T) -> T {
-    let answer = if levels == 0 {
+    let result = if levels == 0 {
         act()
     } else {
         deeper(levels - 1, act)
     };
     black_box(());
-    answer
+    result
 }
 
 /// Runs `act` where the stack has so many frames, from the start of the program or the thread to

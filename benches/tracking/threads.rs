@@ -2,8 +2,8 @@
 //!
 //! The driver has one lock for all of them. A thread that allocates again at once often finds it
 //! free, still; one that does anything else in between, finds it taken, and waits its turn. So part
-//! of what tracking seems to cost here is that the driver lets others go first. To tell the two
-//! apart there is a way `busy`: plain `cust`, with as much to do in between as tracking had on one
+//! of what tracking seems to cost here is that the driver lets others go first. To separate the
+//! two there is a way `busy`: plain `cust`, with as much to do in between as tracking had on one
 //! thread, and nothing in it that threads share. And where the driver is `driver_time.c`'s, which
 //! counts the time spent in it, each line says how much of a pair was not the driver's.
 

@@ -20,7 +20,7 @@ pub fn warm_up(time: Duration) -> f64 {
     4.0 * STEPS as f64 / best
 }
 
-/// Runs all ways in turns, `rounds` times, `count` repetitions each, and answers the median of each
+/// Runs all ways in turns, `rounds` times, `count` repetitions each, and returns the median of each
 /// in nanoseconds for one repetition.
 pub fn medians(
     rounds: usize,

@@ -25,7 +25,7 @@ fn keep(bytes: usize) -> cuguard::Result<u64> {
     Ok(context.live_bytes())
 }
 
-/// Keeps so many bytes of the GPU's memory, and answers how many the plug-in has now; 0 where it
+/// Keeps so many bytes of the GPU's memory, and returns how many the plug-in holds now; 0 where it
 /// got none.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_keep(bytes: usize) -> u64 {

@@ -1,7 +1,7 @@
 //! Frees that are pending on streams: how many, and to wait for them.
 //!
 //! Memory that is freed on a stream becomes available to other allocations when two things have happened: the stream
-//! has executed the free, and *somebody has synchronized* with the stream, with an event after the free, or with the
+//! has executed the free, and *the host has synchronized* with the stream, with an event after the free, or with the
 //! context. To query the stream, to let time pass or to trim the pool is not enough. (The conformance suite tests
 //! that.) So a stream that is long idle may withhold any amount of memory, and recovery synchronizes with an event
 //! although a query says that it is complete.

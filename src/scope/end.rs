@@ -7,12 +7,12 @@
 //!   until it is idle. Each of these shows that the work is done, whatever failed before.
 //! - If all of them fail repeatedly with errors that mean an unusable context, nothing is in flight: that is the state
 //!   after a fault on the device, or after other code destroyed the context; the driver has stopped all of its work.
-//! - As long as they fail with any other error, they are retried. After 20 seconds the process is aborted: nobody knows
-//!   whether the device still writes, and it would write to memory that is used for other things.
+//! - As long as they fail with any other error, they are retried. After 20 seconds the process is aborted: the
+//!   device may still write, and it would write to memory that is used for other things.
 //! - If the context was closed within the scope, teardown has waited for the device. Where it could not (the context
 //!   cannot be made current, and other code keeps it alive), the process is aborted too.
 //! - In a forked child nothing is in flight: it has a copy of the memory.
-//! - If the process is exiting, the driver must not be called, so nobody knows whether the work is done. The thread
+//! - If the process is exiting, the driver must not be called, so it is unknown whether the work is done. The thread
 //!   blocks here: the exit, on another thread, ends it. If that takes half a minute because the exit waits for this
 //!   thread, the process is aborted. (It is always another thread: this one enqueued its work before the exit began,
 //!   and a thread that calls `exit` does not return.)

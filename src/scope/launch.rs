@@ -255,9 +255,9 @@ mod tests {
         assert_eq!(why.request.code, 2);
         let site = why.request.site.expect("a line");
         assert!(site.file.ends_with("launch.rs"), "{site}");
-        let rungs: Vec<_> = why.recovery.iter().map(|attempt| attempt.step).collect();
+        let steps: Vec<_> = why.recovery.iter().map(|result| result.step).collect();
         assert_eq!(
-            rungs,
+            steps,
             [
                 RecoveryStep::Callbacks,
                 RecoveryStep::Wait,
@@ -282,7 +282,7 @@ mod tests {
         let callback = context.release_on_oom({
             let cache = cache.clone();
             move |bytes| {
-                assert_eq!(bytes, u64::MAX, "nobody knows how much");
+                assert_eq!(bytes, u64::MAX, "the size is unknown");
                 drop(cache.lock().unwrap().take());
             }
         });

@@ -94,8 +94,8 @@ impl DriverLibrary {
 
     /// Opens `file`; errors name `path`.
     fn open(path: &Path, file: &OsStr) -> Result<Self, LoadError> {
-        // SAFETY: this runs the library's initializers. Whoever installed a library under the driver's
-        // name, or selected it as the driver, asked for that.
+        // SAFETY: this runs the library's initializers. A library that is installed under the driver's
+        // name, or selected as the driver, is meant to run.
         let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|error| cannot_open(path, message(&error, file)))?;
         let not_a_driver = || LoadError::NotADriver {

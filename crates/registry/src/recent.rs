@@ -217,7 +217,7 @@ impl Buffer {
         if is_idle {
             self.empty(slot, table);
         }
-        // An owner that stays busy at exit keeps its records, and nobody waits for it again.
+        // An owner that stays busy at exit keeps its records, and is not waited for again.
         let state = if is_idle { state } else { OFF };
         self.state.store(state, Ordering::Release);
     }

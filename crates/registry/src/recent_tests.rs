@@ -177,7 +177,7 @@ fn nothing_is_lost_between_threads() {
                             assert!(registry.remove(*key, 100).is_some());
                         }
                         for key in &keys[sent..] {
-                            send.send(*key).expect("somebody frees");
+                            send.send(*key).expect("the other thread frees");
                         }
                     }
                 })

@@ -74,8 +74,8 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
 #[cfg(test)]
 mod tests {
     use super::display_diff;
-    use crate::tests_support::Insert;
-    use cuguard_registry::{ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot};
+    use crate::tests_support::{Insert, ONE_BYTE};
+    use cuguard_registry::{ContextInfo, Group, Key, Kind, Level, Registry, Site, Snapshot};
 
     fn snapshot(groups: &[(Kind, u32, u64, u64)]) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -125,14 +125,7 @@ mod tests {
         #[inline(never)]
         fn allocated_here(registry: &Registry) {
             let key = Key::new(Kind::Device, 1);
-            registry.insert(
-                key,
-                Entry {
-                    bytes: 1,
-                    type_name: "u8",
-                    stream: 0,
-                },
-            );
+            registry.insert(key, ONE_BYTE);
             std::hint::black_box(());
         }
         let registry = Registry::new(Level::Stacks, 32);

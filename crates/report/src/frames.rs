@@ -10,7 +10,7 @@ const FALLBACK: usize = 8;
 /// where the optimizer inlines.
 const OWN_UNNAMED: usize = if cfg!(debug_assertions) { 16 } else { 8 };
 
-/// Where a function comes from, as far as its name tells.
+/// Where a function comes from, judged by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// The program, or a library that it uses.

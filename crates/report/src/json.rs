@@ -160,7 +160,7 @@ mod tests {
     use super::render;
     use crate::prepare::{Prepared, View};
     use crate::report_trait::Report;
-    use crate::tests_support::{Insert, items, member_names, read};
+    use crate::tests_support::{Insert, ONE_BYTE, items, member_names, read};
     use cuguard_registry::{
         Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
     };
@@ -244,14 +244,7 @@ mod tests {
         let key = Key::new(Kind::Device, 1);
         let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");
         registry.file_failed_free(failed);
-        registry.insert(
-            key,
-            Entry {
-                bytes: 1,
-                type_name: "u8",
-                stream: 0,
-            },
-        );
+        registry.insert(key, ONE_BYTE);
         let json = registry.snapshot(ContextInfo::default()).to_json();
         let found = member_names(&read(&json));
         assert!(found.len() > 30);

@@ -2,7 +2,7 @@
 
 use crate::prepare::{Prepared, View};
 use crate::suppress::Suppressions;
-use crate::tests_support::Insert;
+use crate::tests_support::{Insert, ONE_BYTE};
 use cuguard_registry::{
     Amount, ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot,
 };
@@ -68,14 +68,7 @@ fn functions_on_the_stack_can_be_suppressed() {
     #[inline(never)]
     fn expected_to_leak(registry: &Registry) {
         let key = Key::new(Kind::Device, 1);
-        registry.insert(
-            key,
-            Entry {
-                bytes: 1,
-                type_name: "u8",
-                stream: 0,
-            },
-        );
+        registry.insert(key, ONE_BYTE);
     }
     let registry = Registry::new(Level::Stacks, 32);
     expected_to_leak(&registry);
@@ -100,11 +93,7 @@ fn one_line_at_two_addresses_is_one_group() {
     #[inline(never)]
     fn make(registry: &Registry, address: u64) -> u64 {
         let kind = Kind::Device;
-        let entry = Entry {
-            bytes: 1,
-            type_name: "u8",
-            stream: 0,
-        };
+        let entry = ONE_BYTE;
         registry.insert(Key::new(kind, address), entry);
         std::hint::black_box(address)
     }
@@ -153,14 +142,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     #[inline(never)]
     fn one_site(registry: &Registry, address: u64) {
         let key = Key::new(Kind::Device, address);
-        registry.insert(
-            key,
-            Entry {
-                bytes: 1,
-                type_name: "u8",
-                stream: 0,
-            },
-        );
+        registry.insert(key, ONE_BYTE);
         std::hint::black_box(());
     }
     let registry = Registry::new(Level::Stacks, 32);

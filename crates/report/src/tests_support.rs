@@ -17,6 +17,13 @@ impl Insert for Registry {
     }
 }
 
+/// One `u8` of device memory.
+pub(crate) const ONE_BYTE: Entry = Entry {
+    bytes: 1,
+    type_name: "u8",
+    stream: 0,
+};
+
 /// Reads JSON.
 pub(crate) fn read(text: &str) -> serde_json::Value {
     serde_json::from_str(text).expect("it is JSON")

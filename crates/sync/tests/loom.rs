@@ -36,7 +36,7 @@ impl Context {
 
     fn operation(&self) {
         if let Some(_inside) = self.gate.enter() {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no other thread writes meanwhile.
             assert!(self.alive.with(|alive| unsafe { *alive }));
         }
     }
@@ -44,7 +44,7 @@ impl Context {
     fn tear_down(&self) -> bool {
         let is_first = self.gate.close();
         if is_first {
-            // SAFETY: loom checks that nobody reads or writes meanwhile.
+            // SAFETY: loom checks that no other thread reads or writes meanwhile.
             self.alive.with_mut(|alive| unsafe { *alive = false });
             self.gate.finish();
         }
@@ -93,7 +93,7 @@ fn one_of_two_teardowns_is_first_and_the_other_can_wait() {
             move || {
                 let is_first = context.tear_down();
                 context.gate.wait_for_teardown();
-                // SAFETY: loom checks that nobody writes meanwhile.
+                // SAFETY: loom checks that no other thread writes meanwhile.
                 assert!(!context.alive.with(|alive| unsafe { *alive }));
                 is_first
             }
@@ -115,7 +115,7 @@ fn the_exit_handler_is_alone() {
             move || {
                 let inside = context.gate.enter();
                 if inside.is_some() && !exiting.load(Ordering::SeqCst) {
-                    // SAFETY: loom checks that nobody writes meanwhile.
+                    // SAFETY: loom checks that no other thread writes meanwhile.
                     assert!(context.alive.with(|alive| unsafe { *alive }));
                 }
             }
@@ -125,7 +125,7 @@ fn the_exit_handler_is_alone() {
         context
             .gate
             .drain(Instant::now() + Duration::from_secs(3600));
-        // SAFETY: loom checks that nobody reads or writes meanwhile.
+        // SAFETY: loom checks that no other thread reads or writes meanwhile.
         context.alive.with_mut(|alive| unsafe { *alive = false });
         operation.join().unwrap();
     });

@@ -1,4 +1,4 @@
-//! Memory that is released with `into_raw`, taken back with `from_raw`, or freed without the crate.
+//! Memory that is released with `into_raw`, taken again with `from_raw`, or freed without the crate.
 
 use std::panic::Location;
 

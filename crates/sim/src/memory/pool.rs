@@ -223,7 +223,7 @@ impl Pool {
         self.free_ranges.free(offset, len);
     }
 
-    /// Takes back blocks whose free the host has synchronized with: `completed` returns the last such
+    /// Makes blocks available again whose free the host has synchronized with: `completed` returns the last such
     /// work of a stream, if any.
     pub(crate) fn reclaim(&mut self, completed: impl Fn(Id) -> Option<u64>) {
         for block in self.freed.take_synchronized(completed) {

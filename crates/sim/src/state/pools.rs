@@ -79,7 +79,7 @@ impl DriverState {
         }
     }
 
-    /// The host has synchronized: pools take back the blocks that completed work freed, and release
+    /// The host has synchronized: pools reuse the blocks that completed work freed, and release
     /// chunks to the device. `completed` returns the last work of a stream that the host
     /// has synchronized with, if any. All work of removed streams is complete.
     fn reclaim(&mut self, completed: impl Fn(&Self, Id) -> Option<u64>) {
