@@ -41,7 +41,7 @@ pub(crate) enum Source {
     Own,
 }
 
-/// What the builder sets; it never changes.
+/// What the builder provides.
 pub(crate) struct ContextConfig {
     pub(crate) context: CUcontext,
     pub(crate) device: u32,
