@@ -8,13 +8,13 @@
 //! # Safety
 //!
 //! Every function is `unsafe`. The contract is the one in NVIDIA's documentation of the driver API, under
-//! the function's name without `_v2` or `_v3`: above all, pointers are valid for what the function reads
+//! the function's name without `_v2`, `_ptsz` and the like: above all, pointers are valid for what the function reads
 //! and writes, for as long as it does so (an asynchronous copy continues after the call returns), and
 //! handles are alive.
 //!
-//! Before `cuInit` was called, every function but `cuInit`, `cuDriverGetVersion`, `cuGetProcAddress`,
+//! Before `cuInit` was called, every function but `cuInit`, `cuDriverGetVersion`, `cuGetProcAddress(_v2)`,
 //! `cuGetErrorName` and `cuGetErrorString` returns `CUDA_ERROR_NOT_INITIALIZED`. A function that the loaded
-//! driver lacks returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! driver lacks returns `CUDA_ERROR_NOT_FOUND`.
 //!
 //! # Example
 //!
@@ -53,14 +53,3 @@ macro_rules! declare {
 }
 
 cuguard_sys::with_functions!(declare);
-
-// Not in that list: the simulated GPU does not implement it.
-unsafe extern "C" {
-    pub fn cuModuleLoadDataEx(
-        module: *mut CUmodule,
-        image: *const c_void,
-        count: u32,
-        options: *mut u32,
-        values: *mut *mut c_void,
-    ) -> CUresult;
-}

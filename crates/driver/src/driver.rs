@@ -125,7 +125,7 @@ impl Driver {
     }
 
     /// The functions of this crate's table that the driver lacks. Calls of them fail with
-    /// `CUDA_ERROR_NOT_SUPPORTED`; only `cuGetErrorName` and `cuGetErrorString` work without the driver.
+    /// `CUDA_ERROR_NOT_FOUND`; only `cuGetErrorName` and `cuGetErrorString` work without the driver.
     ///
     /// ```
     /// if let Ok(driver) = cuguard_driver::load() {

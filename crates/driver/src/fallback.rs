@@ -6,19 +6,51 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cuguard_sys::CUresult;
+use cuguard_sys::{CUresult, FUNCTIONS};
 
-use crate::slot::Slot;
+use crate::driver::Driver;
+use crate::load::loaded;
+use crate::slot::{COUNT, Slot};
 
 /// Replaces every function that needs a driver, as long as none is loaded.
 pub(crate) extern "C" fn not_initialized() -> CUresult {
     CUresult::NOT_INITIALIZED
 }
 
-extern "C" fn not_supported() -> CUresult {
-    CUresult::NOT_SUPPORTED
+/// Replaces the function `SLOT`, which the loaded driver lacks. One for each function, because it has no
+/// other way to know which one was called.
+extern "C" fn not_found<const SLOT: usize>() -> CUresult {
+    log_missing(SLOT);
+    CUresult::NOT_FOUND
+}
+
+macro_rules! not_found {
+    ($($name:ident)*) => { [$(not_found::<{ Slot::$name as usize }>),*] };
+}
+
+static NOT_FOUND: [extern "C" fn() -> CUresult; COUNT] = cuguard_sys::with_names!(not_found);
+
+/// Logs, once for each function, that the driver lacks it, and which one has it.
+#[cold]
+fn log_missing(slot: usize) {
+    static LOGGED: [AtomicBool; COUNT] = [const { AtomicBool::new(false) }; COUNT];
+    if LOGGED[slot].swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let function = &FUNCTIONS[slot];
+    let version = |version: i32| format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+    let installed = loaded().and_then(Driver::version);
+    let installed = installed.map(|(major, minor)| format!(" (CUDA {major}.{minor})"));
+    log::warn!(
+        "cuguard: the driver{} has no {}: it needs a driver for {} or newer; the call fails with \
+         CUDA_ERROR_NOT_FOUND",
+        installed.unwrap_or_default(),
+        function.name,
+        version(function.since),
+    );
 }
 
 /// The replacement for a function that the loaded driver lacks.
@@ -26,7 +58,7 @@ pub(crate) fn after_load(slot: Slot) -> *const c_void {
     match slot {
         Slot::cuGetErrorName => get_error_name as *const c_void,
         Slot::cuGetErrorString => get_error_string as *const c_void,
-        _ => not_supported as *const c_void,
+        _ => NOT_FOUND[slot as usize] as *const c_void,
     }
 }
 

@@ -52,7 +52,7 @@
 //! write it to stderr, once for each different reason, and return `CUDA_ERROR_NO_DEVICE`; `cuGetErrorString`
 //! returns the error's one line for that code. So a plain `cust` program shows the reason, whether it prints
 //! its error, unwraps it or returns it from `main`. A function that the loaded driver lacks returns
-//! `CUDA_ERROR_NOT_SUPPORTED`; [`Driver::missing`] lists them.
+//! `CUDA_ERROR_NOT_FOUND`; [`Driver::missing`] lists them.
 //!
 //! # Limits
 //!

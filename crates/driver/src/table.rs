@@ -6,7 +6,7 @@
 //! would show.
 
 use std::arch::naked_asm;
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::io::Write;
 use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -65,6 +65,9 @@ macro_rules! initial {
     (cuGetProcAddress) => {
         loading::cuGetProcAddress as *const c_void
     };
+    (cuGetProcAddress_v2) => {
+        loading::cuGetProcAddress_v2 as *const c_void
+    };
     // Legal before `cuInit`, and needed to print why there is no driver.
     (cuGetErrorName) => {
         fallback::get_error_name as *const c_void
@@ -83,7 +86,7 @@ macro_rules! table {
         static SLOTS: [AtomicPtr<c_void>; COUNT] =
             [$(AtomicPtr::new(initial!($name).cast_mut())),*];
 
-        /// The functions that `cust_raw` declares, under the driver's names.
+        /// The functions of the driver's header, under the driver's names.
         mod trampolines {
             use super::{SLOTS, Slot, naked_asm};
 
@@ -182,12 +185,14 @@ fn is_new(error: &LoadError) -> bool {
 }
 
 /// What the functions that load a driver do before there is one: load it, then call its function.
-#[expect(non_snake_case, reason = "the driver's own names")]
+#[allow(non_snake_case, reason = "the driver's own names")]
 mod loading {
-    use super::*;
+    use cuguard_sys::*;
+
+    use super::{Slot, driver_function, transmute};
 
     macro_rules! load_then_call {
-        ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {$(
+        (fn $name:ident($($parameter:ident: $type:ty),*);) => {
             /// # Safety
             ///
             /// That of the driver's function.
@@ -203,13 +208,12 @@ mod loading {
                     Err(code) => code,
                 }
             }
-        )*};
+        };
     }
-    load_then_call! {
-        fn cuInit(flags: u32);
-        fn cuDriverGetVersion(version: *mut i32);
-        fn cuGetProcAddress(symbol: *const c_char, out: *mut *mut c_void, cuda_version: i32, flags: u64);
-    }
+    cuguard_sys::signature!(cuInit, load_then_call);
+    cuguard_sys::signature!(cuDriverGetVersion, load_then_call);
+    cuguard_sys::signature!(cuGetProcAddress, load_then_call);
+    cuguard_sys::signature!(cuGetProcAddress_v2, load_then_call);
 }
 
 #[cfg(test)]

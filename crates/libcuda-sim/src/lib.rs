@@ -59,6 +59,7 @@ macro_rules! export {
     // Defined below.
     (cuInit) => {};
     (cuGetProcAddress) => {};
+    (cuGetProcAddress_v2) => {};
     ($name:ident) => {
         #[doc = concat!("The simulated driver's `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
@@ -101,18 +102,13 @@ pub unsafe extern "C" fn cuGetProcAddress(
     let result =
         unsafe { cuguard_sim::entry_points::cuGetProcAddress(symbol, out, cuda_version, flags) };
     if result.is_success() {
-        // SAFETY: the simulated driver fails for null, so this is a C string by the caller's guarantee.
-        let symbol = unsafe { CStr::from_ptr(symbol) };
-        if let Some(own) = own(symbol, cuda_version) {
-            // SAFETY: the simulated driver has written to `out`.
-            unsafe { out.write(own.cast_mut()) };
-        }
+        // SAFETY: the simulated driver has checked both.
+        unsafe { replace_by_own(symbol, out) };
     }
     result
 }
 
-/// `cuGetProcAddress` since CUDA 12.0: succeeds for unknown functions too, and writes null and a
-/// status for them.
+/// The simulated driver's `cuGetProcAddress_v2`; see [`cuGetProcAddress`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,
@@ -121,37 +117,38 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     flags: u64,
     status: *mut u32,
 ) -> CUresult {
-    const FOUND: u32 = 0;
-    const NOT_FOUND: u32 = 1;
-    const VERSION_NOT_SUFFICIENT: u32 = 2;
     // SAFETY: the caller guarantees what the driver documents about the arguments.
-    let lookup = |version| unsafe { cuGetProcAddress(symbol, out, version, flags) };
-    let outcome = match lookup(cuda_version) {
-        CUresult::SUCCESS => FOUND,
-        CUresult::NOT_FOUND => match lookup(i32::MAX) {
-            CUresult::SUCCESS => VERSION_NOT_SUFFICIENT,
-            _ => NOT_FOUND,
-        },
-        error => return error,
+    let result = unsafe {
+        cuguard_sim::entry_points::cuGetProcAddress_v2(symbol, out, cuda_version, flags, status)
     };
-    if outcome != FOUND {
-        // SAFETY: the simulated driver fails for null before anything else, so `out` is valid by the
-        // caller's guarantee.
-        unsafe { out.write(std::ptr::null_mut()) };
+    if result.is_success() {
+        // SAFETY: the simulated driver has checked both.
+        unsafe { replace_by_own(symbol, out) };
     }
-    if !status.is_null() {
-        // SAFETY: not null, so valid by the caller's guarantee.
-        unsafe { status.write(outcome) };
-    }
-    CUresult::SUCCESS
+    result
 }
 
-/// This library's own function of this name, if it has one, for a program built for `cuda_version`.
-fn own(symbol: &CStr, cuda_version: i32) -> Option<*const c_void> {
-    match symbol.to_bytes() {
-        b"cuInit" => Some(cuInit as *const c_void),
-        b"cuGetProcAddress" if cuda_version >= 12_000 => Some(cuGetProcAddress_v2 as *const c_void),
-        b"cuGetProcAddress" => Some(cuGetProcAddress as *const c_void),
-        _ => None,
+/// Replaces the function that was found by this library's own function of that name, if it has one.
+///
+/// # Safety
+///
+/// `symbol` is a C string, and the simulated driver has written to `out`.
+unsafe fn replace_by_own(symbol: *const c_char, out: *mut *mut c_void) {
+    use cuguard_sim::entry_points;
+    // SAFETY: as the caller guarantees.
+    let (symbol, found) = unsafe { (CStr::from_ptr(symbol), out.read_unaligned()) };
+    let own = match symbol.to_bytes() {
+        b"cuInit" => cuInit as *const c_void,
+        b"cuGetProcAddress"
+            if found.cast_const() == entry_points::cuGetProcAddress as *const c_void =>
+        {
+            cuGetProcAddress as *const c_void
+        }
+        b"cuGetProcAddress" => cuGetProcAddress_v2 as *const c_void,
+        _ => return,
+    };
+    if !found.is_null() {
+        // SAFETY: as the caller guarantees.
+        unsafe { out.write_unaligned(own.cast_mut()) };
     }
 }

@@ -1,5 +1,5 @@
-//! The C functions of the simulated driver, one for each of the 353 names, and what all calls have
-//! in common: they are counted, faults can make them fail, and they fail in the states in which a
+//! The C functions of the simulated driver, one for each name of the driver's header, and what all
+//! calls have in common: they are counted, faults can make them fail, and they fail in the states in which a
 //! real driver fails.
 //!
 //! `crate::api` implements the functions. A function that is not simulated returns
@@ -12,13 +12,14 @@
     reason = "the driver's own functions, documented by the driver"
 )]
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 
 use cuguard_sys::*;
 
 use crate::functions::Function;
-use crate::result::{DriverResult, valid};
-use crate::{copy_engine, fault, process, state, thread_state};
+use crate::result::DriverResult;
+use crate::simulated::{with_aliases, with_per_thread, with_simulated};
+use crate::{api, copy_engine, fault, process, state, thread_state};
 
 #[doc(inline)]
 pub use not_simulated::*;
@@ -69,37 +70,69 @@ fn admit(function: Function) -> DriverResult {
 
 /// The implementations that the functions below call.
 mod implementation {
-    pub(super) use super::get_proc_address as cuGetProcAddress;
     pub(super) use crate::api::*;
+    pub(super) use crate::proc_address::*;
 }
 
 macro_rules! simulated {
-    ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {$(
+    (fn $name:ident($($parameter:ident: $type:ty),*);) => {
         pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
             // SAFETY: the caller guarantees what the driver documents about the arguments.
             call(Function::$name, || unsafe { implementation::$name($($parameter),*) })
         }
-    )*};
+    };
 }
-with_functions!(simulated);
+macro_rules! all_simulated {
+    ($($name:ident)*) => { $(signature!($name, simulated);)* };
+}
+with_simulated!(all_simulated);
+
+macro_rules! alias {
+    (fn $name:ident($($parameter:ident: $type:ty),*); $other:ident) => {
+        pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+            // SAFETY: as the caller guarantees.
+            unsafe { $other($($parameter),*) }
+        }
+    };
+}
+macro_rules! all_aliases {
+    ($($name:ident = $other:ident;)*) => { $(signature!($name, alias $other);)* };
+}
+with_aliases!(all_aliases);
+
+macro_rules! per_thread {
+    (fn $name:ident($($parameter:ident: $type:ty),*); $other:ident) => {
+        pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+            // SAFETY: as the caller guarantees.
+            thread_state::with_own_default_stream(|| unsafe { $other($($parameter),*) })
+        }
+    };
+}
+macro_rules! all_per_thread {
+    ($($name:ident = $other:ident;)*) => { $(signature!($name, per_thread $other);)* };
+}
+with_per_thread!(all_per_thread);
 
 /// A function for every name. Those that are simulated, above, shadow theirs.
 mod not_simulated {
     #![allow(dead_code, reason = "the shadowed functions")]
 
-    use super::{CUresult, Function, call};
+    use cuguard_sys::*;
+
+    use super::{Function, call};
 
     macro_rules! not_simulated {
-        ($($name:ident)*) => {$(
-            pub unsafe extern "C" fn $name() -> CUresult {
+        ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {$(
+            pub unsafe extern "C" fn $name($(_: $type),*) -> CUresult {
                 call(Function::$name, || Err(CUresult::NOT_SUPPORTED))
             }
         )*};
     }
-    cuguard_sys::with_names!(not_simulated);
+    with_functions!(not_simulated);
 }
 
-/// The C function with this exported name, one of the 353.
+/// The C function with this exported name; `None` for a name that a driver of the simulated version does
+/// not export.
 ///
 /// ```
 /// assert!(cuguard_sim::lookup("cuMemAlloc_v2").is_some());
@@ -107,67 +140,11 @@ mod not_simulated {
 /// ```
 #[must_use]
 pub fn lookup(name: &str) -> Option<*const c_void> {
-    macro_rules! by_name {
-        ($($function:ident)*) => {
-            match name {
-                $(stringify!($function) => $function as *const c_void,)*
-                _ => return None,
-            }
-        };
+    macro_rules! addresses {
+        ($($function:ident)*) => { [$($function as *const c_void),*] };
     }
-    Some(with_names!(by_name))
-}
-
-/// The CUDA version that introduced a function, for those that programs look up and can do without:
-/// stream-ordered and virtual memory.
-fn introduced_in(symbol: &str) -> i32 {
-    match symbol {
-        "cuMemAllocAsync" | "cuMemFreeAsync" | "cuMemAllocFromPoolAsync" => 11020,
-        _ if symbol.starts_with("cuMemPool") || symbol.ends_with("MemPool") => 11020,
-        "cuMemAddressReserve"
-        | "cuMemAddressFree"
-        | "cuMemCreate"
-        | "cuMemRelease"
-        | "cuMemMap"
-        | "cuMemUnmap"
-        | "cuMemSetAccess"
-        | "cuMemGetAccess" => 10020,
-        _ if symbol.starts_with("cuGraph") || symbol == "cuLaunchHostFunc" => 10000,
-        _ => 0,
-    }
-}
-
-/// `cuGetProcAddress`, which is here and not in `api` because it calls [`lookup`]. It takes names
-/// without their version: `cuMemAlloc` is `cuMemAlloc_v2`.
-///
-/// Functions whose default stream is the per-thread one are not simulated. Returning the others
-/// instead would be silently wrong, so a request for them finds nothing. Other flags are ignored.
-///
-/// # Safety
-///
-/// `symbol` is null or a C string, `out` null or valid for a write.
-unsafe fn get_proc_address(
-    symbol: *const c_char,
-    out: *mut *mut c_void,
-    cuda_version: i32,
-    flags: u64,
-) -> DriverResult {
-    const PER_THREAD_DEFAULT_STREAM: u64 = 2;
-    valid(!symbol.is_null())?;
-    // SAFETY: not null, so a C string by the caller's guarantee.
-    let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
-    let found = match ["_v2", "_v3"]
+    let number = FUNCTIONS
         .iter()
-        .find_map(|v| lookup(&format!("{symbol}{v}")))
-    {
-        None if symbol.ends_with("_v2") || symbol.ends_with("_v3") => None,
-        None => lookup(&symbol),
-        versioned => versioned,
-    };
-    let found = found.filter(|_| cuda_version >= introduced_in(&symbol));
-    let found = found.filter(|_| flags & PER_THREAD_DEFAULT_STREAM == 0);
-    let pointer = found.map_or(std::ptr::null_mut(), <*const c_void>::cast_mut);
-    // SAFETY: as the caller guarantees.
-    unsafe { crate::api::write_out(out, pointer) }?;
-    found.map(drop).ok_or(CUresult::NOT_FOUND)
+        .position(|f| f.name == name && f.since <= api::VERSION)?;
+    Some(with_names!(addresses)[number])
 }

@@ -51,6 +51,7 @@ impl Function {
                 | Self::cuGetErrorName
                 | Self::cuGetErrorString
                 | Self::cuGetProcAddress
+                | Self::cuGetProcAddress_v2
         )
     }
 

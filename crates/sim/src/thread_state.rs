@@ -1,5 +1,5 @@
-//! Per-thread state: the stack of current contexts, whether the thread runs a host function, and
-//! the thread's number.
+//! Per-thread state: the stack of current contexts, whether the thread runs a host function, which
+//! default stream its call uses, and the thread's number.
 //!
 //! Nothing here has a destructor, so that it works in exit handlers, which run after the thread's
 //! other thread-local values are destroyed.
@@ -19,6 +19,7 @@ struct Stack {
 thread_local! {
     static STACK: RefCell<Stack> = const { RefCell::new(Stack { len: 0, contexts: [0; DEPTH] }) };
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    static OWN_DEFAULT_STREAM: Cell<bool> = const { Cell::new(false) };
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -61,6 +62,19 @@ pub(crate) fn run_host_function(function: impl FnOnce()) {
 
 pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
+}
+
+/// Makes a driver call in which the default stream is the thread's own.
+pub(crate) fn with_own_default_stream<T>(call: impl FnOnce() -> T) -> T {
+    OWN_DEFAULT_STREAM.set(true);
+    let result = call();
+    OWN_DEFAULT_STREAM.set(false);
+    result
+}
+
+/// Whether the default stream is the thread's own in the driver call that the thread makes.
+pub(crate) fn has_own_default_stream() -> bool {
+    OWN_DEFAULT_STREAM.get()
 }
 
 /// The calling thread's number, which no other thread gets.

@@ -2,10 +2,14 @@
 //!
 //! Nothing here calls, loads or links anything. It contains
 //!
-//! - [`NAMES`] and [`with_names!`]: all 353 functions that `cust_raw` 0.11.3 declares;
-//! - [`with_functions!`]: the signatures of those that this project calls or simulates;
+//! - [`FUNCTIONS`], [`NAMES`] and [`with_names!`]: every function that the driver's header declares, in all its
+//!   versions;
+//! - [`with_functions!`] and [`signature!`]: their signatures;
 //! - [`CUresult`]: the result codes with the driver's names and descriptions;
-//! - the C types and constants of those signatures.
+//! - the C types of those signatures, and the constants, one module for each enumeration.
+//!
+//! All of it is generated from plain lists in `crates/sys/list`, which `scripts/driver-interface.py` reads from
+//! NVIDIA's header.
 //!
 //! The important difference to `cust_raw`: a result code is a number here, not a Rust enumeration. A code of a
 //! newer driver is then a code without a name, not undefined behaviour.
@@ -17,15 +21,25 @@
 #![forbid(unsafe_code)]
 
 mod constants;
-mod functions;
-mod names;
+mod function;
+mod generated;
+mod handles;
 mod result;
-mod types;
 
 pub use constants::*;
-pub use names::NAMES;
+pub use function::{DefaultStream, FunctionInfo};
+pub use generated::constants::*;
+pub use generated::functions::FUNCTIONS;
+pub use generated::types::*;
 pub use result::CUresult;
-pub use types::*;
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The names of all exported functions, in the order of [`FUNCTIONS`].
+        pub const NAMES: [&str; FUNCTIONS.len()] = [$(stringify!($name)),*];
+    };
+}
+with_names!(names);
 
 #[doc(no_inline)]
 pub use std::ffi::{c_char, c_void};

@@ -27,7 +27,7 @@ impl<F: FnOnce(&DriverState, Id) -> DriverResult<Option<Plan>>> Planner for F {}
 ///
 /// Without a stream, the copy is synchronous, on the legacy default stream.
 pub(super) fn copy(stream: Option<CUstream>, plan: impl Planner) -> DriverResult {
-    let (mut state, id) = begin_work(stream.unwrap_or(CUstream::LEGACY))?;
+    let (mut state, id) = begin_work(stream.unwrap_or(CUstream::NULL))?;
     let Some(Plan { to, mut from }) = plan(&state, id)? else {
         return Ok(());
     };

@@ -77,7 +77,14 @@ pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> DriverResult 
     let mut bytes = *b"cuguard-sim-\0\0\0\0";
     bytes[12..].copy_from_slice(&device.to_be_bytes());
     // SAFETY: as the caller guarantees.
-    unsafe { write_out(uuid, CUuuid { bytes }) }
+    unsafe {
+        write_out(
+            uuid,
+            CUuuid {
+                bytes: bytes.map(|byte| byte as c_char),
+            },
+        )
+    }
 }
 
 pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> DriverResult {

@@ -17,7 +17,7 @@ fn fill(
     (width, rows): (usize, usize),
     pattern: &[u8],
 ) -> DriverResult {
-    let (mut state, id) = begin_work(stream.unwrap_or(CUstream::LEGACY))?;
+    let (mut state, id) = begin_work(stream.unwrap_or(CUstream::NULL))?;
     if width == 0 || rows == 0 {
         return Ok(());
     }

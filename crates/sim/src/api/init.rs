@@ -9,7 +9,7 @@ use crate::result::{DriverResult, valid};
 use crate::state;
 
 /// The CUDA version whose behaviour was measured for the simulation.
-const VERSION: i32 = 13000;
+pub(crate) const VERSION: i32 = 13000;
 
 pub unsafe fn cuInit(flags: u32) -> DriverResult {
     valid(flags == 0)?;

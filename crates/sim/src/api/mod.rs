@@ -73,7 +73,7 @@ pub(crate) unsafe fn write_out<T>(out: *mut T, value: T) -> DriverResult {
 /// # Safety
 ///
 /// `out` is null or valid for a write.
-unsafe fn write_optional<T>(out: *mut T, value: T) {
+pub(crate) unsafe fn write_optional<T>(out: *mut T, value: T) {
     if !out.is_null() {
         // SAFETY: as in `write_out`.
         unsafe { out.write_unaligned(value) };

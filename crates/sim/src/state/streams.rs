@@ -6,6 +6,7 @@ use super::driver_state::DriverState;
 use crate::handle::{self, Id, Kind};
 use crate::result::DriverResult;
 use crate::streams::{OnComplete, Role, Run, Stage, Stream, StreamPosition, Work};
+use crate::thread_state;
 
 impl DriverState {
     /// Adds a stream to its context.
@@ -15,10 +16,11 @@ impl DriverState {
         id
     }
 
-    /// The stream of a handle: 0 and 1 are the current context's legacy default stream, 2 the
-    /// calling thread's own.
+    /// The stream of a handle: 0 is the default stream of the call, 1 the current context's legacy
+    /// default stream, 2 the calling thread's own.
     pub(crate) fn stream(&mut self, handle: CUstream) -> DriverResult<Id> {
         match handle {
+            CUstream::NULL if thread_state::has_own_default_stream() => self.per_thread_stream(),
             CUstream::NULL | CUstream::LEGACY => Ok(self.contexts[&self.current()?].legacy),
             CUstream::PER_THREAD => self.per_thread_stream(),
             _ => {

@@ -1,16 +1,7 @@
-//! The names of all driver functions that `cust_raw` 0.11.3 declares, in its order. The driver loader's table and
-//! the simulated driver's exports are generated from this list.
+//! The functions that `cust_raw` 0.11.3 declares, in its order.
 
-/// Calls the macro `$callback` with the names of all 353 functions, as a sequence of identifiers.
-///
-/// ```
-/// macro_rules! count {
-///     ($($name:ident)*) => { [$(stringify!($name)),*].len() };
-/// }
-/// assert_eq!(cuguard_sys::with_names!(count), 353);
-/// ```
-#[macro_export]
-macro_rules! with_names {
+/// Calls the macro `$callback` with the names, as a sequence of identifiers.
+macro_rules! with_cust_raw_names {
     ($callback:ident) => {
         $callback! {
             cuGetErrorString
@@ -369,14 +360,4 @@ macro_rules! with_names {
         }
     };
 }
-
-macro_rules! as_strings {
-    ($($name:ident)*) => { [$(stringify!($name)),*] };
-}
-
-/// The names that [`with_names!`](crate::with_names) lists, as strings.
-///
-/// ```
-/// assert!(cuguard_sys::NAMES.contains(&"cuMemAlloc_v2"));
-/// ```
-pub const NAMES: [&str; 353] = with_names!(as_strings);
+pub(crate) use with_cust_raw_names;

@@ -1,0 +1,265 @@
+//! Which driver functions are simulated. `crate::api` implements those of [`with_simulated!`], under the
+//! same names; the signatures come from `cuguard_sys`.
+
+/// Calls the macro `$callback` with the names of the functions that are implemented, in the order of the
+/// driver's header.
+macro_rules! with_simulated {
+    ($callback:ident) => {
+        $callback! {
+            cuGetErrorString
+            cuGetErrorName
+            cuInit
+            cuDriverGetVersion
+            cuDeviceGet
+            cuDeviceGetCount
+            cuDeviceGetName
+            cuDeviceGetUuid
+            cuDeviceGetUuid_v2
+            cuDeviceTotalMem_v2
+            cuDeviceGetAttribute
+            cuDeviceSetMemPool
+            cuDeviceGetMemPool
+            cuDeviceGetDefaultMemPool
+            cuDeviceComputeCapability
+            cuDevicePrimaryCtxRetain
+            cuDevicePrimaryCtxRelease_v2
+            cuDevicePrimaryCtxSetFlags_v2
+            cuDevicePrimaryCtxGetState
+            cuDevicePrimaryCtxReset_v2
+            cuCtxCreate_v2
+            cuCtxDestroy_v2
+            cuCtxPushCurrent_v2
+            cuCtxPopCurrent_v2
+            cuCtxSetCurrent
+            cuCtxGetCurrent
+            cuCtxGetDevice
+            cuCtxGetFlags
+            cuCtxSynchronize
+            cuCtxSetLimit
+            cuCtxGetLimit
+            cuCtxGetCacheConfig
+            cuCtxSetCacheConfig
+            cuCtxGetApiVersion
+            cuCtxGetStreamPriorityRange
+            cuCtxResetPersistingL2Cache
+            cuCtxGetSharedMemConfig
+            cuCtxSetSharedMemConfig
+            cuModuleLoadData
+            cuModuleUnload
+            cuModuleGetFunction
+            cuModuleGetGlobal_v2
+            cuMemGetInfo_v2
+            cuMemAlloc_v2
+            cuMemAllocPitch_v2
+            cuMemFree_v2
+            cuMemGetAddressRange_v2
+            cuMemAllocHost_v2
+            cuMemFreeHost
+            cuMemHostAlloc
+            cuMemHostGetDevicePointer_v2
+            cuMemHostGetFlags
+            cuMemAllocManaged
+            cuDeviceGetByPCIBusId
+            cuDeviceGetPCIBusId
+            cuMemHostRegister_v2
+            cuMemHostUnregister
+            cuMemcpy
+            cuMemcpyPeer
+            cuMemcpyHtoD_v2
+            cuMemcpyDtoH_v2
+            cuMemcpyDtoD_v2
+            cuMemcpyHtoA_v2
+            cuMemcpyAtoH_v2
+            cuMemcpy2D_v2
+            cuMemcpy2DUnaligned_v2
+            cuMemcpyAsync
+            cuMemcpyPeerAsync
+            cuMemcpyHtoDAsync_v2
+            cuMemcpyDtoHAsync_v2
+            cuMemcpyDtoDAsync_v2
+            cuMemcpy2DAsync_v2
+            cuMemsetD8_v2
+            cuMemsetD16_v2
+            cuMemsetD32_v2
+            cuMemsetD2D8_v2
+            cuMemsetD2D16_v2
+            cuMemsetD2D32_v2
+            cuMemsetD8Async
+            cuMemsetD16Async
+            cuMemsetD32Async
+            cuMemsetD2D8Async
+            cuMemsetD2D16Async
+            cuMemsetD2D32Async
+            cuArrayDestroy
+            cuArray3DCreate_v2
+            cuArray3DGetDescriptor_v2
+            cuMemAddressReserve
+            cuMemAddressFree
+            cuMemCreate
+            cuMemRelease
+            cuMemMap
+            cuMemUnmap
+            cuMemSetAccess
+            cuMemGetAccess
+            cuMemGetAllocationGranularity
+            cuMemGetAllocationPropertiesFromHandle
+            cuMemRetainAllocationHandle
+            cuMemFreeAsync
+            cuMemAllocAsync
+            cuMemPoolTrimTo
+            cuMemPoolSetAttribute
+            cuMemPoolGetAttribute
+            cuMemPoolCreate
+            cuMemPoolDestroy
+            cuMemAllocFromPoolAsync
+            cuPointerGetAttribute
+            cuMemPrefetchAsync
+            cuMemAdvise
+            cuPointerSetAttribute
+            cuPointerGetAttributes
+            cuStreamCreate
+            cuStreamCreateWithPriority
+            cuStreamGetPriority
+            cuStreamGetFlags
+            cuStreamGetCtx
+            cuStreamWaitEvent
+            cuStreamAddCallback
+            cuStreamIsCapturing
+            cuStreamQuery
+            cuStreamSynchronize
+            cuStreamDestroy_v2
+            cuEventCreate
+            cuEventRecord
+            cuEventRecordWithFlags
+            cuEventQuery
+            cuEventSynchronize
+            cuEventDestroy_v2
+            cuEventElapsedTime
+            cuLaunchKernel
+            cuLaunchHostFunc
+            cuDeviceCanAccessPeer
+            cuGetProcAddress
+            cuGetProcAddress_v2
+            cuProfilerStart
+            cuProfilerStop
+        }
+    };
+}
+pub(crate) use with_simulated;
+
+/// Calls the macro `$callback` with `name = implementation;` for functions that do the same as another
+/// one: older versions whose signature did not change.
+macro_rules! with_aliases {
+    ($callback:ident) => {
+        $callback! {
+            cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2;
+            cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2;
+            cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2;
+            cuCtxCreate = cuCtxCreate_v2;
+            cuCtxDestroy = cuCtxDestroy_v2;
+            cuCtxPushCurrent = cuCtxPushCurrent_v2;
+            cuCtxPopCurrent = cuCtxPopCurrent_v2;
+            cuMemHostRegister = cuMemHostRegister_v2;
+            cuStreamDestroy = cuStreamDestroy_v2;
+            cuEventDestroy = cuEventDestroy_v2;
+        }
+    };
+}
+pub(crate) use with_aliases;
+
+/// Calls the macro `$callback` with `name = implementation;` for functions whose default stream is the
+/// calling thread's own.
+macro_rules! with_per_thread {
+    ($callback:ident) => {
+        $callback! {
+            cuMemcpy_ptds = cuMemcpy;
+            cuMemcpyPeer_ptds = cuMemcpyPeer;
+            cuMemcpyHtoD_v2_ptds = cuMemcpyHtoD_v2;
+            cuMemcpyDtoH_v2_ptds = cuMemcpyDtoH_v2;
+            cuMemcpyDtoD_v2_ptds = cuMemcpyDtoD_v2;
+            cuMemcpyHtoA_v2_ptds = cuMemcpyHtoA_v2;
+            cuMemcpyAtoH_v2_ptds = cuMemcpyAtoH_v2;
+            cuMemcpy2D_v2_ptds = cuMemcpy2D_v2;
+            cuMemcpy2DUnaligned_v2_ptds = cuMemcpy2DUnaligned_v2;
+            cuMemcpyAsync_ptsz = cuMemcpyAsync;
+            cuMemcpyPeerAsync_ptsz = cuMemcpyPeerAsync;
+            cuMemcpyHtoDAsync_v2_ptsz = cuMemcpyHtoDAsync_v2;
+            cuMemcpyDtoHAsync_v2_ptsz = cuMemcpyDtoHAsync_v2;
+            cuMemcpyDtoDAsync_v2_ptsz = cuMemcpyDtoDAsync_v2;
+            cuMemcpy2DAsync_v2_ptsz = cuMemcpy2DAsync_v2;
+            cuMemsetD8_v2_ptds = cuMemsetD8_v2;
+            cuMemsetD16_v2_ptds = cuMemsetD16_v2;
+            cuMemsetD32_v2_ptds = cuMemsetD32_v2;
+            cuMemsetD2D8_v2_ptds = cuMemsetD2D8_v2;
+            cuMemsetD2D16_v2_ptds = cuMemsetD2D16_v2;
+            cuMemsetD2D32_v2_ptds = cuMemsetD2D32_v2;
+            cuMemsetD8Async_ptsz = cuMemsetD8Async;
+            cuMemsetD16Async_ptsz = cuMemsetD16Async;
+            cuMemsetD32Async_ptsz = cuMemsetD32Async;
+            cuMemsetD2D8Async_ptsz = cuMemsetD2D8Async;
+            cuMemsetD2D16Async_ptsz = cuMemsetD2D16Async;
+            cuMemsetD2D32Async_ptsz = cuMemsetD2D32Async;
+            cuMemFreeAsync_ptsz = cuMemFreeAsync;
+            cuMemAllocAsync_ptsz = cuMemAllocAsync;
+            cuMemAllocFromPoolAsync_ptsz = cuMemAllocFromPoolAsync;
+            cuMemPrefetchAsync_ptsz = cuMemPrefetchAsync;
+            cuStreamGetPriority_ptsz = cuStreamGetPriority;
+            cuStreamGetFlags_ptsz = cuStreamGetFlags;
+            cuStreamGetCtx_ptsz = cuStreamGetCtx;
+            cuStreamWaitEvent_ptsz = cuStreamWaitEvent;
+            cuStreamAddCallback_ptsz = cuStreamAddCallback;
+            cuStreamIsCapturing_ptsz = cuStreamIsCapturing;
+            cuStreamQuery_ptsz = cuStreamQuery;
+            cuStreamSynchronize_ptsz = cuStreamSynchronize;
+            cuEventRecord_ptsz = cuEventRecord;
+            cuEventRecordWithFlags_ptsz = cuEventRecordWithFlags;
+            cuLaunchKernel_ptsz = cuLaunchKernel;
+            cuLaunchHostFunc_ptsz = cuLaunchHostFunc;
+        }
+    };
+}
+pub(crate) use with_per_thread;
+
+#[cfg(test)]
+mod tests {
+    use cuguard_sys::{DefaultStream, FUNCTIONS};
+
+    macro_rules! names {
+        ($($name:ident)*) => { vec![$(stringify!($name)),*] };
+    }
+    macro_rules! pairs {
+        ($($name:ident = $other:ident;)*) => { vec![$((stringify!($name), stringify!($other))),*] };
+    }
+
+    #[test]
+    fn every_simulated_function_has_its_per_thread_variant() {
+        let simulated = with_simulated!(names);
+        let per_thread = with_per_thread!(pairs);
+        for function in FUNCTIONS
+            .iter()
+            .filter(|f| f.default_stream == DefaultStream::PerThread)
+        {
+            let plain = function
+                .name
+                .trim_end_matches("_ptsz")
+                .trim_end_matches("_ptds");
+            let listed = per_thread.contains(&(function.name, plain));
+            assert_eq!(simulated.contains(&plain), listed, "{}", function.name);
+        }
+    }
+
+    #[test]
+    fn no_function_is_listed_twice() {
+        let mut names = with_simulated!(names);
+        names.extend(
+            with_aliases!(pairs)
+                .iter()
+                .chain(&with_per_thread!(pairs))
+                .map(|pair| pair.0),
+        );
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
