@@ -128,3 +128,29 @@ fn a_deferred_free_waits_for_work_of_cust() -> Result<()> {
     turn.all_came_back();
     Ok(())
 }
+
+/// Only memory that `cust` saw is ordered after the default stream, before it is copied and before it is freed: an event
+/// and a wait that all other memory does without.
+#[test]
+fn memory_that_cust_never_saw_waits_for_no_event() -> Result<()> {
+    let _turn = turn();
+    if !simulated("memory_that_cust_never_saw_waits_for_no_event") {
+        return Ok(());
+    }
+    let context = Context::new(0)?;
+    let stream = Stream::new(&context)?;
+    let waits = |seen_by_cust: bool| -> Result<(u64, u64)> {
+        let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+        if seen_by_cust {
+            assert_eq!(std::ops::Deref::deref(&buffer).len(), 100);
+        }
+        let waits = || sim::counters().calls_of("cuStreamWaitEvent");
+        let before = waits();
+        assert_eq!(buffer.to_vec()?, [0; 100]);
+        let copied = waits();
+        drop(buffer);
+        Ok((copied - before, waits() - copied))
+    };
+    assert_eq!((waits(false)?, waits(true)?), ((0, 0), (1, 1)));
+    Ok(())
+}

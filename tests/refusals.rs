@@ -288,6 +288,48 @@ fn a_context_that_is_not_taken_back_is_told() {
     );
 }
 
+/// A logger that writes to stderr.
+struct ToStderr;
+
+impl log::Log for ToStderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("logged: {}", record.args());
+    }
+    fn flush(&self) {}
+}
+
+/// A drop cannot return the error of its teardown. It is logged, and the teardown is not repeated.
+#[test]
+fn a_dropped_context_that_cannot_be_released_is_logged() {
+    const TEST: &str = "a_dropped_context_that_cannot_be_released_is_logged";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        log::set_logger(&ToStderr).unwrap();
+        log::set_max_level(log::LevelFilter::Error);
+        let context = Context::builder().dedicated().build().unwrap();
+        sim::inject(Fault::nth_call_of("cuCtxDestroy_v2", 1)).unwrap();
+        drop(context);
+        sim::clear_faults();
+        // An operation that runs what was deferred.
+        let other = Context::new(0).unwrap();
+        DeviceBuffer::from_slice(&other, &[1_u8]).unwrap();
+        assert_eq!(sim::counters().calls_of("cuCtxDestroy_v2"), 1);
+        return;
+    }
+    let output = child(TEST, "child", &[]);
+    succeeded(&output);
+    let err = String::from_utf8_lossy(&output.stderr);
+    let logged = err
+        .matches("logged: cuguard: Context::drop on device 0: cuCtxDestroy returned")
+        .count();
+    assert_eq!(logged, 1, "{err}");
+}
+
 /// The memory of a guard comes back also where its context could not be made current.
 #[test]
 fn memory_is_freed_whatever_is_current() -> Result<()> {
