@@ -69,7 +69,11 @@ fn a_refused_free_is_not_repeated() -> Result<()> {
     }
     let context = Context::builder().dedicated().build()?;
     let stream = Stream::new(&context)?;
-    for current in [false, true] {
+    // The last code means "inside a host function", and this is none: such a free is not deferred.
+    let codes = [CUresult::INVALID_VALUE, CUresult::NOT_PERMITTED];
+    for (current, code) in
+        [(false, 0), (false, 1), (true, 0), (true, 1)].map(|(c, n)| (c, codes[n]))
+    {
         for function in ["cuMemFree_v2", "cuMemFreeAsync"] {
             let _current = current.then(|| context.make_current()).transpose()?;
             let buffer = match function {
@@ -77,13 +81,13 @@ fn a_refused_free_is_not_repeated() -> Result<()> {
                 _ => DeviceBuffer::zeroed_on(&stream, 1000)?,
             };
             let before = failed_frees(&context);
-            let fault = Fault::nth_call_of(function, 1).returning(CUresult::INVALID_VALUE);
+            let fault = Fault::nth_call_of(function, 1).returning(code);
             let injected = sim::inject(fault).unwrap();
             drop(buffer);
             assert_eq!(injected.fired(), 1);
             sim::clear_faults();
             let after = failed_frees(&context);
-            assert_eq!(after, before + 1, "{function}, current: {current}");
+            assert_eq!(after, before + 1, "{function}, {code}, current: {current}");
         }
     }
     Ok(())
@@ -139,7 +143,7 @@ fn memory_that_cust_never_saw_waits_for_no_event() -> Result<()> {
     }
     let context = Context::new(0)?;
     let stream = Stream::new(&context)?;
-    let waits = |seen_by_cust: bool| -> Result<(u64, u64)> {
+    let waits = |seen_by_cust: bool, closed: bool| -> Result<(u64, u64)> {
         let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
         if seen_by_cust {
             assert_eq!(std::ops::Deref::deref(&buffer).len(), 100);
@@ -148,9 +152,34 @@ fn memory_that_cust_never_saw_waits_for_no_event() -> Result<()> {
         let before = waits();
         assert_eq!(buffer.to_vec()?, [0; 100]);
         let copied = waits();
-        drop(buffer);
+        match closed {
+            true => buffer.close()?,
+            false => drop(buffer),
+        }
         Ok((copied - before, waits() - copied))
     };
-    assert_eq!((waits(false)?, waits(true)?), ((0, 0), (1, 1)));
+    for closed in [false, true] {
+        assert_eq!(waits(false, closed)?, (0, 0), "closed: {closed}");
+        assert_eq!(waits(true, closed)?, (1, 1), "closed: {closed}");
+    }
+    Ok(())
+}
+
+/// The error of a free that failed has the size of memory, and none for resources without one.
+#[test]
+fn a_failed_close_names_the_size_of_memory() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_failed_close_names_the_size_of_memory") {
+        return Ok(());
+    }
+    let context = Context::new(0)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&context, 3 << 20)?;
+    let event = Event::new(&context)?;
+    sim::inject(Fault::nth_call_of("cuMemFree_v2", 1)).unwrap();
+    sim::inject(Fault::nth_call_of("cuEventDestroy_v2", 1)).unwrap();
+    let errors = [buffer.close().unwrap_err(), event.close().unwrap_err()];
+    sim::clear_faults();
+    assert!(errors[0].to_string().contains("3 MiB"), "{}", errors[0]);
+    assert!(!errors[1].to_string().contains(" B"), "{}", errors[1]);
     Ok(())
 }
