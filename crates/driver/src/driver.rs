@@ -113,9 +113,10 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn version(&self) -> Option<(u32, u32)> {
+        // Not the fallback, which logs that the program called a function that is missing.
+        let target = self.symbol(Slot::cuDriverGetVersion.name())?;
         let mut version = 0_i32;
-        let target = self.target(Slot::cuDriverGetVersion);
-        // SAFETY: the target of this slot is a function with this signature.
+        // SAFETY: the driver's function of this name has this signature.
         let target: unsafe extern "C" fn(*mut i32) -> CUresult = unsafe { transmute(target) };
         // SAFETY: the number can be written to; the function is legal at any time.
         let result = unsafe { target(&mut version) };
