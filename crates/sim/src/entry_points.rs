@@ -19,18 +19,24 @@ use cuguard_sys::*;
 use crate::functions::Function;
 use crate::result::DriverResult;
 use crate::simulated::{with_aliases, with_per_thread, with_simulated};
-use crate::{api, copy_engine, fault, process, state, thread_state};
+use crate::{api, copy_engine, fault, process, state, thread_state, trace};
 
 #[doc(inline)]
 pub use not_simulated::*;
 
 /// What is common to all calls.
 fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
-    match admit(function).and_then(|()| body()) {
+    if let Err(code) = admit(function) {
+        return code;
+    }
+    match body() {
         // The device may have stopped after the call was admitted.
         Ok(()) if function.confirms_completion() => copy_engine::stopped(),
         Ok(()) => CUresult::SUCCESS,
-        Err(code) => code,
+        Err(code) => {
+            trace::failed(function, code);
+            code
+        }
     }
 }
 

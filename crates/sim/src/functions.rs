@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_sys::{NAMES, with_names};
 
+use crate::simulated::with_simulated;
+
 macro_rules! functions {
     ($($name:ident)*) => {
         /// Every function, in the order of [`NAMES`].
@@ -36,6 +38,14 @@ pub(crate) fn calls() -> BTreeMap<&'static str, u64> {
 impl Function {
     pub(crate) fn name(self) -> &'static str {
         NAMES[self as usize]
+    }
+
+    /// Whether `crate::api` implements it. Functions that call another one do not get here.
+    pub(crate) fn is_simulated(self) -> bool {
+        macro_rules! list {
+            ($($name:ident)*) => { [$(Self::$name),*] };
+        }
+        with_simulated!(list).contains(&self)
     }
 
     pub(crate) fn count_call(self) {

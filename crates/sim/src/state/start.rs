@@ -9,7 +9,7 @@ use super::workers;
 use crate::config::{Config, with_configured};
 use crate::memory::{AddressMap, AddressSpace, DeviceMemory};
 use crate::result::{DriverResult, check};
-use crate::{process, stderr};
+use crate::{process, stderr, trace};
 
 /// Starts the driver unless it is running.
 pub(crate) fn start() -> DriverResult {
@@ -22,6 +22,7 @@ pub(crate) fn start() -> DriverResult {
         if !process::is_running() {
             check(config.devices > 0, CUresult::NO_DEVICE)?;
             *state = new_state(config)?;
+            trace::set(state.config.trace);
             process::set_running();
         }
         Ok(())
