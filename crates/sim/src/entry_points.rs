@@ -137,6 +137,12 @@ mod not_simulated {
     with_functions!(not_simulated);
 }
 
+/// Whether a driver of the simulated version exports a function. `cuEventCreateFromEGLSync` is in the header, and
+/// only drivers of integrated GPUs (Tegra) have it.
+pub(crate) fn is_exported(function: &FunctionInfo) -> bool {
+    function.since <= api::VERSION && function.name != "cuEventCreateFromEGLSync"
+}
+
 /// The C function with this exported name; `None` for a name that a driver of the simulated version does
 /// not export.
 ///
@@ -151,6 +157,6 @@ pub fn lookup(name: &str) -> Option<*const c_void> {
     }
     let number = FUNCTIONS
         .iter()
-        .position(|f| f.name == name && f.since <= api::VERSION)?;
+        .position(|f| f.name == name && is_exported(f))?;
     Some(with_names!(addresses)[number])
 }

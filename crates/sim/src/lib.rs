@@ -88,6 +88,7 @@ pub use entry_points::lookup;
 pub use fault::{Fault, FaultError, InjectedFault, clear_faults, inject};
 pub use memory::OtherProcess;
 pub use misuse::{Misuse, misuses};
+pub use proc_address::proc_address;
 pub use state::{
     Counters, OtherProcessError, Usage, counters, live_counters, other_processes,
     set_other_processes,

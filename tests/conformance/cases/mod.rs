@@ -39,6 +39,7 @@ mod pointers;
 mod pool_release;
 mod pools;
 mod primary;
+mod proc_address;
 mod process;
 mod start;
 mod sticky;
@@ -50,6 +51,7 @@ mod waits;
 pub(crate) fn all() -> Vec<Entry> {
     [
         start::CASES,
+        proc_address::CASES,
         errors::CASES,
         limits::CASES,
         contexts::CASES,
