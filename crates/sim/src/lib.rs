@@ -72,6 +72,7 @@ mod state;
 mod stderr;
 mod streams;
 mod thread_state;
+mod visible_devices;
 
 pub use config::{Config, ConfigError, PAGE, configure};
 pub use copy_engine::set_sticky_error;
