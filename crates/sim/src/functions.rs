@@ -84,6 +84,7 @@ impl Function {
         let waits = matches!(
             self,
             Self::cuCtxSynchronize
+                | Self::cuCtxSynchronize_v2
                 | Self::cuStreamSynchronize
                 | Self::cuStreamQuery
                 | Self::cuEventSynchronize
@@ -93,7 +94,13 @@ impl Function {
     }
 
     pub(crate) fn creates_context(self) -> bool {
-        matches!(self, Self::cuDevicePrimaryCtxRetain | Self::cuCtxCreate_v2)
+        matches!(
+            self,
+            Self::cuDevicePrimaryCtxRetain
+                | Self::cuCtxCreate_v2
+                | Self::cuCtxCreate_v3
+                | Self::cuCtxCreate_v4
+        )
     }
 
     /// Still works after a sticky error, as measured on a real driver: what needs no context, what
@@ -107,7 +114,14 @@ impl Function {
                 | Self::cuDeviceGetName
                 | Self::cuDeviceGetUuid
                 | Self::cuDeviceGetUuid_v2
+                | Self::cuDeviceTotalMem
                 | Self::cuDeviceTotalMem_v2
+                | Self::cuDeviceGetExecAffinitySupport
+                | Self::cuDeviceGetLuid
+                | Self::cuDeviceGetP2PAttribute
+                | Self::cuDeviceGetProperties
+                | Self::cuDeviceGetTexture1DLinearMaxWidth
+                | Self::cuDeviceCanAccessPeer
                 | Self::cuDeviceGetAttribute
                 | Self::cuDeviceComputeCapability
                 | Self::cuDeviceGetByPCIBusId
@@ -121,6 +135,12 @@ impl Function {
                 | Self::cuCtxPushCurrent_v2
                 | Self::cuCtxPopCurrent_v2
                 | Self::cuCtxGetDevice
+                | Self::cuCtxGetDevice_v2
+                | Self::cuCtxGetId
+                | Self::cuCtxSetFlags
+                | Self::cuCtxAttach
+                | Self::cuCtxDetach
+                | Self::cuThreadExchangeStreamCaptureMode
                 | Self::cuCtxGetFlags
                 | Self::cuMemPoolGetAttribute
                 | Self::cuMemPoolTrimTo

@@ -80,6 +80,7 @@ mod stderr;
 mod streams;
 mod thread_state;
 mod trace;
+mod visible_devices;
 
 pub use config::{Config, ConfigError, PAGE, configure};
 pub use copy_engine::set_sticky_error;

@@ -15,11 +15,16 @@ macro_rules! with_simulated {
             cuDeviceGetName
             cuDeviceGetUuid
             cuDeviceGetUuid_v2
+            cuDeviceGetLuid
+            cuDeviceTotalMem
             cuDeviceTotalMem_v2
+            cuDeviceGetTexture1DLinearMaxWidth
             cuDeviceGetAttribute
             cuDeviceSetMemPool
             cuDeviceGetMemPool
             cuDeviceGetDefaultMemPool
+            cuDeviceGetExecAffinitySupport
+            cuDeviceGetProperties
             cuDeviceComputeCapability
             cuDevicePrimaryCtxRetain
             cuDevicePrimaryCtxRelease_v2
@@ -27,14 +32,20 @@ macro_rules! with_simulated {
             cuDevicePrimaryCtxGetState
             cuDevicePrimaryCtxReset_v2
             cuCtxCreate_v2
+            cuCtxCreate_v3
+            cuCtxCreate_v4
             cuCtxDestroy_v2
             cuCtxPushCurrent_v2
             cuCtxPopCurrent_v2
             cuCtxSetCurrent
             cuCtxGetCurrent
             cuCtxGetDevice
+            cuCtxGetDevice_v2
             cuCtxGetFlags
+            cuCtxSetFlags
+            cuCtxGetId
             cuCtxSynchronize
+            cuCtxSynchronize_v2
             cuCtxSetLimit
             cuCtxGetLimit
             cuCtxGetCacheConfig
@@ -42,6 +53,11 @@ macro_rules! with_simulated {
             cuCtxGetApiVersion
             cuCtxGetStreamPriorityRange
             cuCtxResetPersistingL2Cache
+            cuCtxGetExecAffinity
+            cuCtxRecordEvent
+            cuCtxWaitEvent
+            cuCtxAttach
+            cuCtxDetach
             cuCtxGetSharedMemConfig
             cuCtxSetSharedMemConfig
             cuModuleLoadData
@@ -114,20 +130,30 @@ macro_rules! with_simulated {
             cuMemAllocFromPoolAsync
             cuPointerGetAttribute
             cuMemPrefetchAsync
+            cuMemPrefetchAsync_v2
             cuMemAdvise
+            cuMemAdvise_v2
             cuPointerSetAttribute
             cuPointerGetAttributes
             cuStreamCreate
             cuStreamCreateWithPriority
             cuStreamGetPriority
+            cuStreamGetDevice
             cuStreamGetFlags
+            cuStreamGetId
             cuStreamGetCtx
+            cuStreamGetCtx_v2
             cuStreamWaitEvent
             cuStreamAddCallback
+            cuThreadExchangeStreamCaptureMode
             cuStreamIsCapturing
+            cuStreamAttachMemAsync
             cuStreamQuery
             cuStreamSynchronize
             cuStreamDestroy_v2
+            cuStreamCopyAttributes
+            cuStreamGetAttribute
+            cuStreamSetAttribute
             cuEventCreate
             cuEventRecord
             cuEventRecordWithFlags
@@ -135,9 +161,13 @@ macro_rules! with_simulated {
             cuEventSynchronize
             cuEventDestroy_v2
             cuEventElapsedTime
+            cuEventElapsedTime_v2
             cuLaunchKernel
             cuLaunchHostFunc
             cuDeviceCanAccessPeer
+            cuCtxEnablePeerAccess
+            cuCtxDisablePeerAccess
+            cuDeviceGetP2PAttribute
             cuGetProcAddress
             cuGetProcAddress_v2
             cuProfilerStart
@@ -203,14 +233,22 @@ macro_rules! with_per_thread {
             cuMemAllocAsync_ptsz = cuMemAllocAsync;
             cuMemAllocFromPoolAsync_ptsz = cuMemAllocFromPoolAsync;
             cuMemPrefetchAsync_ptsz = cuMemPrefetchAsync;
+            cuMemPrefetchAsync_v2_ptsz = cuMemPrefetchAsync_v2;
             cuStreamGetPriority_ptsz = cuStreamGetPriority;
+            cuStreamGetDevice_ptsz = cuStreamGetDevice;
             cuStreamGetFlags_ptsz = cuStreamGetFlags;
+            cuStreamGetId_ptsz = cuStreamGetId;
             cuStreamGetCtx_ptsz = cuStreamGetCtx;
+            cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2;
             cuStreamWaitEvent_ptsz = cuStreamWaitEvent;
             cuStreamAddCallback_ptsz = cuStreamAddCallback;
             cuStreamIsCapturing_ptsz = cuStreamIsCapturing;
+            cuStreamAttachMemAsync_ptsz = cuStreamAttachMemAsync;
             cuStreamQuery_ptsz = cuStreamQuery;
             cuStreamSynchronize_ptsz = cuStreamSynchronize;
+            cuStreamCopyAttributes_ptsz = cuStreamCopyAttributes;
+            cuStreamGetAttribute_ptsz = cuStreamGetAttribute;
+            cuStreamSetAttribute_ptsz = cuStreamSetAttribute;
             cuEventRecord_ptsz = cuEventRecord;
             cuEventRecordWithFlags_ptsz = cuEventRecordWithFlags;
             cuLaunchKernel_ptsz = cuLaunchKernel;
