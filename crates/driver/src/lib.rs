@@ -102,6 +102,7 @@ mod load;
 pub mod result;
 mod slot;
 mod table;
+mod version;
 
 pub use choice::{Choice, UnknownChoice};
 pub use driver::Driver;
