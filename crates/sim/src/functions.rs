@@ -40,12 +40,18 @@ impl Function {
         NAMES[self as usize]
     }
 
-    /// Whether `crate::api` implements it. Functions that call another one do not get here.
+    /// Whether `crate::api` implements it. Functions that only call another one do not get here: their calls are
+    /// those of the other.
     pub(crate) fn is_simulated(self) -> bool {
-        macro_rules! list {
-            ($($name:ident)*) => { [$(Self::$name),*] };
+        Self::is_simulated_name(self.name())
+    }
+
+    /// Whether `crate::api` implements a function of this name.
+    pub(crate) fn is_simulated_name(name: &str) -> bool {
+        macro_rules! names {
+            ($($name:ident)*) => { [$(stringify!($name)),*] };
         }
-        with_simulated!(list).contains(&self)
+        with_simulated!(names).contains(&name)
     }
 
     pub(crate) fn count_call(self) {

@@ -179,13 +179,15 @@ pub(crate) use with_simulated;
 
 /// Calls the macro `$callback` with `name = implementation;` for functions that do the same as another
 /// one: older versions whose signature did not change.
+///
+/// `cuCtxCreate` of CUDA 2.0 is none: on a real driver its contexts have 32-bit addresses, and no others can be
+/// created beside them.
 macro_rules! with_aliases {
     ($callback:ident) => {
         $callback! {
             cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2;
             cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2;
             cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2;
-            cuCtxCreate = cuCtxCreate_v2;
             cuCtxDestroy = cuCtxDestroy_v2;
             cuCtxPushCurrent = cuCtxPushCurrent_v2;
             cuCtxPopCurrent = cuCtxPopCurrent_v2;

@@ -103,3 +103,14 @@ fn null_arguments_are_errors() {
     }
     assert_eq!((found, status), (null_mut(), 7));
 }
+
+/// Contexts and memory with 32-bit addresses are not simulated.
+#[test]
+fn functions_of_cuda_2_do_not_create_what_they_cannot() {
+    let _turn = turn();
+    two_devices();
+    let (mut context, mut memory) = (CUcontext::NULL, 7);
+    assert_eq!(cu::cuCtxCreate(&mut context, 0, 0), CUresult::NOT_SUPPORTED);
+    assert_eq!(cu::cuMemAlloc(&mut memory, 16), CUresult::NOT_SUPPORTED);
+    assert_eq!((context, memory), (CUcontext::NULL, 7));
+}
