@@ -205,17 +205,18 @@ def types():
         # A union has neither `Debug` nor `Default`, and function pointers are not compared.
         shown = not contains(name, lambda kind, _: kind == "union")
         compared = shown and not contains(name, lambda _, fields: any("Option<" in f[1] for f in fields))
+        # Arrays of more than 32 elements have no `Default`, so it cannot be derived for what contains one.
+        arrays = [re.match(r"\[(\w+); (\d+)\]$", rust) for _, rust, _ in fields]
+        derived = shown and not any(array and int(array[2]) > 32 for array in arrays)
         # More than any field has: an attribute of the header.
         layout = f"#[repr(C, align({align}))]" if align > 8 else "#[repr(C)]"
         out += [f"/// The driver's `{name}`.", layout,
-                "#[derive(Clone, Copy" + ", Debug" * shown + ", PartialEq" * compared + ")]",
+                "#[derive(Clone, Copy" + ", Debug" * shown + ", Default" * derived + ", PartialEq" * compared + ")]",
                 f"pub {kind} {name} {{"]
         out += [f"    pub {label}: {rust}," for label, rust, _ in fields] + ["}"]
-        if shown:
-            # Not derived: arrays of more than 32 elements have no `Default`.
+        if shown and not derived:
             out += [f"impl Default for {name} {{", "    fn default() -> Self {", f"        {name} {{"]
-            for label, rust, _ in fields:
-                array = re.match(r"\[(\w+); (\d+)\]$", rust)
+            for (label, _, _), array in zip(fields, arrays):
                 zero = f"[Default::default(); {array[2]}]" if array else "Default::default()"
                 out.append(f"            {label}: {zero},")
             out += ["        }", "    }", "}"]
