@@ -133,6 +133,7 @@ impl Function {
                 | Self::cuDeviceGetByPCIBusId
                 | Self::cuDeviceGetPCIBusId
                 | Self::cuDevicePrimaryCtxGetState
+                | Self::cuDevicePrimaryCtxRelease
                 | Self::cuDevicePrimaryCtxRelease_v2
                 | Self::cuDevicePrimaryCtxReset_v2
                 | Self::cuCtxDestroy_v2

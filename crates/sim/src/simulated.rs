@@ -27,7 +27,9 @@ macro_rules! with_simulated {
             cuDeviceGetProperties
             cuDeviceComputeCapability
             cuDevicePrimaryCtxRetain
+            cuDevicePrimaryCtxRelease
             cuDevicePrimaryCtxRelease_v2
+            cuDevicePrimaryCtxSetFlags
             cuDevicePrimaryCtxSetFlags_v2
             cuDevicePrimaryCtxGetState
             cuDevicePrimaryCtxReset_v2
@@ -180,16 +182,13 @@ pub(crate) use with_simulated;
 /// Calls the macro `$callback` with `name = implementation;` for functions that do the same as another
 /// one: older versions whose signature did not change.
 ///
-/// `cuCtxCreate` of CUDA 2.0 is none: on a real driver its contexts have 32-bit addresses, and no others can be
-/// created beside them.
+/// Older versions about contexts are none of them. On a real driver `cuCtxCreate` of CUDA 2.0 creates contexts
+/// with 32-bit addresses, beside which no others can be created; `cuCtxPushCurrent` fails for a context that is
+/// current; and a context that `cuCtxDestroy` destroyed is unknown afterwards.
 macro_rules! with_aliases {
     ($callback:ident) => {
         $callback! {
-            cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2;
-            cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2;
             cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2;
-            cuCtxDestroy = cuCtxDestroy_v2;
-            cuCtxPushCurrent = cuCtxPushCurrent_v2;
             cuCtxPopCurrent = cuCtxPopCurrent_v2;
             cuMemHostRegister = cuMemHostRegister_v2;
             cuStreamDestroy = cuStreamDestroy_v2;

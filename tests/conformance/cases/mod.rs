@@ -34,6 +34,7 @@ mod limits;
 mod managed;
 mod memory;
 mod no_context;
+mod older_versions;
 mod order;
 mod pointers;
 mod pool_release;
@@ -57,6 +58,7 @@ pub(crate) fn all() -> Vec<Entry> {
         contexts::CASES,
         destroyed_contexts::CASES,
         primary::CASES,
+        older_versions::CASES,
         memory::CASES,
         host_memory::CASES,
         managed::CASES,

@@ -99,7 +99,10 @@ pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> DriverResu
     unsafe { cuDeviceGetUuid(uuid, dev) }
 }
 
+/// Writes 0 where it fails.
 pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(bytes, 0) }?;
     let state = lock();
     let total = state.device(state.check_device(dev)?).memory.total;
     // SAFETY: as the caller guarantees.

@@ -112,6 +112,8 @@ pub unsafe fn cuDeviceGetProperties(out: *mut CUdevprop, dev: CUdevice) -> Drive
 
 /// The version for 32-bit sizes: more memory is the largest number.
 pub unsafe fn cuDeviceTotalMem(bytes: *mut u32, dev: CUdevice) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(bytes, 0) }?;
     let state = lock();
     let total = state.device(state.check_device(dev)?).memory.total;
     // SAFETY: as the caller guarantees.
