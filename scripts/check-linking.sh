@@ -155,7 +155,7 @@ done
 # C code that needs a function which neither cuguard nor the empty libcuda.a defines.
 cat >"$scratch/secret.c" <<'C'
 int cuInNoHeader(void);
-int linked_secret(void) { return cuInNoHeader(); }
+__attribute__((constructor)) static void start(void) { cuInNoHeader(); }
 C
 cc -fPIC -c -o "$scratch/secret.o" "$scratch/secret.c"
 if output=$(CUDA_LIBRARY_PATH=$scratch/no-cuda build_project --bin program -- \
