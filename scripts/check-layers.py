@@ -35,7 +35,7 @@ CRATES = [
     ["cuguard-registry"],
     ["cuguard-report"],
     ["cuguard", "cuguard-audit"],
-    ["cuguard-cli", "cuguard-torture"],
+    ["cuguard-cli", "cuguard-torture", "cuguard-foreign"],
 ]
 # These know no CUDA types.
 NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-report"}

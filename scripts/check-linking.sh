@@ -9,8 +9,10 @@
 #   artefact   the example plain_cust; the same with all its symbols exported; a program and a
 #              cdylib that only mention cuguard
 #
-# At the end the same program without cuguard must need libcuda, or the checks are blind; and cargo
-# must refuse a program with two versions of the driver loader, which would fill two tables.
+# The project has C code that calls functions which cust_raw does not declare. At the end C code that
+# calls a function which is in no header must fail to link and be named; the same program without cuguard
+# must need libcuda, or the checks are blind; and cargo must refuse a program with two versions of the
+# driver loader, which would fill two tables.
 #
 # Usage: scripts/check-linking.sh            needs cargo, cc, readelf; a few minutes
 set -euo pipefail
@@ -28,13 +30,13 @@ fail() {
     failures=$((failures + 1))
 }
 
-# A libcuda.so with the driver's soname and all 353 functions.
+# A libcuda.so with the driver's soname and all functions.
 make_libcuda() {
     mkdir -p "$scratch/cuda/lib64" "$scratch/no-cuda/lib64"
-    sed -n 's/^ \{12\}\(cu[A-Za-z0-9_]*\)$/int \1(void) { return 34; }/p' \
-        crates/sys/src/names.rs >"$scratch/libcuda.c"
-    [ "$(wc -l <"$scratch/libcuda.c")" = 353 ] || {
-        echo "the names could not be read from crates/sys/src/names.rs" >&2
+    sed -n 's/^\(cu[A-Za-z0-9_]*\) | .*/int \1(void) { return 34; }/p' \
+        crates/sys/list/functions.txt >"$scratch/libcuda.c"
+    [ "$(wc -l <"$scratch/libcuda.c")" -ge 720 ] || {
+        echo "the names could not be read from crates/sys/list/functions.txt" >&2
         exit 2
     }
     cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$scratch/cuda/lib64/libcuda.so" \
@@ -149,6 +151,21 @@ for profile in debug release; do
         echo "        linked by: $(readelf -p .comment "$file" | grep -oE 'Linker: .*' || echo "GNU ld")"
     done
 done
+
+# C code that needs a function which neither cuguard nor the empty libcuda.a defines.
+cat >"$scratch/secret.c" <<'C'
+int cuInNoHeader(void);
+__attribute__((constructor)) static void start(void) { cuInNoHeader(); }
+C
+cc -fPIC -c -o "$scratch/secret.o" "$scratch/secret.c"
+if output=$(CUDA_LIBRARY_PATH=$scratch/no-cuda build_project --bin program -- \
+    -C "link-arg=$scratch/secret.o" 2>&1); then
+    fail "a program that needs a function in no header links"
+elif grep -qE 'undefined (symbol|reference).*cuInNoHeader' <<<"$output"; then
+    echo "ok      a function that is in no header is named by the linker"
+else
+    fail "a function that is in no header: $output"
+fi
 
 # Without the driver loader the linker takes the libcuda in its path.
 sed -i '/^use cuguard/d' "$scratch/project/src/lib.rs"

@@ -1,7 +1,8 @@
 //! Writes an empty `libcuda.a` where the linker finds it.
 //!
-//! `cust_raw` links with `-lcuda`. This crate defines every function that `cust_raw` declares, so nothing is
-//! needed from that library; but linking fails if there is none.
+//! `cust_raw` links with `-lcuda`, and so does other code that calls the driver. This crate defines every function of
+//! the driver API, so nothing is needed from that library; but linking fails if there is none. A function that is
+//! in no header is an "undefined symbol", as it is defined neither here nor in an empty archive.
 
 use std::path::PathBuf;
 use std::{env, fs};

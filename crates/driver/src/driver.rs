@@ -2,15 +2,13 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::mem::transmute;
 use std::path::Path;
-
-use cuguard_sys::CUresult;
 
 use crate::fallback;
 use crate::kind::DriverKind;
 use crate::library::DriverLibrary;
 use crate::slot::{COUNT, Slot};
+use crate::version;
 
 /// The loaded driver. A process has at most one, and never unloads it.
 ///
@@ -113,15 +111,10 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn version(&self) -> Option<(u32, u32)> {
-        let mut version = 0_i32;
-        let target = self.target(Slot::cuDriverGetVersion);
-        // SAFETY: the target of this slot is a function with this signature.
-        let target: unsafe extern "C" fn(*mut i32) -> CUresult = unsafe { transmute(target) };
-        // SAFETY: the number can be written to; the function is legal at any time.
-        let result = unsafe { target(&mut version) };
-        let version = u32::try_from(version).ok().filter(|&version| version > 0)?;
-        let version = (version / 1000, version % 1000 / 10);
-        result.is_success().then_some(version)
+        // Not the fallback, which logs that the program called a function that is missing.
+        let target = self.symbol(Slot::cuDriverGetVersion.name())?;
+        // SAFETY: the driver's function of this name has the signature.
+        unsafe { version::of(target) }
     }
 
     /// The functions of this crate's table that the driver lacks. Calls of them fail with

@@ -11,9 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_sys::{CUresult, FUNCTIONS};
 
-use crate::driver::Driver;
-use crate::load::loaded;
 use crate::slot::{COUNT, Slot};
+use crate::version;
 
 /// Replaces every function that needs a driver, as long as none is loaded.
 pub(crate) extern "C" fn not_initialized() -> CUresult {
@@ -42,7 +41,7 @@ fn log_missing(slot: usize) {
     }
     let function = &FUNCTIONS[slot];
     let version = |version: i32| format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
-    let installed = loaded().and_then(Driver::version);
+    let installed = version::of_loaded();
     let installed = installed.map(|(major, minor)| format!(" (CUDA {major}.{minor})"));
     log::warn!(
         "cuguard: the driver{} has no {}: it needs a driver for {} or newer; the call fails with \

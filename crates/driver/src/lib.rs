@@ -2,8 +2,9 @@
 //!
 //! `cust_raw`, which `cust` is built on, declares 353 functions of the CUDA driver and links with
 //! `-lcuda`. Such a program needs a CUDA installation to build, and a driver to start. This crate defines
-//! those 353 symbols itself. Each is one jump through a slot of a table, which is filled at run time: from
-//! the driver's library, or from a simulated GPU. One binary then builds anywhere, runs where there is a
+//! those symbols itself, and all others of the driver API: 720 functions, up to CUDA 13.4, so that C and C++
+//! code in the program links too. Each is one jump through a slot of a table, which is filled at run time:
+//! from the driver's library, or from a simulated GPU. One binary then builds anywhere, runs where there is a
 //! driver, and fails with a readable error where there is none.
 //!
 //! # Layers
@@ -48,11 +49,12 @@
 //!
 //! # When there is none
 //!
-//! [`load()`] fails with a [`LoadError`] that lists what was tried and what to do. The three functions that load
+//! [`load()`] fails with a [`LoadError`] that lists what was tried and what to do. The functions that load
 //! write it to stderr, once for each different reason, and return `CUDA_ERROR_NO_DEVICE`; `cuGetErrorString`
 //! returns the error's one line for that code. So a plain `cust` program shows the reason, whether it prints
 //! its error, unwraps it or returns it from `main`. A function that the loaded driver lacks returns
-//! `CUDA_ERROR_NOT_FOUND`; [`Driver::missing`] lists them.
+//! `CUDA_ERROR_NOT_FOUND`, and the first call of it is logged (crate `log`, level warn) with its name and the
+//! version of CUDA that has it; [`Driver::missing`] lists them.
 //!
 //! # Limits
 //!
@@ -65,10 +67,10 @@
 //! - A program that is linked statically with glibc (`-C target-feature=+crt-static`) is not supported. It may
 //!   work where the glibc that it was built with is also installed: a library that such a program loads brings
 //!   in a second copy.
-//! - Other crates of the program may link with `-lcuda` too. Their calls of the 353 functions go through this
-//!   table. For any other function there is no symbol here: linking fails with "undefined symbol" or, where the
-//!   linker finds a real `libcuda.so`, takes the function from there, and then the program needs that library
-//!   to start.
+//! - Other crates of the program, and C or C++ code in them, may link with `-lcuda` too. Their calls of the driver
+//!   API go through this table. For a function that is in no header of CUDA 13.4 there is no symbol here: linking
+//!   fails with "undefined symbol" or, where the linker finds a real `libcuda.so`, takes the function from there,
+//!   and then the program needs that library to start.
 //! - A program contains one version of this crate: two would define the same symbols and fill two tables. Cargo
 //!   refuses to build such a program (`links = "cuguard-driver"`).
 //! - `CUGUARD_DRIVER` names code that the process runs, like `LD_LIBRARY_PATH` does. A program that runs with
@@ -100,6 +102,7 @@ mod load;
 pub mod result;
 mod slot;
 mod table;
+mod version;
 
 pub use choice::{Choice, UnknownChoice};
 pub use driver::Driver;

@@ -17,14 +17,14 @@ macro_rules! slots {
 }
 
 /// How many functions there are.
-pub(crate) const COUNT: usize = cuguard_sys::NAMES.len();
+pub(crate) const COUNT: usize = cuguard_sys::FUNCTIONS.len();
 
 cuguard_sys::with_names!(slots);
 
 impl Slot {
     /// The function's name.
-    pub(crate) const fn name(self) -> &'static str {
-        cuguard_sys::NAMES[self as usize]
+    pub(crate) fn name(self) -> &'static str {
+        cuguard_sys::FUNCTIONS[self as usize].name
     }
 
     /// Whether the function loads a driver when it is called before there is one.

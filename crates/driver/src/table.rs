@@ -19,6 +19,7 @@ use crate::error::LoadError;
 use crate::fallback;
 use crate::load::load_with;
 use crate::slot::{COUNT, Slot};
+use crate::version;
 
 /// The code of a trampoline: reads a slot with an acquire load and jumps there.
 ///
@@ -125,6 +126,8 @@ cuguard_sys::with_names!(table);
 fn point_slots(driver: &Driver, that_load: bool) {
     // See `TRAMPOLINES`: the loader must refer to it.
     std::hint::black_box(&TRAMPOLINES);
+    // SAFETY: the driver's function of this name has the signature, and a loaded driver stays.
+    unsafe { version::set_loaded(driver.symbol(Slot::cuDriverGetVersion.name())) };
     for slot in Slot::ALL {
         if slot.loads() == that_load {
             let target = driver.target(slot).cast_mut();

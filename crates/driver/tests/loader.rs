@@ -153,12 +153,44 @@ fn choosing_the_driver_that_is_loaded_is_no_error() {
 }
 
 #[test]
-fn a_function_that_the_driver_lacks_returns_not_supported() {
+fn a_function_that_the_driver_lacks_returns_not_found() {
     let Some(library) = compile("only_init", "int cuInit(unsigned f) { return f ? 1 : 0; }") else {
         return;
     };
     let child = Child::new("only_init").driver(&library).run();
     child.succeeded_with("all as it should be");
+}
+
+#[test]
+fn a_function_that_the_driver_lacks_is_logged_once_with_the_version_that_has_it() {
+    let source = "
+        int cuInit(unsigned f) { return 0; }
+        int cuDriverGetVersion(int *v) { *v = 11040; return 0; }";
+    let Some(library) = compile("old_driver", source) else {
+        return;
+    };
+    let child = Child::new("missing").driver(&library).run();
+    child.succeeded_with("all as it should be");
+    let lines = [
+        "WARN: cuguard: the driver (CUDA 11.4) has no cuCtxCreate_v4: it needs a driver for CUDA 12.5 or newer; \
+         the call fails with CUDA_ERROR_NOT_FOUND",
+        "WARN: cuguard: the driver (CUDA 11.4) has no cuCtxSynchronize: it needs a driver for CUDA 2.0 or newer; \
+         the call fails with CUDA_ERROR_NOT_FOUND",
+    ];
+    assert_eq!(child.lines_of_stdout("WARN: "), lines, "{child:#?}");
+}
+
+/// The version in the line is asked of the driver: a function that the program did not call.
+#[test]
+fn a_driver_without_a_version_is_logged_without_one() {
+    let Some(library) = compile("versionless", "int cuInit(unsigned f) { return 0; }") else {
+        return;
+    };
+    let child = Child::new("missing").driver(&library).run();
+    child.succeeded_with("all as it should be");
+    let lines = child.lines_of_stdout("WARN: ");
+    assert_eq!(lines.len(), 2, "{child:#?}");
+    assert!(lines[0].starts_with("WARN: cuguard: the driver has no cuCtxCreate_v4: "));
 }
 
 #[test]

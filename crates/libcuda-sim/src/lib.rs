@@ -2,7 +2,7 @@
 //! programs in any language. The crate's `README.md` shows how to use it.
 //!
 //! Every function is a jump into `cuguard-sim`, except `cuInit`, which first prints that the GPU is
-//! simulated, and `cuGetProcAddress`, which returns this library's `cuInit`.
+//! simulated, and `cuGetProcAddress`, which returns the functions of this library.
 
 #![allow(
     non_snake_case,
@@ -13,9 +13,10 @@
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
+use std::ptr;
 use std::sync::Once;
 
-use cuguard_sys::CUresult;
+use cuguard_sys::{CUresult, NAMES};
 
 #[cfg(not(all(
     target_os = "linux",
@@ -60,6 +61,8 @@ macro_rules! export {
     (cuInit) => {};
     (cuGetProcAddress) => {};
     (cuGetProcAddress_v2) => {};
+    // Only drivers of integrated GPUs (Tegra) have it.
+    (cuEventCreateFromEGLSync) => {};
     ($name:ident) => {
         #[doc = concat!("The simulated driver's `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
@@ -89,8 +92,8 @@ pub unsafe extern "C" fn cuInit(flags: u32) -> CUresult {
     unsafe { cuguard_sim::entry_points::cuInit(flags) }
 }
 
-/// The simulated driver's `cuGetProcAddress`. Returns this library's own `cuInit`, so that a program
-/// which looks up all functions by name also prints the notice.
+/// The simulated driver's `cuGetProcAddress`. Returns the functions that this library exports, so that a
+/// program which looks up all functions by name also prints the notice of `cuInit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress(
     symbol: *const c_char,
@@ -103,7 +106,7 @@ pub unsafe extern "C" fn cuGetProcAddress(
         unsafe { cuguard_sim::entry_points::cuGetProcAddress(symbol, out, cuda_version, flags) };
     if result.is_success() {
         // SAFETY: the simulated driver has checked both.
-        unsafe { replace_by_own(symbol, out) };
+        unsafe { replace_by_own(symbol, out, cuda_version, flags) };
     }
     result
 }
@@ -123,32 +126,45 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     };
     if result.is_success() {
         // SAFETY: the simulated driver has checked both.
-        unsafe { replace_by_own(symbol, out) };
+        unsafe { replace_by_own(symbol, out, cuda_version, flags) };
     }
     result
 }
 
-/// Replaces the function that was found by this library's own function of that name, if it has one.
+/// Replaces the function that was found by the one that this library exports for it.
 ///
 /// # Safety
 ///
 /// `symbol` is a C string, and the simulated driver has written to `out`.
-unsafe fn replace_by_own(symbol: *const c_char, out: *mut *mut c_void) {
-    use cuguard_sim::entry_points;
+unsafe fn replace_by_own(
+    symbol: *const c_char,
+    out: *mut *mut c_void,
+    cuda_version: i32,
+    flags: u64,
+) {
     // SAFETY: as the caller guarantees.
-    let (symbol, found) = unsafe { (CStr::from_ptr(symbol), out.read_unaligned()) };
-    let own = match symbol.to_bytes() {
-        b"cuInit" => cuInit as *const c_void,
-        b"cuGetProcAddress"
-            if found.cast_const() == entry_points::cuGetProcAddress as *const c_void =>
-        {
-            cuGetProcAddress as *const c_void
-        }
-        b"cuGetProcAddress" => cuGetProcAddress_v2 as *const c_void,
-        _ => return,
-    };
-    if !found.is_null() {
+    let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+    if let Some(function) = cuguard_sim::proc_address(&symbol, cuda_version, flags) {
         // SAFETY: as the caller guarantees.
-        unsafe { out.write_unaligned(own.cast_mut()) };
+        unsafe { out.write_unaligned(exported(function.name).cast_mut()) };
     }
+}
+
+/// The function that this library exports under a name; null if there is none.
+fn exported(name: &str) -> *const c_void {
+    macro_rules! address {
+        (cuEventCreateFromEGLSync) => {
+            ptr::null()
+        };
+        ($function:ident) => {
+            $function as *const c_void
+        };
+    }
+    macro_rules! addresses {
+        ($($function:ident)*) => { [$(address!($function)),*] };
+    }
+    let number = NAMES.iter().position(|known| *known == name);
+    number.map_or(ptr::null(), |number| {
+        cuguard_sys::with_names!(addresses)[number]
+    })
 }

@@ -67,13 +67,19 @@ int main(int argc, char **argv) {
         CHECK(second("cuInit", NULL, 12000, 0, &status) == 1);
         CHECK(second("nonsense", NULL, 12000, 0, &status) == 1);
         CHECK(status == 99);
+        /* Every function is the one that the library exports. */
+        CHECK(second("cuMemAlloc", &again, 12000, 0, &status) == 0);
+        CHECK(again == dlsym(library, "cuMemAlloc_v2"));
+        CHECK(second("cuMemcpyAsync", &again, 12000, 2, &status) == 0);
+        CHECK(again == dlsym(library, "cuMemcpyAsync_ptsz"));
     } else {
         CHECK(first("cuInit", &init, 11030, 0) == 0);
         CHECK(first("cuGetProcAddress", &again, 11030, 0) == 0);
         CHECK(again == (void *)first);
         CHECK(((GetProcAddress *)again)("cuDeviceGetCount", &count, 11030, 0) == 0);
+        again = library;
         CHECK(first("nonsense", &again, 11030, 0) == 500); /* not found */
-        CHECK(again == NULL);
+        CHECK(again == library);                           /* nothing is written */
         CHECK(first(NULL, &again, 11030, 0) == 1); /* invalid value */
         CHECK(first("cuInit", NULL, 11030, 0) == 1);
     }

@@ -176,7 +176,8 @@ fn a_rust_program_loads_it_through_the_door() {
 fn use_through_the_door() {
     let driver = load().expect("the library loads");
     assert_eq!(driver.kind(), DriverKind::Simulated);
-    assert_eq!(driver.missing(), [""; 0], "it has all functions");
+    // Only drivers of integrated GPUs have that one.
+    assert_eq!(driver.missing(), ["cuEventCreateFromEGLSync"]);
 
     let sent = [3_u32, 1, 4, 1, 5];
     let mut received = [0_u32; 5];

@@ -40,6 +40,7 @@ pub struct Config {
     pub(crate) context_cost: u64,
     pub(crate) misuse: Misuse,
     pub(crate) latency: Duration,
+    pub(crate) trace: bool,
 }
 
 impl Default for Config {
@@ -50,6 +51,7 @@ impl Default for Config {
             context_cost: 32 << 20,
             misuse: Misuse::Abort,
             latency: Duration::ZERO,
+            trace: false,
         }
     }
 }
@@ -92,6 +94,13 @@ impl Config {
     /// slowed down.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
+        self
+    }
+
+    /// Whether a call that fails because it is not simulated is named on stderr, once for each function. Off by
+    /// default.
+    pub fn trace(mut self, trace: bool) -> Self {
+        self.trace = trace;
         self
     }
 
@@ -144,7 +153,7 @@ pub enum ConfigError {
     /// There is no setting of this name.
     #[error(
         "unknown setting `{0}` of the simulated GPU; the settings are \
-         memory=SIZE, devices=N, context=SIZE, misuse=abort|error, latency=N(us|ms)"
+         memory=SIZE, devices=N, context=SIZE, misuse=abort|error, latency=N(us|ms), trace"
     )]
     UnknownSetting(String),
     /// The value is not valid for the setting.
@@ -177,7 +186,7 @@ pub enum ConfigError {
 }
 
 /// The settings of `CUGUARD_SIM`, and what each accepts.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("memory", "a number with B, KiB, MiB or GiB, such as 512MiB"),
     (
         "context",
@@ -186,6 +195,7 @@ const SETTINGS: [(&str, &str); 5] = [
     ("devices", "a number from 0 to 64"),
     ("misuse", "`abort` or `error`"),
     ("latency", "a number with us or ms, such as 200us"),
+    ("trace", "no value"),
 ];
 
 /// A number and its unit.
@@ -240,6 +250,7 @@ impl FromStr for Config {
                 ("misuse", "abort") => Some(config.misuse(Misuse::Abort)),
                 ("misuse", "error") => Some(config.misuse(Misuse::Error)),
                 ("latency", _) => parse_latency(value).map(|latency| config.latency(latency)),
+                ("trace", _) => (word == setting).then(|| config.trace(true)),
                 _ => None,
             };
             config = parsed.ok_or_else(|| ConfigError::BadValue {
@@ -269,11 +280,12 @@ impl fmt::Display for Config {
         };
         write!(
             f,
-            "memory={},devices={},context={},misuse={misuse},latency={}us",
+            "memory={},devices={},context={},misuse={misuse},latency={}us{}",
             format_size(self.memory),
             self.devices,
             format_size(self.context_cost),
-            self.latency.as_micros()
+            self.latency.as_micros(),
+            if self.trace { ",trace" } else { "" }
         )
     }
 }
@@ -324,6 +336,7 @@ mod tests {
             ("devices=many", ["many", "0 to 64"]),
             ("misuse=shout", ["shout", "`abort` or `error`"]),
             ("latency=3h", ["3h", "us or ms"]),
+            ("trace=on", ["`on`", "no value"]),
             ("colour=red", ["colour=red", "latency=N"]),
         ] {
             let message = text.parse::<Config>().unwrap_err().to_string();
@@ -339,7 +352,8 @@ mod tests {
             .memory(3 << 30)
             .context_cost(0)
             .misuse(Misuse::Error)
-            .latency(Duration::from_millis(2));
+            .latency(Duration::from_millis(2))
+            .trace(true);
         assert_eq!(config.to_string().parse(), Ok(config));
     }
 

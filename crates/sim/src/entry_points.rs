@@ -19,18 +19,24 @@ use cuguard_sys::*;
 use crate::functions::Function;
 use crate::result::DriverResult;
 use crate::simulated::{with_aliases, with_per_thread, with_simulated};
-use crate::{api, copy_engine, fault, process, state, thread_state};
+use crate::{api, copy_engine, fault, process, state, thread_state, trace};
 
 #[doc(inline)]
 pub use not_simulated::*;
 
 /// What is common to all calls.
 fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
-    match admit(function).and_then(|()| body()) {
+    if let Err(code) = admit(function) {
+        return code;
+    }
+    match body() {
         // The device may have stopped after the call was admitted.
         Ok(()) if function.confirms_completion() => copy_engine::stopped(),
         Ok(()) => CUresult::SUCCESS,
-        Err(code) => code,
+        Err(code) => {
+            trace::failed(function, code);
+            code
+        }
     }
 }
 
@@ -131,6 +137,12 @@ mod not_simulated {
     with_functions!(not_simulated);
 }
 
+/// Whether a driver of the simulated version exports a function. `cuEventCreateFromEGLSync` is in the header, and
+/// only drivers of integrated GPUs (Tegra) have it.
+pub(crate) fn is_exported(function: &FunctionInfo) -> bool {
+    function.since <= api::VERSION && function.name != "cuEventCreateFromEGLSync"
+}
+
 /// The C function with this exported name; `None` for a name that a driver of the simulated version does
 /// not export.
 ///
@@ -145,6 +157,6 @@ pub fn lookup(name: &str) -> Option<*const c_void> {
     }
     let number = FUNCTIONS
         .iter()
-        .position(|f| f.name == name && f.since <= api::VERSION)?;
+        .position(|f| f.name == name && is_exported(f))?;
     Some(with_names!(addresses)[number])
 }

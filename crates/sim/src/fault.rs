@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cuguard_sys::{CUresult, NAMES};
+use cuguard_sys::CUresult;
 
 use crate::copy_engine;
 use crate::functions::Function;
@@ -94,8 +94,11 @@ impl Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
-    /// No driver function has this name.
-    #[error("no driver function is called `{0}`; names include the version, as in `cuMemAlloc_v2`")]
+    /// No simulated function has this name. Among them are the 32-bit versions of CUDA 2, such as `cuMemAlloc`, and
+    /// names whose calls count as those of another, such as `cuMemcpy_ptds`.
+    #[error(
+        "no simulated function is called `{0}`; names include the version, as in `cuMemAlloc_v2`"
+    )]
     UnknownFunction(String),
     /// The call number is 0.
     #[error("calls are counted from 1: there is no call number 0")]
@@ -150,7 +153,7 @@ pub fn inject(fault: Fault) -> Result<InjectedFault, FaultError> {
     }
     match &fault.trigger {
         Trigger::Call(_, 0) => return Err(FaultError::CallZero),
-        Trigger::Call(Some(name), _) if !NAMES.contains(&name.as_str()) => {
+        Trigger::Call(Some(name), _) if !Function::is_simulated_name(name) => {
             return Err(FaultError::UnknownFunction(name.clone()));
         }
         _ => {}

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_sys::{NAMES, with_names};
 
+use crate::simulated::with_simulated;
+
 macro_rules! functions {
     ($($name:ident)*) => {
         /// Every function, in the order of [`NAMES`].
@@ -36,6 +38,20 @@ pub(crate) fn calls() -> BTreeMap<&'static str, u64> {
 impl Function {
     pub(crate) fn name(self) -> &'static str {
         NAMES[self as usize]
+    }
+
+    /// Whether `crate::api` implements it. Functions that only call another one do not get here: their calls are
+    /// those of the other.
+    pub(crate) fn is_simulated(self) -> bool {
+        Self::is_simulated_name(self.name())
+    }
+
+    /// Whether `crate::api` implements a function of this name.
+    pub(crate) fn is_simulated_name(name: &str) -> bool {
+        macro_rules! names {
+            ($($name:ident)*) => { [$(stringify!($name)),*] };
+        }
+        with_simulated!(names).contains(&name)
     }
 
     pub(crate) fn count_call(self) {
@@ -74,6 +90,7 @@ impl Function {
         let waits = matches!(
             self,
             Self::cuCtxSynchronize
+                | Self::cuCtxSynchronize_v2
                 | Self::cuStreamSynchronize
                 | Self::cuStreamQuery
                 | Self::cuEventSynchronize
@@ -83,7 +100,13 @@ impl Function {
     }
 
     pub(crate) fn creates_context(self) -> bool {
-        matches!(self, Self::cuDevicePrimaryCtxRetain | Self::cuCtxCreate_v2)
+        matches!(
+            self,
+            Self::cuDevicePrimaryCtxRetain
+                | Self::cuCtxCreate_v2
+                | Self::cuCtxCreate_v3
+                | Self::cuCtxCreate_v4
+        )
     }
 
     /// Still works after a sticky error, as measured on a real driver: what needs no context, what
@@ -97,12 +120,20 @@ impl Function {
                 | Self::cuDeviceGetName
                 | Self::cuDeviceGetUuid
                 | Self::cuDeviceGetUuid_v2
+                | Self::cuDeviceTotalMem
                 | Self::cuDeviceTotalMem_v2
+                | Self::cuDeviceGetExecAffinitySupport
+                | Self::cuDeviceGetLuid
+                | Self::cuDeviceGetP2PAttribute
+                | Self::cuDeviceGetProperties
+                | Self::cuDeviceGetTexture1DLinearMaxWidth
+                | Self::cuDeviceCanAccessPeer
                 | Self::cuDeviceGetAttribute
                 | Self::cuDeviceComputeCapability
                 | Self::cuDeviceGetByPCIBusId
                 | Self::cuDeviceGetPCIBusId
                 | Self::cuDevicePrimaryCtxGetState
+                | Self::cuDevicePrimaryCtxRelease
                 | Self::cuDevicePrimaryCtxRelease_v2
                 | Self::cuDevicePrimaryCtxReset_v2
                 | Self::cuCtxDestroy_v2
@@ -111,6 +142,12 @@ impl Function {
                 | Self::cuCtxPushCurrent_v2
                 | Self::cuCtxPopCurrent_v2
                 | Self::cuCtxGetDevice
+                | Self::cuCtxGetDevice_v2
+                | Self::cuCtxGetId
+                | Self::cuCtxSetFlags
+                | Self::cuCtxAttach
+                | Self::cuCtxDetach
+                | Self::cuThreadExchangeStreamCaptureMode
                 | Self::cuCtxGetFlags
                 | Self::cuMemPoolGetAttribute
                 | Self::cuMemPoolTrimTo

@@ -1,8 +1,9 @@
 //! A simulated CUDA driver in host memory, for machines without a GPU and for faults that a GPU does
 //! not produce on demand.
 //!
-//! It is a driver, not a mock: [`lookup`] returns a C function for each of the 353 functions of the
-//! driver API that `cust_raw` declares, and they behave as measured on a real driver.
+//! It is a driver, not a mock: [`lookup`] returns a C function for each function of the driver API of CUDA
+//! 13.0. Those that are simulated behave as measured on a real driver; each other one fails with
+//! `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! - **The same result codes.** One conformance suite runs on the simulation and on a real GPU.
 //! - **Physical pages of 2 MiB.** Small blocks share a page, a page is released when it is empty, a
@@ -40,7 +41,12 @@
 //! ```
 //!
 //! Programs in other languages set the environment variable `CUGUARD_SIM` instead:
-//! `CUGUARD_SIM=memory=1GiB,devices=2`.
+//! `CUGUARD_SIM=memory=1GiB,devices=2`. With `trace` in it, each function that fails because it is not simulated
+//! names itself once on stderr:
+//!
+//! ```text
+//! cuguard-sim: cuGraphicsMapResources is not simulated: CUDA_ERROR_NOT_SUPPORTED
+//! ```
 //!
 //! # Layers
 //!
@@ -52,7 +58,8 @@
 //! state/          the driver's state behind one lock, and the operations on it
 //! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
 //! config, fault, misuse, copy_engine
-//! functions, handle, process, result, stderr, thread_state
+//! trace
+//! functions, handle, process, result, simulated, stderr, thread_state
 //! ```
 
 mod api;
@@ -72,6 +79,8 @@ mod state;
 mod stderr;
 mod streams;
 mod thread_state;
+mod trace;
+mod visible_devices;
 
 pub use config::{Config, ConfigError, PAGE, configure};
 pub use copy_engine::set_sticky_error;
@@ -80,6 +89,7 @@ pub use entry_points::lookup;
 pub use fault::{Fault, FaultError, InjectedFault, clear_faults, inject};
 pub use memory::OtherProcess;
 pub use misuse::{Misuse, misuses};
+pub use proc_address::proc_address;
 pub use state::{
     Counters, OtherProcessError, Usage, counters, live_counters, other_processes,
     set_other_processes,

@@ -15,26 +15,39 @@ macro_rules! with_simulated {
             cuDeviceGetName
             cuDeviceGetUuid
             cuDeviceGetUuid_v2
+            cuDeviceGetLuid
+            cuDeviceTotalMem
             cuDeviceTotalMem_v2
+            cuDeviceGetTexture1DLinearMaxWidth
             cuDeviceGetAttribute
             cuDeviceSetMemPool
             cuDeviceGetMemPool
             cuDeviceGetDefaultMemPool
+            cuDeviceGetExecAffinitySupport
+            cuDeviceGetProperties
             cuDeviceComputeCapability
             cuDevicePrimaryCtxRetain
+            cuDevicePrimaryCtxRelease
             cuDevicePrimaryCtxRelease_v2
+            cuDevicePrimaryCtxSetFlags
             cuDevicePrimaryCtxSetFlags_v2
             cuDevicePrimaryCtxGetState
             cuDevicePrimaryCtxReset_v2
             cuCtxCreate_v2
+            cuCtxCreate_v3
+            cuCtxCreate_v4
             cuCtxDestroy_v2
             cuCtxPushCurrent_v2
             cuCtxPopCurrent_v2
             cuCtxSetCurrent
             cuCtxGetCurrent
             cuCtxGetDevice
+            cuCtxGetDevice_v2
             cuCtxGetFlags
+            cuCtxSetFlags
+            cuCtxGetId
             cuCtxSynchronize
+            cuCtxSynchronize_v2
             cuCtxSetLimit
             cuCtxGetLimit
             cuCtxGetCacheConfig
@@ -42,6 +55,11 @@ macro_rules! with_simulated {
             cuCtxGetApiVersion
             cuCtxGetStreamPriorityRange
             cuCtxResetPersistingL2Cache
+            cuCtxGetExecAffinity
+            cuCtxRecordEvent
+            cuCtxWaitEvent
+            cuCtxAttach
+            cuCtxDetach
             cuCtxGetSharedMemConfig
             cuCtxSetSharedMemConfig
             cuModuleLoadData
@@ -114,20 +132,30 @@ macro_rules! with_simulated {
             cuMemAllocFromPoolAsync
             cuPointerGetAttribute
             cuMemPrefetchAsync
+            cuMemPrefetchAsync_v2
             cuMemAdvise
+            cuMemAdvise_v2
             cuPointerSetAttribute
             cuPointerGetAttributes
             cuStreamCreate
             cuStreamCreateWithPriority
             cuStreamGetPriority
+            cuStreamGetDevice
             cuStreamGetFlags
+            cuStreamGetId
             cuStreamGetCtx
+            cuStreamGetCtx_v2
             cuStreamWaitEvent
             cuStreamAddCallback
+            cuThreadExchangeStreamCaptureMode
             cuStreamIsCapturing
+            cuStreamAttachMemAsync
             cuStreamQuery
             cuStreamSynchronize
             cuStreamDestroy_v2
+            cuStreamCopyAttributes
+            cuStreamGetAttribute
+            cuStreamSetAttribute
             cuEventCreate
             cuEventRecord
             cuEventRecordWithFlags
@@ -135,9 +163,13 @@ macro_rules! with_simulated {
             cuEventSynchronize
             cuEventDestroy_v2
             cuEventElapsedTime
+            cuEventElapsedTime_v2
             cuLaunchKernel
             cuLaunchHostFunc
             cuDeviceCanAccessPeer
+            cuCtxEnablePeerAccess
+            cuCtxDisablePeerAccess
+            cuDeviceGetP2PAttribute
             cuGetProcAddress
             cuGetProcAddress_v2
             cuProfilerStart
@@ -149,15 +181,14 @@ pub(crate) use with_simulated;
 
 /// Calls the macro `$callback` with `name = implementation;` for functions that do the same as another
 /// one: older versions whose signature did not change.
+///
+/// Older versions about contexts are none of them. On a real driver `cuCtxCreate` of CUDA 2.0 creates contexts
+/// with 32-bit addresses, beside which no others can be created; `cuCtxPushCurrent` fails for a context that is
+/// current; and a context that `cuCtxDestroy` destroyed is unknown afterwards.
 macro_rules! with_aliases {
     ($callback:ident) => {
         $callback! {
-            cuDevicePrimaryCtxRelease = cuDevicePrimaryCtxRelease_v2;
-            cuDevicePrimaryCtxSetFlags = cuDevicePrimaryCtxSetFlags_v2;
             cuDevicePrimaryCtxReset = cuDevicePrimaryCtxReset_v2;
-            cuCtxCreate = cuCtxCreate_v2;
-            cuCtxDestroy = cuCtxDestroy_v2;
-            cuCtxPushCurrent = cuCtxPushCurrent_v2;
             cuCtxPopCurrent = cuCtxPopCurrent_v2;
             cuMemHostRegister = cuMemHostRegister_v2;
             cuStreamDestroy = cuStreamDestroy_v2;
@@ -203,14 +234,22 @@ macro_rules! with_per_thread {
             cuMemAllocAsync_ptsz = cuMemAllocAsync;
             cuMemAllocFromPoolAsync_ptsz = cuMemAllocFromPoolAsync;
             cuMemPrefetchAsync_ptsz = cuMemPrefetchAsync;
+            cuMemPrefetchAsync_v2_ptsz = cuMemPrefetchAsync_v2;
             cuStreamGetPriority_ptsz = cuStreamGetPriority;
+            cuStreamGetDevice_ptsz = cuStreamGetDevice;
             cuStreamGetFlags_ptsz = cuStreamGetFlags;
+            cuStreamGetId_ptsz = cuStreamGetId;
             cuStreamGetCtx_ptsz = cuStreamGetCtx;
+            cuStreamGetCtx_v2_ptsz = cuStreamGetCtx_v2;
             cuStreamWaitEvent_ptsz = cuStreamWaitEvent;
             cuStreamAddCallback_ptsz = cuStreamAddCallback;
             cuStreamIsCapturing_ptsz = cuStreamIsCapturing;
+            cuStreamAttachMemAsync_ptsz = cuStreamAttachMemAsync;
             cuStreamQuery_ptsz = cuStreamQuery;
             cuStreamSynchronize_ptsz = cuStreamSynchronize;
+            cuStreamCopyAttributes_ptsz = cuStreamCopyAttributes;
+            cuStreamGetAttribute_ptsz = cuStreamGetAttribute;
+            cuStreamSetAttribute_ptsz = cuStreamSetAttribute;
             cuEventRecord_ptsz = cuEventRecord;
             cuEventRecordWithFlags_ptsz = cuEventRecordWithFlags;
             cuLaunchKernel_ptsz = cuLaunchKernel;

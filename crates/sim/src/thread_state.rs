@@ -1,5 +1,5 @@
 //! Per-thread state: the stack of current contexts, whether the thread runs a host function, which
-//! default stream its call uses, and the thread's number.
+//! default stream its call uses, its stream capture mode, and the thread's number.
 //!
 //! Nothing here has a destructor, so that it works in exit handlers, which run after the thread's
 //! other thread-local values are destroyed.
@@ -20,6 +20,8 @@ thread_local! {
     static STACK: RefCell<Stack> = const { RefCell::new(Stack { len: 0, contexts: [0; DEPTH] }) };
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
     static OWN_DEFAULT_STREAM: Cell<bool> = const { Cell::new(false) };
+    /// `CU_STREAM_CAPTURE_MODE_GLOBAL`
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -75,6 +77,11 @@ pub(crate) fn with_own_default_stream<T>(call: impl FnOnce() -> T) -> T {
 /// Whether the default stream is the thread's own in the driver call that the thread makes.
 pub(crate) fn has_own_default_stream() -> bool {
     OWN_DEFAULT_STREAM.get()
+}
+
+/// Sets the calling thread's stream capture mode and returns the mode before.
+pub(crate) fn replace_capture_mode(mode: u32) -> u32 {
+    CAPTURE_MODE.replace(mode)
 }
 
 /// The calling thread's number, which no other thread gets.

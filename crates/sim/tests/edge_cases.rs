@@ -51,24 +51,6 @@ fn an_allocation_that_a_fault_stops_leaves_null_behind() {
 }
 
 #[test]
-fn functions_with_the_threads_own_default_stream_are_not_found() {
-    let _turn = turn();
-    let mut found = std::ptr::null_mut();
-    let name = c"cuMemcpyHtoDAsync";
-    for flags in [0, 1] {
-        ok(cu::cuGetProcAddress(
-            name.as_ptr(),
-            &mut found,
-            13000,
-            flags,
-        ));
-        assert!(!found.is_null());
-    }
-    let result = cu::cuGetProcAddress(name.as_ptr(), &mut found, 13000, 2);
-    assert_eq!((result, found.is_null()), (CUresult::NOT_FOUND, true));
-}
-
-#[test]
 fn questions_about_pointers_need_no_alignment() {
     let _turn = turn();
     context();

@@ -101,5 +101,8 @@ fn what_makes_no_sense_is_refused_with_words() {
     let refused = |fault| inject(fault).unwrap_err().to_string();
     assert!(refused(Fault::nth_call(0)).contains("from 1"));
     assert!(refused(Fault::nth_call_of("cuMemAlloc", 1)).contains("`cuMemAlloc`"));
+    // No call counts as one of theirs.
+    assert!(refused(Fault::nth_call_of("cuMemcpy_ptds", 1)).contains("`cuMemcpy_ptds`"));
+    assert!(refused(Fault::nth_call_of("cuStreamDestroy", 1)).contains("`cuStreamDestroy`"));
     assert!(refused(Fault::nth_call(1).returning(CUresult::SUCCESS)).contains("CUDA_SUCCESS"));
 }

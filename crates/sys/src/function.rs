@@ -1,7 +1,5 @@
 //! What is known about a driver function besides its signature.
 
-use crate::FUNCTIONS;
-
 /// What null means where a function takes a stream, or which stream a synchronous function uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefaultStream {
@@ -42,37 +40,5 @@ pub(crate) const fn function(
         version,
         since,
         default_stream,
-    }
-}
-
-impl FunctionInfo {
-    /// The function with this exported name.
-    ///
-    /// ```
-    /// use cuguard_sys::FunctionInfo;
-    ///
-    /// assert_eq!(FunctionInfo::named("cuCtxCreate_v4").unwrap().since, 12050);
-    /// assert!(FunctionInfo::named("cuNoSuchThing").is_none());
-    /// ```
-    #[must_use]
-    pub fn named(name: &str) -> Option<&'static FunctionInfo> {
-        FUNCTIONS.iter().find(|function| function.name == name)
-    }
-
-    /// All versions of the function with this name, oldest first.
-    ///
-    /// ```
-    /// use cuguard_sys::{DefaultStream, FunctionInfo};
-    ///
-    /// let names: Vec<_> = FunctionInfo::versions("cuCtxCreate", DefaultStream::Legacy).map(|f| f.name).collect();
-    /// assert_eq!(names, ["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"]);
-    /// ```
-    pub fn versions(
-        base: &str,
-        default_stream: DefaultStream,
-    ) -> impl Iterator<Item = &'static FunctionInfo> {
-        FUNCTIONS.iter().filter(move |function| {
-            function.base == base && function.default_stream == default_stream
-        })
     }
 }

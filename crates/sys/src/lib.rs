@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod constants;
+mod find;
 mod function;
 mod generated;
 mod handles;

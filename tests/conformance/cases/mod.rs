@@ -34,11 +34,13 @@ mod limits;
 mod managed;
 mod memory;
 mod no_context;
+mod older_versions;
 mod order;
 mod pointers;
 mod pool_release;
 mod pools;
 mod primary;
+mod proc_address;
 mod process;
 mod start;
 mod sticky;
@@ -50,11 +52,13 @@ mod waits;
 pub(crate) fn all() -> Vec<Entry> {
     [
         start::CASES,
+        proc_address::CASES,
         errors::CASES,
         limits::CASES,
         contexts::CASES,
         destroyed_contexts::CASES,
         primary::CASES,
+        older_versions::CASES,
         memory::CASES,
         host_memory::CASES,
         managed::CASES,

@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use cuguard_driver::result::{self, module};
-use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
+use cuguard_driver::sys::{CUcontext, CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
 use cuguard_driver::{
     Choice, DriverKind, LoadError, SelectError, api, load, loaded, select, select_library,
 };
@@ -37,6 +37,7 @@ fn run() {
         "select_real" => select_real(),
         "select_sim" => select_sim(),
         "only_init" => only_init(),
+        "missing" => missing(),
         "arguments" => arguments(),
         "modules" => modules(),
         "race" => race(),
@@ -201,13 +202,46 @@ fn only_init() -> Outcome {
             api::cuGetProcAddress(ptr::null(), null_mut(), 0, 0),
         ]
     };
-    assert_eq!(codes, [CUresult::NOT_SUPPORTED; 4]);
+    assert_eq!(codes, [CUresult::NOT_FOUND; 4]);
 
     let driver = loaded().expect("cuInit has loaded it");
     assert_eq!(driver.missing().len(), NAMES.len() - 1);
     assert!(!driver.missing().contains(&"cuInit"));
     assert_eq!(driver.kind(), DriverKind::Real);
     assert_eq!(driver.version(), None);
+    done()
+}
+
+/// Calls functions that the driver of this test lacks, with a logger that prints to stdout.
+fn missing() -> Outcome {
+    struct Printer;
+    impl log::Log for Printer {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            println!("\n{}: {}", record.level(), record.args());
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Printer).expect("there is no other logger");
+    log::set_max_level(log::LevelFilter::Trace);
+
+    load()?;
+    let create = || {
+        let mut context = CUcontext(7);
+        // SAFETY: the driver of this test lacks the function, so nothing is read or written.
+        let code = unsafe { api::cuCtxCreate_v4(&mut context, null_mut(), 0, 0) };
+        assert_eq!(context, CUcontext(7), "nothing is written");
+        code
+    };
+    let threads: Vec<_> = (0..4).map(|_| thread::spawn(create)).collect();
+    for thread in threads {
+        assert_eq!(thread.join().expect("no panic"), CUresult::NOT_FOUND);
+    }
+    // SAFETY: as above.
+    let code = unsafe { api::cuCtxSynchronize() };
+    assert_eq!(code, CUresult::NOT_FOUND);
     done()
 }
 

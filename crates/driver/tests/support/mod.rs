@@ -92,6 +92,12 @@ impl Finished {
         lines.filter(|line| line.starts_with(start)).count()
     }
 
+    /// The lines on stdout that begin with `start`.
+    pub(crate) fn lines_of_stdout(&self, start: &str) -> Vec<&str> {
+        let lines = self.stdout.lines();
+        lines.filter(|line| line.starts_with(start)).collect()
+    }
+
     /// It ended with code 0 and printed on stderr, in one line, that the GPU is simulated, and why.
     #[track_caller]
     pub(crate) fn announced(&self, why: &str) {

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use cuguard_sys::{CUcontext, CUdevice, CUresult, limit};
 
-use super::primary_context::CONTEXT_FLAGS;
+use super::primary_context::are_context_flags;
 use super::{check_context, write_optional, write_out};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
@@ -18,19 +18,24 @@ pub(super) fn clamp_priority(priority: i32) -> i32 {
 }
 
 /// The id of a context, live or not.
-fn find(state: &DriverState, context: CUcontext) -> DriverResult<Id> {
+pub(super) fn find(state: &DriverState, context: CUcontext) -> DriverResult<Id> {
     valid(!context.is_null())?;
     state.live_id(Kind::Context, context.0, CUresult::INVALID_CONTEXT, |_| {
         true
     })
 }
 
-fn as_handle(id: Id) -> CUcontext {
+pub(super) fn as_handle(id: Id) -> CUcontext {
     CUcontext(handle::encode(Kind::Context, id))
 }
 
-pub unsafe fn cuCtxCreate_v2(out: *mut CUcontext, flags: u32, dev: CUdevice) -> DriverResult {
-    valid(!out.is_null() && flags & !CONTEXT_FLAGS == 0)?;
+/// Creates a context and makes it current.
+///
+/// # Safety
+///
+/// `out` is null or valid for a write.
+pub(super) unsafe fn create(out: *mut CUcontext, flags: u32, dev: CUdevice) -> DriverResult {
+    valid(!out.is_null() && are_context_flags(flags))?;
     let mut state = lock();
     let device = state.check_device(dev)?;
     let id = state.ids.next_context(device);
@@ -41,6 +46,11 @@ pub unsafe fn cuCtxCreate_v2(out: *mut CUcontext, flags: u32, dev: CUdevice) -> 
     }
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, as_handle(id)) }
+}
+
+pub unsafe fn cuCtxCreate_v2(out: *mut CUcontext, flags: u32, dev: CUdevice) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { create(out, flags, dev) }
 }
 
 pub unsafe fn cuCtxDestroy_v2(context: CUcontext) -> DriverResult {
@@ -98,6 +108,14 @@ pub unsafe fn cuCtxGetFlags(out: *mut u32) -> DriverResult {
     let flags = lock().current_context()?.flags | MAP_HOST;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, flags) }
+}
+
+pub unsafe fn cuCtxSetFlags(flags: u32) -> DriverResult {
+    let mut state = lock();
+    let context = state.current_context()?;
+    valid(are_context_flags(flags))?;
+    context.flags = flags;
+    Ok(())
 }
 
 pub unsafe fn cuCtxSynchronize() -> DriverResult {

@@ -4,9 +4,11 @@ use std::ffi::{CStr, c_char};
 
 use cuguard_sys::{CUdevice, CUresult, CUuuid, device_attribute};
 
+use super::device_queries::is_missing;
 use super::write_out;
 use crate::result::{DriverResult, valid};
-use crate::state::lock;
+use crate::state::{DriverState, lock};
+use crate::visible_devices;
 
 const NAME: &str = "cuguard simulated GPU";
 
@@ -24,9 +26,11 @@ const ATTRIBUTES: [i32; 147] = [
 ];
 const PCI_BUS_ID: u32 = 33;
 
-fn attribute(attribute: u32, device: u32) -> Option<i32> {
+/// An attribute of a device; `None` if there is none with this number.
+pub(super) fn attribute(state: &DriverState, attribute: u32, device: u32) -> Option<i32> {
     match attribute {
-        PCI_BUS_ID => Some(device as i32 + 1),
+        PCI_BUS_ID => Some(bus_number(state, device) as i32),
+        _ if is_missing(attribute) => Some(0),
         _ => ATTRIBUTES
             .get((attribute as usize).checked_sub(1)?)
             .copied(),
@@ -50,8 +54,12 @@ unsafe fn write_text(out: *mut c_char, len: i32, text: &str) -> DriverResult {
     Ok(())
 }
 
-fn bus_id(device: u32) -> String {
-    format!("0000:{:02x}:00.0", device + 1)
+fn bus_number(state: &DriverState, device: u32) -> u32 {
+    state.device(device).number + 1
+}
+
+fn bus_id(state: &DriverState, device: u32) -> String {
+    format!("0000:{:02x}:00.0", bus_number(state, device))
 }
 
 pub unsafe fn cuDeviceGetCount(count: *mut i32) -> DriverResult {
@@ -73,9 +81,8 @@ pub unsafe fn cuDeviceGetName(name: *mut c_char, len: i32, dev: CUdevice) -> Dri
 }
 
 pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> DriverResult {
-    let device = lock().check_device(dev)?;
-    let mut bytes = *b"cuguard-sim-\0\0\0\0";
-    bytes[12..].copy_from_slice(&device.to_be_bytes());
+    let state = lock();
+    let bytes = visible_devices::uuid(state.device(state.check_device(dev)?).number);
     // SAFETY: as the caller guarantees.
     unsafe {
         write_out(
@@ -92,7 +99,10 @@ pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> DriverResu
     unsafe { cuDeviceGetUuid(uuid, dev) }
 }
 
+/// Writes 0 where it fails.
 pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(bytes, 0) }?;
     let state = lock();
     let total = state.device(state.check_device(dev)?).memory.total;
     // SAFETY: as the caller guarantees.
@@ -100,8 +110,9 @@ pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> DriverRes
 }
 
 pub unsafe fn cuDeviceGetAttribute(value: *mut i32, attrib: u32, dev: CUdevice) -> DriverResult {
-    let device = lock().check_device(dev)?;
-    let found = attribute(attrib, device).ok_or(CUresult::INVALID_VALUE)?;
+    let state = lock();
+    let device = state.check_device(dev)?;
+    let found = attribute(&state, attrib, device).ok_or(CUresult::INVALID_VALUE)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(value, found) }
 }
@@ -123,24 +134,20 @@ pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, id: *const c_char) -> Dr
     // SAFETY: not null, so a C string by the caller's guarantee.
     let id = unsafe { CStr::from_ptr(id) }.to_string_lossy();
     let id = id.to_ascii_lowercase();
-    let count = lock().devices.len() as u32;
-    let found = (0..count).find(|device| bus_id(*device) == id || bus_id(*device)[5..] == id);
+    let state = lock();
+    let mut devices = 0..state.devices.len() as u32;
+    let found = devices.find(|device| {
+        let own = bus_id(&state, *device);
+        own == id || own[5..] == id
+    });
     let found = found.ok_or(CUresult::INVALID_VALUE)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(dev, found as i32) }
 }
 
 pub unsafe fn cuDeviceGetPCIBusId(id: *mut c_char, len: i32, dev: CUdevice) -> DriverResult {
-    let device = lock().check_device(dev)?;
-    // SAFETY: as the caller guarantees.
-    unsafe { write_text(id, len, &bus_id(device)) }
-}
-
-/// Simulated devices have no peer access; copies between them work without.
-pub unsafe fn cuDeviceCanAccessPeer(can: *mut i32, dev: CUdevice, peer: CUdevice) -> DriverResult {
     let state = lock();
-    state.check_device(dev)?;
-    state.check_device(peer)?;
+    let bus_id = bus_id(&state, state.check_device(dev)?);
     // SAFETY: as the caller guarantees.
-    unsafe { write_out(can, 0) }
+    unsafe { write_text(id, len, &bus_id) }
 }

@@ -12,7 +12,7 @@ use crate::streams::{Event, OnComplete, StreamPosition};
 
 /// The id of a live event. An event that was destroyed with its context is an error, one that the
 /// program destroyed is misuse.
-fn find(state: &DriverState, event: CUevent) -> DriverResult<Id> {
+pub(super) fn find(state: &DriverState, event: CUevent) -> DriverResult<Id> {
     let events = &state.events;
     let is_known = |id| events.live.contains_key(&id) || events.is_orphan(id);
     let id = state.live_id(Kind::Event, event.0, CUresult::INVALID_HANDLE, is_known)?;
@@ -22,7 +22,7 @@ fn find(state: &DriverState, event: CUevent) -> DriverResult<Id> {
 }
 
 /// The position of an event's last record.
-fn position(state: &DriverState, id: Id) -> Option<&StreamPosition> {
+pub(super) fn position(state: &DriverState, id: Id) -> Option<&StreamPosition> {
     let record = state.events.live.get(&id)?.record.as_ref();
     record.map(|(position, _)| position)
 }
@@ -47,13 +47,8 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> DriverResult {
     unsafe { write_out(out, CUevent(handle::encode(Kind::Event, id))) }
 }
 
-pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> DriverResult {
-    let mut state = lock();
-    let id = find(&state, event)?;
-    let stream = state.stream(stream)?;
-    let context = state.events.live.get(&id).map(|event| event.context);
-    let same = Some(state.streams[&stream].context) == context;
-    check(same, CUresult::INVALID_HANDLE)?;
+/// Records an event on a stream.
+pub(super) fn record(state: &mut DriverState, id: Id, stream: Id) -> DriverResult {
     state.join_implicit_dependencies(stream);
     let number = state.last_work(stream) + 1;
     let record = (state.position(stream, number), None);
@@ -69,6 +64,16 @@ pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> DriverResult {
     // Not a matter of memory safety: with another number the event never completes.
     debug_assert!(submitted.is_err() || submitted == Ok(number));
     submitted.map(drop)
+}
+
+pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, event)?;
+    let stream = state.stream(stream)?;
+    let context = state.events.live.get(&id).map(|event| event.context);
+    let same = Some(state.streams[&stream].context) == context;
+    check(same, CUresult::INVALID_HANDLE)?;
+    record(&mut state, id, stream)
 }
 
 pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> DriverResult {
@@ -128,6 +133,11 @@ pub unsafe fn cuEventElapsedTime(out: *mut f32, start: CUevent, end: CUevent) ->
     let elapsed = milliseconds(start, end) - milliseconds(end, start);
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, elapsed) }
+}
+
+pub unsafe fn cuEventElapsedTime_v2(out: *mut f32, start: CUevent, end: CUevent) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { cuEventElapsedTime(out, start, end) }
 }
 
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) -> DriverResult {

@@ -12,36 +12,52 @@
 )]
 
 mod array;
+mod capture;
 mod context;
+mod context_event;
+mod context_lifetime;
 mod copy;
 mod copy_2d;
 mod device;
+mod device_queries;
 mod event;
 mod fill;
 mod host;
 mod init;
+mod managed_location;
 mod memory;
 mod module;
+mod older_versions;
+mod peer;
 mod pointer;
 mod primary_context;
 mod stream;
+mod stream_attribute;
 mod stream_ordered;
 mod virtual_memory;
 
 pub use array::*;
+pub use capture::*;
 pub use context::*;
+pub use context_event::*;
+pub use context_lifetime::*;
 pub use copy::*;
 pub use copy_2d::*;
 pub use device::*;
+pub use device_queries::*;
 pub use event::*;
 pub use fill::*;
 pub use host::*;
 pub use init::*;
+pub use managed_location::*;
 pub use memory::*;
 pub use module::*;
+pub use older_versions::*;
+pub use peer::*;
 pub use pointer::*;
 pub use primary_context::*;
 pub use stream::*;
+pub use stream_attribute::*;
 pub use stream_ordered::*;
 pub use virtual_memory::*;
 

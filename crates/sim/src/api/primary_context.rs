@@ -7,9 +7,16 @@ use crate::handle::{self, Kind};
 use crate::result::{DriverResult, valid};
 use crate::state::{Closing, end_context, lock};
 
-/// The flags that a context accepts: scheduling, mapped host memory, local memory, core dumps,
+/// The flags of contexts: scheduling, mapped host memory, local memory, core dumps,
 /// synchronous memory operations.
-pub(super) const CONTEXT_FLAGS: u32 = 0xff;
+const CONTEXT_FLAGS: u32 = 0xff;
+/// Of these, how a thread that waits is scheduled: one of 0, 1, 2 and 4.
+const SCHEDULING: u32 = 7;
+
+/// Whether a context accepts these flags.
+pub(super) fn are_context_flags(flags: u32) -> bool {
+    flags & !CONTEXT_FLAGS == 0 && (flags & SCHEDULING).count_ones() <= 1
+}
 
 pub unsafe fn cuDevicePrimaryCtxRetain(out: *mut CUcontext, dev: CUdevice) -> DriverResult {
     valid(!out.is_null())?;
@@ -60,7 +67,7 @@ pub unsafe fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> DriverResult {
 pub unsafe fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) -> DriverResult {
     let mut state = lock();
     let device = state.check_device(dev)?;
-    valid(flags & !CONTEXT_FLAGS == 0)?;
+    valid(are_context_flags(flags))?;
     let own = state.device_mut(device);
     own.primary_flags = flags;
     let id = own.primary;

@@ -69,9 +69,11 @@ impl DriverState {
             ..Stream::default()
         };
         self.streams.insert(legacy, stream);
+        self.last_context += 1;
         let context = Context {
             flags,
             legacy,
+            number: self.last_context,
             ..Context::default()
         };
         self.contexts.insert(id, context);

@@ -39,6 +39,7 @@ pub(crate) struct DriverState {
     pub(crate) memory_waiters: usize,
     pub(crate) ids: IdAllocator,
     pub(crate) last_range: u64,
+    pub(crate) last_context: u64,
 }
 
 impl DriverState {

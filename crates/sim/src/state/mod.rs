@@ -3,6 +3,7 @@
 //!
 //! Must not know the driver functions: arguments arrive checked, pointers as addresses.
 
+mod context_events;
 mod contexts;
 mod counters;
 mod driver_state;

@@ -7,9 +7,12 @@ use cuguard_sys::CUDA_ARRAY3D_DESCRIPTOR;
 
 use crate::handle::Id;
 use crate::memory::{DeviceMemory, MemoryBlock, PackedPages};
+use crate::streams::StreamPosition;
 
 #[derive(Debug, Default)]
 pub(crate) struct Device {
+    /// Its number among all devices, visible to the program or not.
+    pub(crate) number: u32,
     pub(crate) memory: DeviceMemory,
     /// The primary context has the same handle for the life of the process, active or not.
     pub(crate) primary: Id,
@@ -42,6 +45,16 @@ pub(crate) struct Context {
     /// The streams with incomplete work.
     pub(crate) busy: BTreeSet<Id>,
     pub(crate) closing: Option<Closing>,
+    /// `cuCtxGetId`
+    pub(crate) number: u64,
+    /// The usage count of `cuCtxAttach` and `cuCtxDetach`, less the creation.
+    pub(crate) attached: u64,
+    /// The contexts whose memory `cuCtxEnablePeerAccess` made accessible.
+    pub(crate) peers: BTreeSet<Id>,
+    /// The internal stream, once it is needed.
+    pub(crate) internal: Option<Id>,
+    /// What all work that is submitted from now on waits for: `cuCtxWaitEvent`.
+    pub(crate) waits_for: Vec<StreamPosition>,
 }
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::workers;
 use crate::config::{Config, with_configured};
 use crate::memory::{AddressMap, AddressSpace, DeviceMemory};
 use crate::result::{DriverResult, check};
-use crate::{process, stderr};
+use crate::{process, stderr, trace, visible_devices};
 
 /// Starts the driver unless it is running.
 pub(crate) fn start() -> DriverResult {
@@ -20,8 +20,10 @@ pub(crate) fn start() -> DriverResult {
     let started = with_configured(|config| {
         let mut state = lock();
         if !process::is_running() {
-            check(config.devices > 0, CUresult::NO_DEVICE)?;
-            *state = new_state(config)?;
+            let devices = visible_devices::from_env(config.devices)?;
+            check(!devices.is_empty(), CUresult::NO_DEVICE)?;
+            *state = new_state(config, &devices)?;
+            trace::set(state.config.trace);
             process::set_running();
         }
         Ok(())
@@ -32,7 +34,8 @@ pub(crate) fn start() -> DriverResult {
     })
 }
 
-fn new_state(config: Config) -> DriverResult<DriverState> {
+/// A state with these of the configured devices, by ordinal.
+fn new_state(config: Config, devices: &[u32]) -> DriverResult<DriverState> {
     let mut state = DriverState {
         map: AddressMap::new(config.devices),
         addresses: AddressSpace::new(&config),
@@ -40,10 +43,11 @@ fn new_state(config: Config) -> DriverResult<DriverState> {
         ..DriverState::default()
     };
     state.workers.thread_main = Some(workers::thread_main);
-    for device in 0..state.config.devices {
+    for (device, number) in (0..).zip(devices) {
         let primary = state.ids.next_context(device);
         let pool = state.add_pool(device)?;
         state.devices.push(Device {
+            number: *number,
             memory: DeviceMemory::new(state.config.memory),
             primary,
             default_pool: pool,

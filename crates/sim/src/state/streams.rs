@@ -77,10 +77,14 @@ impl DriverState {
     /// The same, and adds them to the stream's vector clock. Whatever is submitted next waits for
     /// them, so the order holds whether that is now or later.
     pub(crate) fn join_implicit_dependencies(&mut self, stream: Id) -> Vec<(Id, u64)> {
-        let implicit = self.implicit_dependencies(stream);
+        let mut implicit = self.implicit_dependencies(stream);
         for (other, number) in &implicit {
             let position = self.position(*other, *number);
             self.join(stream, &position);
+        }
+        for position in self.context_waits(stream) {
+            self.join(stream, &position);
+            implicit.push((position.stream, position.number));
         }
         implicit
     }

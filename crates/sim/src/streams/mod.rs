@@ -3,6 +3,7 @@
 //!
 //! Must not know memory, contexts (other than their ids), the state's lock or the driver functions.
 
+mod attributes;
 mod event_table;
 mod stream;
 mod vector_clock;

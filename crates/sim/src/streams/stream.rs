@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar};
 
 use cuguard_sys::flags;
 
+use super::attributes::StreamAttributes;
 use super::vector_clock::VectorClock;
 use crate::handle::Id;
 
@@ -26,6 +27,8 @@ pub(crate) enum Role {
     Legacy,
     /// A thread's own default stream.
     PerThread,
+    /// Executes what the driver orders after all work of the context. No handle refers to it.
+    Internal,
 }
 
 /// The state of the first work in a stream's queue.
@@ -80,6 +83,7 @@ pub(crate) struct Stream {
     pub(crate) context: Id,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
+    pub(crate) attributes: StreamAttributes,
     pub(crate) role: Role,
     pub(crate) submitted: u64,
     pub(crate) completed: u64,

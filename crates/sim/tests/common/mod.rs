@@ -159,12 +159,20 @@ pub fn lives(name: &str) {
 
 /// Runs one test of this binary in a process of its own, as `name` with the variable `CHILD` set.
 pub fn child(name: &str) -> Output {
-    Command::new(std::env::current_exe().unwrap())
+    child_with(name, None)
+}
+
+/// Does the same with the variable `CUGUARD_SIM` set to `setting`, or not set.
+pub fn child_with(name: &str, setting: Option<&str>) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", name, "--nocapture"])
         .env("CHILD", "1")
-        .env_remove("CUGUARD_SIM")
-        .output()
-        .unwrap()
+        .env_remove("CUGUARD_SIM");
+    if let Some(setting) = setting {
+        command.env("CUGUARD_SIM", setting);
+    }
+    command.output().unwrap()
 }
 
 pub fn is_child() -> bool {

@@ -321,7 +321,7 @@ handles! {
 
 /// The driver's `CUDA_ARRAY3D_DESCRIPTOR`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY3D_DESCRIPTOR {
     pub Width: usize,
     pub Height: usize,
@@ -329,18 +329,6 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR {
     pub Format: CUarray_format,
     pub NumChannels: u32,
     pub Flags: u32,
-}
-impl Default for CUDA_ARRAY3D_DESCRIPTOR {
-    fn default() -> Self {
-        CUDA_ARRAY3D_DESCRIPTOR {
-            Width: Default::default(),
-            Height: Default::default(),
-            Depth: Default::default(),
-            Format: Default::default(),
-            NumChannels: Default::default(),
-            Flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 40 && align_of::<CUDA_ARRAY3D_DESCRIPTOR>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR, Width) == 0);
@@ -352,7 +340,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR, Flags) == 32
 
 /// The driver's `CUDA_ARRAY3D_DESCRIPTOR_v1`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
     pub Width: u32,
     pub Height: u32,
@@ -360,18 +348,6 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
     pub Format: CUarray_format,
     pub NumChannels: u32,
     pub Flags: u32,
-}
-impl Default for CUDA_ARRAY3D_DESCRIPTOR_v1 {
-    fn default() -> Self {
-        CUDA_ARRAY3D_DESCRIPTOR_v1 {
-            Width: Default::default(),
-            Height: Default::default(),
-            Depth: Default::default(),
-            Format: Default::default(),
-            NumChannels: Default::default(),
-            Flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY3D_DESCRIPTOR_v1>() == 24 && align_of::<CUDA_ARRAY3D_DESCRIPTOR_v1>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1, Width) == 0);
@@ -383,22 +359,12 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1, Flags) ==
 
 /// The driver's `CUDA_ARRAY_DESCRIPTOR`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY_DESCRIPTOR {
     pub Width: usize,
     pub Height: usize,
     pub Format: CUarray_format,
     pub NumChannels: u32,
-}
-impl Default for CUDA_ARRAY_DESCRIPTOR {
-    fn default() -> Self {
-        CUDA_ARRAY_DESCRIPTOR {
-            Width: Default::default(),
-            Height: Default::default(),
-            Format: Default::default(),
-            NumChannels: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY_DESCRIPTOR>() == 24 && align_of::<CUDA_ARRAY_DESCRIPTOR>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR, Width) == 0);
@@ -408,22 +374,12 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR, NumChannels) =
 
 /// The driver's `CUDA_ARRAY_DESCRIPTOR_v1`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY_DESCRIPTOR_v1 {
     pub Width: u32,
     pub Height: u32,
     pub Format: CUarray_format,
     pub NumChannels: u32,
-}
-impl Default for CUDA_ARRAY_DESCRIPTOR_v1 {
-    fn default() -> Self {
-        CUDA_ARRAY_DESCRIPTOR_v1 {
-            Width: Default::default(),
-            Height: Default::default(),
-            Format: Default::default(),
-            NumChannels: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY_DESCRIPTOR_v1>() == 16 && align_of::<CUDA_ARRAY_DESCRIPTOR_v1>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1, Width) == 0);
@@ -433,20 +389,11 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1, NumChannels
 
 /// The driver's `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
     pub size: usize,
     pub alignment: usize,
     pub reserved: [u32; 4],
-}
-impl Default for CUDA_ARRAY_MEMORY_REQUIREMENTS {
-    fn default() -> Self {
-        CUDA_ARRAY_MEMORY_REQUIREMENTS {
-            size: Default::default(),
-            alignment: Default::default(),
-            reserved: [Default::default(); 4],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS>() == 32 && align_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS, size) == 0);
@@ -455,24 +402,13 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS, reser
 
 /// The driver's `CUDA_ARRAY_SPARSE_PROPERTIES`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY_SPARSE_PROPERTIES {
     pub tileExtent: CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent,
     pub miptailFirstLevel: u32,
     pub miptailSize: u64,
     pub flags: u32,
     pub reserved: [u32; 4],
-}
-impl Default for CUDA_ARRAY_SPARSE_PROPERTIES {
-    fn default() -> Self {
-        CUDA_ARRAY_SPARSE_PROPERTIES {
-            tileExtent: Default::default(),
-            miptailFirstLevel: Default::default(),
-            miptailSize: Default::default(),
-            flags: Default::default(),
-            reserved: [Default::default(); 4],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>() == 48 && align_of::<CUDA_ARRAY_SPARSE_PROPERTIES>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES, tileExtent) == 0);
@@ -483,20 +419,11 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES, reserve
 
 /// The driver's `CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent {
     pub width: u32,
     pub height: u32,
     pub depth: u32,
-}
-impl Default for CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent {
-    fn default() -> Self {
-        CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent {
-            width: Default::default(),
-            height: Default::default(),
-            depth: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent>() == 12 && align_of::<CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent, width) == 0);
@@ -505,22 +432,12 @@ const _: () = assert!(std::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_tileExte
 
 /// The driver's `CUDA_BATCH_MEM_OP_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
     pub ctx: CUcontext,
     pub count: u32,
     pub paramArray: *mut CUstreamBatchMemOpParams,
     pub flags: u32,
-}
-impl Default for CUDA_BATCH_MEM_OP_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_BATCH_MEM_OP_NODE_PARAMS {
-            ctx: Default::default(),
-            count: Default::default(),
-            paramArray: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>() == 32 && align_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS, ctx) == 0);
@@ -530,22 +447,12 @@ const _: () = assert!(std::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS, flags)
 
 /// The driver's `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
     pub offset: u64,
     pub size: u64,
     pub flags: u32,
     pub reserved: [u32; 16],
-}
-impl Default for CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
-    fn default() -> Self {
-        CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
-            offset: Default::default(),
-            size: Default::default(),
-            flags: Default::default(),
-            reserved: [Default::default(); 16],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>() == 88 && align_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC, offset) == 0);
@@ -585,18 +492,10 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_hand
 
 /// The driver's `CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32 {
     pub handle: *mut c_void,
     pub name: *const c_void,
-}
-impl Default for CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32 {
-    fn default() -> Self {
-        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32 {
-            handle: Default::default(),
-            name: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32>() == 16 && align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32, handle) == 0);
@@ -604,22 +503,12 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_hand
 
 /// The driver's `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
     pub offset: u64,
     pub arrayDesc: CUDA_ARRAY3D_DESCRIPTOR,
     pub numLevels: u32,
     pub reserved: [u32; 16],
-}
-impl Default for CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
-    fn default() -> Self {
-        CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
-            offset: Default::default(),
-            arrayDesc: Default::default(),
-            numLevels: Default::default(),
-            reserved: [Default::default(); 16],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>() == 120 && align_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, offset) == 0);
@@ -657,18 +546,10 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_h
 
 /// The driver's `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32 {
     pub handle: *mut c_void,
     pub name: *const c_void,
-}
-impl Default for CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32 {
-    fn default() -> Self {
-        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32 {
-            handle: Default::default(),
-            name: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32>() == 16 && align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_handle_win32, handle) == 0);
@@ -704,32 +585,18 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS
 
 /// The driver's `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence {
     pub value: u64,
-}
-impl Default for CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence {
-    fn default() -> Self {
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence {
-            value: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence>() == 8 && align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_fence, value) == 0);
 
 /// The driver's `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex {
     pub key: u64,
-}
-impl Default for CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex {
-    fn default() -> Self {
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex {
-            key: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex>() == 8 && align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_params_keyedMutex, key) == 0);
@@ -775,34 +642,19 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p
 
 /// The driver's `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence {
     pub value: u64,
-}
-impl Default for CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence {
-    fn default() -> Self {
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence {
-            value: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence>() == 8 && align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_fence, value) == 0);
 
 /// The driver's `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex {
     pub key: u64,
     pub timeoutMs: u32,
-}
-impl Default for CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex {
-    fn default() -> Self {
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex {
-            key: Default::default(),
-            timeoutMs: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex>() == 16 && align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_params_keyedMutex, key) == 0);
@@ -821,20 +673,11 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_p
 
 /// The driver's `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
     pub extSemArray: *mut CUexternalSemaphore,
     pub paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
     pub numExtSems: u32,
-}
-impl Default for CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
-            extSemArray: Default::default(),
-            paramsArray: Default::default(),
-            numExtSems: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>() == 24 && align_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, extSemArray) == 0);
@@ -843,20 +686,11 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, numE
 
 /// The driver's `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_EXT_SEM_WAIT_NODE_PARAMS {
     pub extSemArray: *mut CUexternalSemaphore,
     pub paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
     pub numExtSems: u32,
-}
-impl Default for CUDA_EXT_SEM_WAIT_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_EXT_SEM_WAIT_NODE_PARAMS {
-            extSemArray: Default::default(),
-            paramsArray: Default::default(),
-            numExtSems: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS>() == 24 && align_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS, extSemArray) == 0);
@@ -865,22 +699,12 @@ const _: () = assert!(std::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS, numExt
 
 /// The driver's `CUDA_GRAPH_INSTANTIATE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_GRAPH_INSTANTIATE_PARAMS {
     pub flags: u64,
     pub hUploadStream: CUstream,
     pub hErrNode_out: CUgraphNode,
     pub result_out: CUgraphInstantiateResult,
-}
-impl Default for CUDA_GRAPH_INSTANTIATE_PARAMS {
-    fn default() -> Self {
-        CUDA_GRAPH_INSTANTIATE_PARAMS {
-            flags: Default::default(),
-            hUploadStream: Default::default(),
-            hErrNode_out: Default::default(),
-            result_out: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32 && align_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS, flags) == 0);
@@ -890,18 +714,10 @@ const _: () = assert!(std::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS, result
 
 /// The driver's `CUDA_HOST_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CUDA_HOST_NODE_PARAMS {
     pub fn_: Option<CUhostFn>,
     pub userData: *mut c_void,
-}
-impl Default for CUDA_HOST_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_HOST_NODE_PARAMS {
-            fn_: Default::default(),
-            userData: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_HOST_NODE_PARAMS>() == 16 && align_of::<CUDA_HOST_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_HOST_NODE_PARAMS, fn_) == 0);
@@ -909,7 +725,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_HOST_NODE_PARAMS, userData) == 8
 
 /// The driver's `CUDA_KERNEL_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_KERNEL_NODE_PARAMS {
     pub func: CUfunction,
     pub gridDimX: u32,
@@ -923,24 +739,6 @@ pub struct CUDA_KERNEL_NODE_PARAMS {
     pub extra: *mut *mut c_void,
     pub kern: CUkernel,
     pub ctx: CUcontext,
-}
-impl Default for CUDA_KERNEL_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_KERNEL_NODE_PARAMS {
-            func: Default::default(),
-            gridDimX: Default::default(),
-            gridDimY: Default::default(),
-            gridDimZ: Default::default(),
-            blockDimX: Default::default(),
-            blockDimY: Default::default(),
-            blockDimZ: Default::default(),
-            sharedMemBytes: Default::default(),
-            kernelParams: Default::default(),
-            extra: Default::default(),
-            kern: Default::default(),
-            ctx: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72 && align_of::<CUDA_KERNEL_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS, func) == 0);
@@ -958,7 +756,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS, ctx) == 64);
 
 /// The driver's `CUDA_KERNEL_NODE_PARAMS_v1`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
     pub func: CUfunction,
     pub gridDimX: u32,
@@ -970,22 +768,6 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
     pub sharedMemBytes: u32,
     pub kernelParams: *mut *mut c_void,
     pub extra: *mut *mut c_void,
-}
-impl Default for CUDA_KERNEL_NODE_PARAMS_v1 {
-    fn default() -> Self {
-        CUDA_KERNEL_NODE_PARAMS_v1 {
-            func: Default::default(),
-            gridDimX: Default::default(),
-            gridDimY: Default::default(),
-            gridDimZ: Default::default(),
-            blockDimX: Default::default(),
-            blockDimY: Default::default(),
-            blockDimZ: Default::default(),
-            sharedMemBytes: Default::default(),
-            kernelParams: Default::default(),
-            extra: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS_v1>() == 56 && align_of::<CUDA_KERNEL_NODE_PARAMS_v1>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v1, func) == 0);
@@ -1001,7 +783,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v1, extra) ==
 
 /// The driver's `CUDA_LAUNCH_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_LAUNCH_PARAMS {
     pub function: CUfunction,
     pub gridDimX: u32,
@@ -1013,22 +795,6 @@ pub struct CUDA_LAUNCH_PARAMS {
     pub sharedMemBytes: u32,
     pub hStream: CUstream,
     pub kernelParams: *mut *mut c_void,
-}
-impl Default for CUDA_LAUNCH_PARAMS {
-    fn default() -> Self {
-        CUDA_LAUNCH_PARAMS {
-            function: Default::default(),
-            gridDimX: Default::default(),
-            gridDimY: Default::default(),
-            gridDimZ: Default::default(),
-            blockDimX: Default::default(),
-            blockDimY: Default::default(),
-            blockDimZ: Default::default(),
-            sharedMemBytes: Default::default(),
-            hStream: Default::default(),
-            kernelParams: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_LAUNCH_PARAMS>() == 56 && align_of::<CUDA_LAUNCH_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_LAUNCH_PARAMS, function) == 0);
@@ -1044,7 +810,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_LAUNCH_PARAMS, kernelParams) == 
 
 /// The driver's `CUDA_MEMCPY2D`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEMCPY2D {
     pub srcXInBytes: usize,
     pub srcY: usize,
@@ -1062,28 +828,6 @@ pub struct CUDA_MEMCPY2D {
     pub dstPitch: usize,
     pub WidthInBytes: usize,
     pub Height: usize,
-}
-impl Default for CUDA_MEMCPY2D {
-    fn default() -> Self {
-        CUDA_MEMCPY2D {
-            srcXInBytes: Default::default(),
-            srcY: Default::default(),
-            srcMemoryType: Default::default(),
-            srcHost: Default::default(),
-            srcDevice: Default::default(),
-            srcArray: Default::default(),
-            srcPitch: Default::default(),
-            dstXInBytes: Default::default(),
-            dstY: Default::default(),
-            dstMemoryType: Default::default(),
-            dstHost: Default::default(),
-            dstDevice: Default::default(),
-            dstArray: Default::default(),
-            dstPitch: Default::default(),
-            WidthInBytes: Default::default(),
-            Height: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEMCPY2D>() == 128 && align_of::<CUDA_MEMCPY2D>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY2D, srcXInBytes) == 0);
@@ -1105,7 +849,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY2D, Height) == 120);
 
 /// The driver's `CUDA_MEMCPY2D_v1`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEMCPY2D_v1 {
     pub srcXInBytes: u32,
     pub srcY: u32,
@@ -1123,28 +867,6 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub dstPitch: u32,
     pub WidthInBytes: u32,
     pub Height: u32,
-}
-impl Default for CUDA_MEMCPY2D_v1 {
-    fn default() -> Self {
-        CUDA_MEMCPY2D_v1 {
-            srcXInBytes: Default::default(),
-            srcY: Default::default(),
-            srcMemoryType: Default::default(),
-            srcHost: Default::default(),
-            srcDevice: Default::default(),
-            srcArray: Default::default(),
-            srcPitch: Default::default(),
-            dstXInBytes: Default::default(),
-            dstY: Default::default(),
-            dstMemoryType: Default::default(),
-            dstHost: Default::default(),
-            dstDevice: Default::default(),
-            dstArray: Default::default(),
-            dstPitch: Default::default(),
-            WidthInBytes: Default::default(),
-            Height: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEMCPY2D_v1>() == 96 && align_of::<CUDA_MEMCPY2D_v1>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY2D_v1, srcXInBytes) == 0);
@@ -1166,7 +888,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY2D_v1, Height) == 88);
 
 /// The driver's `CUDA_MEMCPY3D`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEMCPY3D {
     pub srcXInBytes: usize,
     pub srcY: usize,
@@ -1193,37 +915,6 @@ pub struct CUDA_MEMCPY3D {
     pub WidthInBytes: usize,
     pub Height: usize,
     pub Depth: usize,
-}
-impl Default for CUDA_MEMCPY3D {
-    fn default() -> Self {
-        CUDA_MEMCPY3D {
-            srcXInBytes: Default::default(),
-            srcY: Default::default(),
-            srcZ: Default::default(),
-            srcLOD: Default::default(),
-            srcMemoryType: Default::default(),
-            srcHost: Default::default(),
-            srcDevice: Default::default(),
-            srcArray: Default::default(),
-            reserved0: Default::default(),
-            srcPitch: Default::default(),
-            srcHeight: Default::default(),
-            dstXInBytes: Default::default(),
-            dstY: Default::default(),
-            dstZ: Default::default(),
-            dstLOD: Default::default(),
-            dstMemoryType: Default::default(),
-            dstHost: Default::default(),
-            dstDevice: Default::default(),
-            dstArray: Default::default(),
-            reserved1: Default::default(),
-            dstPitch: Default::default(),
-            dstHeight: Default::default(),
-            WidthInBytes: Default::default(),
-            Height: Default::default(),
-            Depth: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEMCPY3D>() == 200 && align_of::<CUDA_MEMCPY3D>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY3D, srcXInBytes) == 0);
@@ -1271,7 +962,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP, flags) == 108
 
 /// The driver's `CUDA_MEMCPY3D_PEER`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEMCPY3D_PEER {
     pub srcXInBytes: usize,
     pub srcY: usize,
@@ -1298,37 +989,6 @@ pub struct CUDA_MEMCPY3D_PEER {
     pub WidthInBytes: usize,
     pub Height: usize,
     pub Depth: usize,
-}
-impl Default for CUDA_MEMCPY3D_PEER {
-    fn default() -> Self {
-        CUDA_MEMCPY3D_PEER {
-            srcXInBytes: Default::default(),
-            srcY: Default::default(),
-            srcZ: Default::default(),
-            srcLOD: Default::default(),
-            srcMemoryType: Default::default(),
-            srcHost: Default::default(),
-            srcDevice: Default::default(),
-            srcArray: Default::default(),
-            srcContext: Default::default(),
-            srcPitch: Default::default(),
-            srcHeight: Default::default(),
-            dstXInBytes: Default::default(),
-            dstY: Default::default(),
-            dstZ: Default::default(),
-            dstLOD: Default::default(),
-            dstMemoryType: Default::default(),
-            dstHost: Default::default(),
-            dstDevice: Default::default(),
-            dstArray: Default::default(),
-            dstContext: Default::default(),
-            dstPitch: Default::default(),
-            dstHeight: Default::default(),
-            WidthInBytes: Default::default(),
-            Height: Default::default(),
-            Depth: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEMCPY3D_PEER>() == 200 && align_of::<CUDA_MEMCPY3D_PEER>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY3D_PEER, srcXInBytes) == 0);
@@ -1359,7 +1019,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY3D_PEER, Depth) == 192);
 
 /// The driver's `CUDA_MEMCPY3D_v1`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEMCPY3D_v1 {
     pub srcXInBytes: u32,
     pub srcY: u32,
@@ -1386,37 +1046,6 @@ pub struct CUDA_MEMCPY3D_v1 {
     pub WidthInBytes: u32,
     pub Height: u32,
     pub Depth: u32,
-}
-impl Default for CUDA_MEMCPY3D_v1 {
-    fn default() -> Self {
-        CUDA_MEMCPY3D_v1 {
-            srcXInBytes: Default::default(),
-            srcY: Default::default(),
-            srcZ: Default::default(),
-            srcLOD: Default::default(),
-            srcMemoryType: Default::default(),
-            srcHost: Default::default(),
-            srcDevice: Default::default(),
-            srcArray: Default::default(),
-            reserved0: Default::default(),
-            srcPitch: Default::default(),
-            srcHeight: Default::default(),
-            dstXInBytes: Default::default(),
-            dstY: Default::default(),
-            dstZ: Default::default(),
-            dstLOD: Default::default(),
-            dstMemoryType: Default::default(),
-            dstHost: Default::default(),
-            dstDevice: Default::default(),
-            dstArray: Default::default(),
-            reserved1: Default::default(),
-            dstPitch: Default::default(),
-            dstHeight: Default::default(),
-            WidthInBytes: Default::default(),
-            Height: Default::default(),
-            Depth: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEMCPY3D_v1>() == 144 && align_of::<CUDA_MEMCPY3D_v1>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY3D_v1, srcXInBytes) == 0);
@@ -1447,7 +1076,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_MEMCPY3D_v1, Depth) == 136);
 
 /// The driver's `CUDA_MEMSET_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEMSET_NODE_PARAMS {
     pub dst: CUdeviceptr,
     pub pitch: usize,
@@ -1455,18 +1084,6 @@ pub struct CUDA_MEMSET_NODE_PARAMS {
     pub elementSize: u32,
     pub width: usize,
     pub height: usize,
-}
-impl Default for CUDA_MEMSET_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_MEMSET_NODE_PARAMS {
-            dst: Default::default(),
-            pitch: Default::default(),
-            value: Default::default(),
-            elementSize: Default::default(),
-            width: Default::default(),
-            height: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEMSET_NODE_PARAMS>() == 40 && align_of::<CUDA_MEMSET_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS, dst) == 0);
@@ -1478,24 +1095,13 @@ const _: () = assert!(std::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS, height) == 3
 
 /// The driver's `CUDA_MEM_ALLOC_NODE_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
     pub poolProps: CUmemPoolProps,
     pub accessDescs: *const CUmemAccessDesc,
     pub accessDescCount: usize,
     pub bytesize: usize,
     pub dptr: CUdeviceptr,
-}
-impl Default for CUDA_MEM_ALLOC_NODE_PARAMS {
-    fn default() -> Self {
-        CUDA_MEM_ALLOC_NODE_PARAMS {
-            poolProps: Default::default(),
-            accessDescs: Default::default(),
-            accessDescCount: Default::default(),
-            bytesize: Default::default(),
-            dptr: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>() == 120 && align_of::<CUDA_MEM_ALLOC_NODE_PARAMS>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS, poolProps) == 0);
@@ -1536,38 +1142,21 @@ const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res, reserved) == 
 
 /// The driver's `CUDA_RESOURCE_DESC_res_array`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_RESOURCE_DESC_res_array {
     pub hArray: CUarray,
-}
-impl Default for CUDA_RESOURCE_DESC_res_array {
-    fn default() -> Self {
-        CUDA_RESOURCE_DESC_res_array {
-            hArray: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_RESOURCE_DESC_res_array>() == 8 && align_of::<CUDA_RESOURCE_DESC_res_array>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_array, hArray) == 0);
 
 /// The driver's `CUDA_RESOURCE_DESC_res_linear`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_RESOURCE_DESC_res_linear {
     pub devPtr: CUdeviceptr,
     pub format: CUarray_format,
     pub numChannels: u32,
     pub sizeInBytes: usize,
-}
-impl Default for CUDA_RESOURCE_DESC_res_linear {
-    fn default() -> Self {
-        CUDA_RESOURCE_DESC_res_linear {
-            devPtr: Default::default(),
-            format: Default::default(),
-            numChannels: Default::default(),
-            sizeInBytes: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_RESOURCE_DESC_res_linear>() == 24 && align_of::<CUDA_RESOURCE_DESC_res_linear>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_linear, devPtr) == 0);
@@ -1577,23 +1166,16 @@ const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_linear, sizeIn
 
 /// The driver's `CUDA_RESOURCE_DESC_res_mipmap`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_RESOURCE_DESC_res_mipmap {
     pub hMipmappedArray: CUmipmappedArray,
-}
-impl Default for CUDA_RESOURCE_DESC_res_mipmap {
-    fn default() -> Self {
-        CUDA_RESOURCE_DESC_res_mipmap {
-            hMipmappedArray: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_RESOURCE_DESC_res_mipmap>() == 8 && align_of::<CUDA_RESOURCE_DESC_res_mipmap>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_mipmap, hMipmappedArray) == 0);
 
 /// The driver's `CUDA_RESOURCE_DESC_res_pitch2D`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_RESOURCE_DESC_res_pitch2D {
     pub devPtr: CUdeviceptr,
     pub format: CUarray_format,
@@ -1601,18 +1183,6 @@ pub struct CUDA_RESOURCE_DESC_res_pitch2D {
     pub width: usize,
     pub height: usize,
     pub pitchInBytes: usize,
-}
-impl Default for CUDA_RESOURCE_DESC_res_pitch2D {
-    fn default() -> Self {
-        CUDA_RESOURCE_DESC_res_pitch2D {
-            devPtr: Default::default(),
-            format: Default::default(),
-            numChannels: Default::default(),
-            width: Default::default(),
-            height: Default::default(),
-            pitchInBytes: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_RESOURCE_DESC_res_pitch2D>() == 40 && align_of::<CUDA_RESOURCE_DESC_res_pitch2D>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_pitch2D, devPtr) == 0);
@@ -1624,23 +1194,16 @@ const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_pitch2D, pitch
 
 /// The driver's `CUDA_RESOURCE_DESC_res_reserved`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_RESOURCE_DESC_res_reserved {
     pub reserved: [i32; 32],
-}
-impl Default for CUDA_RESOURCE_DESC_res_reserved {
-    fn default() -> Self {
-        CUDA_RESOURCE_DESC_res_reserved {
-            reserved: [Default::default(); 32],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_RESOURCE_DESC_res_reserved>() == 128 && align_of::<CUDA_RESOURCE_DESC_res_reserved>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_DESC_res_reserved, reserved) == 0);
 
 /// The driver's `CUDA_RESOURCE_VIEW_DESC`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_RESOURCE_VIEW_DESC {
     pub format: CUresourceViewFormat,
     pub width: usize,
@@ -1651,21 +1214,6 @@ pub struct CUDA_RESOURCE_VIEW_DESC {
     pub firstLayer: u32,
     pub lastLayer: u32,
     pub reserved: [u32; 16],
-}
-impl Default for CUDA_RESOURCE_VIEW_DESC {
-    fn default() -> Self {
-        CUDA_RESOURCE_VIEW_DESC {
-            format: Default::default(),
-            width: Default::default(),
-            height: Default::default(),
-            depth: Default::default(),
-            firstMipmapLevel: Default::default(),
-            lastMipmapLevel: Default::default(),
-            firstLayer: Default::default(),
-            lastLayer: Default::default(),
-            reserved: [Default::default(); 16],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_RESOURCE_VIEW_DESC>() == 112 && align_of::<CUDA_RESOURCE_VIEW_DESC>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC, format) == 0);
@@ -1680,7 +1228,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC, reserved) ==
 
 /// The driver's `CUDA_TEXTURE_DESC`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUDA_TEXTURE_DESC {
     pub addressMode: [CUaddress_mode; 3],
     pub filterMode: CUfilter_mode,
@@ -1692,22 +1240,6 @@ pub struct CUDA_TEXTURE_DESC {
     pub maxMipmapLevelClamp: f32,
     pub borderColor: [f32; 4],
     pub reserved: [i32; 12],
-}
-impl Default for CUDA_TEXTURE_DESC {
-    fn default() -> Self {
-        CUDA_TEXTURE_DESC {
-            addressMode: [Default::default(); 3],
-            filterMode: Default::default(),
-            flags: Default::default(),
-            maxAnisotropy: Default::default(),
-            mipmapFilterMode: Default::default(),
-            mipmapLevelBias: Default::default(),
-            minMipmapLevelClamp: Default::default(),
-            maxMipmapLevelClamp: Default::default(),
-            borderColor: [Default::default(); 4],
-            reserved: [Default::default(); 12],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUDA_TEXTURE_DESC>() == 104 && align_of::<CUDA_TEXTURE_DESC>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUDA_TEXTURE_DESC, addressMode) == 0);
@@ -1723,7 +1255,7 @@ const _: () = assert!(std::mem::offset_of!(CUDA_TEXTURE_DESC, reserved) == 56);
 
 /// The driver's `CU_DEV_SM_RESOURCE_GROUP_PARAMS`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CU_DEV_SM_RESOURCE_GROUP_PARAMS {
     pub smCount: u32,
     pub coscheduledSmCount: u32,
@@ -1731,18 +1263,6 @@ pub struct CU_DEV_SM_RESOURCE_GROUP_PARAMS {
     pub flags: u32,
     pub localityDomainId: u32,
     pub reserved: [u32; 11],
-}
-impl Default for CU_DEV_SM_RESOURCE_GROUP_PARAMS {
-    fn default() -> Self {
-        CU_DEV_SM_RESOURCE_GROUP_PARAMS {
-            smCount: Default::default(),
-            coscheduledSmCount: Default::default(),
-            preferredCoscheduledSmCount: Default::default(),
-            flags: Default::default(),
-            localityDomainId: Default::default(),
-            reserved: [Default::default(); 11],
-        }
-    }
 }
 const _: () = assert!(size_of::<CU_DEV_SM_RESOURCE_GROUP_PARAMS>() == 64 && align_of::<CU_DEV_SM_RESOURCE_GROUP_PARAMS>() == 4);
 const _: () = assert!(std::mem::offset_of!(CU_DEV_SM_RESOURCE_GROUP_PARAMS, smCount) == 0);
@@ -1754,24 +1274,13 @@ const _: () = assert!(std::mem::offset_of!(CU_DEV_SM_RESOURCE_GROUP_PARAMS, rese
 
 /// The driver's `CUaccessPolicyWindow`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUaccessPolicyWindow {
     pub base_ptr: *mut c_void,
     pub num_bytes: usize,
     pub hitRatio: f32,
     pub hitProp: CUaccessProperty,
     pub missProp: CUaccessProperty,
-}
-impl Default for CUaccessPolicyWindow {
-    fn default() -> Self {
-        CUaccessPolicyWindow {
-            base_ptr: Default::default(),
-            num_bytes: Default::default(),
-            hitRatio: Default::default(),
-            hitProp: Default::default(),
-            missProp: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUaccessPolicyWindow>() == 32 && align_of::<CUaccessPolicyWindow>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUaccessPolicyWindow, base_ptr) == 0);
@@ -1842,20 +1351,11 @@ const _: () = assert!(std::mem::offset_of!(CUarrayMapInfo_subresource, miptail) 
 
 /// The driver's `CUarrayMapInfo_subresource_miptail`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUarrayMapInfo_subresource_miptail {
     pub layer: u32,
     pub offset: u64,
     pub size: u64,
-}
-impl Default for CUarrayMapInfo_subresource_miptail {
-    fn default() -> Self {
-        CUarrayMapInfo_subresource_miptail {
-            layer: Default::default(),
-            offset: Default::default(),
-            size: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUarrayMapInfo_subresource_miptail>() == 24 && align_of::<CUarrayMapInfo_subresource_miptail>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUarrayMapInfo_subresource_miptail, layer) == 0);
@@ -1864,7 +1364,7 @@ const _: () = assert!(std::mem::offset_of!(CUarrayMapInfo_subresource_miptail, s
 
 /// The driver's `CUarrayMapInfo_subresource_sparseLevel`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUarrayMapInfo_subresource_sparseLevel {
     pub level: u32,
     pub layer: u32,
@@ -1874,20 +1374,6 @@ pub struct CUarrayMapInfo_subresource_sparseLevel {
     pub extentWidth: u32,
     pub extentHeight: u32,
     pub extentDepth: u32,
-}
-impl Default for CUarrayMapInfo_subresource_sparseLevel {
-    fn default() -> Self {
-        CUarrayMapInfo_subresource_sparseLevel {
-            level: Default::default(),
-            layer: Default::default(),
-            offsetX: Default::default(),
-            offsetY: Default::default(),
-            offsetZ: Default::default(),
-            extentWidth: Default::default(),
-            extentHeight: Default::default(),
-            extentDepth: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUarrayMapInfo_subresource_sparseLevel>() == 32 && align_of::<CUarrayMapInfo_subresource_sparseLevel>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUarrayMapInfo_subresource_sparseLevel, level) == 0);
@@ -1921,16 +1407,9 @@ const _: () = assert!(std::mem::offset_of!(CUasyncNotificationInfo_info, overBud
 
 /// The driver's `CUasyncNotificationInfo_info_overBudget`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUasyncNotificationInfo_info_overBudget {
     pub bytesOverBudget: u64,
-}
-impl Default for CUasyncNotificationInfo_info_overBudget {
-    fn default() -> Self {
-        CUasyncNotificationInfo_info_overBudget {
-            bytesOverBudget: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUasyncNotificationInfo_info_overBudget>() == 8 && align_of::<CUasyncNotificationInfo_info_overBudget>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUasyncNotificationInfo_info_overBudget, bytesOverBudget) == 0);
@@ -1956,20 +1435,11 @@ const _: () = assert!(std::mem::offset_of!(CUcheckpointCheckpointArgs, reserved)
 
 /// The driver's `CUcheckpointCustomStorageInfo`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUcheckpointCustomStorageInfo {
     pub handle: CUcheckpointOperationHandle,
     pub perDeviceData: *mut CUcheckpointCustomStoragePerDeviceData,
     pub deviceCount: u32,
-}
-impl Default for CUcheckpointCustomStorageInfo {
-    fn default() -> Self {
-        CUcheckpointCustomStorageInfo {
-            handle: Default::default(),
-            perDeviceData: Default::default(),
-            deviceCount: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUcheckpointCustomStorageInfo>() == 24 && align_of::<CUcheckpointCustomStorageInfo>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUcheckpointCustomStorageInfo, handle) == 0);
@@ -1978,20 +1448,11 @@ const _: () = assert!(std::mem::offset_of!(CUcheckpointCustomStorageInfo, device
 
 /// The driver's `CUcheckpointCustomStoragePerDeviceData`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUcheckpointCustomStoragePerDeviceData {
     pub devPtr: CUdeviceptr,
     pub size: usize,
     pub stream: CUstream,
-}
-impl Default for CUcheckpointCustomStoragePerDeviceData {
-    fn default() -> Self {
-        CUcheckpointCustomStoragePerDeviceData {
-            devPtr: Default::default(),
-            size: Default::default(),
-            stream: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUcheckpointCustomStoragePerDeviceData>() == 24 && align_of::<CUcheckpointCustomStoragePerDeviceData>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUcheckpointCustomStoragePerDeviceData, devPtr) == 0);
@@ -2000,18 +1461,10 @@ const _: () = assert!(std::mem::offset_of!(CUcheckpointCustomStoragePerDeviceDat
 
 /// The driver's `CUcheckpointGpuPair`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUcheckpointGpuPair {
     pub oldUuid: CUuuid,
     pub newUuid: CUuuid,
-}
-impl Default for CUcheckpointGpuPair {
-    fn default() -> Self {
-        CUcheckpointGpuPair {
-            oldUuid: Default::default(),
-            newUuid: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUcheckpointGpuPair>() == 32 && align_of::<CUcheckpointGpuPair>() == 1);
 const _: () = assert!(std::mem::offset_of!(CUcheckpointGpuPair, oldUuid) == 0);
@@ -2019,20 +1472,11 @@ const _: () = assert!(std::mem::offset_of!(CUcheckpointGpuPair, newUuid) == 16);
 
 /// The driver's `CUcheckpointLockArgs`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUcheckpointLockArgs {
     pub timeoutMs: u32,
     pub reserved0: u32,
     pub reserved1: [u64; 7],
-}
-impl Default for CUcheckpointLockArgs {
-    fn default() -> Self {
-        CUcheckpointLockArgs {
-            timeoutMs: Default::default(),
-            reserved0: Default::default(),
-            reserved1: [Default::default(); 7],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUcheckpointLockArgs>() == 64 && align_of::<CUcheckpointLockArgs>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUcheckpointLockArgs, timeoutMs) == 0);
@@ -2069,34 +1513,19 @@ const _: () = assert!(std::mem::offset_of!(CUcheckpointRestoreArgs, reserved) ==
 
 /// The driver's `CUcheckpointUnlockArgs`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUcheckpointUnlockArgs {
     pub reserved: [u64; 8],
-}
-impl Default for CUcheckpointUnlockArgs {
-    fn default() -> Self {
-        CUcheckpointUnlockArgs {
-            reserved: [Default::default(); 8],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUcheckpointUnlockArgs>() == 64 && align_of::<CUcheckpointUnlockArgs>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUcheckpointUnlockArgs, reserved) == 0);
 
 /// The driver's `CUcliqueInfo`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUcliqueInfo {
     pub type_: CUcliqueType,
     pub id: u32,
-}
-impl Default for CUcliqueInfo {
-    fn default() -> Self {
-        CUcliqueInfo {
-            type_: Default::default(),
-            id: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUcliqueInfo>() == 8 && align_of::<CUcliqueInfo>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUcliqueInfo, type_) == 0);
@@ -2104,18 +1533,10 @@ const _: () = assert!(std::mem::offset_of!(CUcliqueInfo, id) == 4);
 
 /// The driver's `CUctxCigParam`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUctxCigParam {
     pub sharedDataType: CUcigDataType,
     pub sharedData: *mut c_void,
-}
-impl Default for CUctxCigParam {
-    fn default() -> Self {
-        CUctxCigParam {
-            sharedDataType: Default::default(),
-            sharedData: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUctxCigParam>() == 16 && align_of::<CUctxCigParam>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUctxCigParam, sharedDataType) == 0);
@@ -2123,20 +1544,11 @@ const _: () = assert!(std::mem::offset_of!(CUctxCigParam, sharedData) == 8);
 
 /// The driver's `CUctxCreateParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUctxCreateParams {
     pub execAffinityParams: *mut CUexecAffinityParam,
     pub numExecAffinityParams: i32,
     pub cigParams: *mut CUctxCigParam,
-}
-impl Default for CUctxCreateParams {
-    fn default() -> Self {
-        CUctxCreateParams {
-            execAffinityParams: Default::default(),
-            numExecAffinityParams: Default::default(),
-            cigParams: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUctxCreateParams>() == 24 && align_of::<CUctxCreateParams>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUctxCreateParams, execAffinityParams) == 0);
@@ -2175,24 +1587,13 @@ const _: () = assert!(std::mem::offset_of!(CUdevResource_anonymous2, _oversize) 
 
 /// The driver's `CUdevSmResource`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUdevSmResource {
     pub smCount: u32,
     pub minSmPartitionSize: u32,
     pub smCoscheduledAlignment: u32,
     pub flags: u32,
     pub localityDomainId: u32,
-}
-impl Default for CUdevSmResource {
-    fn default() -> Self {
-        CUdevSmResource {
-            smCount: Default::default(),
-            minSmPartitionSize: Default::default(),
-            smCoscheduledAlignment: Default::default(),
-            flags: Default::default(),
-            localityDomainId: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUdevSmResource>() == 20 && align_of::<CUdevSmResource>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUdevSmResource, smCount) == 0);
@@ -2203,20 +1604,11 @@ const _: () = assert!(std::mem::offset_of!(CUdevSmResource, localityDomainId) ==
 
 /// The driver's `CUdevWorkqueueConfigResource`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUdevWorkqueueConfigResource {
     pub device: CUdevice,
     pub wqConcurrencyLimit: u32,
     pub sharingScope: CUdevWorkqueueConfigScope,
-}
-impl Default for CUdevWorkqueueConfigResource {
-    fn default() -> Self {
-        CUdevWorkqueueConfigResource {
-            device: Default::default(),
-            wqConcurrencyLimit: Default::default(),
-            sharingScope: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUdevWorkqueueConfigResource>() == 12 && align_of::<CUdevWorkqueueConfigResource>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUdevWorkqueueConfigResource, device) == 0);
@@ -2241,7 +1633,7 @@ const _: () = assert!(std::mem::offset_of!(CUdevWorkqueueResource, reserved) == 
 
 /// The driver's `CUdevprop`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUdevprop {
     pub maxThreadsPerBlock: i32,
     pub maxThreadsDim: [i32; 3],
@@ -2253,22 +1645,6 @@ pub struct CUdevprop {
     pub regsPerBlock: i32,
     pub clockRate: i32,
     pub textureAlign: i32,
-}
-impl Default for CUdevprop {
-    fn default() -> Self {
-        CUdevprop {
-            maxThreadsPerBlock: Default::default(),
-            maxThreadsDim: [Default::default(); 3],
-            maxGridSize: [Default::default(); 3],
-            sharedMemPerBlock: Default::default(),
-            totalConstantMemory: Default::default(),
-            SIMDWidth: Default::default(),
-            memPitch: Default::default(),
-            regsPerBlock: Default::default(),
-            clockRate: Default::default(),
-            textureAlign: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUdevprop>() == 56 && align_of::<CUdevprop>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUdevprop, maxThreadsPerBlock) == 0);
@@ -2342,36 +1718,20 @@ const _: () = assert!(std::mem::offset_of!(CUexecAffinityParam_param, smCount) =
 
 /// The driver's `CUexecAffinitySmCount`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUexecAffinitySmCount {
     pub val: u32,
-}
-impl Default for CUexecAffinitySmCount {
-    fn default() -> Self {
-        CUexecAffinitySmCount {
-            val: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUexecAffinitySmCount>() == 4 && align_of::<CUexecAffinitySmCount>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUexecAffinitySmCount, val) == 0);
 
 /// The driver's `CUextent3D`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUextent3D {
     pub width: usize,
     pub height: usize,
     pub depth: usize,
-}
-impl Default for CUextent3D {
-    fn default() -> Self {
-        CUextent3D {
-            width: Default::default(),
-            height: Default::default(),
-            depth: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUextent3D>() == 24 && align_of::<CUextent3D>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUextent3D, width) == 0);
@@ -2380,22 +1740,12 @@ const _: () = assert!(std::mem::offset_of!(CUextent3D, depth) == 16);
 
 /// The driver's `CUgraphEdgeData`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUgraphEdgeData {
     pub from_port: u8,
     pub to_port: u8,
     pub type_: u8,
     pub reserved: [u8; 5],
-}
-impl Default for CUgraphEdgeData {
-    fn default() -> Self {
-        CUgraphEdgeData {
-            from_port: Default::default(),
-            to_port: Default::default(),
-            type_: Default::default(),
-            reserved: [Default::default(); 5],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUgraphEdgeData>() == 8 && align_of::<CUgraphEdgeData>() == 1);
 const _: () = assert!(std::mem::offset_of!(CUgraphEdgeData, from_port) == 0);
@@ -2405,20 +1755,11 @@ const _: () = assert!(std::mem::offset_of!(CUgraphEdgeData, reserved) == 3);
 
 /// The driver's `CUgraphExecUpdateResultInfo`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUgraphExecUpdateResultInfo {
     pub result: CUgraphExecUpdateResult,
     pub errorNode: CUgraphNode,
     pub errorFromNode: CUgraphNode,
-}
-impl Default for CUgraphExecUpdateResultInfo {
-    fn default() -> Self {
-        CUgraphExecUpdateResultInfo {
-            result: Default::default(),
-            errorNode: Default::default(),
-            errorFromNode: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUgraphExecUpdateResultInfo>() == 24 && align_of::<CUgraphExecUpdateResultInfo>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUgraphExecUpdateResultInfo, result) == 0);
@@ -2427,22 +1768,12 @@ const _: () = assert!(std::mem::offset_of!(CUgraphExecUpdateResultInfo, errorFro
 
 /// The driver's `CUgraphNodeParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUgraphNodeParams {
     pub type_: CUgraphNodeType,
     pub reserved0: [i32; 3],
     pub reserved1: [i64; 29],
     pub reserved2: i64,
-}
-impl Default for CUgraphNodeParams {
-    fn default() -> Self {
-        CUgraphNodeParams {
-            type_: Default::default(),
-            reserved0: [Default::default(); 3],
-            reserved1: [Default::default(); 29],
-            reserved2: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUgraphNodeParams>() == 256 && align_of::<CUgraphNodeParams>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUgraphNodeParams, type_) == 0);
@@ -2497,7 +1828,7 @@ const _: () = assert!(std::mem::offset_of!(CUlaunchAttribute, value) == 8);
 
 /// The driver's `CUlaunchConfig`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUlaunchConfig {
     pub gridDimX: u32,
     pub gridDimY: u32,
@@ -2509,22 +1840,6 @@ pub struct CUlaunchConfig {
     pub hStream: CUstream,
     pub attrs: *mut CUlaunchAttribute,
     pub numAttrs: u32,
-}
-impl Default for CUlaunchConfig {
-    fn default() -> Self {
-        CUlaunchConfig {
-            gridDimX: Default::default(),
-            gridDimY: Default::default(),
-            gridDimZ: Default::default(),
-            blockDimX: Default::default(),
-            blockDimY: Default::default(),
-            blockDimZ: Default::default(),
-            sharedMemBytes: Default::default(),
-            hStream: Default::default(),
-            attrs: Default::default(),
-            numAttrs: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && align_of::<CUlaunchConfig>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUlaunchConfig, gridDimX) == 0);
@@ -2540,18 +1855,10 @@ const _: () = assert!(std::mem::offset_of!(CUlaunchConfig, numAttrs) == 48);
 
 /// The driver's `CUlaunchMemSyncDomainMap`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUlaunchMemSyncDomainMap {
     pub default_: u8,
     pub remote: u8,
-}
-impl Default for CUlaunchMemSyncDomainMap {
-    fn default() -> Self {
-        CUlaunchMemSyncDomainMap {
-            default_: Default::default(),
-            remote: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUlaunchMemSyncDomainMap>() == 2 && align_of::<CUlaunchMemSyncDomainMap>() == 1);
 const _: () = assert!(std::mem::offset_of!(CUlaunchMemSyncDomainMap, default_) == 0);
@@ -2587,50 +1894,28 @@ const _: () = assert!(std::mem::offset_of!(CUlogicalEndpointProp_anonymous1, mul
 
 /// The driver's `CUlogicalEndpointProp_anonymous1_multicast`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUlogicalEndpointProp_anonymous1_multicast {
     pub numDevices: u32,
-}
-impl Default for CUlogicalEndpointProp_anonymous1_multicast {
-    fn default() -> Self {
-        CUlogicalEndpointProp_anonymous1_multicast {
-            numDevices: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUlogicalEndpointProp_anonymous1_multicast>() == 4 && align_of::<CUlogicalEndpointProp_anonymous1_multicast>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUlogicalEndpointProp_anonymous1_multicast, numDevices) == 0);
 
 /// The driver's `CUlogicalEndpointProp_anonymous1_unicast`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUlogicalEndpointProp_anonymous1_unicast {
     pub device: CUdevice,
-}
-impl Default for CUlogicalEndpointProp_anonymous1_unicast {
-    fn default() -> Self {
-        CUlogicalEndpointProp_anonymous1_unicast {
-            device: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUlogicalEndpointProp_anonymous1_unicast>() == 4 && align_of::<CUlogicalEndpointProp_anonymous1_unicast>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUlogicalEndpointProp_anonymous1_unicast, device) == 0);
 
 /// The driver's `CUmemAccessDesc`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemAccessDesc {
     pub location: CUmemLocation,
     pub flags: CUmemAccess_flags,
-}
-impl Default for CUmemAccessDesc {
-    fn default() -> Self {
-        CUmemAccessDesc {
-            location: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemAccessDesc>() == 12 && align_of::<CUmemAccessDesc>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUmemAccessDesc, location) == 0);
@@ -2638,24 +1923,13 @@ const _: () = assert!(std::mem::offset_of!(CUmemAccessDesc, flags) == 8);
 
 /// The driver's `CUmemAllocationProp`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemAllocationProp {
     pub type_: CUmemAllocationType,
     pub requestedHandleTypes: CUmemAllocationHandleType,
     pub location: CUmemLocation,
     pub win32HandleMetaData: *mut c_void,
     pub allocFlags: CUmemAllocationProp_allocFlags,
-}
-impl Default for CUmemAllocationProp {
-    fn default() -> Self {
-        CUmemAllocationProp {
-            type_: Default::default(),
-            requestedHandleTypes: Default::default(),
-            location: Default::default(),
-            win32HandleMetaData: Default::default(),
-            allocFlags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemAllocationProp>() == 32 && align_of::<CUmemAllocationProp>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUmemAllocationProp, type_) == 0);
@@ -2666,22 +1940,12 @@ const _: () = assert!(std::mem::offset_of!(CUmemAllocationProp, allocFlags) == 2
 
 /// The driver's `CUmemAllocationProp_allocFlags`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemAllocationProp_allocFlags {
     pub compressionType: u8,
     pub gpuDirectRDMACapable: u8,
     pub usage: u16,
     pub reserved: [u8; 4],
-}
-impl Default for CUmemAllocationProp_allocFlags {
-    fn default() -> Self {
-        CUmemAllocationProp_allocFlags {
-            compressionType: Default::default(),
-            gpuDirectRDMACapable: Default::default(),
-            usage: Default::default(),
-            reserved: [Default::default(); 4],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemAllocationProp_allocFlags>() == 8 && align_of::<CUmemAllocationProp_allocFlags>() == 2);
 const _: () = assert!(std::mem::offset_of!(CUmemAllocationProp_allocFlags, compressionType) == 0);
@@ -2691,7 +1955,7 @@ const _: () = assert!(std::mem::offset_of!(CUmemAllocationProp_allocFlags, reser
 
 /// The driver's `CUmemDecompressParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemDecompressParams {
     pub srcNumBytes: usize,
     pub dstNumBytes: usize,
@@ -2700,19 +1964,6 @@ pub struct CUmemDecompressParams {
     pub dst: *mut c_void,
     pub algo: CUmemDecompressAlgorithm,
     pub padding: [u8; 20],
-}
-impl Default for CUmemDecompressParams {
-    fn default() -> Self {
-        CUmemDecompressParams {
-            srcNumBytes: Default::default(),
-            dstNumBytes: Default::default(),
-            dstActBytes: Default::default(),
-            src: Default::default(),
-            dst: Default::default(),
-            algo: Default::default(),
-            padding: [Default::default(); 20],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemDecompressParams>() == 64 && align_of::<CUmemDecompressParams>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUmemDecompressParams, srcNumBytes) == 0);
@@ -2725,18 +1976,10 @@ const _: () = assert!(std::mem::offset_of!(CUmemDecompressParams, padding) == 44
 
 /// The driver's `CUmemLocation`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemLocation {
     pub type_: CUmemLocationType,
     pub id: i32,
-}
-impl Default for CUmemLocation {
-    fn default() -> Self {
-        CUmemLocation {
-            type_: Default::default(),
-            id: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemLocation>() == 8 && align_of::<CUmemLocation>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUmemLocation, type_) == 0);
@@ -2819,18 +2062,10 @@ const _: () = assert!(std::mem::offset_of!(CUmemcpy3DOperand_op, array) == 0);
 
 /// The driver's `CUmemcpy3DOperand_op_array`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemcpy3DOperand_op_array {
     pub array: CUarray,
     pub offset: CUoffset3D,
-}
-impl Default for CUmemcpy3DOperand_op_array {
-    fn default() -> Self {
-        CUmemcpy3DOperand_op_array {
-            array: Default::default(),
-            offset: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemcpy3DOperand_op_array>() == 32 && align_of::<CUmemcpy3DOperand_op_array>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUmemcpy3DOperand_op_array, array) == 0);
@@ -2838,22 +2073,12 @@ const _: () = assert!(std::mem::offset_of!(CUmemcpy3DOperand_op_array, offset) =
 
 /// The driver's `CUmemcpy3DOperand_op_ptr`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemcpy3DOperand_op_ptr {
     pub ptr: CUdeviceptr,
     pub rowLength: usize,
     pub layerHeight: usize,
     pub locHint: CUmemLocation,
-}
-impl Default for CUmemcpy3DOperand_op_ptr {
-    fn default() -> Self {
-        CUmemcpy3DOperand_op_ptr {
-            ptr: Default::default(),
-            rowLength: Default::default(),
-            layerHeight: Default::default(),
-            locHint: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemcpy3DOperand_op_ptr>() == 32 && align_of::<CUmemcpy3DOperand_op_ptr>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUmemcpy3DOperand_op_ptr, ptr) == 0);
@@ -2863,22 +2088,12 @@ const _: () = assert!(std::mem::offset_of!(CUmemcpy3DOperand_op_ptr, locHint) ==
 
 /// The driver's `CUmemcpyAttributes`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmemcpyAttributes {
     pub srcAccessOrder: CUmemcpySrcAccessOrder,
     pub srcLocHint: CUmemLocation,
     pub dstLocHint: CUmemLocation,
     pub flags: u32,
-}
-impl Default for CUmemcpyAttributes {
-    fn default() -> Self {
-        CUmemcpyAttributes {
-            srcAccessOrder: Default::default(),
-            srcLocHint: Default::default(),
-            dstLocHint: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmemcpyAttributes>() == 24 && align_of::<CUmemcpyAttributes>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUmemcpyAttributes, srcAccessOrder) == 0);
@@ -2888,22 +2103,12 @@ const _: () = assert!(std::mem::offset_of!(CUmemcpyAttributes, flags) == 20);
 
 /// The driver's `CUmulticastObjectProp`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUmulticastObjectProp {
     pub numDevices: u32,
     pub size: usize,
     pub handleTypes: u64,
     pub flags: u64,
-}
-impl Default for CUmulticastObjectProp {
-    fn default() -> Self {
-        CUmulticastObjectProp {
-            numDevices: Default::default(),
-            size: Default::default(),
-            handleTypes: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUmulticastObjectProp>() == 32 && align_of::<CUmulticastObjectProp>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUmulticastObjectProp, numDevices) == 0);
@@ -2913,20 +2118,11 @@ const _: () = assert!(std::mem::offset_of!(CUmulticastObjectProp, flags) == 24);
 
 /// The driver's `CUoffset3D`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUoffset3D {
     pub x: usize,
     pub y: usize,
     pub z: usize,
-}
-impl Default for CUoffset3D {
-    fn default() -> Self {
-        CUoffset3D {
-            x: Default::default(),
-            y: Default::default(),
-            z: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUoffset3D>() == 24 && align_of::<CUoffset3D>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUoffset3D, x) == 0);
@@ -2978,20 +2174,11 @@ const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue, sharedMemoryMode) 
 
 /// The driver's `CUstreamAttrValue_clusterDim`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamAttrValue_clusterDim {
     pub x: u32,
     pub y: u32,
     pub z: u32,
-}
-impl Default for CUstreamAttrValue_clusterDim {
-    fn default() -> Self {
-        CUstreamAttrValue_clusterDim {
-            x: Default::default(),
-            y: Default::default(),
-            z: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamAttrValue_clusterDim>() == 12 && align_of::<CUstreamAttrValue_clusterDim>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_clusterDim, x) == 0);
@@ -3000,18 +2187,10 @@ const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_clusterDim, z) == 8
 
 /// The driver's `CUstreamAttrValue_deviceUpdatableKernelNode`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamAttrValue_deviceUpdatableKernelNode {
     pub deviceUpdatable: i32,
     pub devNode: CUgraphDeviceNode,
-}
-impl Default for CUstreamAttrValue_deviceUpdatableKernelNode {
-    fn default() -> Self {
-        CUstreamAttrValue_deviceUpdatableKernelNode {
-            deviceUpdatable: Default::default(),
-            devNode: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamAttrValue_deviceUpdatableKernelNode>() == 16 && align_of::<CUstreamAttrValue_deviceUpdatableKernelNode>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_deviceUpdatableKernelNode, deviceUpdatable) == 0);
@@ -3019,18 +2198,10 @@ const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_deviceUpdatableKern
 
 /// The driver's `CUstreamAttrValue_launchCompletionEvent`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamAttrValue_launchCompletionEvent {
     pub event: CUevent,
     pub flags: i32,
-}
-impl Default for CUstreamAttrValue_launchCompletionEvent {
-    fn default() -> Self {
-        CUstreamAttrValue_launchCompletionEvent {
-            event: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamAttrValue_launchCompletionEvent>() == 16 && align_of::<CUstreamAttrValue_launchCompletionEvent>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_launchCompletionEvent, event) == 0);
@@ -3038,20 +2209,11 @@ const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_launchCompletionEve
 
 /// The driver's `CUstreamAttrValue_preferredClusterDim`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamAttrValue_preferredClusterDim {
     pub x: u32,
     pub y: u32,
     pub z: u32,
-}
-impl Default for CUstreamAttrValue_preferredClusterDim {
-    fn default() -> Self {
-        CUstreamAttrValue_preferredClusterDim {
-            x: Default::default(),
-            y: Default::default(),
-            z: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamAttrValue_preferredClusterDim>() == 12 && align_of::<CUstreamAttrValue_preferredClusterDim>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_preferredClusterDim, x) == 0);
@@ -3060,20 +2222,11 @@ const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_preferredClusterDim
 
 /// The driver's `CUstreamAttrValue_programmaticEvent`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamAttrValue_programmaticEvent {
     pub event: CUevent,
     pub flags: i32,
     pub triggerAtBlockStart: i32,
-}
-impl Default for CUstreamAttrValue_programmaticEvent {
-    fn default() -> Self {
-        CUstreamAttrValue_programmaticEvent {
-            event: Default::default(),
-            flags: Default::default(),
-            triggerAtBlockStart: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamAttrValue_programmaticEvent>() == 16 && align_of::<CUstreamAttrValue_programmaticEvent>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUstreamAttrValue_programmaticEvent, event) == 0);
@@ -3103,34 +2256,19 @@ const _: () = assert!(std::mem::offset_of!(CUstreamBatchMemOpParams, pad) == 0);
 
 /// The driver's `CUstreamCigCaptureParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamCigCaptureParams {
     pub streamCigParams: *mut CUstreamCigParam,
-}
-impl Default for CUstreamCigCaptureParams {
-    fn default() -> Self {
-        CUstreamCigCaptureParams {
-            streamCigParams: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamCigCaptureParams>() == 8 && align_of::<CUstreamCigCaptureParams>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUstreamCigCaptureParams, streamCigParams) == 0);
 
 /// The driver's `CUstreamCigParam`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamCigParam {
     pub streamSharedDataType: CUstreamCigDataType,
     pub streamSharedData: *mut c_void,
-}
-impl Default for CUstreamCigParam {
-    fn default() -> Self {
-        CUstreamCigParam {
-            streamSharedDataType: Default::default(),
-            streamSharedData: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamCigParam>() == 16 && align_of::<CUstreamCigParam>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUstreamCigParam, streamSharedDataType) == 0);
@@ -3138,7 +2276,7 @@ const _: () = assert!(std::mem::offset_of!(CUstreamCigParam, streamSharedData) =
 
 /// The driver's `CUstreamMemOpAtomicReductionParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamMemOpAtomicReductionParams {
     pub operation: CUstreamBatchMemOpType,
     pub flags: u32,
@@ -3147,19 +2285,6 @@ pub struct CUstreamMemOpAtomicReductionParams {
     pub address: CUdeviceptr,
     pub value: u64,
     pub alias: CUdeviceptr,
-}
-impl Default for CUstreamMemOpAtomicReductionParams {
-    fn default() -> Self {
-        CUstreamMemOpAtomicReductionParams {
-            operation: Default::default(),
-            flags: Default::default(),
-            reductionOp: Default::default(),
-            dataType: Default::default(),
-            address: Default::default(),
-            value: Default::default(),
-            alias: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamMemOpAtomicReductionParams>() == 40 && align_of::<CUstreamMemOpAtomicReductionParams>() == 8);
 const _: () = assert!(std::mem::offset_of!(CUstreamMemOpAtomicReductionParams, operation) == 0);
@@ -3172,18 +2297,10 @@ const _: () = assert!(std::mem::offset_of!(CUstreamMemOpAtomicReductionParams, a
 
 /// The driver's `CUstreamMemOpFlushRemoteWritesParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamMemOpFlushRemoteWritesParams {
     pub operation: CUstreamBatchMemOpType,
     pub flags: u32,
-}
-impl Default for CUstreamMemOpFlushRemoteWritesParams {
-    fn default() -> Self {
-        CUstreamMemOpFlushRemoteWritesParams {
-            operation: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamMemOpFlushRemoteWritesParams>() == 8 && align_of::<CUstreamMemOpFlushRemoteWritesParams>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUstreamMemOpFlushRemoteWritesParams, operation) == 0);
@@ -3191,18 +2308,10 @@ const _: () = assert!(std::mem::offset_of!(CUstreamMemOpFlushRemoteWritesParams,
 
 /// The driver's `CUstreamMemOpMemoryBarrierParams`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUstreamMemOpMemoryBarrierParams {
     pub operation: CUstreamBatchMemOpType,
     pub flags: u32,
-}
-impl Default for CUstreamMemOpMemoryBarrierParams {
-    fn default() -> Self {
-        CUstreamMemOpMemoryBarrierParams {
-            operation: Default::default(),
-            flags: Default::default(),
-        }
-    }
 }
 const _: () = assert!(size_of::<CUstreamMemOpMemoryBarrierParams>() == 8 && align_of::<CUstreamMemOpMemoryBarrierParams>() == 4);
 const _: () = assert!(std::mem::offset_of!(CUstreamMemOpMemoryBarrierParams, operation) == 0);
@@ -3266,32 +2375,18 @@ const _: () = assert!(std::mem::offset_of!(CUstreamMemOpWriteValueParams_anonymo
 
 /// The driver's `CUtensorMap`.
 #[repr(C, align(128))]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUtensorMap {
     pub opaque: [u64; 16],
-}
-impl Default for CUtensorMap {
-    fn default() -> Self {
-        CUtensorMap {
-            opaque: [Default::default(); 16],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUtensorMap>() == 128 && align_of::<CUtensorMap>() == 128);
 const _: () = assert!(std::mem::offset_of!(CUtensorMap, opaque) == 0);
 
 /// The driver's `CUuuid`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CUuuid {
     pub bytes: [c_char; 16],
-}
-impl Default for CUuuid {
-    fn default() -> Self {
-        CUuuid {
-            bytes: [Default::default(); 16],
-        }
-    }
 }
 const _: () = assert!(size_of::<CUuuid>() == 16 && align_of::<CUuuid>() == 1);
 const _: () = assert!(std::mem::offset_of!(CUuuid, bytes) == 0);

@@ -1,0 +1,121 @@
+//! Further queries about a device, and which of a real device's features are not simulated.
+
+use std::ffi::c_char;
+
+use cuguard_sys::{CUdevice, CUdevprop, CUresult, array_format, device_attribute};
+
+use super::device::attribute;
+use super::write_out;
+use crate::result::{DriverResult, valid};
+use crate::state::lock;
+
+/// The most elements of a linear one-dimensional texture, and its most bytes.
+const TEXTURE_ELEMENTS: usize = 1 << 30;
+const TEXTURE_BYTES: usize = 1 << 32;
+
+/// Whether an attribute promises a feature of a real device whose functions are not simulated: it is
+/// 0 then. Limits of the hardware keep their values.
+pub(super) fn is_missing(attribute: u32) -> bool {
+    matches!(
+        attribute,
+        device_attribute::COOPERATIVE_LAUNCH
+            | device_attribute::COOPERATIVE_MULTI_DEVICE_LAUNCH
+            | device_attribute::SPARSE_CUDA_ARRAY_SUPPORTED
+            | device_attribute::TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
+            | device_attribute::GPU_DIRECT_RDMA_SUPPORTED
+            | device_attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+            | device_attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
+            | device_attribute::CLUSTER_LAUNCH
+            | device_attribute::DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
+            | device_attribute::CAN_USE_64_BIT_STREAM_MEM_OPS
+            | device_attribute::CAN_USE_STREAM_WAIT_VALUE_NOR
+            | device_attribute::IPC_EVENT_SUPPORTED
+            | device_attribute::TENSOR_MAP_ACCESS_SUPPORTED
+            | device_attribute::UNIFIED_FUNCTION_POINTERS
+    )
+}
+
+/// Contexts cannot be limited to some of the multiprocessors: for any kind of affinity it is 0.
+pub unsafe fn cuDeviceGetExecAffinitySupport(
+    out: *mut i32,
+    _kind: u32,
+    dev: CUdevice,
+) -> DriverResult {
+    valid(!out.is_null())?;
+    lock().check_device(dev)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, 0) }
+}
+
+/// Exists on Windows only.
+pub unsafe fn cuDeviceGetLuid(luid: *mut c_char, mask: *mut u32, dev: CUdevice) -> DriverResult {
+    valid(!luid.is_null() && !mask.is_null())?;
+    lock().check_device(dev)?;
+    Err(CUresult::NOT_SUPPORTED)
+}
+
+/// The bytes of one channel of a format.
+fn channel_bytes(format: u32) -> DriverResult<usize> {
+    match format {
+        array_format::UNSIGNED_INT8 | array_format::SIGNED_INT8 => Ok(1),
+        array_format::UNSIGNED_INT16 | array_format::SIGNED_INT16 | array_format::HALF => Ok(2),
+        array_format::UNSIGNED_INT32 | array_format::SIGNED_INT32 | array_format::FLOAT => Ok(4),
+        // Formats of video and of compressed images.
+        0x80..=0xff => Err(CUresult::NOT_SUPPORTED),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(
+    out: *mut usize,
+    format: u32,
+    channels: u32,
+    dev: CUdevice,
+) -> DriverResult {
+    valid(!out.is_null())?;
+    lock().check_device(dev)?;
+    let channel = channel_bytes(format)?;
+    valid(matches!(channels, 1 | 2 | 4))?;
+    let width = TEXTURE_BYTES / (channel * channels as usize);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, width.min(TEXTURE_ELEMENTS)) }
+}
+
+pub unsafe fn cuDeviceGetProperties(out: *mut CUdevprop, dev: CUdevice) -> DriverResult {
+    valid(!out.is_null())?;
+    let state = lock();
+    let device = state.check_device(dev)?;
+    let get = |which| attribute(&state, which, device).unwrap_or(0);
+    let properties = CUdevprop {
+        maxThreadsPerBlock: get(device_attribute::MAX_THREADS_PER_BLOCK),
+        maxThreadsDim: [
+            get(device_attribute::MAX_BLOCK_DIM_X),
+            get(device_attribute::MAX_BLOCK_DIM_Y),
+            get(device_attribute::MAX_BLOCK_DIM_Z),
+        ],
+        maxGridSize: [
+            get(device_attribute::MAX_GRID_DIM_X),
+            get(device_attribute::MAX_GRID_DIM_Y),
+            get(device_attribute::MAX_GRID_DIM_Z),
+        ],
+        sharedMemPerBlock: get(device_attribute::MAX_SHARED_MEMORY_PER_BLOCK),
+        totalConstantMemory: get(device_attribute::TOTAL_CONSTANT_MEMORY),
+        SIMDWidth: get(device_attribute::WARP_SIZE),
+        memPitch: get(device_attribute::MAX_PITCH),
+        regsPerBlock: get(device_attribute::MAX_REGISTERS_PER_BLOCK),
+        clockRate: get(device_attribute::CLOCK_RATE),
+        textureAlign: get(device_attribute::TEXTURE_ALIGNMENT),
+    };
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, properties) }
+}
+
+/// The version for 32-bit sizes: more memory is the largest number.
+pub unsafe fn cuDeviceTotalMem(bytes: *mut u32, dev: CUdevice) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(bytes, 0) }?;
+    let state = lock();
+    let total = state.device(state.check_device(dev)?).memory.total;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(bytes, u32::try_from(total).unwrap_or(u32::MAX)) }
+}

@@ -1,0 +1,103 @@
+//! The attributes of a stream: hints for kernels, and how host threads wait.
+
+use cuguard_sys::{
+    CUaccessPolicyWindow, CUlaunchMemSyncDomainMap, CUstreamAttrValue, launch_attribute_id as id,
+    synchronization_policy,
+};
+
+/// How many domains of memory synchronization there are.
+const DOMAINS: u8 = 4;
+/// The largest window of an access policy.
+const MAX_WINDOW: usize = 128 << 20;
+
+/// What `cuStreamSetAttribute` sets, except the priority.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamAttributes {
+    window: CUaccessPolicyWindow,
+    synchronization: u32,
+    domains: CUlaunchMemSyncDomainMap,
+    domain: u32,
+}
+
+// SAFETY: the address of the window is a number here: nothing is accessed through it.
+unsafe impl Send for StreamAttributes {}
+
+impl Default for StreamAttributes {
+    fn default() -> Self {
+        Self {
+            window: CUaccessPolicyWindow::default(),
+            synchronization: synchronization_policy::AUTO,
+            domains: CUlaunchMemSyncDomainMap {
+                default_: 0,
+                remote: 1,
+            },
+            domain: 0,
+        }
+    }
+}
+
+impl StreamAttributes {
+    /// The value of an attribute; `None` if there is none with this number.
+    pub(crate) fn get(&self, which: u32) -> Option<CUstreamAttrValue> {
+        // The rest of a union is zero.
+        let mut value = CUstreamAttrValue { pad: [0; 64] };
+        match which {
+            id::ACCESS_POLICY_WINDOW => value.accessPolicyWindow = self.window,
+            id::SYNCHRONIZATION_POLICY => value.syncPolicy = self.synchronization,
+            id::MEM_SYNC_DOMAIN_MAP => value.memSyncDomainMap = self.domains,
+            id::MEM_SYNC_DOMAIN => value.memSyncDomain = self.domain,
+            _ => return None,
+        }
+        Some(value)
+    }
+
+    /// Sets an attribute; `false` if there is none with this number, or the value is not valid.
+    ///
+    /// # Safety
+    ///
+    /// The value is initialized for this attribute.
+    pub(crate) unsafe fn set(&mut self, which: u32, value: &CUstreamAttrValue) -> bool {
+        match which {
+            id::ACCESS_POLICY_WINDOW => {
+                // SAFETY: as the caller guarantees.
+                let window = unsafe { value.accessPolicyWindow };
+                let valid = window.num_bytes <= MAX_WINDOW
+                    && (0.0..=1.0).contains(&window.hitRatio)
+                    && window.hitProp <= 2
+                    && window.missProp <= 1;
+                if valid {
+                    self.window = window;
+                }
+                valid
+            }
+            id::SYNCHRONIZATION_POLICY => {
+                // SAFETY: as the caller guarantees.
+                let policy = unsafe { value.syncPolicy };
+                let valid = (1..=4).contains(&policy);
+                if valid {
+                    self.synchronization = policy;
+                }
+                valid
+            }
+            id::MEM_SYNC_DOMAIN_MAP => {
+                // SAFETY: as the caller guarantees.
+                let map = unsafe { value.memSyncDomainMap };
+                let valid = map.default_ < DOMAINS && map.remote < DOMAINS;
+                if valid {
+                    self.domains = map;
+                }
+                valid
+            }
+            id::MEM_SYNC_DOMAIN => {
+                // SAFETY: as the caller guarantees.
+                let domain = unsafe { value.memSyncDomain };
+                let valid = domain <= 1;
+                if valid {
+                    self.domain = domain;
+                }
+                valid
+            }
+            _ => false,
+        }
+    }
+}
