@@ -65,10 +65,6 @@ impl ContextState {
         is_ours
     }
 
-    pub(crate) fn is_reported(&self) -> bool {
-        matches!(*self.lock_report(), ReportState::Reported)
-    }
-
     /// Reports the context, once. Does not call the driver.
     pub(crate) fn report_once(&self) {
         let taken = {
