@@ -86,16 +86,29 @@ macro_rules! with_simulated {
             cuMemcpyHtoD_v2
             cuMemcpyDtoH_v2
             cuMemcpyDtoD_v2
+            cuMemcpyDtoA_v2
+            cuMemcpyAtoD_v2
             cuMemcpyHtoA_v2
             cuMemcpyAtoH_v2
+            cuMemcpyAtoA_v2
             cuMemcpy2D_v2
             cuMemcpy2DUnaligned_v2
+            cuMemcpy3D_v2
+            cuMemcpy3DPeer
             cuMemcpyAsync
             cuMemcpyPeerAsync
             cuMemcpyHtoDAsync_v2
             cuMemcpyDtoHAsync_v2
             cuMemcpyDtoDAsync_v2
+            cuMemcpyHtoAAsync_v2
+            cuMemcpyAtoHAsync_v2
             cuMemcpy2DAsync_v2
+            cuMemcpy3DAsync_v2
+            cuMemcpy3DPeerAsync
+            cuMemcpyBatchAsync
+            cuMemcpyBatchAsync_v2
+            cuMemcpy3DBatchAsync
+            cuMemcpy3DBatchAsync_v2
             cuMemsetD8_v2
             cuMemsetD16_v2
             cuMemsetD32_v2
@@ -108,6 +121,8 @@ macro_rules! with_simulated {
             cuMemsetD2D8Async
             cuMemsetD2D16Async
             cuMemsetD2D32Async
+            cuArrayCreate_v2
+            cuArrayGetDescriptor_v2
             cuArrayDestroy
             cuArray3DCreate_v2
             cuArray3DGetDescriptor_v2
@@ -127,14 +142,24 @@ macro_rules! with_simulated {
             cuMemPoolTrimTo
             cuMemPoolSetAttribute
             cuMemPoolGetAttribute
+            cuMemPoolSetAccess
+            cuMemPoolGetAccess
             cuMemPoolCreate
             cuMemPoolDestroy
+            cuMemGetDefaultMemPool
+            cuMemGetMemPool
+            cuMemSetMemPool
             cuMemAllocFromPoolAsync
             cuPointerGetAttribute
             cuMemPrefetchAsync
             cuMemPrefetchAsync_v2
             cuMemAdvise
             cuMemAdvise_v2
+            cuMemPrefetchBatchAsync
+            cuMemDiscardBatchAsync
+            cuMemDiscardAndPrefetchBatchAsync
+            cuMemRangeGetAttribute
+            cuMemRangeGetAttributes
             cuPointerSetAttribute
             cuPointerGetAttributes
             cuStreamCreate
@@ -208,16 +233,29 @@ macro_rules! with_per_thread {
             cuMemcpyHtoD_v2_ptds = cuMemcpyHtoD_v2;
             cuMemcpyDtoH_v2_ptds = cuMemcpyDtoH_v2;
             cuMemcpyDtoD_v2_ptds = cuMemcpyDtoD_v2;
+            cuMemcpyDtoA_v2_ptds = cuMemcpyDtoA_v2;
+            cuMemcpyAtoD_v2_ptds = cuMemcpyAtoD_v2;
             cuMemcpyHtoA_v2_ptds = cuMemcpyHtoA_v2;
             cuMemcpyAtoH_v2_ptds = cuMemcpyAtoH_v2;
+            cuMemcpyAtoA_v2_ptds = cuMemcpyAtoA_v2;
             cuMemcpy2D_v2_ptds = cuMemcpy2D_v2;
             cuMemcpy2DUnaligned_v2_ptds = cuMemcpy2DUnaligned_v2;
+            cuMemcpy3D_v2_ptds = cuMemcpy3D_v2;
+            cuMemcpy3DPeer_ptds = cuMemcpy3DPeer;
             cuMemcpyAsync_ptsz = cuMemcpyAsync;
             cuMemcpyPeerAsync_ptsz = cuMemcpyPeerAsync;
             cuMemcpyHtoDAsync_v2_ptsz = cuMemcpyHtoDAsync_v2;
             cuMemcpyDtoHAsync_v2_ptsz = cuMemcpyDtoHAsync_v2;
             cuMemcpyDtoDAsync_v2_ptsz = cuMemcpyDtoDAsync_v2;
+            cuMemcpyHtoAAsync_v2_ptsz = cuMemcpyHtoAAsync_v2;
+            cuMemcpyAtoHAsync_v2_ptsz = cuMemcpyAtoHAsync_v2;
             cuMemcpy2DAsync_v2_ptsz = cuMemcpy2DAsync_v2;
+            cuMemcpy3DAsync_v2_ptsz = cuMemcpy3DAsync_v2;
+            cuMemcpy3DPeerAsync_ptsz = cuMemcpy3DPeerAsync;
+            cuMemcpyBatchAsync_ptsz = cuMemcpyBatchAsync;
+            cuMemcpyBatchAsync_v2_ptsz = cuMemcpyBatchAsync_v2;
+            cuMemcpy3DBatchAsync_ptsz = cuMemcpy3DBatchAsync;
+            cuMemcpy3DBatchAsync_v2_ptsz = cuMemcpy3DBatchAsync_v2;
             cuMemsetD8_v2_ptds = cuMemsetD8_v2;
             cuMemsetD16_v2_ptds = cuMemsetD16_v2;
             cuMemsetD32_v2_ptds = cuMemsetD32_v2;
@@ -235,6 +273,9 @@ macro_rules! with_per_thread {
             cuMemAllocFromPoolAsync_ptsz = cuMemAllocFromPoolAsync;
             cuMemPrefetchAsync_ptsz = cuMemPrefetchAsync;
             cuMemPrefetchAsync_v2_ptsz = cuMemPrefetchAsync_v2;
+            cuMemPrefetchBatchAsync_ptsz = cuMemPrefetchBatchAsync;
+            cuMemDiscardBatchAsync_ptsz = cuMemDiscardBatchAsync;
+            cuMemDiscardAndPrefetchBatchAsync_ptsz = cuMemDiscardAndPrefetchBatchAsync;
             cuStreamGetPriority_ptsz = cuStreamGetPriority;
             cuStreamGetDevice_ptsz = cuStreamGetDevice;
             cuStreamGetFlags_ptsz = cuStreamGetFlags;

@@ -75,17 +75,29 @@ fn questions_about_pointers_need_no_alignment() {
 fn a_pool_with_wishes_that_are_not_simulated_is_refused() {
     let _turn = turn();
     context();
-    let mut props = CUmemPoolProps {
+    let mut plain = CUmemPoolProps {
         allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
         ..Default::default()
     };
-    props.location.type_ = virtual_memory::LOCATION_TYPE_DEVICE;
-    props.reserved[0] = 1;
+    plain.location.type_ = virtual_memory::LOCATION_TYPE_DEVICE;
+    let mut reserved = plain;
+    reserved.reserved[0] = 1;
+    let rdma = CUmemPoolProps {
+        gpuDirectRDMACapable: 1,
+        ..plain
+    };
+    // A file descriptor, a fabric handle: the device's attributes say that there are none.
+    let shared = [1, 8].map(|handle| CUmemPoolProps {
+        handleTypes: handle,
+        ..plain
+    });
     let mut pool = CUmemoryPool::NULL;
-    assert_eq!(
-        cu::cuMemPoolCreate(&mut pool, &props),
-        CUresult::NOT_SUPPORTED
-    );
+    for props in [reserved, rdma, shared[0], shared[1]] {
+        let result = cu::cuMemPoolCreate(&mut pool, &props);
+        assert_eq!(result, CUresult::INVALID_VALUE, "{props:?}");
+    }
+    ok(cu::cuMemPoolCreate(&mut pool, &plain));
+    ok(cu::cuMemPoolDestroy(pool));
     release();
 }
 

@@ -17,10 +17,14 @@ macro_rules! cases {
 }
 
 mod accounting;
+mod array_copies;
 mod arrays;
+mod batch_copies;
+mod batch_layers;
 mod contexts;
 mod copies;
 mod copies2d;
+mod copies3d;
 mod dead_handles;
 mod destroyed_contexts;
 mod errors;
@@ -31,17 +35,23 @@ mod host_memory;
 mod kernels;
 mod lasting;
 mod limits;
+mod location_pool_memory;
+mod location_pools;
 mod managed;
+mod managed_batches;
 mod memory;
 mod no_context;
 mod older_versions;
 mod order;
+mod pointer_values;
 mod pointers;
 mod pool_release;
 mod pools;
 mod primary;
 mod proc_address;
 mod process;
+mod promises;
+mod ranges;
 mod start;
 mod sticky;
 mod streams;
@@ -62,19 +72,29 @@ pub(crate) fn all() -> Vec<Entry> {
         memory::CASES,
         host_memory::CASES,
         managed::CASES,
+        ranges::CASES,
+        managed_batches::CASES,
         pointers::CASES,
+        pointer_values::CASES,
         copies::CASES,
         copies2d::CASES,
+        copies3d::CASES,
+        batch_copies::CASES,
+        batch_layers::CASES,
         arrays::CASES,
+        array_copies::CASES,
         fills::CASES,
         no_context::CASES,
         pools::CASES,
         pool_release::CASES,
+        location_pools::CASES,
+        location_pool_memory::CASES,
         streams::CASES,
         order::CASES,
         events::CASES,
         waits::CASES,
         virtual_memory::CASES,
+        promises::CASES,
         accounting::CASES,
         fragmentation::CASES,
         sticky::CASES,

@@ -3,9 +3,11 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUresult};
+use cuguard_sys::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUdeviceptr, CUresult, CUstream,
+};
 
-use super::copy::{Plan, copy};
+use super::copy::{Plan, Planner, copy};
 use super::{allocate_block, read, write_out};
 use crate::handle::{self, Id, Kind};
 use crate::memory::{Extent, Shape, Span, to_pages};
@@ -28,6 +30,20 @@ fn channel_bytes(format: u32) -> DriverResult<usize> {
     }
 }
 
+/// The limits of plain arrays. Those of layers and cube maps are not checked.
+fn check_size(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> DriverResult {
+    /// `CUDA_ARRAY3D_LAYERED` and `CUDA_ARRAY3D_CUBEMAP`
+    const LAYERED: u32 = 0x05;
+    if descriptor.Flags & LAYERED != 0 {
+        return Ok(());
+    }
+    let (width, height, depth) = (descriptor.Width, descriptor.Height, descriptor.Depth);
+    valid(match depth {
+        0 => width <= 131_072 && height <= 65_536,
+        _ => height > 0 && width.max(height).max(depth) <= 16_384,
+    })
+}
+
 pub unsafe fn cuArray3DCreate_v2(
     out: *mut CUarray,
     descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
@@ -36,6 +52,7 @@ pub unsafe fn cuArray3DCreate_v2(
     let descriptor = unsafe { read(descriptor) }?;
     valid(!out.is_null() && descriptor.Width > 0)?;
     valid(matches!(descriptor.NumChannels, 1 | 2 | 4))?;
+    check_size(&descriptor)?;
     let element = channel_bytes(descriptor.Format)? * descriptor.NumChannels as usize;
     let bytes = [element, descriptor.Height.max(1), descriptor.Depth.max(1)]
         .iter()
@@ -71,6 +88,41 @@ pub unsafe fn cuArray3DGetDescriptor_v2(
     unsafe { write_out(descriptor, found) }
 }
 
+/// An array without layers.
+pub unsafe fn cuArrayCreate_v2(
+    out: *mut CUarray,
+    descriptor: *const CUDA_ARRAY_DESCRIPTOR,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let descriptor = unsafe { read(descriptor) }?;
+    let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: descriptor.Width,
+        Height: descriptor.Height,
+        Format: descriptor.Format,
+        NumChannels: descriptor.NumChannels,
+        ..CUDA_ARRAY3D_DESCRIPTOR::default()
+    };
+    // SAFETY: as the caller guarantees.
+    unsafe { cuArray3DCreate_v2(out, &descriptor) }
+}
+
+pub unsafe fn cuArrayGetDescriptor_v2(
+    descriptor: *mut CUDA_ARRAY_DESCRIPTOR,
+    array: CUarray,
+) -> DriverResult {
+    let mut all = CUDA_ARRAY3D_DESCRIPTOR::default();
+    // SAFETY: `all` is valid for a write.
+    unsafe { cuArray3DGetDescriptor_v2(&mut all, array) }?;
+    let found = CUDA_ARRAY_DESCRIPTOR {
+        Width: all.Width,
+        Height: all.Height,
+        Format: all.Format,
+        NumChannels: all.NumChannels,
+    };
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(descriptor, found) }
+}
+
 pub unsafe fn cuArrayDestroy(array: CUarray) -> DriverResult {
     let state = lock();
     state.check_current_if_any()?;
@@ -83,20 +135,44 @@ pub unsafe fn cuArrayDestroy(array: CUarray) -> DriverResult {
     Ok(())
 }
 
-/// Contiguous bytes of an array.
+/// Contiguous bytes in the first row of an array.
 fn extent(
     state: &DriverState,
     array: CUarray,
     offset: usize,
     bytes: usize,
-) -> DriverResult<Extent> {
-    let block = &state.arrays[&find(state, array)?].block;
+) -> DriverResult<(Extent, bool)> {
+    valid(array != CUarray::NULL)?;
+    let array = &state.arrays[&find(state, array)?];
     let end = offset.checked_add(bytes);
-    valid(end.is_some_and(|end| end <= block.len()))?;
-    Ok(Extent::new(
-        vec![Span::within(block, offset, bytes)],
-        Shape::contiguous(bytes),
-    ))
+    valid(end.is_some_and(|end| end <= array.row_bytes))?;
+    let span = Span::within(&array.block, offset, bytes);
+    let extent = Extent::new(vec![span], Shape::contiguous(bytes));
+    Ok((extent, false))
+}
+
+/// A copy to an array.
+fn to_array(array: CUarray, offset: usize, src: Operand, bytes: usize) -> impl Planner {
+    move |state: &DriverState, stream: Id| {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let to = extent(state, array, offset, bytes)?;
+        let from = state.resolve(stream, src, Shape::contiguous(bytes))?;
+        Ok(Some(Plan { to, from }))
+    }
+}
+
+/// A copy from an array.
+fn from_array(dst: Operand, array: CUarray, offset: usize, bytes: usize) -> impl Planner {
+    move |state: &DriverState, stream: Id| {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let from = extent(state, array, offset, bytes)?;
+        let to = state.resolve(stream, dst, Shape::contiguous(bytes))?;
+        Ok(Some(Plan { to, from }))
+    }
 }
 
 pub unsafe fn cuMemcpyHtoA_v2(
@@ -105,14 +181,18 @@ pub unsafe fn cuMemcpyHtoA_v2(
     src: *const c_void,
     bytes: usize,
 ) -> DriverResult {
-    copy(None, |state: &DriverState, stream| {
-        let to = (extent(state, dst, offset, bytes)?, false);
-        if bytes == 0 {
-            return Ok(None);
-        }
-        let from = state.resolve(stream, Operand::Any(src as u64), Shape::contiguous(bytes))?;
-        Ok(Some(Plan { to, from }))
-    })
+    copy(None, to_array(dst, offset, Operand::Any(src as u64), bytes))
+}
+
+pub unsafe fn cuMemcpyHtoAAsync_v2(
+    dst: CUarray,
+    offset: usize,
+    src: *const c_void,
+    bytes: usize,
+    stream: CUstream,
+) -> DriverResult {
+    let plan = to_array(dst, offset, Operand::Any(src as u64), bytes);
+    copy(Some(stream), plan)
 }
 
 pub unsafe fn cuMemcpyAtoH_v2(
@@ -121,12 +201,54 @@ pub unsafe fn cuMemcpyAtoH_v2(
     offset: usize,
     bytes: usize,
 ) -> DriverResult {
-    copy(None, |state: &DriverState, stream| {
-        let from = (extent(state, src, offset, bytes)?, false);
+    copy(
+        None,
+        from_array(Operand::Any(dst as u64), src, offset, bytes),
+    )
+}
+
+pub unsafe fn cuMemcpyAtoHAsync_v2(
+    dst: *mut c_void,
+    src: CUarray,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+) -> DriverResult {
+    let plan = from_array(Operand::Any(dst as u64), src, offset, bytes);
+    copy(Some(stream), plan)
+}
+
+pub unsafe fn cuMemcpyDtoA_v2(
+    dst: CUarray,
+    offset: usize,
+    src: CUdeviceptr,
+    bytes: usize,
+) -> DriverResult {
+    copy(None, to_array(dst, offset, Operand::Known(src), bytes))
+}
+
+pub unsafe fn cuMemcpyAtoD_v2(
+    dst: CUdeviceptr,
+    src: CUarray,
+    offset: usize,
+    bytes: usize,
+) -> DriverResult {
+    copy(None, from_array(Operand::Known(dst), src, offset, bytes))
+}
+
+pub unsafe fn cuMemcpyAtoA_v2(
+    dst: CUarray,
+    dst_offset: usize,
+    src: CUarray,
+    src_offset: usize,
+    bytes: usize,
+) -> DriverResult {
+    copy(None, move |state: &DriverState, _| {
         if bytes == 0 {
             return Ok(None);
         }
-        let to = state.resolve(stream, Operand::Any(dst as u64), Shape::contiguous(bytes))?;
+        let from = extent(state, src, src_offset, bytes)?;
+        let to = extent(state, dst, dst_offset, bytes)?;
         Ok(Some(Plan { to, from }))
     })
 }

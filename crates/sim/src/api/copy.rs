@@ -89,7 +89,7 @@ macro_rules! copies {
 copies! {
     cuMemcpy cuMemcpyAsync: Any(CUdeviceptr) Any(CUdeviceptr);
     cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2: Known(CUdeviceptr) Any(*const c_void);
-    cuMemcpyDtoH_v2 cuMemcpyDtoHAsync_v2: Any(*mut c_void) Known(CUdeviceptr);
+    cuMemcpyDtoH_v2 cuMemcpyDtoHAsync_v2: Any(*mut c_void) Device(CUdeviceptr);
     cuMemcpyDtoD_v2 cuMemcpyDtoDAsync_v2: Known(CUdeviceptr) Known(CUdeviceptr);
 }
 

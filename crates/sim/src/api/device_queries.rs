@@ -32,6 +32,14 @@ pub(super) fn is_missing(attribute: u32) -> bool {
             | device_attribute::IPC_EVENT_SUPPORTED
             | device_attribute::TENSOR_MAP_ACCESS_SUPPORTED
             | device_attribute::UNIFIED_FUNCTION_POINTERS
+            | device_attribute::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+            | device_attribute::GENERIC_COMPRESSION_SUPPORTED
+            | device_attribute::GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+            | device_attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES
+            | device_attribute::DMA_BUF_SUPPORTED
+            | device_attribute::HANDLE_TYPE_FABRIC_SUPPORTED
+            | device_attribute::HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+            | device_attribute::HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     )
 }
 

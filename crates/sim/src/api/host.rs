@@ -3,14 +3,14 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use cuguard_sys::{CUdevice, CUdeviceptr, CUresult, CUstream, flags};
+use cuguard_sys::{CUdeviceptr, CUresult, flags};
 
 use super::{write_allocation, write_out};
 use crate::fault;
 use crate::functions::Function;
 use crate::memory::{Address, MemoryBlock, MemoryKind, MemoryRange, is_mapped};
-use crate::result::{DriverResult, check, valid};
-use crate::state::{DriverState, lock, remove_when_idle};
+use crate::result::{DriverResult, valid};
+use crate::state::{lock, remove_when_idle};
 
 /// Allocates host memory, which has the same address on the device.
 fn allocate(bytes: usize, kind: MemoryKind, flags: u32) -> DriverResult<Address> {
@@ -151,44 +151,4 @@ pub unsafe fn cuMemHostGetFlags(out: *mut u32, ptr: *mut c_void) -> DriverResult
     let flags = pinned_flags(ptr)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, flags) }
-}
-
-const CPU: CUdevice = -1;
-
-/// Advice is checked and ignored.
-pub unsafe fn cuMemAdvise(
-    ptr: CUdeviceptr,
-    count: usize,
-    advice: u32,
-    device: CUdevice,
-) -> DriverResult {
-    let state = lock();
-    state.current()?;
-    valid((1..=6).contains(&advice))?;
-    check_managed(&state, ptr, count)?;
-    // Read-mostly advice, 1 and 2, ignores the device.
-    let known = advice <= 2 || device == CPU || state.check_device(device).is_ok();
-    check(known, CUresult::INVALID_DEVICE)
-}
-
-/// Managed memory does not move; the prefetch only has its position on the stream.
-pub unsafe fn cuMemPrefetchAsync(
-    ptr: CUdeviceptr,
-    count: usize,
-    device: CUdevice,
-    stream: CUstream,
-) -> DriverResult {
-    let mut state = lock();
-    let stream = state.stream(stream)?;
-    check_managed(&state, ptr, count)?;
-    if device != CPU {
-        state.check_device(device)?;
-    }
-    state.submit(stream, None, None, None).map(drop)
-}
-
-fn check_managed(state: &DriverState, ptr: u64, count: usize) -> DriverResult {
-    let range = state.map.find(ptr);
-    let range = range.filter(|range| range.kind == MemoryKind::Managed);
-    valid(count > 0 && range.is_some_and(|range| count as u64 <= range.end() - ptr))
 }

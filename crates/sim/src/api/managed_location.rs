@@ -1,57 +1,82 @@
-//! Advice and prefetches of managed memory by location, and its association with streams.
+//! Advice and prefetches of managed memory, and its association with streams.
+//!
+//! Managed memory does not move: what a program asks for only changes the range attributes.
 
 use cuguard_sys::{
-    CUdeviceptr, CUmemLocation, CUresult, CUstream, mem_advise, mem_attach_flags, mem_location_type,
+    CUdevice, CUdeviceptr, CUmemLocation, CUresult, CUstream, mem_advise, mem_attach_flags,
+    mem_location_type,
 };
 
-use crate::memory::{MemoryKind, MemoryRange};
+use crate::memory::{CPU, MemoryKind};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, lock};
 
-/// The managed memory that contains an address.
-fn managed(state: &DriverState, ptr: u64) -> DriverResult<&MemoryRange> {
-    let range = state.map.find(ptr);
-    let range = range.filter(|range| range.kind == MemoryKind::Managed);
-    range.ok_or(CUresult::INVALID_VALUE)
+/// A device, or the host.
+fn location(device: CUdevice) -> CUmemLocation {
+    let type_ = match device {
+        CPU => mem_location_type::HOST,
+        _ => mem_location_type::DEVICE,
+    };
+    CUmemLocation { type_, id: device }
 }
 
-/// Fails unless all of this is managed memory.
-fn check_managed(state: &DriverState, ptr: u64, count: usize) -> DriverResult {
-    let range = managed(state, ptr)?;
-    valid(count > 0 && count as u64 <= range.end() - ptr)
-}
-
-/// Fails unless managed memory can be there. There is one host NUMA node.
-fn check_location(state: &DriverState, location: CUmemLocation) -> DriverResult {
+/// The location, whose id is ignored for the host. Fails unless managed memory can be there. There is
+/// one host NUMA node.
+fn checked(state: &DriverState, location: CUmemLocation) -> DriverResult<CUmemLocation> {
     match location.type_ {
-        mem_location_type::DEVICE => state.check_device(location.id).map(drop),
-        mem_location_type::HOST | mem_location_type::HOST_NUMA_CURRENT => Ok(()),
-        mem_location_type::HOST_NUMA => check(location.id == 0, CUresult::INVALID_DEVICE),
+        mem_location_type::DEVICE => state.check_device(location.id).map(|_| location),
+        mem_location_type::HOST => Ok(CUmemLocation {
+            id: CPU,
+            ..location
+        }),
+        mem_location_type::HOST_NUMA_CURRENT => Ok(location),
+        mem_location_type::HOST_NUMA => {
+            check(location.id == 0, CUresult::INVALID_DEVICE).map(|()| location)
+        }
         _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
-/// Managed memory does not move: advice is checked and has no effect.
+pub unsafe fn cuMemAdvise(
+    ptr: CUdeviceptr,
+    count: usize,
+    advice: u32,
+    device: CUdevice,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { cuMemAdvise_v2(ptr, count, advice, location(device)) }
+}
+
 pub unsafe fn cuMemAdvise_v2(
     ptr: CUdeviceptr,
     count: usize,
     advice: u32,
     location: CUmemLocation,
 ) -> DriverResult {
-    let state = lock();
+    let mut state = lock();
     state.current()?;
     valid((mem_advise::SET_READ_MOSTLY..=mem_advise::UNSET_ACCESSED_BY).contains(&advice))?;
-    check_managed(&state, ptr, count)?;
-    match advice {
-        // These have no location.
+    state.managed(ptr, count)?;
+    let location = match advice {
+        // These ignore the location.
         mem_advise::SET_READ_MOSTLY
         | mem_advise::UNSET_READ_MOSTLY
-        | mem_advise::UNSET_PREFERRED_LOCATION => Ok(()),
-        _ => check_location(&state, location),
-    }
+        | mem_advise::UNSET_PREFERRED_LOCATION => location,
+        _ => checked(&state, location)?,
+    };
+    state.advise(ptr, count, advice, location)
 }
 
-/// Managed memory does not move: the prefetch only has its position on the stream.
+pub unsafe fn cuMemPrefetchAsync(
+    ptr: CUdeviceptr,
+    count: usize,
+    device: CUdevice,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { cuMemPrefetchAsync_v2(ptr, count, location(device), 0, stream) }
+}
+
 pub unsafe fn cuMemPrefetchAsync_v2(
     ptr: CUdeviceptr,
     count: usize,
@@ -62,9 +87,11 @@ pub unsafe fn cuMemPrefetchAsync_v2(
     let mut state = lock();
     let stream = state.stream(stream)?;
     valid(flags == 0)?;
-    check_managed(&state, ptr, count)?;
-    check_location(&state, location)?;
-    state.submit(stream, None, None, None).map(drop)
+    state.managed(ptr, count)?;
+    let location = checked(&state, location)?;
+    // The prefetch has its position on the stream.
+    state.submit(stream, None, None, None)?;
+    state.note_prefetch(ptr, count, location)
 }
 
 /// Devices with concurrent access to managed memory ignore associations: it only has its position on
@@ -85,7 +112,9 @@ pub unsafe fn cuStreamAttachMemAsync(
     ];
     valid(known.contains(&flags))?;
     valid(flags != mem_attach_flags::SINGLE || !is_default)?;
-    let range = managed(&state, ptr)?;
+    let range = state.map.find(ptr);
+    let range = range.filter(|range| range.kind == MemoryKind::Managed);
+    let range = range.ok_or(CUresult::INVALID_VALUE)?;
     valid(ptr == range.base && (length == 0 || length as u64 == range.size))?;
     state.submit(stream, None, None, None).map(drop)
 }

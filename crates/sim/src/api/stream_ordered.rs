@@ -3,22 +3,45 @@
 use std::ffi::c_void;
 
 use cuguard_sys::{
-    CUdevice, CUdeviceptr, CUmemPoolProps, CUmemoryPool, CUresult, CUstream, pool_attribute,
-    virtual_memory,
+    CUdevice, CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
+    mem_location_type, pool_attribute,
 };
 
 use super::{allocate_block, read, write_allocation, write_out};
-use crate::copy_engine;
 use crate::functions::Function;
 use crate::handle::{self, Id, Kind};
-use crate::memory::{MemoryKind, MemoryRange};
+use crate::memory::{
+    Advice, MemoryBlock, MemoryKind, MemoryRange, NOWHERE, PageAdvice, PoolLocation,
+};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, lock};
+use crate::{copy_engine, fault};
 
 /// The id of a live pool.
-fn find(state: &DriverState, pool: CUmemoryPool) -> DriverResult<Id> {
+pub(super) fn find(state: &DriverState, pool: CUmemoryPool) -> DriverResult<Id> {
     let is_live = |id| state.pools.get(&id).is_some_and(|pool| !pool.destroyed);
     state.live_id(Kind::Pool, pool.0, CUresult::INVALID_VALUE, is_live)
+}
+
+/// The only NUMA node.
+const NODE: i32 = 0;
+
+/// Fails unless a location that has an id exists.
+pub(super) fn check_id(state: &DriverState, location: PoolLocation) -> DriverResult {
+    valid(match location.type_ {
+        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
+        mem_location_type::HOST_NUMA => location.id == NODE,
+        _ => true,
+    })
+}
+
+/// Where new memory of a pool is preferred, as range attributes report it.
+fn preferred(location: PoolLocation) -> CUmemLocation {
+    let (type_, id) = (location.type_, location.id);
+    match type_ {
+        mem_location_type::NONE => NOWHERE,
+        _ => CUmemLocation { type_, id },
+    }
 }
 
 /// Allocates from a pool, or from the current one of the stream's device.
@@ -41,14 +64,32 @@ fn allocate(
         return Ok(0);
     }
     let size = bytes as u64;
-    let block = allocate_block(bytes)?;
+    // Device memory first, so that there is nothing to undo if the host is out of memory.
+    let device_block = match state.pools[&pool].backing {
+        None => Some(allocate_block(bytes)?),
+        Some(_) => fault::on_allocation(size).map(|()| None)?,
+    };
     let base = state.allocate_from_pool(pool, size, stream);
     let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
-    let device = state.pools[&pool].device;
+    let found = &state.pools[&pool];
+    let (location, device) = (found.location, found.device);
+    let block = match (device_block, &found.backing) {
+        (Some(block), _) => block,
+        (None, Some(all)) => MemoryBlock::allocate_within(all, (base - found.base) as usize, bytes),
+        (None, None) => return Err(CUresult::OUT_OF_MEMORY),
+    };
+    let access = found.access((mem_location_type::DEVICE, device as i32));
     // The allocation has a position on the stream: other streams must not use it before.
     match state.submit(stream, None, None, None) {
         Ok(work) => state.add_range(MemoryRange {
             allocated_at: Some((stream, work)),
+            from_managed_pool: location.managed,
+            host_only: location.is_host_memory() && access == 0,
+            sync_memops: location.managed,
+            advice: Advice::new(PageAdvice {
+                preferred: preferred(location),
+                ..PageAdvice::default()
+            }),
             ..MemoryRange::new(base, size, MemoryKind::Pool(pool), device, block)
         }),
         Err(code) => {
@@ -102,15 +143,23 @@ pub unsafe fn cuMemPoolCreate(
     // SAFETY: as the caller guarantees.
     let props = unsafe { read(props) }?;
     valid(!pool.is_null())?;
-    valid(props.allocType == virtual_memory::ALLOCATION_TYPE_PINNED)?;
-    valid(props.location.type_ == virtual_memory::LOCATION_TYPE_DEVICE)?;
-    // Not simulated: inter-process sharing, and a maximum size and usage, for which newer drivers
-    // use the reserved bytes.
-    let plain = props.handleTypes == 0 && props.reserved.iter().all(|byte| *byte == 0);
-    check(plain, CUresult::NOT_SUPPORTED)?;
+    let location = PoolLocation::new(props.location, props.allocType);
+    let location = location.ok_or(CUresult::INVALID_VALUE)?;
+    if location.managed {
+        valid(props.maxSize == 0)?;
+        let known = location.type_ <= mem_location_type::HOST_NUMA_CURRENT;
+        check(known, CUresult::NOT_SUPPORTED)?;
+    } else {
+        let kinds = mem_location_type::DEVICE..=mem_location_type::HOST_NUMA;
+        valid(kinds.contains(&location.type_))?;
+    }
+    valid(props.reserved.iter().all(|byte| *byte == 0) && props.gpuDirectRDMACapable == 0)?;
+    // Sharing between processes is not simulated, and the device's attributes say so. The usage is
+    // a hint.
+    valid(props.handleTypes == 0)?;
     let mut state = lock();
-    let device = state.check_device(props.location.id);
-    let id = state.add_pool(device.map_err(|_| CUresult::INVALID_VALUE)?)?;
+    check_id(&state, location)?;
+    let id = state.add_pool(location, props.maxSize as u64)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_handle(pool, id) }
 }
@@ -118,7 +167,7 @@ pub unsafe fn cuMemPoolCreate(
 /// # Safety
 ///
 /// `out` is null or valid for a write.
-unsafe fn write_handle(out: *mut CUmemoryPool, id: Id) -> DriverResult {
+pub(super) unsafe fn write_handle(out: *mut CUmemoryPool, id: Id) -> DriverResult {
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, CUmemoryPool(handle::encode(Kind::Pool, id))) }
 }
@@ -127,12 +176,8 @@ unsafe fn write_handle(out: *mut CUmemoryPool, id: Id) -> DriverResult {
 pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> DriverResult {
     let mut state = lock();
     let id = find(&state, pool)?;
-    valid(state.devices.iter().all(|device| device.default_pool != id))?;
-    for device in &mut state.devices {
-        if device.pool == id {
-            device.pool = device.default_pool;
-        }
-    }
+    valid(!state.is_default_pool(id))?;
+    state.replace_current_pool(id);
     if let Some(pool) = state.pools.get_mut(&id) {
         pool.destroyed = true;
     }
@@ -143,11 +188,7 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> DriverResult {
 pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> DriverResult {
     let mut state = lock();
     let id = find(&state, pool)?;
-    let state = &mut *state;
-    if let Some(pool) = state.pools.get_mut(&id) {
-        let memory = &mut state.devices[pool.device as usize].memory;
-        pool.release(keep as u64, memory);
-    }
+    state.trim_pool(id, keep as u64);
     Ok(())
 }
 
@@ -230,7 +271,9 @@ pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> DriverRes
     let mut state = lock();
     let device = state.check_device(dev)?;
     let id = find(&state, pool)?;
-    valid(state.pools[&id].device == device)?;
-    state.device_mut(device).pool = id;
-    Ok(())
+    // Like a real driver, also accepts a managed pool, and makes it the device's managed one.
+    let location = state.pools[&id].location;
+    let of_device = location.type_ == mem_location_type::DEVICE;
+    valid(of_device && location.id == device as i32)?;
+    state.set_location_pool(location, id)
 }

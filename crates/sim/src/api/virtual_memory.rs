@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cuguard_sys::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
-    CUresult, virtual_memory,
+    CUresult, mem_allocation_handle_type, virtual_memory,
 };
 
 use super::{allocate_block, read, write_out};
@@ -87,7 +87,11 @@ pub unsafe fn cuMemCreate(
     valid(!handle.is_null() && size > 0 && is_page_multiple(size) && flags == 0)?;
     valid(prop.type_ == virtual_memory::ALLOCATION_TYPE_PINNED)?;
     valid(prop.location.type_ == virtual_memory::LOCATION_TYPE_DEVICE)?;
-    check(prop.requestedHandleTypes == 0, CUresult::NOT_SUPPORTED)?;
+    // Sharing between processes is not simulated, and the device's attributes say so.
+    let shared = prop.requestedHandleTypes;
+    let fabric = mem_allocation_handle_type::FABRIC;
+    check(shared != fabric, CUresult::NOT_PERMITTED)?;
+    valid(shared == 0 && prop.win32HandleMetaData.is_null())?;
     let mut state = lock();
     let device = state.check_device(prop.location.id)?;
     let block = allocate_block(bytes)?;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_sys::CUresult;
 
+use super::address_space::is_device_address;
+use super::advice::Advice;
 use super::block::MemoryBlock;
 use super::device_memory::to_pages;
 use super::extent::Span;
@@ -44,6 +46,14 @@ pub(crate) struct MemoryRange {
     pub(crate) id: u64,
     /// For stream-ordered memory: the stream, and the number of the work there that allocates.
     pub(crate) allocated_at: Option<(Id, u64)>,
+    /// For memory of a managed pool. (Memory of `cuMemAllocManaged` is so by its kind.)
+    pub(crate) from_managed_pool: bool,
+    /// Whether no device may access it: memory of a pool to which the program has not given access.
+    pub(crate) host_only: bool,
+    /// `SYNC_MEMOPS`
+    pub(crate) sync_memops: bool,
+    /// For managed memory.
+    pub(crate) advice: Advice,
     pub(crate) block: Arc<MemoryBlock>,
 }
 
@@ -65,6 +75,10 @@ impl MemoryRange {
             flags: 0,
             id: 0,
             allocated_at: None,
+            from_managed_pool: false,
+            host_only: false,
+            sync_memops: kind == MemoryKind::Managed,
+            advice: Advice::default(),
             block,
         }
     }
@@ -75,7 +89,17 @@ impl MemoryRange {
 
     /// Whether the host can access the address.
     pub(crate) fn on_host(&self) -> bool {
-        self.is_pinned() || self.kind == MemoryKind::Managed
+        !is_device_address(self.base)
+    }
+
+    /// Whether host and device share it, and it moves between them.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.kind == MemoryKind::Managed || self.from_managed_pool
+    }
+
+    /// Whether it is memory of a pool of host memory.
+    pub(crate) fn is_from_host_pool(&self) -> bool {
+        matches!(self.kind, MemoryKind::Pool(_)) && self.on_host() && !self.is_managed()
     }
 
     /// Whether it is page-locked host memory: pinned or registered.
@@ -83,9 +107,10 @@ impl MemoryRange {
         matches!(self.kind, MemoryKind::Pinned | MemoryKind::Registered)
     }
 
-    /// Whether it is a mapping that `cuMemSetAccess` has not made accessible.
+    /// Whether it is a mapping that `cuMemSetAccess` has not made accessible, or memory of a pool
+    /// that `cuMemPoolSetAccess` has not.
     pub(crate) fn is_inaccessible(&self) -> bool {
-        matches!(self.kind, MemoryKind::Mapping { accessible, .. } if !accessible)
+        self.host_only || matches!(self.kind, MemoryKind::Mapping { accessible, .. } if !accessible)
     }
 }
 
@@ -135,6 +160,15 @@ impl AddressMap {
         let bases: Vec<_> = owned.map(|(_, base)| *base).collect();
         let removed = bases.into_iter().filter_map(|base| self.remove(base));
         removed.collect()
+    }
+
+    /// Sets whether no device may access the memory of a pool.
+    pub(crate) fn set_host_only(&mut self, pool: Id, host_only: bool) {
+        for range in self.ranges.values_mut() {
+            if range.kind == MemoryKind::Pool(pool) {
+                range.host_only = host_only;
+            }
+        }
     }
 
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &MemoryRange> {

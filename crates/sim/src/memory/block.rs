@@ -24,8 +24,8 @@ enum Owner {
     Pages(Pages),
     /// The program, with `cuMemHostRegister`.
     Program,
-    /// Another block, with mappings of physical memory: each mapping has a block of its own, so that
-    /// it is known which of them work in flight uses.
+    /// Another block, with mappings of physical memory and allocations from a pool of host memory:
+    /// each has a block of its own, so that it is known which of them work in flight uses.
     Block {
         _keep: Arc<MemoryBlock>,
     },
@@ -94,6 +94,30 @@ impl MemoryBlock {
     /// A second block with the same bytes.
     pub(crate) fn view(of: &Arc<Self>) -> Arc<Self> {
         Self::new(of.start, of.len, Owner::Block { _keep: of.clone() })
+    }
+
+    /// New memory within a larger block.
+    ///
+    /// # Panics
+    ///
+    /// If it is not within the block.
+    pub(crate) fn allocate_within(of: &Arc<Self>, offset: usize, len: usize) -> Arc<Self> {
+        assert!(
+            offset <= of.len && len <= of.len - offset,
+            "within the block"
+        );
+        let start = Address::new(of.start.as_ptr().wrapping_add(offset));
+        let owner = Owner::Block { _keep: of.clone() };
+        let block = Self::new(start.unwrap_or(of.start), len, owner);
+        block.fill_new();
+        block
+    }
+
+    /// Releases the host memory of pages that nothing uses; they stay mapped.
+    pub(crate) fn release_pages(&self, offset: usize, len: usize) {
+        if let Owner::Pages(pages) = &self.owner {
+            pages.release(offset, len);
+        }
     }
 
     pub(crate) fn start(&self) -> Address {

@@ -1,4 +1,5 @@
-//! The memory that a copy or a fill accesses: rows of bytes in one block, or in adjacent blocks.
+//! The memory that a copy or a fill accesses: rows and layers of bytes in one block, or in adjacent
+//! blocks.
 //!
 //! An extent has a constant size for any number of rows, so that it is created quickly under the
 //! state's lock; the rows are enumerated when the work executes.
@@ -81,21 +82,63 @@ impl Shape {
     }
 }
 
-/// Bytes in rows.
+/// `layers` layers of rows, which start `layer_pitch` bytes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    pub(crate) rows: Shape,
+    pub(crate) layers: usize,
+    pub(crate) layer_pitch: usize,
+}
+
+impl From<Shape> for Volume {
+    fn from(rows: Shape) -> Self {
+        Self {
+            rows,
+            layers: 1,
+            layer_pitch: 0,
+        }
+    }
+}
+
+impl Volume {
+    /// The bytes from the start of the first row to the end of the last; `None` on overflow.
+    pub(crate) fn byte_len(self) -> Option<usize> {
+        let layers_before = self.layers.checked_sub(1)?;
+        let before = layers_before.checked_mul(self.layer_pitch)?;
+        before.checked_add(self.rows.byte_len()?)
+    }
+
+    /// The same bytes in as few rows and layers as possible.
+    fn collapsed(self) -> Self {
+        let (rows, layers) = (self.rows, self.layers);
+        let adjacent = rows.rows.checked_mul(rows.pitch) == Some(self.layer_pitch);
+        let all = rows.rows.checked_mul(layers).filter(|_| adjacent);
+        match all {
+            Some(all) => Shape { rows: all, ..rows }.collapsed().into(),
+            None => Self {
+                rows: rows.collapsed(),
+                ..self
+            },
+        }
+    }
+}
+
+/// Bytes in rows and layers.
 #[derive(Clone, Debug)]
 pub(crate) struct Extent {
     /// The offset of each span from the first, and the span.
     spans: Vec<(usize, Span)>,
-    shape: Shape,
+    volume: Volume,
 }
 
 impl Extent {
-    /// Rows in adjacent spans.
+    /// Rows and layers in adjacent spans.
     ///
     /// # Panics
     ///
-    /// If the spans are not as long as the rows.
-    pub(crate) fn new(spans: Vec<Span>, shape: Shape) -> Self {
+    /// If the spans are not as long as the rows and layers.
+    pub(crate) fn new(spans: Vec<Span>, volume: impl Into<Volume>) -> Self {
+        let volume = volume.into();
         let mut len = 0;
         let place = |span: Span| {
             let offset = len;
@@ -103,13 +146,17 @@ impl Extent {
             (offset, span)
         };
         let spans = spans.into_iter().map(place).collect();
-        assert_eq!(shape.byte_len(), Some(len), "spans are as long as the rows");
-        let shape = shape.collapsed();
-        Self { spans, shape }
+        assert_eq!(
+            volume.byte_len(),
+            Some(len),
+            "spans are as long as the rows"
+        );
+        let volume = volume.collapsed();
+        Self { spans, volume }
     }
 
     fn bytes(&self) -> usize {
-        self.shape.width * self.shape.rows
+        self.volume.rows.width * self.volume.rows.rows * self.volume.layers
     }
 
     /// The address at an offset, and how many bytes follow in its span.
@@ -120,9 +167,11 @@ impl Extent {
         (span.start.as_ptr().wrapping_add(within), span.len - within)
     }
 
-    /// The offset of the byte number `index`, not counting the bytes between rows.
+    /// The offset of the byte number `index`, not counting the bytes between rows and layers.
     fn offset_of(&self, index: usize) -> usize {
-        index / self.shape.width * self.shape.pitch + index % self.shape.width
+        let Shape { width, pitch, rows } = self.volume.rows;
+        let row = index / width;
+        row / rows * self.volume.layer_pitch + row % rows * pitch + index % width
     }
 
     /// Copies all bytes of another extent with the same number of bytes.
@@ -137,7 +186,7 @@ impl Extent {
     /// meanwhile, as a driver requires of its callers. (Simulated memory keeps itself allocated.)
     pub(crate) unsafe fn copy_from(&self, source: &Extent) {
         assert_eq!(self.bytes(), source.bytes(), "both sides of a copy");
-        let row = self.shape.width.min(source.shape.width);
+        let row = self.volume.rows.width.min(source.volume.rows.width);
         for index in (0..self.bytes()).step_by(row.max(1)) {
             let (mut to, mut from) = (self.offset_of(index), source.offset_of(index));
             let mut left = row;
@@ -159,9 +208,10 @@ impl Extent {
     ///
     /// As for [`copy_from`](Self::copy_from).
     pub(crate) unsafe fn fill(&self, pattern: &[u8]) {
-        for row in 0..self.shape.rows {
-            let mut at = row * self.shape.pitch;
-            let mut left = self.shape.width;
+        let width = self.volume.rows.width;
+        for index in (0..self.bytes()).step_by(width.max(1)) {
+            let mut at = self.offset_of(index);
+            let mut left = width;
             while left > 0 {
                 let (start, room) = self.at(at);
                 let len = room.min(left);
@@ -280,7 +330,8 @@ mod tests {
         assert_eq!(bytes(&tight), b"abcdef");
         // SAFETY: as above.
         let staged = unsafe { whole(&source, ROWS).staged() }.unwrap();
-        assert_eq!((staged.shape, staged.bytes()), (Shape::contiguous(6), 6));
+        assert_eq!(staged.volume, Shape::contiguous(6).into());
+        assert_eq!(staged.bytes(), 6);
     }
 
     #[test]
@@ -295,5 +346,28 @@ mod tests {
             unsafe { whole(&block, Shape::contiguous(len)).fill(b"abcd") };
             assert_eq!(bytes(&block), b"abcd".repeat(len / 4));
         }
+    }
+
+    #[test]
+    fn layers_are_copied_between_volumes_of_other_pitches() {
+        let volume = |layer_pitch| Volume {
+            rows: ROWS,
+            layers: 2,
+            layer_pitch,
+        };
+        let source = block(b"ab-cd-ef---gh-ij-kl");
+        let from = Extent::new(vec![Span::within(&source, 0, 19)], volume(11));
+        let target = block(&[b'.'; 18]);
+        let to = Extent::new(vec![Span::within(&target, 0, 17)], volume(9));
+        assert_eq!(
+            to.volume.layers, 1,
+            "layers without a gap are rows of one layer"
+        );
+        // SAFETY: simulated memory that only this test uses.
+        unsafe { to.copy_from(&from) };
+        assert_eq!(bytes(&target), b"ab.cd.ef.gh.ij.kl.");
+        // SAFETY: as above.
+        unsafe { from.fill(b"x") };
+        assert_eq!(bytes(&source), b"xx-xx-xx---xx-xx-xx");
     }
 }

@@ -4,6 +4,7 @@
 
 mod address_map;
 mod address_space;
+mod advice;
 mod block;
 mod device_memory;
 mod extent;
@@ -11,14 +12,17 @@ mod free_ranges;
 mod freed_blocks;
 mod pages;
 mod pool;
+mod pool_location;
 mod quarantine;
 
 pub(crate) use address_map::{AddressMap, MemoryKind, MemoryRange};
 pub(crate) use address_space::{AddressSpace, is_device_address};
+pub(crate) use advice::{Advice, CPU, NO_DEVICE, NOWHERE, PageAdvice};
 pub(crate) use block::{Cleanup, MemoryBlock, is_unused};
 pub use device_memory::OtherProcess;
 pub(crate) use device_memory::{DeviceMemory, MAX_PACKED, PackedPages, to_pages};
-pub(crate) use extent::{Extent, Shape, Span};
-pub(crate) use pages::{Address, is_mapped};
-pub(crate) use pool::Pool;
+pub(crate) use extent::{Extent, Shape, Span, Volume};
+pub(crate) use pages::{Address, HOST_PAGE, is_mapped};
+pub(crate) use pool::{CHUNK, Pool};
+pub(crate) use pool_location::PoolLocation;
 pub(crate) use quarantine::Quarantine;

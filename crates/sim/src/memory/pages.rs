@@ -71,6 +71,17 @@ impl Pages {
         self.start
     }
 
+    /// Releases the memory of a part and keeps it mapped. It is zero afterwards.
+    pub(crate) fn release(&self, offset: usize, len: usize) {
+        let within = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if within {
+            let at = self.start.as_ptr().wrapping_add(offset).cast();
+            // SAFETY: within the mapping, which belongs to this value; the caller has ended the
+            // use of this part. If it fails, the memory stays.
+            unsafe { madvise(at, len, MADV_DONTNEED) };
+        }
+    }
+
     /// Releases the memory and keeps the addresses mapped without access: nothing else is mapped
     /// there, and any use of them faults.
     pub(crate) fn seal(&self) {

@@ -7,10 +7,15 @@
 //! free.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use cuguard_sys::{mem_access_flags, mem_location_type};
+
+use super::block::MemoryBlock;
 use super::device_memory::{BLOCK_ALIGN, DeviceMemory};
 use super::free_ranges::FreeRanges;
 use super::freed_blocks::{FreedBlock, FreedBlocks};
+use super::pool_location::PoolLocation;
 use crate::config::PAGE;
 use crate::handle::Id;
 
@@ -28,7 +33,15 @@ struct Chunk {
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
+    pub(crate) location: PoolLocation,
+    /// The device whose memory this is; for other memory, the one that pointer attributes report.
     pub(crate) device: u32,
+    /// All addresses of a pool that the host can access.
+    pub(crate) backing: Option<Arc<MemoryBlock>>,
+    /// The most that the pool may reserve; `None` for no limit.
+    pub(crate) max_reserved: Option<u64>,
+    /// What `cuMemPoolSetAccess` set, by the type and id of the location.
+    access: BTreeMap<(u32, i32), u32>,
     /// The address of offset 0.
     pub(crate) base: u64,
     /// Destroyed by the program; removed when its last block is freed.
@@ -61,6 +74,7 @@ impl Pool {
     /// A pool with `span` addresses from `base`.
     pub(crate) fn new(device: u32, base: u64, span: u64) -> Self {
         Self {
+            location: PoolLocation::device(device),
             device,
             base,
             reuse: [true; 3],
@@ -68,6 +82,22 @@ impl Pool {
             free_ranges: FreeRanges::new(0, span),
             ..Self::default()
         }
+    }
+
+    /// Which access a location has, by its type and id.
+    pub(crate) fn access(&self, place: (u32, i32)) -> u32 {
+        let own = match place.0 {
+            mem_location_type::DEVICE => self.location == PoolLocation::device(place.1 as u32),
+            _ => self.location.is_host_memory(),
+        };
+        match own {
+            true => mem_access_flags::READWRITE,
+            false => self.access.get(&place).copied().unwrap_or(0),
+        }
+    }
+
+    pub(crate) fn set_access(&mut self, place: (u32, i32), flags: u32) {
+        self.access.insert(place, flags);
     }
 
     /// The bytes of device memory that the pool has reserved.
@@ -156,7 +186,13 @@ impl Pool {
             }
             // The whole chunk if the device has as much, else what this block needs.
             let mut sizes = [CHUNK, needed].into_iter();
-            let Some(bytes) = sizes.find(|bytes| memory.reserve(bytes - chunk.bytes)) else {
+            let mut reserve = |bytes: u64| {
+                let more = bytes - chunk.bytes;
+                self.max_reserved
+                    .is_none_or(|max| self.reserved + more <= max)
+                    && memory.reserve(more)
+            };
+            let Some(bytes) = sizes.find(|bytes| reserve(*bytes)) else {
                 for (number, bytes) in before {
                     memory.release(self.chunk(number).bytes - bytes);
                     self.resize_chunk(number, bytes);
@@ -245,6 +281,9 @@ impl Pool {
             }
             self.resize_chunk(number, 0);
             memory.release(bytes);
+            if let Some(backing) = &self.backing {
+                backing.release_pages((number * CHUNK) as usize, CHUNK as usize);
+            }
         }
     }
 }

@@ -145,7 +145,8 @@ pub fn live_counters() -> Counters {
     counters.streams = state.streams.values().filter(|s| s.is_created()).count() as u64;
     counters.events = state.events.live.len() as u64;
     let created = state.pools.values().filter(|pool| !pool.destroyed);
-    counters.pools = (created.count() - state.devices.len()) as u64;
+    let defaults = state.devices.len() + state.location_pools.len();
+    counters.pools = (created.count() - defaults) as u64;
     for range in state.map.ranges() {
         match range.kind {
             MemoryKind::Device => counters.device.add(range.size),

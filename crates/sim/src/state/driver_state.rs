@@ -7,7 +7,9 @@ use cuguard_sys::CUresult;
 use super::objects::{Array, Context, Device, Physical};
 use crate::config::Config;
 use crate::handle::{self, Id, IdAllocator, Kind};
-use crate::memory::{AddressMap, AddressSpace, Cleanup, MemoryRange, Pool, Quarantine};
+use crate::memory::{
+    AddressMap, AddressSpace, Cleanup, DeviceMemory, MemoryRange, Pool, PoolLocation, Quarantine,
+};
 use crate::misuse;
 use crate::result::DriverResult;
 use crate::streams::{EventTable, Stream, WorkerPool};
@@ -21,6 +23,11 @@ pub(crate) struct DriverState {
     pub(crate) streams: HashMap<Id, Stream>,
     pub(crate) events: EventTable,
     pub(crate) pools: BTreeMap<Id, Pool>,
+    /// The default and the current pool of locations other than device memory, once a program has
+    /// asked for them.
+    pub(crate) location_pools: BTreeMap<PoolLocation, (Id, Id)>,
+    /// What pools of host and managed memory have reserved.
+    pub(crate) host_memory: DeviceMemory,
     pub(crate) physical: HashMap<Id, Physical>,
     pub(crate) arrays: HashMap<Id, Array>,
     pub(crate) map: AddressMap,

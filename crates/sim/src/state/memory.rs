@@ -5,13 +5,14 @@ use std::sync::{Arc, Condvar};
 use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
+use super::pools::memory_of;
 use crate::PAGE;
 use crate::handle::Id;
 use crate::memory::{
-    Address, Cleanup, Extent, MAX_PACKED, MemoryBlock, MemoryKind, MemoryRange, Pool, Shape, Span,
+    Address, Cleanup, Extent, MAX_PACKED, MemoryBlock, MemoryKind, MemoryRange, Pool, Span, Volume,
     is_device_address, is_unused, to_pages,
 };
-use crate::result::DriverResult;
+use crate::result::{DriverResult, valid};
 use crate::streams::{OnComplete, Stream};
 
 /// Notified when work that may have used memory is complete.
@@ -22,6 +23,8 @@ pub(super) static MEMORY_UNUSED: Condvar = Condvar::new();
 pub(crate) enum Operand {
     /// Memory that the driver knows.
     Known(u64),
+    /// Memory that the driver knows, other than that of a pool of host memory.
+    Device(u64),
     /// Known or pageable host memory.
     Any(u64),
 }
@@ -95,6 +98,7 @@ impl DriverState {
             MemoryKind::Pool(id) => {
                 if let Some(pool) = self.pools.get_mut(&id) {
                     pool.free_now(range.base, range.size);
+                    let memory = memory_of(&mut self.devices, &mut self.host_memory, pool);
                     pool.release(pool.release_threshold, memory);
                 }
                 self.remove_pool_if_unused(id);
@@ -244,20 +248,26 @@ impl DriverState {
         &self,
         stream: Id,
         operand: Operand,
-        shape: Shape,
+        volume: impl Into<Volume>,
     ) -> DriverResult<(Extent, bool)> {
-        let (Operand::Known(address) | Operand::Any(address)) = operand;
-        let len = self.byte_len(address, shape)?;
+        let volume = volume.into();
+        let (Operand::Known(address) | Operand::Device(address) | Operand::Any(address)) = operand;
+        let len = self.byte_len(address, volume)?;
         let range = self.map.find(address);
-        let must_be_known = matches!(operand, Operand::Known(_)) || is_device_address(address);
+        let must_be_known = !matches!(operand, Operand::Any(_)) || is_device_address(address);
+        // The host's own memory is host memory to a copy, also where no device has access to it.
+        let host_only = range.is_some_and(|range| range.host_only);
+        valid(!host_only || matches!(operand, Operand::Any(_)))?;
+        let from_host_pool = range.is_some_and(MemoryRange::is_from_host_pool);
+        valid(!from_host_pool || !matches!(operand, Operand::Device(_)))?;
         if must_be_known || range.is_some() {
             let spans = self.map.spans(address, len)?;
             range.map_or(Ok(()), |range| self.check_allocated(range, stream))?;
-            return Ok((Extent::new(spans, shape), false));
+            return Ok((Extent::new(spans, volume), false));
         }
         let start = Address::new(address as *mut u8).ok_or(CUresult::INVALID_VALUE)?;
-        self.check_not_freed(address, shape.width as u64)?;
-        Ok((Extent::new(vec![Span::pageable(start, len)], shape), true))
+        self.check_not_freed(address, volume.rows.width as u64)?;
+        Ok((Extent::new(vec![Span::pageable(start, len)], volume), true))
     }
 
     /// Fails if host memory is in quarantine.
@@ -270,10 +280,10 @@ impl DriverState {
         ))
     }
 
-    /// The length of a shape at an address. A length that wraps around the address space is misuse:
+    /// The length of a volume at an address. A length that wraps around the address space is misuse:
     /// a real driver was seen to accept it, and to corrupt the context.
-    fn byte_len(&self, address: u64, shape: Shape) -> DriverResult<usize> {
-        let len = shape.byte_len().ok_or(CUresult::INVALID_VALUE)?;
+    fn byte_len(&self, address: u64, volume: Volume) -> DriverResult<usize> {
+        let len = volume.byte_len().ok_or(CUresult::INVALID_VALUE)?;
         if address.checked_add(len as u64).is_some() {
             return Ok(len);
         }

@@ -8,6 +8,7 @@ mod contexts;
 mod counters;
 mod driver_state;
 mod lock;
+mod managed;
 mod memory;
 mod objects;
 mod other_processes;

@@ -1,11 +1,27 @@
 //! Memory pools, and how devices reclaim what pools do not use.
 
-use cuguard_sys::CUresult;
+use cuguard_sys::{CUresult, mem_location_type};
 
 use super::driver_state::DriverState;
+use super::objects::Device;
 use crate::handle::{Id, Kind};
-use crate::memory::Pool;
+use crate::memory::{CHUNK, DeviceMemory, MemoryBlock, Pool, PoolLocation};
 use crate::result::{DriverResult, check};
+
+/// The addresses of a pool of host or managed memory. They cost nothing until they are used.
+const HOST_SPAN: u64 = 1 << 36;
+
+/// The memory that a pool reserves from.
+pub(super) fn memory_of<'a>(
+    devices: &'a mut [Device],
+    host: &'a mut DeviceMemory,
+    pool: &Pool,
+) -> &'a mut DeviceMemory {
+    match pool.location.is_device_memory() {
+        true => &mut devices[pool.device as usize].memory,
+        false => host,
+    }
+}
 
 impl DriverState {
     /// Reserves pages of a device.
@@ -35,33 +51,116 @@ impl DriverState {
     /// stream is idle; only the pool that allocates checks the progress of its streams.
     fn trim_pools(&mut self, device: u32, allocating: Option<Id>) {
         let streams = &self.streams;
-        let memory = &mut self.devices[device as usize].memory;
         let pools = self.pools.iter_mut();
         for (id, pool) in pools.filter(|(_, pool)| pool.device == device) {
             pool.reclaim(|stream| match streams.get(&stream) {
                 None => Some(u64::MAX),
                 Some(stream) => (allocating == Some(*id)).then_some(stream.completed),
             });
+            let memory = memory_of(&mut self.devices, &mut self.host_memory, pool);
             pool.release(0, memory);
         }
     }
 
-    pub(crate) fn add_pool(&mut self, device: u32) -> DriverResult<Id> {
-        let base = self.addresses.allocate_pool();
-        let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
+    /// Creates a pool. It reserves at most `max` bytes, in whole chunks; 0 for no limit.
+    pub(crate) fn add_pool(&mut self, location: PoolLocation, max: u64) -> DriverResult<Id> {
+        let device = match location.type_ {
+            mem_location_type::DEVICE => location.id as u32,
+            _ => 0,
+        };
+        let mut pool = if location.is_device_memory() {
+            let base = self.addresses.allocate_pool();
+            let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
+            Pool::new(device, base, self.addresses.pool_span())
+        } else {
+            let block = MemoryBlock::allocate_pages(HOST_SPAN as usize);
+            let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
+            let base = block.start().as_ptr() as u64;
+            let mut pool = Pool::new(device, base, HOST_SPAN);
+            pool.backing = Some(block);
+            pool
+        };
+        pool.location = location;
+        pool.max_reserved = match max {
+            0 => None,
+            max => max.checked_next_multiple_of(CHUNK),
+        };
         let id = self.ids.next(Kind::Pool);
-        let span = self.addresses.pool_span();
-        self.pools.insert(id, Pool::new(device, base, span));
+        self.pools.insert(id, pool);
         Ok(id)
+    }
+
+    /// The default and the current pool of a location.
+    pub(crate) fn location_pools(&mut self, location: PoolLocation) -> DriverResult<(Id, Id)> {
+        if location.is_device_memory() {
+            let device = self.device(location.id as u32);
+            return Ok((device.default_pool, device.pool));
+        }
+        if let Some(pools) = self.location_pools.get(&location) {
+            return Ok(*pools);
+        }
+        let pool = self.add_pool(location, 0)?;
+        self.location_pools.insert(location, (pool, pool));
+        Ok((pool, pool))
+    }
+
+    /// Makes a pool the current one of its location.
+    pub(crate) fn set_location_pool(&mut self, location: PoolLocation, pool: Id) -> DriverResult {
+        let (default, _) = self.location_pools(location)?;
+        if location.is_device_memory() {
+            self.device_mut(location.id as u32).pool = pool;
+        } else {
+            self.location_pools.insert(location, (default, pool));
+        }
+        Ok(())
+    }
+
+    /// Whether a pool is the default one of a location.
+    pub(crate) fn is_default_pool(&self, id: Id) -> bool {
+        let of_devices = self.devices.iter().map(|device| device.default_pool);
+        let of_locations = self.location_pools.values().map(|(default, _)| *default);
+        of_devices.chain(of_locations).any(|default| default == id)
+    }
+
+    /// Where a pool is current, the default one is from now on.
+    pub(crate) fn replace_current_pool(&mut self, id: Id) {
+        for device in self.devices.iter_mut().filter(|device| device.pool == id) {
+            device.pool = device.default_pool;
+        }
+        for (default, current) in self.location_pools.values_mut() {
+            if *current == id {
+                *current = *default;
+            }
+        }
+    }
+
+    /// Sets which access a location has to a pool, also to what is allocated from it.
+    pub(crate) fn set_pool_access(&mut self, id: Id, place: (u32, i32), flags: u32) {
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        pool.set_access(place, flags);
+        if place.0 == mem_location_type::DEVICE && pool.location.is_host_memory() {
+            self.map.set_host_only(id, flags == 0);
+        }
     }
 
     /// The address of `bytes` of a pool, for work on a stream.
     pub(crate) fn allocate_from_pool(&mut self, pool: Id, bytes: u64, stream: Id) -> Option<u64> {
         let device = self.pools.get(&pool)?.device;
         self.retry_with_trimmed_pools(device, Some(pool), |state| {
-            let memory = &mut state.devices[device as usize].memory;
-            state.pools.get_mut(&pool)?.allocate(bytes, stream, memory)
+            let pool = state.pools.get_mut(&pool)?;
+            let memory = memory_of(&mut state.devices, &mut state.host_memory, pool);
+            pool.allocate(bytes, stream, memory)
         })
+    }
+
+    /// Makes a pool release what it does not use, down to `keep` bytes.
+    pub(crate) fn trim_pool(&mut self, id: Id, keep: u64) {
+        if let Some(pool) = self.pools.get_mut(&id) {
+            let memory = memory_of(&mut self.devices, &mut self.host_memory, pool);
+            pool.release(keep, memory);
+        }
     }
 
     /// Removes a destroyed pool with its last block.
@@ -70,11 +169,15 @@ impl DriverState {
             && pool.destroyed
             && pool.live == 0
         {
-            pool.release(0, &mut self.devices[pool.device as usize].memory);
+            let memory = memory_of(&mut self.devices, &mut self.host_memory, pool);
+            pool.release(0, memory);
             if pool.reserved() == 0 {
-                let base = pool.base;
+                let (base, backing) = (pool.base, pool.backing.take());
                 self.pools.remove(&id);
-                self.addresses.free_pool(base);
+                match backing {
+                    Some(block) => self.discard(block),
+                    None => self.addresses.free_pool(base),
+                }
             }
         }
     }
@@ -90,7 +193,7 @@ impl DriverState {
                 true => completed(self, stream),
                 false => Some(u64::MAX),
             });
-            let memory = &mut self.devices[pool.device as usize].memory;
+            let memory = memory_of(&mut self.devices, &mut self.host_memory, pool);
             pool.release(pool.release_threshold, memory);
             if pool.destroyed {
                 destroyed.push(*id);

@@ -7,9 +7,12 @@ use super::lock::lock;
 use super::objects::Device;
 use super::workers;
 use crate::config::{Config, with_configured};
-use crate::memory::{AddressMap, AddressSpace, DeviceMemory};
+use crate::memory::{AddressMap, AddressSpace, DeviceMemory, PoolLocation};
 use crate::result::{DriverResult, check};
 use crate::{process, stderr, trace, visible_devices};
+
+/// What pools of host and managed memory can reserve. The host itself decides how much it has.
+const MAX_HOST_MEMORY: u64 = 1 << 46;
 
 /// Starts the driver unless it is running.
 pub(crate) fn start() -> DriverResult {
@@ -39,13 +42,14 @@ fn new_state(config: Config, devices: &[u32]) -> DriverResult<DriverState> {
     let mut state = DriverState {
         map: AddressMap::new(config.devices),
         addresses: AddressSpace::new(&config),
+        host_memory: DeviceMemory::new(MAX_HOST_MEMORY),
         config,
         ..DriverState::default()
     };
     state.workers.thread_main = Some(workers::thread_main);
     for (device, number) in (0..).zip(devices) {
         let primary = state.ids.next_context(device);
-        let pool = state.add_pool(device)?;
+        let pool = state.add_pool(PoolLocation::device(device), 0)?;
         state.devices.push(Device {
             number: *number,
             memory: DeviceMemory::new(state.config.memory),

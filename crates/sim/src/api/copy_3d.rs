@@ -1,0 +1,193 @@
+//! Copies of rows and layers, between host memory, device memory and arrays.
+
+use cuguard_sys::{
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUresult, CUstream, memory_type,
+};
+
+use super::copy::{Plan, Planner, copy};
+use super::{array, check_context, read};
+use crate::handle::Id;
+use crate::memory::{Extent, Shape, Span, Volume};
+use crate::result::{DriverResult, valid};
+use crate::state::{DriverState, Operand, lock};
+
+/// How much is copied: bytes of a row, rows of a layer, layers.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) rows: usize,
+    pub(super) layers: usize,
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub(super) memory_type: u32,
+    pub(super) host: u64,
+    pub(super) device: u64,
+    pub(super) array: CUarray,
+    /// Where the copy starts: bytes, rows, layers.
+    pub(super) start: (usize, usize, usize),
+    /// The bytes from one row to the next; 0 for rows without a gap.
+    pub(super) pitch: usize,
+    /// The rows from one layer to the next; 0 for layers without a gap.
+    pub(super) height: usize,
+}
+
+/// The offset of a position, unless it overflows.
+fn offset(
+    (x, y, z): (usize, usize, usize),
+    pitch: usize,
+    layer_pitch: usize,
+) -> DriverResult<usize> {
+    let rows = y.checked_mul(pitch);
+    let layers = z.checked_mul(layer_pitch);
+    let offset = rows.zip(layers).and_then(|(r, l)| r.checked_add(l));
+    let offset = offset.and_then(|offset| offset.checked_add(x));
+    offset.ok_or(CUresult::INVALID_VALUE)
+}
+
+fn sum(a: usize, b: usize) -> DriverResult<usize> {
+    a.checked_add(b).ok_or(CUresult::INVALID_VALUE)
+}
+
+impl Side {
+    /// The memory of this side, and whether it is pageable.
+    fn resolve(&self, state: &DriverState, stream: Id, size: Size) -> DriverResult<(Extent, bool)> {
+        let (x, y, z) = self.start;
+        let end_of_row = sum(x, size.width)?;
+        let end_of_rows = sum(y, size.rows)?;
+        if self.memory_type == memory_type::ARRAY {
+            valid(self.array != CUarray::NULL)?;
+            let array = &state.arrays[&array::find(state, self.array)?];
+            let height = array.descriptor.Height.max(1);
+            let depth = array.descriptor.Depth.max(1);
+            let end_of_layers = sum(z, size.layers)?;
+            valid(end_of_row <= array.row_bytes && end_of_rows <= height)?;
+            valid(end_of_layers <= depth)?;
+            let volume = volume(size, array.row_bytes, height)?;
+            let len = volume.byte_len().ok_or(CUresult::INVALID_VALUE)?;
+            let offset = offset(self.start, array.row_bytes, volume.layer_pitch)?;
+            let span = Span::within(&array.block, offset, len);
+            return Ok((Extent::new(vec![span], volume), false));
+        }
+        let pitch = match self.pitch {
+            0 => end_of_row,
+            pitch => pitch,
+        };
+        let height = match self.height {
+            0 => end_of_rows,
+            height => height,
+        };
+        let (base, operand): (u64, fn(u64) -> Operand) = match self.memory_type {
+            memory_type::HOST => (self.host, Operand::Any),
+            memory_type::DEVICE => (self.device, Operand::Known),
+            memory_type::UNIFIED => (self.device, Operand::Any),
+            _ => return Err(CUresult::INVALID_VALUE),
+        };
+        valid(base != 0 && pitch >= end_of_row)?;
+        valid(height >= end_of_rows)?;
+        let volume = volume(size, pitch, height)?;
+        let offset = offset(self.start, pitch, volume.layer_pitch)?;
+        let start = base.checked_add(offset as u64);
+        let start = start.ok_or(CUresult::INVALID_VALUE)?;
+        state.resolve(stream, operand(start), volume)
+    }
+}
+
+fn volume(size: Size, pitch: usize, height: usize) -> DriverResult<Volume> {
+    let layer_pitch = pitch.checked_mul(height);
+    Ok(Volume {
+        rows: Shape {
+            width: size.width,
+            pitch,
+            rows: size.rows,
+        },
+        layers: size.layers,
+        layer_pitch: layer_pitch.ok_or(CUresult::INVALID_VALUE)?,
+    })
+}
+
+/// A copy from one side to the other.
+pub(super) fn plan(to: Side, from: Side, size: Size) -> impl Planner {
+    move |state: &DriverState, stream: Id| {
+        if size.width == 0 || size.rows == 0 || size.layers == 0 {
+            return Ok(None);
+        }
+        let from = from.resolve(state, stream, size)?;
+        let to = to.resolve(state, stream, size)?;
+        Ok(Some(Plan { to, from }))
+    }
+}
+
+/// Both sides and the size of a structure that describes a copy in three dimensions.
+macro_rules! sides {
+    ($copy:expr) => {{
+        let copy = $copy;
+        let to = Side {
+            memory_type: copy.dstMemoryType,
+            host: copy.dstHost as u64,
+            device: copy.dstDevice,
+            array: copy.dstArray,
+            start: (copy.dstXInBytes, copy.dstY, copy.dstZ),
+            pitch: copy.dstPitch,
+            height: copy.dstHeight,
+        };
+        let from = Side {
+            memory_type: copy.srcMemoryType,
+            host: copy.srcHost as u64,
+            device: copy.srcDevice,
+            array: copy.srcArray,
+            start: (copy.srcXInBytes, copy.srcY, copy.srcZ),
+            pitch: copy.srcPitch,
+            height: copy.srcHeight,
+        };
+        let size = Size {
+            width: copy.WidthInBytes,
+            rows: copy.Height,
+            layers: copy.Depth,
+        };
+        (to, from, size)
+    }};
+}
+
+fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult {
+    let (to, from, size) = sides!(parameters);
+    copy(stream, plan(to, from, size))
+}
+
+fn copy_3d_peer(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D_PEER) -> DriverResult {
+    for context in [parameters.dstContext, parameters.srcContext] {
+        if context != CUcontext::NULL {
+            check_context(&lock(), context)?;
+        }
+    }
+    let (to, from, size) = sides!(parameters);
+    copy(stream, plan(to, from, size))
+}
+
+pub unsafe fn cuMemcpy3D_v2(parameters: *const CUDA_MEMCPY3D) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy_3d(None, unsafe { read(parameters) }?)
+}
+
+pub unsafe fn cuMemcpy3DAsync_v2(
+    parameters: *const CUDA_MEMCPY3D,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy_3d(Some(stream), unsafe { read(parameters) }?)
+}
+
+pub unsafe fn cuMemcpy3DPeer(parameters: *const CUDA_MEMCPY3D_PEER) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy_3d_peer(None, unsafe { read(parameters) }?)
+}
+
+pub unsafe fn cuMemcpy3DPeerAsync(
+    parameters: *const CUDA_MEMCPY3D_PEER,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    copy_3d_peer(Some(stream), unsafe { read(parameters) }?)
+}

@@ -1,0 +1,140 @@
+//! Batches of prefetches and discards of managed memory.
+//!
+//! As measured on a real driver, ranges before one that is not managed memory are prefetched.
+
+#![allow(clippy::too_many_arguments, reason = "the driver's own parameters")]
+
+use cuguard_sys::{CUdeviceptr, CUmemLocation, CUresult, CUstream, mem_location_type};
+
+use super::copy_batch::{assign, check_stream, read_all};
+use crate::copy_engine;
+use crate::handle::Id;
+use crate::memory::{HOST_PAGE, Shape};
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, Operand, lock};
+
+/// Discarded memory is filled with this, so that reads of it stand out.
+const DISCARDED: u8 = 0xA5;
+
+/// The ranges of a batch.
+///
+/// # Safety
+///
+/// The arrays are null or valid for `count` elements.
+unsafe fn ranges(
+    ptrs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    flags: u64,
+    stream: CUstream,
+) -> DriverResult<Vec<(u64, usize)>> {
+    check_stream(stream)?;
+    valid(count > 0 && flags == 0)?;
+    // SAFETY: as the caller guarantees.
+    let (ptrs, sizes) = unsafe { (read_all(ptrs, count)?, read_all(sizes, count)?) };
+    Ok(ptrs.into_iter().zip(sizes).collect())
+}
+
+/// Fails unless managed memory can be prefetched there.
+fn check_destination(state: &DriverState, location: CUmemLocation) -> DriverResult {
+    let known = match location.type_ {
+        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
+        mem_location_type::HOST | mem_location_type::HOST_NUMA_CURRENT => true,
+        mem_location_type::HOST_NUMA => location.id == 0,
+        _ => false,
+    };
+    check(known, CUresult::INVALID_VALUE)
+}
+
+/// Discards the pages that lie within a range.
+fn discard_pages(state: &mut DriverState, stream: Id, ptr: u64, count: usize) -> DriverResult {
+    let page = HOST_PAGE as u64;
+    let start = ptr.next_multiple_of(page);
+    let end = (ptr + count as u64) / page * page;
+    if start < end {
+        let shape = Shape::contiguous((end - start) as usize);
+        let (extent, _) = state.resolve(stream, Operand::Known(start), shape)?;
+        // SAFETY: the extent is memory that the driver knows and keeps it allocated.
+        let run = move || copy_engine::run(|| unsafe { extent.fill(&[DISCARDED]) });
+        state.submit(stream, None, Some(Box::new(run)), None)?;
+    }
+    Ok(())
+}
+
+/// Discards, then prefetches, on a stream.
+fn run(
+    ranges: &[(u64, usize)],
+    locations: &[CUmemLocation],
+    discard: bool,
+    stream: CUstream,
+) -> DriverResult {
+    let mut state = lock();
+    let stream = state.stream(stream)?;
+    state.join_implicit_dependencies(stream);
+    for location in locations {
+        check_destination(&state, *location)?;
+    }
+    for (index, (ptr, count)) in ranges.iter().enumerate() {
+        state.managed(*ptr, *count)?;
+        if discard {
+            discard_pages(&mut state, stream, *ptr, *count)?;
+        }
+        if let Some(location) = locations.get(index) {
+            state.note_prefetch(*ptr, *count, *location)?;
+        }
+    }
+    // The batch has a position on the stream, also if nothing moves.
+    state.submit(stream, None, None, None).map(drop)
+}
+
+pub unsafe fn cuMemPrefetchBatchAsync(
+    ptrs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    starts: *mut usize,
+    locations_count: usize,
+    flags: u64,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let (ranges, locations) = unsafe {
+        (
+            ranges(ptrs, sizes, count, flags, stream)?,
+            assign(count, locations, starts, locations_count, |a, b| a <= b)?,
+        )
+    };
+    run(&ranges, &locations, false, stream)
+}
+
+pub unsafe fn cuMemDiscardBatchAsync(
+    ptrs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    flags: u64,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let ranges = unsafe { ranges(ptrs, sizes, count, flags, stream) }?;
+    run(&ranges, &[], true, stream)
+}
+
+pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
+    ptrs: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    starts: *mut usize,
+    locations_count: usize,
+    flags: u64,
+    stream: CUstream,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let (ranges, locations) = unsafe {
+        (
+            ranges(ptrs, sizes, count, flags, stream)?,
+            assign(count, locations, starts, locations_count, |a, b| a <= b)?,
+        )
+    };
+    run(&ranges, &locations, true, stream)
+}
