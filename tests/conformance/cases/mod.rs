@@ -21,12 +21,15 @@ mod array_copies;
 mod arrays;
 mod batch_copies;
 mod batch_layers;
+mod context_events;
+mod context_versions;
 mod contexts;
 mod copies;
 mod copies2d;
 mod copies3d;
 mod dead_handles;
 mod destroyed_contexts;
+mod device_values;
 mod errors;
 mod events;
 mod fills;
@@ -39,6 +42,7 @@ mod location_pool_memory;
 mod location_pools;
 mod managed;
 mod managed_batches;
+mod managed_locations;
 mod memory;
 mod no_context;
 mod older_versions;
@@ -54,6 +58,7 @@ mod promises;
 mod ranges;
 mod start;
 mod sticky;
+mod stream_attributes;
 mod streams;
 mod virtual_memory;
 mod waits;
@@ -63,9 +68,12 @@ pub(crate) fn all() -> Vec<Entry> {
     [
         start::CASES,
         proc_address::CASES,
+        device_values::CASES,
         errors::CASES,
         limits::CASES,
         contexts::CASES,
+        context_versions::CASES,
+        context_events::CASES,
         destroyed_contexts::CASES,
         primary::CASES,
         older_versions::CASES,
@@ -73,6 +81,7 @@ pub(crate) fn all() -> Vec<Entry> {
         host_memory::CASES,
         managed::CASES,
         ranges::CASES,
+        managed_locations::CASES,
         managed_batches::CASES,
         pointers::CASES,
         pointer_values::CASES,
@@ -90,6 +99,7 @@ pub(crate) fn all() -> Vec<Entry> {
         location_pools::CASES,
         location_pool_memory::CASES,
         streams::CASES,
+        stream_attributes::CASES,
         order::CASES,
         events::CASES,
         waits::CASES,
