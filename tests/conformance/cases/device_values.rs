@@ -143,7 +143,11 @@ fn peer_of_itself(c: &Case) {
     c.expect("cuDeviceGetP2PAttribute", result, Code::INVALID_DEVICE);
     let context = create(c);
     let result = cuCtxEnablePeerAccess(context, 0);
-    c.expect("cuCtxEnablePeerAccess", result, Code::INVALID_DEVICE);
+    c.expect(
+        "cuCtxEnablePeerAccess",
+        result,
+        Code::PEER_ACCESS_UNSUPPORTED,
+    );
     let result = cuCtxDisablePeerAccess(context);
     c.expect(
         "cuCtxDisablePeerAccess",
@@ -167,9 +171,6 @@ fn names(c: &Case) {
         c.ok("its UUID", get(&mut uuid, device));
         uuid.bytes
     };
-    c.same(
-        "both versions",
-        uuid(cuDeviceGetUuid),
-        uuid(cuDeviceGetUuid_v2),
-    );
+    let same = uuid(cuDeviceGetUuid) == uuid(cuDeviceGetUuid_v2);
+    c.yes("both versions are equal", same);
 }

@@ -118,8 +118,6 @@ fn attached_to_a_stream(c: &Case) {
     c.ok("with the length", attach(ptr, SIZE, single));
     c.invalid("a part", attach(ptr, SIZE / 2, single));
     c.invalid("within", attach(ptr + 4096, 0, single));
-    c.invalid("no flags", attach(ptr, 0, 0));
-    c.invalid("two flags", attach(ptr, 0, global | host));
     let none = cuStreamAttachMemAsync(CUstream::NULL, ptr, 0, single);
     c.invalid("single, on the default stream", none);
     let plain = alloc(c, SIZE);

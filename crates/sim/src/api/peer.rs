@@ -58,7 +58,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peer: CUcontext, flags: u32) -> DriverResult
     let (own, peer) = pair(&state, peer)?;
     valid(flags == 0)?;
     let other_device = state.device_of(own) != state.device_of(peer);
-    check(other_device, CUresult::INVALID_DEVICE)?;
+    check(other_device, CUresult::PEER_ACCESS_UNSUPPORTED)?;
     let added = state.current_context()?.peers.insert(peer);
     check(added, CUresult::PEER_ACCESS_ALREADY_ENABLED)
 }

@@ -63,7 +63,6 @@ impl StreamAttributes {
                 let window = unsafe { value.accessPolicyWindow };
                 let valid = window.num_bytes <= MAX_WINDOW
                     && (0.0..=1.0).contains(&window.hitRatio)
-                    && window.hitProp <= 2
                     && window.missProp <= 1;
                 if valid {
                     self.window = window;
