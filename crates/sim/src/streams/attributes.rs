@@ -57,47 +57,36 @@ impl StreamAttributes {
     ///
     /// The value is initialized for this attribute.
     pub(crate) unsafe fn set(&mut self, which: u32, value: &CUstreamAttrValue) -> bool {
-        match which {
+        let mut new = *self;
+        let valid = match which {
             id::ACCESS_POLICY_WINDOW => {
                 // SAFETY: as the caller guarantees.
-                let window = unsafe { value.accessPolicyWindow };
-                let valid = window.num_bytes <= MAX_WINDOW
-                    && (0.0..=1.0).contains(&window.hitRatio)
-                    && window.hitProp <= 2
-                    && window.missProp <= 1;
-                if valid {
-                    self.window = window;
-                }
-                valid
+                new.window = unsafe { value.accessPolicyWindow };
+                new.window.num_bytes <= MAX_WINDOW
+                    && (0.0..=1.0).contains(&new.window.hitRatio)
+                    && new.window.hitProp <= 2
+                    && new.window.missProp <= 1
             }
             id::SYNCHRONIZATION_POLICY => {
                 // SAFETY: as the caller guarantees.
-                let policy = unsafe { value.syncPolicy };
-                let valid = (1..=4).contains(&policy);
-                if valid {
-                    self.synchronization = policy;
-                }
-                valid
+                new.synchronization = unsafe { value.syncPolicy };
+                (1..=4).contains(&new.synchronization)
             }
             id::MEM_SYNC_DOMAIN_MAP => {
                 // SAFETY: as the caller guarantees.
-                let map = unsafe { value.memSyncDomainMap };
-                let valid = map.default_ < DOMAINS && map.remote < DOMAINS;
-                if valid {
-                    self.domains = map;
-                }
-                valid
+                new.domains = unsafe { value.memSyncDomainMap };
+                new.domains.default_ < DOMAINS && new.domains.remote < DOMAINS
             }
             id::MEM_SYNC_DOMAIN => {
                 // SAFETY: as the caller guarantees.
-                let domain = unsafe { value.memSyncDomain };
-                let valid = domain <= 1;
-                if valid {
-                    self.domain = domain;
-                }
-                valid
+                new.domain = unsafe { value.memSyncDomain };
+                new.domain <= 1
             }
             _ => false,
+        };
+        if valid {
+            *self = new;
         }
+        valid
     }
 }
