@@ -151,7 +151,7 @@ macro_rules! sides {
     }};
 }
 
-fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult {
+pub(super) fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult {
     let (to, from, size) = sides!(parameters);
     copy(stream, plan(to, from, size))
 }
