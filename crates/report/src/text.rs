@@ -424,12 +424,9 @@ impl Page<'_> {
             SnapshotReason::Requested | SnapshotReason::LeftBehind => Tone::Strong,
             _ => tone,
         };
-        let hint = match snapshot.level {
-            Level::Sites if !prepared.live.is_empty() => {
-                " (LEAK_REPORT=level=stacks also shows the stacks)"
-            }
-            _ => "",
-        };
+        let has_sites = snapshot.level == Level::Sites && !prepared.live.is_empty();
+        let hint = " (LEAK_REPORT=level=stacks also shows the stacks)";
+        let hint = words::when(has_sites, hint);
         let text = self.paint(tone, &text);
         self.line("");
         self.line(format!("cuguard: {text}{hint}"));
