@@ -5,7 +5,6 @@ use std::ffi::c_void;
 
 use cuguard_sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUdeviceptr, CUresult, CUstream,
-    array_format,
 };
 
 use super::copy::{Plan, Planner, copy};
@@ -22,12 +21,12 @@ pub(super) fn find(state: &DriverState, array: CUarray) -> DriverResult<Id> {
 }
 
 /// The bytes of one channel, by `CUarray_format`.
-pub(super) fn channel_bytes(format: u32) -> Option<usize> {
+fn channel_bytes(format: u32) -> DriverResult<usize> {
     match format {
-        array_format::UNSIGNED_INT8 | array_format::SIGNED_INT8 => Some(1),
-        array_format::UNSIGNED_INT16 | array_format::SIGNED_INT16 | array_format::HALF => Some(2),
-        array_format::UNSIGNED_INT32 | array_format::SIGNED_INT32 | array_format::FLOAT => Some(4),
-        _ => None,
+        0x01 | 0x08 => Ok(1),
+        0x02 | 0x09 | 0x10 => Ok(2),
+        0x03 | 0x0a | 0x20 => Ok(4),
+        _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
@@ -54,8 +53,7 @@ pub unsafe fn cuArray3DCreate_v2(
     valid(!out.is_null() && descriptor.Width > 0)?;
     valid(matches!(descriptor.NumChannels, 1 | 2 | 4))?;
     check_size(&descriptor)?;
-    let channel = channel_bytes(descriptor.Format).ok_or(CUresult::INVALID_VALUE)?;
-    let element = channel * descriptor.NumChannels as usize;
+    let element = channel_bytes(descriptor.Format)? * descriptor.NumChannels as usize;
     let bytes = [element, descriptor.Height.max(1), descriptor.Depth.max(1)]
         .iter()
         .try_fold(descriptor.Width, |bytes, size| bytes.checked_mul(*size))

@@ -1,44 +1,48 @@
 //! Copies of rows, between host memory, device memory and arrays.
 
-use cuguard_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUstream};
+use cuguard_sys::{CUDA_MEMCPY2D, CUstream};
 
-use super::copy_3d::copy_3d;
+use super::copy::{Planner, copy};
+use super::copy_3d::{self, Side, Size};
 use super::read;
 use crate::result::DriverResult;
 
 /// A copy of one layer.
-fn copy_2d(stream: Option<CUstream>, copy: CUDA_MEMCPY2D) -> DriverResult {
-    let copy = CUDA_MEMCPY3D {
-        srcXInBytes: copy.srcXInBytes,
-        srcY: copy.srcY,
-        srcMemoryType: copy.srcMemoryType,
-        srcHost: copy.srcHost,
-        srcDevice: copy.srcDevice,
-        srcArray: copy.srcArray,
-        srcPitch: copy.srcPitch,
-        dstXInBytes: copy.dstXInBytes,
-        dstY: copy.dstY,
-        dstMemoryType: copy.dstMemoryType,
-        dstHost: copy.dstHost,
-        dstDevice: copy.dstDevice,
-        dstArray: copy.dstArray,
-        dstPitch: copy.dstPitch,
-        WidthInBytes: copy.WidthInBytes,
-        Height: copy.Height,
-        Depth: 1,
-        ..CUDA_MEMCPY3D::default()
+fn plan(copy: CUDA_MEMCPY2D) -> impl Planner {
+    let to = Side {
+        memory_type: copy.dstMemoryType,
+        host: copy.dstHost as u64,
+        device: copy.dstDevice,
+        array: copy.dstArray,
+        start: (copy.dstXInBytes, copy.dstY, 0),
+        pitch: copy.dstPitch,
+        height: 0,
     };
-    copy_3d(stream, copy)
+    let from = Side {
+        memory_type: copy.srcMemoryType,
+        host: copy.srcHost as u64,
+        device: copy.srcDevice,
+        array: copy.srcArray,
+        start: (copy.srcXInBytes, copy.srcY, 0),
+        pitch: copy.srcPitch,
+        height: 0,
+    };
+    let size = Size {
+        width: copy.WidthInBytes,
+        rows: copy.Height,
+        layers: 1,
+    };
+    copy_3d::plan(to, from, size)
 }
 
 pub unsafe fn cuMemcpy2D_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    copy_2d(None, unsafe { read(parameters) }?)
+    copy(None, plan(unsafe { read(parameters) }?))
 }
 
 pub unsafe fn cuMemcpy2DUnaligned_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    copy_2d(None, unsafe { read(parameters) }?)
+    copy(None, plan(unsafe { read(parameters) }?))
 }
 
 pub unsafe fn cuMemcpy2DAsync_v2(
@@ -46,5 +50,5 @@ pub unsafe fn cuMemcpy2DAsync_v2(
     stream: CUstream,
 ) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    copy_2d(Some(stream), unsafe { read(parameters) }?)
+    copy(Some(stream), plan(unsafe { read(parameters) }?))
 }

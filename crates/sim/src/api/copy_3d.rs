@@ -151,7 +151,7 @@ macro_rules! sides {
     }};
 }
 
-pub(super) fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult {
+fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult {
     let (to, from, size) = sides!(parameters);
     copy(stream, plan(to, from, size))
 }

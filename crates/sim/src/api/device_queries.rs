@@ -2,9 +2,8 @@
 
 use std::ffi::c_char;
 
-use cuguard_sys::{CUdevice, CUdevprop, CUresult, device_attribute};
+use cuguard_sys::{CUdevice, CUdevprop, CUresult, array_format, device_attribute};
 
-use super::array::channel_bytes;
 use super::device::attribute;
 use super::write_out;
 use crate::result::{DriverResult, valid};
@@ -63,6 +62,18 @@ pub unsafe fn cuDeviceGetLuid(luid: *mut c_char, mask: *mut u32, dev: CUdevice) 
     Err(CUresult::NOT_SUPPORTED)
 }
 
+/// The bytes of one channel of a format.
+fn channel_bytes(format: u32) -> DriverResult<usize> {
+    match format {
+        array_format::UNSIGNED_INT8 | array_format::SIGNED_INT8 => Ok(1),
+        array_format::UNSIGNED_INT16 | array_format::SIGNED_INT16 | array_format::HALF => Ok(2),
+        array_format::UNSIGNED_INT32 | array_format::SIGNED_INT32 | array_format::FLOAT => Ok(4),
+        // Formats of video and of compressed images.
+        0x80..=0xff => Err(CUresult::NOT_SUPPORTED),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
 pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(
     out: *mut usize,
     format: u32,
@@ -71,11 +82,7 @@ pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(
 ) -> DriverResult {
     valid(!out.is_null())?;
     lock().check_device(dev)?;
-    let channel = channel_bytes(format).ok_or(match format {
-        // Formats of video and of compressed images.
-        0x80..=0xff => CUresult::NOT_SUPPORTED,
-        _ => CUresult::INVALID_VALUE,
-    })?;
+    let channel = channel_bytes(format)?;
     valid(matches!(channels, 1 | 2 | 4))?;
     let width = TEXTURE_BYTES / (channel * channels as usize);
     // SAFETY: as the caller guarantees.
