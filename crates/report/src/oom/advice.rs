@@ -215,15 +215,12 @@ impl OutOfMemory {
             Cause::OtherProcesses { .. } => self.about_processes(advice),
             Cause::HoardedByPools { .. } => self.about_pools(advice),
             Cause::PendingFrees { .. } => advice.add(match self.tried(RecoveryStep::Wait) {
-                Some(result) if !result.allowed => {
-                    "let it wait for them: OomPolicy::wait(true)".to_owned()
-                }
+                Some(result) if !result.allowed => "let it wait for them: OomPolicy::wait(true)",
                 Some(result) if result.tried => {
                     "these streams did not complete their frees in time: wait longer (OomPolicy::wait_at_most), \
                      or give them less work at once"
-                        .to_owned()
                 }
-                _ => "synchronize these streams first".to_owned(),
+                _ => "synchronize these streams first",
             }),
             Cause::Fragmentation { .. } => advice.add("put small blocks that live long together: in one large buffer, or in a \
                  MemoryPool"),

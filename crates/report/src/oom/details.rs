@@ -66,16 +66,13 @@ impl OutOfMemory {
                 format!("{size} are lost because blocks take whole pages")
             }
             Cause::FreeButRefused { .. } => {
-                let largest = match self.largest {
-                    Some(largest) => {
-                        format!(
-                            "; the largest block that can be allocated is {}",
-                            ByteSize(largest)
-                        )
+                let refused = format!("{size} are free, and yet it was refused");
+                match self.largest.map(ByteSize) {
+                    Some(most) => {
+                        format!("{refused}; the largest block that can be allocated is {most}")
                     }
-                    None => String::new(),
-                };
-                format!("{size} are free, and yet it was refused{largest}")
+                    None => refused,
+                }
             }
             Cause::Unexplained { .. } => {
                 format!("{size} are taken by contexts themselves, or by unknown holders")

@@ -312,10 +312,10 @@ impl Page<'_> {
         self.line("");
         self.line("what was tried:");
         for result in &self.why.recovery {
-            let name = match result.step {
-                RecoveryStep::Callbacks => "callbacks",
-                RecoveryStep::Wait => "wait for frees",
-                RecoveryStep::Trim => "trim pools",
+            let (name, nothing) = match result.step {
+                RecoveryStep::Callbacks => ("callbacks", "none is registered"),
+                RecoveryStep::Wait => ("wait for frees", "no frees are pending"),
+                RecoveryStep::Trim => ("trim pools", "no pool has unused memory"),
             };
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
             let outcome = match (result.allowed, result.tried) {
@@ -323,11 +323,7 @@ impl Page<'_> {
                 (true, false) if refused && result.step != RecoveryStep::Callbacks => {
                     "does not help against a limit".to_owned()
                 }
-                (true, false) => match result.step {
-                    RecoveryStep::Callbacks => "none is registered".to_owned(),
-                    RecoveryStep::Wait => "no frees are pending".to_owned(),
-                    RecoveryStep::Trim => "no pool has unused memory".to_owned(),
-                },
+                (true, false) => nothing.to_owned(),
                 (true, true) => format!("{} freed", ByteSize(result.freed)),
             };
             self.row(name, outcome);
