@@ -337,11 +337,10 @@ fn of_machine(facts: &Facts, gpus: &[Verdict]) -> Verdict {
             unseen.name.as_deref().unwrap_or("a GPU"),
             unseen.pci_bus_id,
         );
-        let finding = note("unseen", text);
-        findings.push(match &facts.visible_devices {
-            Some(value) => finding.advise(format!("CUDA_VISIBLE_DEVICES is {value:?}")),
-            None => finding,
-        });
+        let mut finding = note("unseen", text);
+        let visible = facts.visible_devices.as_ref();
+        finding.advice = visible.map(|value| format!("CUDA_VISIBLE_DEVICES is {value:?}"));
+        findings.push(finding);
     }
     if let Some(text) = &facts.without_nvml
         && !facts.driver.simulated
