@@ -369,27 +369,23 @@ impl World {
 
     /// Compares everything but contents.
     pub fn check(&self) -> Check {
-        for (context, registry) in self.open_contexts() {
-            registry.check(context)?;
+        let mut contexts = self.open_contexts();
+        contexts.try_for_each(|(context, registry)| registry.check(context))?;
+        match self.simulated {
+            true => self.driver.check(&self.before),
+            false => Ok(()),
         }
-        if self.simulated {
-            self.driver.check(&self.before)?;
-        }
-        Ok(())
     }
 
     /// Compares the live totals.
     pub fn check_figures(&self) -> Check {
-        for (context, registry) in self.open_contexts() {
-            registry.check_figures(context)?;
-        }
-        Ok(())
+        let mut contexts = self.open_contexts();
+        contexts.try_for_each(|(context, registry)| registry.check_figures(context))
     }
 
     pub fn check_all_contents(&self) -> Check {
-        for resource in &self.resources {
-            self.check_contents(resource)?;
-        }
+        let mut resources = self.resources.iter();
+        resources.try_for_each(|resource| self.check_contents(resource))?;
         let lost = self.resources.iter().filter(|resource| {
             let known = |id| self.shared.iter().any(|handle| handle.id == id);
             self.is_open(resource.slot) && resource.stream.is_some_and(|id| !known(id))
