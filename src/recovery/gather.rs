@@ -13,7 +13,6 @@ use crate::error::Error;
 use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
-    SiteUsage,
 };
 
 /// How many call sites an error has, by bytes and by pages.
@@ -180,25 +179,12 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
     let mut context = OtherContext::new(number, bytes);
     (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
     context.managed = held(Kind::Managed).bytes;
-    let taken = |pages: PageUse| {
-        page_use(pages)
-            .taken()
-            .saturating_add(pages.elsewhere_bytes)
-    };
+    let taken = |pages: PageUse| pages.taken().saturating_add(pages.elsewhere_bytes);
     context.taken = outline.pages.map(taken);
     let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
     context.escaped = escaped(Kind::Device);
     context.pooled_escaped = escaped(Kind::StreamOrdered);
     context
-}
-
-fn page_use(pages: PageUse) -> PageUse {
-    let mut used = PageUse::new(
-        (pages.large_bytes, pages.large_pages),
-        (pages.small_bytes, pages.small_pages),
-    );
-    used.foreign_bytes = pages.foreign_bytes;
-    used
 }
 
 /// What the guards of the context hold.
@@ -218,7 +204,7 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
             }
         }
     }
-    why.pages = holdings.pages.map(page_use);
+    why.pages = holdings.pages;
     why.settings = Settings {
         level: registry.level(),
         sample: registry.sample(),
@@ -232,15 +218,6 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     rest.retain(|site| site.small_pages != 0);
     rest.sort_by_key(|site| std::cmp::Reverse(site.small_pages));
     rest.truncate(MAX_SITES / 2);
-    why.call_sites = sites
-        .into_iter()
-        .chain(rest)
-        .map(|site| {
-            let mut usage = SiteUsage::new(site.group);
-            usage.growth = site.growth;
-            usage.quarters = site.quarters;
-            usage.small_pages = site.small_pages;
-            usage
-        })
-        .collect();
+    sites.append(&mut rest);
+    why.call_sites = sites;
 }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -98,19 +100,12 @@ pub(crate) fn print_problems(problems: &[Problem]) {
 }
 
 /// Writes to a duplicate of standard error, which has no lock.
-#[cfg(unix)]
 fn print_without_lock(text: &str) -> bool {
-    use std::os::fd::AsFd;
     let duplicate = io::stderr().as_fd().try_clone_to_owned();
     duplicate.is_ok_and(|own| {
         let _ = fs::File::from(own).write_all(text.as_bytes());
         true
     })
-}
-
-#[cfg(not(unix))]
-fn print_without_lock(_: &str) -> bool {
-    false
 }
 
 /// Locks the list at exit, where another thread may hold it and never release it.
@@ -159,10 +154,7 @@ enum Written {
 
 /// The program's own output, if that is this file, as for `/dev/stderr`. Its content is no report of an
 /// earlier run. Written through a duplicate, so that the program's later output follows the report.
-#[cfg(unix)]
 fn own_output(file: &fs::File) -> Option<fs::File> {
-    use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
     let identity = |file: &fs::File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
     let wanted = identity(file)?;
     let (out, err) = (io::stdout(), io::stderr());
@@ -171,11 +163,6 @@ fn own_output(file: &fs::File) -> Option<fs::File> {
         .filter_map(|own| own.try_clone_to_owned().ok())
         .map(fs::File::from)
         .find(|own| identity(own) == Some(wanted))
-}
-
-#[cfg(not(unix))]
-fn own_output(_: &fs::File) -> Option<fs::File> {
-    None
 }
 
 fn is_coloured(colour: Colour) -> bool {

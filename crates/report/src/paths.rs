@@ -58,10 +58,7 @@ impl Paths {
             return path.into();
         }
         if !path.starts_with('/') {
-            return match self.find(path) {
-                Some(found) => found.into(),
-                None => path.into(),
-            };
+            return self.find(path).map_or(path.into(), Cow::from);
         }
         match self.below_current(path) {
             Some(rest) => rest.into(),

@@ -28,6 +28,11 @@ pub(crate) fn count(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A part of a sentence that is there only sometimes.
+pub(crate) fn when(holds: bool, text: &str) -> &str {
+    if holds { text } else { "" }
+}
+
 /// `4 KiB in 2 allocations of device memory`, `1 stream`.
 pub(crate) fn amount_of(kind: Kind, amount: Amount) -> String {
     if kind.is_memory() {

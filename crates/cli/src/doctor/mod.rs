@@ -33,7 +33,7 @@ use std::time::Duration;
 use clap::Args;
 
 use facts::Facts;
-use measure::Measuring;
+use failure::Failure;
 use verdict::Severity;
 use watch::Between;
 
@@ -162,12 +162,7 @@ fn report(
     width: Option<usize>,
     earlier: Option<&Facts>,
 ) -> (Report, Option<Facts>) {
-    let measuring = if options.probe {
-        Measuring::WhenOld
-    } else {
-        Measuring::Never
-    };
-    match examine::examine(options.device, measuring, earlier) {
+    match examine::examine(options.device, options.probe, earlier) {
         Ok(facts) => {
             let diagnosis = verdict::diagnose(&facts);
             let text = if options.json {
@@ -182,7 +177,11 @@ fn report(
             let go_on = true;
             (Report { text, code, go_on }, Some(facts))
         }
-        Err(failure) => {
+        Err(reason) => {
+            let failure = Failure {
+                reason,
+                surroundings: examine::surroundings(),
+            };
             let text = if options.json {
                 json::render_failure(&failure)
             } else {

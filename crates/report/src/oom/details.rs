@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::causes::Cause;
 use super::facts::OutOfMemory;
-use super::text::{Page, plain};
+use super::text::{Page, plain, pool_line};
 use crate::size::ByteSize;
-use crate::words::{age, count, description, list_some};
+use crate::words::{age, count, description, list_some, when};
 use cuguard_registry::{Level, PAGE, SiteUsage};
 
 /// How many pids are in a line.
@@ -35,7 +35,7 @@ impl OutOfMemory {
                 ),
             },
             Cause::OwnData { grows, .. } => {
-                let grows = if *grows { ", and grows" } else { "" };
+                let grows = when(*grows, ", and grows");
                 format!("the context's own data takes {size}{grows}")
             }
             Cause::Managed { .. } => {
@@ -66,16 +66,13 @@ impl OutOfMemory {
                 format!("{size} are lost because blocks take whole pages")
             }
             Cause::FreeButRefused { .. } => {
-                let largest = match self.largest {
-                    Some(largest) => {
-                        format!(
-                            "; the largest block that can be allocated is {}",
-                            ByteSize(largest)
-                        )
+                let refused = format!("{size} are free, and yet it was refused");
+                match self.largest.map(ByteSize) {
+                    Some(most) => {
+                        format!("{refused}; the largest block that can be allocated is {most}")
                     }
-                    None => String::new(),
-                };
-                format!("{size} are free, and yet it was refused{largest}")
+                    None => refused,
+                }
             }
             Cause::Unexplained { .. } => {
                 format!("{size} are taken by contexts themselves, or by unknown holders")
@@ -88,10 +85,7 @@ impl OutOfMemory {
             [_] => "another process holds",
             _ => "other processes hold",
         };
-        let most = match self.others_listed() > bytes {
-            true => "at most ",
-            false => "",
-        };
+        let most = when(self.others_listed() > bytes, "at most ");
         let numbers = list_some(pids, PIDS, u32::to_string);
         let own = match (pids, self.maybe_own().is_empty()) {
             (_, true) => "",
@@ -182,16 +176,7 @@ impl Page<'_> {
                 if named.iter().find(|named| lies_in_pools(named)) == Some(cause) =>
             {
                 let pools = why.pools.iter().filter(|pool| pool.unused() != 0);
-                pools
-                    .map(|pool| {
-                        format!(
-                            "{}: {} reserved, {} in use",
-                            plain(&pool.name),
-                            ByteSize(pool.reserved),
-                            ByteSize(pool.used)
-                        )
-                    })
-                    .collect()
+                pools.map(pool_line).collect()
             }
             _ => Vec::new(),
         }
@@ -202,7 +187,7 @@ impl Page<'_> {
         let why = self.why;
         let sum = why.others_listed();
         // The list may have more than is in use.
-        let listed = if sum > bytes { "listed with " } else { "" };
+        let listed = when(sum > bytes, "listed with ");
         let mut lines: Vec<_> = why
             .others()
             .take(PROCESSES)
