@@ -33,10 +33,13 @@ EXCLUDED = {
         "measures how slow the processor reads write-combined memory; simulated host memory is ordinary memory",
 }
 
+# Two devices, because tests of copies and switches between devices skip themselves with one. Launches are refused.
+SIMULATION = "trace,devices=2"
+
 # The functions that start a kernel or put one into a graph.
-LAUNCH = re.compile(r"^cuguard-sim: (cuLaunch(?!HostFunc)\w+|cuGraphLaunch\w*|cuGraph\w*KernelNode\w*) .*"
+LAUNCH = re.compile(r"cuguard-sim: (cuLaunch(?!HostFunc)\w+|cuGraphLaunch\w*|cuGraph\w*KernelNode\w*) .*"
                     r"CUDA_ERROR_NOT_SUPPORTED", re.M)
-REFUSED = re.compile(r"^cuguard-sim: (cu\w+) .*CUDA_ERROR_NOT_SUPPORTED", re.M)
+REFUSED = re.compile(r"cuguard-sim: (cu\w+) .*CUDA_ERROR_NOT_SUPPORTED", re.M)
 LIBRARIES = "nvrtc|nvvm|nvJitLink|cudart|cudadevrt|cublas|cublasLt|curand|cufft|cusparse|cusolver|cudnn|nccl"
 MISSING = re.compile(rf'Unable to dynamically load the "({LIBRARIES})" shared library'
                      rf"|lib({LIBRARIES})\.so[.\d]*: cannot open shared object file"
@@ -62,6 +65,7 @@ class Client:
     def __init__(self, settings):
         self.work = settings.work
         self.timeout = settings.timeout
+        self.jobs = settings.jobs
         toolkit = settings.toolkit
         self.environment = {
             **os.environ,
@@ -72,7 +76,7 @@ class Client:
             "PYTHONPATH": str(pathlib.Path(__file__).resolve().parent),
             "PYTHONDONTWRITEBYTECODE": "1",
             "XDG_CACHE_HOME": f"{self.work}/cache",
-            "CUGUARD_SIM": "trace",
+            "CUGUARD_SIM": SIMULATION,
             "RUST_BACKTRACE": "0",
         }
         self.logs = self.work / "logs" / self.name
@@ -168,15 +172,16 @@ class Pytest(Client):
         return code, [json.loads(line) for line in lines]
 
     def tests(self):
-        tests = []
-        for place in self.places():
-            log = self.logs / "collect.log"
-            with tempfile.TemporaryDirectory() as folder:
-                code, found = self.pytest(["--collect-only", "-q", place], log, self.timeout, folder)
-            if code != 0:
-                sys.exit(f"scripts/clients.py: pytest could not list the tests of {place}; see {log}")
-            tests += [f"{place}::{entry['test']}" for entry in found]
-        return tests
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            return [test for tests in pool.map(self.tests_in, self.places()) for test in tests]
+
+    def tests_in(self, place):
+        log = self.log(f"collect-{pathlib.Path(place).name}")
+        with tempfile.TemporaryDirectory() as folder:
+            code, found = self.pytest(["--collect-only", "-q", place], log, self.timeout, folder)
+        if code != 0:
+            sys.exit(f"scripts/clients.py: pytest could not list the tests of {place}; see {log}")
+        return [f"{place}::{entry['test']}" for entry in found]
 
     def run_alone(self, test, folder):
         code, results = self.pytest([test], self.log(test), self.timeout, folder)
@@ -199,7 +204,7 @@ class Pytest(Client):
 class NumbaCuda(Pytest):
     name = "numba-cuda"
     batches = True
-    options = ["--import-mode=importlib", "--pyargs"]
+    options = ["--import-mode=importlib", "-o", "consider_namespace_packages=true", "--pyargs"]
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -222,10 +227,10 @@ class Pycuda(Pytest):
         return [str(self.work / "pycuda/test/test_driver.py")]
 
 
-def run_client(client, jobs):
+def run_client(client):
     tests = client.tests()
     print(f"{client.name} {client.version}: {len(tests)} tests", file=sys.stderr)
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(client.jobs) as pool:
         passed = set()
         if client.batches:
             counts = collections.Counter(test.split("::")[0] for test in tests)
@@ -258,7 +263,7 @@ def main():
     rows = []
     for name in settings.clients:
         client = names[name](settings)
-        rows.append((client, run_client(client, settings.jobs)))
+        rows.append((client, run_client(client)))
 
     with open(settings.work / "results.txt", "w") as file:
         for client, results in rows:
@@ -266,7 +271,7 @@ def main():
                 print(client.name, result.test, result.outcome, result.reason, sep=" | ", file=file)
 
     nvcc = importlib.metadata.version("nvidia-cuda-nvcc")
-    print(f"Against libcuda-sim with CUGUARD_SIM=trace (launches are refused), compilers of CUDA {nvcc}:\n")
+    print(f"Against libcuda-sim with CUGUARD_SIM={SIMULATION} (launches are refused), compilers of CUDA {nvcc}:\n")
     print(table(rows))
     for outcome in ["failed", "excluded"]:
         for client, results in rows:

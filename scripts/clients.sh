@@ -7,7 +7,7 @@
 #   pycuda       from PyPI, built here against libcuda-sim: test/test_driver.py
 #
 # The compilers of CUDA (nvcc, ptxas, NVRTC, NVVM, nvJitLink) come from NVIDIA's wheels; they run on the CPU.
-# cuBLAS, cuRAND and so on are not installed. Launches are refused (CUGUARD_SIM=trace, not kernels=skip),
+# cuBLAS, cuRAND and so on are not installed. Launches are refused (not CUGUARD_SIM=kernels=skip),
 # so that a test which wants the results of a kernel is counted as such. How tests are classified is in
 # scripts/clients.py.
 #
@@ -86,7 +86,8 @@ install() {
 fetch_python() {
     [ -x "$python" ] || step "Creating a Python environment" python3 -m venv "$work/venv"
     [ -n "$offline" ] || step "Fetching numba-cuda and the CUDA compilers from PyPI" \
-        install 'numba-cuda[cu13]' nvidia-cuda-nvcc nvidia-cuda-profiler-api pytest filecheck psutil setuptools wheel
+        install 'numba-cuda[cu13]' nvidia-cuda-nvcc nvidia-cuda-profiler-api \
+        pytest cffi filecheck psutil setuptools wheel
     toolkit=$("$python" -c 'import nvidia; print(list(nvidia.__path__)[0] + "/cu13")' 2>>"$log") &&
         [ -e "$toolkit/include/cuda.h" ] || fail "$work/venv has no CUDA headers; run without --offline"
 }
