@@ -71,6 +71,9 @@ fn admit(function: Function) -> DriverResult {
         }
         return Err(code);
     }
+    if function.is_unsafe_in_capture() && state::any_capture() {
+        state::lock().check_unsafe_call()?;
+    }
     Ok(())
 }
 

@@ -99,6 +99,35 @@ impl Function {
         waits || self.name().starts_with("cuMemcpy") || self.name().starts_with("cuMemset")
     }
 
+    /// May wait for work of other streams, which a capture may prohibit. (Functions that are prohibited
+    /// or not depending on their arguments check that themselves.)
+    pub(crate) fn is_unsafe_in_capture(self) -> bool {
+        matches!(
+            self,
+            Self::cuMemAlloc_v2
+                | Self::cuMemAllocPitch_v2
+                | Self::cuMemFree_v2
+                | Self::cuMemAllocHost_v2
+                | Self::cuMemHostAlloc
+                | Self::cuMemFreeHost
+                | Self::cuMemHostRegister_v2
+                | Self::cuMemHostUnregister
+                | Self::cuMemAllocManaged
+                | Self::cuMemPoolCreate
+                | Self::cuMemPoolTrimTo
+                | Self::cuMemPoolDestroy
+                | Self::cuArrayCreate_v2
+                | Self::cuArray3DCreate_v2
+                | Self::cuArrayDestroy
+                | Self::cuGraphInstantiateWithFlags
+                | Self::cuGraphInstantiateWithParams
+                | Self::cuGraphExecDestroy
+                | Self::cuMemAdvise
+                | Self::cuMemAdvise_v2
+                | Self::cuCtxSetLimit
+        )
+    }
+
     pub(crate) fn creates_context(self) -> bool {
         matches!(
             self,

@@ -17,6 +17,10 @@ pub(crate) enum Kind {
     Pool = 0xB0,
     Array = 0xA7,
     Physical = 0x9F,
+    Graph = 0x69,
+    GraphNode = 0x6E,
+    GraphExec = 0x6C,
+    UserObject = 0x75,
 }
 
 impl Kind {
@@ -28,6 +32,10 @@ impl Kind {
             Self::Pool => "memory pool",
             Self::Array => "array",
             Self::Physical => "physical memory handle",
+            Self::Graph => "graph",
+            Self::GraphNode => "graph node",
+            Self::GraphExec => "instantiated graph",
+            Self::UserObject => "user object",
         }
     }
 }

@@ -17,7 +17,7 @@
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].
 //!
-//! Limits: it executes no kernels (`cuModuleLoadData` and everything for kernels, graphs, textures,
+//! Limits: it executes no kernels (`cuModuleLoadData` and everything for kernels, textures,
 //! graphics and inter-process sharing fails with `CUDA_ERROR_NOT_SUPPORTED`), it does not simulate
 //! bandwidth, and at most 1024 streams execute work at the same time.
 //!
@@ -57,6 +57,7 @@
 //! api/            what each driver function does
 //! state/          the driver's state behind one lock, and the operations on it
 //! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
+//! graph/          nodes, edges, captures
 //! config, fault, misuse, copy_engine
 //! trace
 //! functions, handle, process, result, simulated, stderr, thread_state
@@ -68,6 +69,7 @@ mod copy_engine;
 pub mod entry_points;
 mod fault;
 mod functions;
+mod graph;
 mod handle;
 mod memory;
 mod misuse;

@@ -172,8 +172,17 @@ macro_rules! with_simulated {
             cuStreamGetCtx_v2
             cuStreamWaitEvent
             cuStreamAddCallback
+            cuStreamBeginCapture
+            cuStreamBeginCapture_v2
+            cuStreamBeginCaptureToGraph
             cuThreadExchangeStreamCaptureMode
+            cuStreamEndCapture
             cuStreamIsCapturing
+            cuStreamGetCaptureInfo
+            cuStreamGetCaptureInfo_v2
+            cuStreamGetCaptureInfo_v3
+            cuStreamUpdateCaptureDependencies
+            cuStreamUpdateCaptureDependencies_v2
             cuStreamAttachMemAsync
             cuStreamQuery
             cuStreamSynchronize
@@ -191,6 +200,70 @@ macro_rules! with_simulated {
             cuEventElapsedTime_v2
             cuLaunchKernel
             cuLaunchHostFunc
+            cuGraphCreate
+            cuGraphAddMemcpyNode
+            cuGraphMemcpyNodeGetParams
+            cuGraphMemcpyNodeSetParams
+            cuGraphAddMemsetNode
+            cuGraphMemsetNodeGetParams
+            cuGraphMemsetNodeSetParams
+            cuGraphAddHostNode
+            cuGraphHostNodeGetParams
+            cuGraphHostNodeSetParams
+            cuGraphAddChildGraphNode
+            cuGraphChildGraphNodeGetGraph
+            cuGraphAddEmptyNode
+            cuGraphAddEventRecordNode
+            cuGraphEventRecordNodeGetEvent
+            cuGraphEventRecordNodeSetEvent
+            cuGraphAddEventWaitNode
+            cuGraphEventWaitNodeGetEvent
+            cuGraphEventWaitNodeSetEvent
+            cuGraphAddMemAllocNode
+            cuGraphMemAllocNodeGetParams
+            cuGraphAddMemFreeNode
+            cuGraphMemFreeNodeGetParams
+            cuDeviceGraphMemTrim
+            cuDeviceGetGraphMemAttribute
+            cuDeviceSetGraphMemAttribute
+            cuGraphClone
+            cuGraphNodeFindInClone
+            cuGraphNodeGetType
+            cuGraphGetNodes
+            cuGraphGetRootNodes
+            cuGraphGetEdges
+            cuGraphGetEdges_v2
+            cuGraphNodeGetDependencies
+            cuGraphNodeGetDependencies_v2
+            cuGraphNodeGetDependentNodes
+            cuGraphNodeGetDependentNodes_v2
+            cuGraphAddDependencies
+            cuGraphAddDependencies_v2
+            cuGraphRemoveDependencies
+            cuGraphRemoveDependencies_v2
+            cuGraphDestroyNode
+            cuGraphInstantiateWithFlags
+            cuGraphInstantiateWithParams
+            cuGraphExecGetFlags
+            cuGraphExecMemcpyNodeSetParams
+            cuGraphExecMemsetNodeSetParams
+            cuGraphExecHostNodeSetParams
+            cuGraphExecChildGraphNodeSetParams
+            cuGraphExecEventRecordNodeSetEvent
+            cuGraphExecEventWaitNodeSetEvent
+            cuGraphNodeSetEnabled
+            cuGraphNodeGetEnabled
+            cuGraphUpload
+            cuGraphLaunch
+            cuGraphExecDestroy
+            cuGraphDestroy
+            cuGraphExecUpdate
+            cuGraphExecUpdate_v2
+            cuUserObjectCreate
+            cuUserObjectRetain
+            cuUserObjectRelease
+            cuGraphRetainUserObject
+            cuGraphReleaseUserObject
             cuDeviceCanAccessPeer
             cuCtxEnablePeerAccess
             cuCtxDisablePeerAccess
@@ -285,6 +358,15 @@ macro_rules! with_per_thread {
             cuStreamWaitEvent_ptsz = cuStreamWaitEvent;
             cuStreamAddCallback_ptsz = cuStreamAddCallback;
             cuStreamIsCapturing_ptsz = cuStreamIsCapturing;
+            cuStreamBeginCapture_ptsz = cuStreamBeginCapture;
+            cuStreamBeginCapture_v2_ptsz = cuStreamBeginCapture_v2;
+            cuStreamBeginCaptureToGraph_ptsz = cuStreamBeginCaptureToGraph;
+            cuStreamEndCapture_ptsz = cuStreamEndCapture;
+            cuStreamGetCaptureInfo_ptsz = cuStreamGetCaptureInfo;
+            cuStreamGetCaptureInfo_v2_ptsz = cuStreamGetCaptureInfo_v2;
+            cuStreamGetCaptureInfo_v3_ptsz = cuStreamGetCaptureInfo_v3;
+            cuStreamUpdateCaptureDependencies_ptsz = cuStreamUpdateCaptureDependencies;
+            cuStreamUpdateCaptureDependencies_v2_ptsz = cuStreamUpdateCaptureDependencies_v2;
             cuStreamAttachMemAsync_ptsz = cuStreamAttachMemAsync;
             cuStreamQuery_ptsz = cuStreamQuery;
             cuStreamSynchronize_ptsz = cuStreamSynchronize;
@@ -295,6 +377,9 @@ macro_rules! with_per_thread {
             cuEventRecordWithFlags_ptsz = cuEventRecordWithFlags;
             cuLaunchKernel_ptsz = cuLaunchKernel;
             cuLaunchHostFunc_ptsz = cuLaunchHostFunc;
+            cuGraphInstantiateWithParams_ptsz = cuGraphInstantiateWithParams;
+            cuGraphUpload_ptsz = cuGraphUpload;
+            cuGraphLaunch_ptsz = cuGraphLaunch;
         }
     };
 }

@@ -84,6 +84,11 @@ pub(crate) fn replace_capture_mode(mode: u32) -> u32 {
     CAPTURE_MODE.replace(mode)
 }
 
+/// The calling thread's stream capture mode.
+pub(crate) fn capture_mode() -> u32 {
+    CAPTURE_MODE.get()
+}
+
 /// The calling thread's number, which no other thread gets.
 pub(crate) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

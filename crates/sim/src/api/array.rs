@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 
 use cuguard_sys::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUdeviceptr, CUresult, CUstream,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUresult,
+    CUstream, memory_type,
 };
 
-use super::copy::{Plan, Planner, copy};
+use super::copy::{Plan, Planner, copy, linear_node};
 use super::{allocate_block, read, write_out};
 use crate::handle::{self, Id, Kind};
 use crate::memory::{Extent, Shape, Span, to_pages};
@@ -181,7 +182,11 @@ pub unsafe fn cuMemcpyHtoA_v2(
     src: *const c_void,
     bytes: usize,
 ) -> DriverResult {
-    copy(None, to_array(dst, offset, Operand::Any(src as u64), bytes))
+    copy(
+        None,
+        to_array(dst, offset, Operand::Any(src as u64), bytes),
+        None,
+    )
 }
 
 pub unsafe fn cuMemcpyHtoAAsync_v2(
@@ -192,7 +197,14 @@ pub unsafe fn cuMemcpyHtoAAsync_v2(
     stream: CUstream,
 ) -> DriverResult {
     let plan = to_array(dst, offset, Operand::Any(src as u64), bytes);
-    copy(Some(stream), plan)
+    let node = CUDA_MEMCPY3D {
+        dstMemoryType: memory_type::ARRAY,
+        dstArray: dst,
+        dstDevice: 0,
+        dstXInBytes: offset,
+        ..linear_node(Operand::Known(0), Operand::Any(src as u64), bytes)
+    };
+    copy(Some(stream), plan, Some(node))
 }
 
 pub unsafe fn cuMemcpyAtoH_v2(
@@ -204,6 +216,7 @@ pub unsafe fn cuMemcpyAtoH_v2(
     copy(
         None,
         from_array(Operand::Any(dst as u64), src, offset, bytes),
+        None,
     )
 }
 
@@ -215,7 +228,14 @@ pub unsafe fn cuMemcpyAtoHAsync_v2(
     stream: CUstream,
 ) -> DriverResult {
     let plan = from_array(Operand::Any(dst as u64), src, offset, bytes);
-    copy(Some(stream), plan)
+    let node = CUDA_MEMCPY3D {
+        srcMemoryType: memory_type::ARRAY,
+        srcArray: src,
+        srcDevice: 0,
+        srcXInBytes: offset,
+        ..linear_node(Operand::Any(dst as u64), Operand::Known(0), bytes)
+    };
+    copy(Some(stream), plan, Some(node))
 }
 
 pub unsafe fn cuMemcpyDtoA_v2(
@@ -224,7 +244,8 @@ pub unsafe fn cuMemcpyDtoA_v2(
     src: CUdeviceptr,
     bytes: usize,
 ) -> DriverResult {
-    copy(None, to_array(dst, offset, Operand::Known(src), bytes))
+    let plan = to_array(dst, offset, Operand::Known(src), bytes);
+    copy(None, plan, None)
 }
 
 pub unsafe fn cuMemcpyAtoD_v2(
@@ -233,7 +254,8 @@ pub unsafe fn cuMemcpyAtoD_v2(
     offset: usize,
     bytes: usize,
 ) -> DriverResult {
-    copy(None, from_array(Operand::Known(dst), src, offset, bytes))
+    let plan = from_array(Operand::Known(dst), src, offset, bytes);
+    copy(None, plan, None)
 }
 
 pub unsafe fn cuMemcpyAtoA_v2(
@@ -243,12 +265,13 @@ pub unsafe fn cuMemcpyAtoA_v2(
     src_offset: usize,
     bytes: usize,
 ) -> DriverResult {
-    copy(None, move |state: &DriverState, _| {
+    let plan = move |state: &DriverState, _| {
         if bytes == 0 {
             return Ok(None);
         }
         let from = extent(state, src, src_offset, bytes)?;
         let to = extent(state, dst, dst_offset, bytes)?;
         Ok(Some(Plan { to, from }))
-    })
+    };
+    copy(None, plan, None)
 }

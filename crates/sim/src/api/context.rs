@@ -119,8 +119,9 @@ pub unsafe fn cuCtxSetFlags(flags: u32) -> DriverResult {
 }
 
 pub unsafe fn cuCtxSynchronize() -> DriverResult {
-    let state = lock();
+    let mut state = lock();
     let id = state.current()?;
+    state.check_context_not_capturing(id)?;
     drop(synchronize_context(state, id));
     Ok(())
 }

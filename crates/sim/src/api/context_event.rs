@@ -22,6 +22,7 @@ pub unsafe fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> DriverResu
     let event = find(&state, event)?;
     let own = state.events.live.get(&event).map(|event| event.context);
     check(own == Some(context), CUresult::INVALID_HANDLE)?;
+    state.check_context_not_capturing(context)?;
     let stream = state.stream_after_context(context)?;
     record(&mut state, event, stream)
 }
@@ -31,6 +32,7 @@ pub unsafe fn cuCtxWaitEvent(context: CUcontext, event: CUevent) -> DriverResult
     let mut state = lock();
     let context = find_context(&state, context)?;
     let event = find(&state, event)?;
+    state.check_context_not_capturing(context)?;
     if let Some(position) = position(&state, event).cloned() {
         state.make_context_wait(context, position);
     }

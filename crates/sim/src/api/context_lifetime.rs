@@ -129,9 +129,10 @@ pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, context: CUcontext) -> Drive
 }
 
 pub unsafe fn cuCtxSynchronize_v2(context: CUcontext) -> DriverResult {
-    let state = lock();
+    let mut state = lock();
     let id = find_or_current(&state, context)?;
     state.check_alive(id)?;
+    state.check_context_not_capturing(id)?;
     drop(synchronize_context(state, id));
     Ok(())
 }

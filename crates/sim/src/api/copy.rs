@@ -3,10 +3,11 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
+use cuguard_sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUresult, CUstream, memory_type};
 
-use super::{begin_work, check_context};
+use super::{begin_work, check_context, copy_3d};
 use crate::copy_engine;
+use crate::graph::NodeParams;
 use crate::handle::Id;
 use crate::memory::{Extent, Shape};
 use crate::result::DriverResult;
@@ -25,9 +26,17 @@ impl<F: FnOnce(&DriverState, Id) -> DriverResult<Option<Plan>>> Planner for F {}
 /// Copies on a stream. As measured on a real driver, pageable source memory is read before this
 /// returns, and a copy to pageable memory is complete when this returns.
 ///
-/// Without a stream, the copy is synchronous, on the legacy default stream.
-pub(super) fn copy(stream: Option<CUstream>, plan: impl Planner) -> DriverResult {
+/// Without a stream, the copy is synchronous, on the legacy default stream. On a capturing stream, the
+/// copy becomes a node with these parameters; a copy without parameters cannot be captured.
+pub(super) fn copy(
+    stream: Option<CUstream>,
+    plan: impl Planner,
+    node: Option<CUDA_MEMCPY3D>,
+) -> DriverResult {
     let (mut state, id) = begin_work(stream.unwrap_or(CUstream::NULL))?;
+    if state.is_capturing(id) {
+        return capture(&mut state, id, node);
+    }
     let Some(Plan { to, mut from }) = plan(&state, id)? else {
         return Ok(());
     };
@@ -49,9 +58,7 @@ pub(super) fn copy(stream: Option<CUstream>, plan: impl Planner) -> DriverResult
         }
     }
     let to_pageable = to.1;
-    // SAFETY: the program guarantees that its memory is valid and unused until the copy is complete;
-    // the extents keep simulated memory allocated.
-    let run = move || copy_engine::run(|| unsafe { to.0.copy_from(&from.0) });
+    let run = work(Plan { to, from });
     if !asynchronous {
         return run_now(state, id, run);
     }
@@ -60,6 +67,58 @@ pub(super) fn copy(stream: Option<CUstream>, plan: impl Planner) -> DriverResult
         drop(wait_for_work(state, id, number));
     }
     Ok(())
+}
+
+/// The work of a copy.
+pub(super) fn work(Plan { to, from }: Plan) -> impl FnOnce() + Send {
+    // SAFETY: the program guarantees that its memory is valid and unused until the copy is complete;
+    // the extents keep simulated memory allocated.
+    move || copy_engine::run(|| unsafe { to.0.copy_from(&from.0) })
+}
+
+fn capture(state: &mut DriverState, stream: Id, node: Option<CUDA_MEMCPY3D>) -> DriverResult {
+    let Some(node) = node else {
+        return state.check_not_capturing(stream);
+    };
+    if node.WidthInBytes == 0 || node.Height == 0 || node.Depth == 0 {
+        return Ok(());
+    }
+    copy_3d::check_captured(state, &node)?;
+    state.capture(stream, NodeParams::Copy(node))
+}
+
+/// The parameters of a node that copies contiguous bytes.
+pub(super) fn linear_node(dst: Operand, src: Operand, bytes: usize) -> CUDA_MEMCPY3D {
+    let (dst_type, dst) = side_of_node(dst);
+    let (src_type, src) = side_of_node(src);
+    let on_host = |memory_type, address: u64| match memory_type == memory_type::HOST {
+        true => address as *mut c_void,
+        false => std::ptr::null_mut(),
+    };
+    let on_device = |memory_type, address| match memory_type == memory_type::HOST {
+        true => 0,
+        false => address,
+    };
+    CUDA_MEMCPY3D {
+        dstMemoryType: dst_type,
+        dstHost: on_host(dst_type, dst),
+        dstDevice: on_device(dst_type, dst),
+        srcMemoryType: src_type,
+        srcHost: on_host(src_type, src),
+        srcDevice: on_device(src_type, src),
+        WidthInBytes: bytes,
+        Height: 1,
+        Depth: 1,
+        ..CUDA_MEMCPY3D::default()
+    }
+}
+
+/// The memory type and the address of one side of a node.
+fn side_of_node(operand: Operand) -> (u32, u64) {
+    match operand {
+        Operand::Known(address) | Operand::Device(address) => (memory_type::DEVICE, address),
+        Operand::Any(address) => (memory_type::UNIFIED, address),
+    }
 }
 
 /// A copy of contiguous bytes.
@@ -74,14 +133,20 @@ fn linear(dst: Operand, src: Operand, bytes: usize) -> impl Planner {
     }
 }
 
+fn copy_async(stream: CUstream, dst: Operand, src: Operand, bytes: usize) -> DriverResult {
+    let node = linear_node(dst, src, bytes);
+    copy(Some(stream), linear(dst, src, bytes), Some(node))
+}
+
 macro_rules! copies {
     ($($sync:ident $async:ident: $to:ident($dst:ty) $from:ident($src:ty);)*) => {$(
         pub unsafe fn $sync(dst: $dst, src: $src, bytes: usize) -> DriverResult {
-            copy(None, linear(Operand::$to(dst as u64), Operand::$from(src as u64), bytes))
+            let plan = linear(Operand::$to(dst as u64), Operand::$from(src as u64), bytes);
+            copy(None, plan, None)
         }
 
         pub unsafe fn $async(dst: $dst, src: $src, bytes: usize, stream: CUstream) -> DriverResult {
-            copy(Some(stream), linear(Operand::$to(dst as u64), Operand::$from(src as u64), bytes))
+            copy_async(stream, Operand::$to(dst as u64), Operand::$from(src as u64), bytes)
         }
     )*};
 }
@@ -108,10 +173,8 @@ pub unsafe fn cuMemcpyPeer(
     bytes: usize,
 ) -> DriverResult {
     check_peers(dst_context, src_context)?;
-    copy(
-        None,
-        linear(Operand::Known(dst), Operand::Known(src), bytes),
-    )
+    let plan = linear(Operand::Known(dst), Operand::Known(src), bytes);
+    copy(None, plan, None)
 }
 
 pub unsafe fn cuMemcpyPeerAsync(
@@ -123,8 +186,6 @@ pub unsafe fn cuMemcpyPeerAsync(
     stream: CUstream,
 ) -> DriverResult {
     check_peers(dst_context, src_context)?;
-    copy(
-        Some(stream),
-        linear(Operand::Known(dst), Operand::Known(src), bytes),
-    )
+    let plan = linear(Operand::Known(dst), Operand::Known(src), bytes);
+    copy(Some(stream), plan, None)
 }

@@ -2,13 +2,12 @@
 
 use cuguard_sys::{CUDA_MEMCPY2D, CUstream};
 
-use super::copy::{Planner, copy};
 use super::copy_3d::{self, Side, Size};
 use super::read;
 use crate::result::DriverResult;
 
 /// A copy of one layer.
-fn plan(copy: CUDA_MEMCPY2D) -> impl Planner {
+fn copy_2d(stream: Option<CUstream>, copy: CUDA_MEMCPY2D) -> DriverResult {
     let to = Side {
         memory_type: copy.dstMemoryType,
         host: copy.dstHost as u64,
@@ -32,17 +31,18 @@ fn plan(copy: CUDA_MEMCPY2D) -> impl Planner {
         rows: copy.Height,
         layers: 1,
     };
-    copy_3d::plan(to, from, size)
+    let node = copy_3d::node_3d(to, from, size);
+    super::copy::copy(stream, copy_3d::plan(to, from, size), Some(node))
 }
 
 pub unsafe fn cuMemcpy2D_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    copy(None, plan(unsafe { read(parameters) }?))
+    copy_2d(None, unsafe { read(parameters) }?)
 }
 
 pub unsafe fn cuMemcpy2DUnaligned_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    copy(None, plan(unsafe { read(parameters) }?))
+    copy_2d(None, unsafe { read(parameters) }?)
 }
 
 pub unsafe fn cuMemcpy2DAsync_v2(
@@ -50,5 +50,5 @@ pub unsafe fn cuMemcpy2DAsync_v2(
     stream: CUstream,
 ) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    copy(Some(stream), plan(unsafe { read(parameters) }?))
+    copy_2d(Some(stream), unsafe { read(parameters) }?)
 }

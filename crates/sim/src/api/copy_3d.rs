@@ -1,5 +1,7 @@
 //! Copies of rows and layers, between host memory, device memory and arrays.
 
+use std::ffi::c_void;
+
 use cuguard_sys::{
     CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUresult, CUstream, memory_type,
 };
@@ -71,6 +73,15 @@ impl Side {
             let span = Span::within(&array.block, offset, len);
             return Ok((Extent::new(vec![span], volume), false));
         }
+        let (operand, volume) = self.memory(size)?;
+        state.resolve(stream, operand, volume)
+    }
+
+    /// Where the copy starts and which bytes it accesses, unless this side is an array.
+    fn memory(&self, size: Size) -> DriverResult<(Operand, Volume)> {
+        let (x, y, _) = self.start;
+        let end_of_row = sum(x, size.width)?;
+        let end_of_rows = sum(y, size.rows)?;
         let pitch = match self.pitch {
             0 => end_of_row,
             pitch => pitch,
@@ -91,7 +102,25 @@ impl Side {
         let offset = offset(self.start, pitch, volume.layer_pitch)?;
         let start = base.checked_add(offset as u64);
         let start = start.ok_or(CUresult::INVALID_VALUE)?;
-        state.resolve(stream, operand(start), volume)
+        Ok((operand(start), volume))
+    }
+
+    /// Fails unless the memory exists, or will exist when a graph executes.
+    fn check(&self, state: &DriverState, size: Size) -> DriverResult {
+        if self.memory_type == memory_type::ARRAY {
+            return self.resolve(state, 0, size).map(drop);
+        }
+        let (operand, volume) = self.memory(size)?;
+        state.check_operand(operand, volume)
+    }
+
+    /// Fails if a copy cannot be captured.
+    fn check_captured(&self, state: &DriverState, size: Size) -> DriverResult {
+        if self.memory_type == memory_type::ARRAY {
+            return self.resolve(state, 0, size).map(drop);
+        }
+        let (operand, volume) = self.memory(size)?;
+        state.check_captured(operand.address(), volume)
     }
 }
 
@@ -152,8 +181,56 @@ macro_rules! sides {
 }
 
 fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult {
+    copy(stream, plan_3d(&parameters), Some(parameters))
+}
+
+/// The copy that a structure describes.
+pub(super) fn plan_3d(parameters: &CUDA_MEMCPY3D) -> impl Planner + use<> {
     let (to, from, size) = sides!(parameters);
-    copy(stream, plan(to, from, size))
+    plan(to, from, size)
+}
+
+/// Fails if a copy, of at least one byte, cannot be captured.
+pub(super) fn check_captured(state: &DriverState, parameters: &CUDA_MEMCPY3D) -> DriverResult {
+    let (to, from, size) = sides!(parameters);
+    from.check_captured(state, size)?;
+    to.check_captured(state, size)
+}
+
+/// The parameters of a node with a copy.
+pub(super) fn node_3d(to: Side, from: Side, size: Size) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
+        srcXInBytes: from.start.0,
+        srcY: from.start.1,
+        srcZ: from.start.2,
+        srcMemoryType: from.memory_type,
+        srcHost: from.host as *const c_void,
+        srcDevice: from.device,
+        srcArray: from.array,
+        srcPitch: from.pitch,
+        srcHeight: from.height,
+        dstXInBytes: to.start.0,
+        dstY: to.start.1,
+        dstZ: to.start.2,
+        dstMemoryType: to.memory_type,
+        dstHost: to.host as *mut c_void,
+        dstDevice: to.device,
+        dstArray: to.array,
+        dstPitch: to.pitch,
+        dstHeight: to.height,
+        WidthInBytes: size.width,
+        Height: size.rows,
+        Depth: size.layers,
+        ..CUDA_MEMCPY3D::default()
+    }
+}
+
+/// Fails unless a graph can have a node with this copy.
+pub(super) fn check_3d(state: &DriverState, parameters: &CUDA_MEMCPY3D) -> DriverResult {
+    let (to, from, size) = sides!(parameters);
+    valid(size.width > 0 && size.rows > 0 && size.layers > 0)?;
+    from.check(state, size)?;
+    to.check(state, size)
 }
 
 fn copy_3d_peer(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D_PEER) -> DriverResult {
@@ -163,7 +240,7 @@ fn copy_3d_peer(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D_PEER) -> Dri
         }
     }
     let (to, from, size) = sides!(parameters);
-    copy(stream, plan(to, from, size))
+    copy(stream, plan(to, from, size), None)
 }
 
 pub unsafe fn cuMemcpy3D_v2(parameters: *const CUDA_MEMCPY3D) -> DriverResult {

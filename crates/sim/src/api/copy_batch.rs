@@ -163,7 +163,7 @@ unsafe fn batch(
         let (dst, src, bytes) = (dsts[index], srcs[index], sizes[index]);
         let order = attributes[index].srcAccessOrder;
         let plan = with_order(order, src, linear(dst, src, bytes));
-        copy(Some(stream), plan).map_err(|code| (code, index))?;
+        copy(Some(stream), plan, None).map_err(|code| (code, index))?;
     }
     Ok(())
 }
@@ -335,7 +335,7 @@ unsafe fn batch_3d(
     for (op, (to, from, size)) in ops.iter().zip(copies) {
         let plan = copy_3d::plan(to, from, size);
         let plan = with_order(op.srcAccessOrder, from.device, plan);
-        whole(copy(Some(stream), plan))?;
+        whole(copy(Some(stream), plan, None))?;
     }
     Ok(())
 }

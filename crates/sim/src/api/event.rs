@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use cuguard_sys::{CUevent, CUresult, CUstream, flags};
+use cuguard_sys::{CUevent, CUresult, CUstream, event_record_flags, event_wait_flags, flags};
 
 use super::write_out;
+use crate::graph::NodeParams;
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, lock, wait_for_work};
@@ -50,6 +51,7 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: u32) -> DriverResult {
 /// Records an event on a stream.
 pub(super) fn record(state: &mut DriverState, id: Id, stream: Id) -> DriverResult {
     state.join_implicit_dependencies(stream);
+    state.captures.events.remove(&id);
     let number = state.last_work(stream) + 1;
     let record = (state.position(stream, number), None);
     // Before the work is submitted, since it may complete at once.
@@ -67,35 +69,66 @@ pub(super) fn record(state: &mut DriverState, id: Id, stream: Id) -> DriverResul
 }
 
 pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    unsafe { cuEventRecordWithFlags(event, stream, event_record_flags::DEFAULT) }
+}
+
+/// On a capturing stream, an external record becomes a node. Any other marks a position of the capture,
+/// for which other streams can wait.
+pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> DriverResult {
+    valid(flags <= event_record_flags::EXTERNAL)?;
     let mut state = lock();
     let id = find(&state, event)?;
     let stream = state.stream(stream)?;
     let context = state.events.live.get(&id).map(|event| event.context);
     let same = Some(state.streams[&stream].context) == context;
     check(same, CUresult::INVALID_HANDLE)?;
-    record(&mut state, id, stream)
+    state.check_implicit(stream)?;
+    match state.is_capturing(stream) {
+        true if flags == event_record_flags::EXTERNAL => {
+            state.capture(stream, NodeParams::Record(id))
+        }
+        true => state.capture_record(id, stream),
+        false => record(&mut state, id, stream),
+    }
 }
 
-pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: u32) -> DriverResult {
-    // The flag 1 is for graph capture and has no effect outside of it.
-    valid(flags <= 1)?;
-    // SAFETY: as the caller guarantees.
-    unsafe { cuEventRecord(event, stream) }
+/// Fails if the last record of an event was captured, and `invalidate`s the capture.
+fn check_not_captured(state: &mut DriverState, id: Id, invalidate: bool) -> DriverResult {
+    let Some(position) = state.captures.events.get(&id) else {
+        return Ok(());
+    };
+    let capture = state.captures.captures.get_mut(&position.capture);
+    // An event of a capture that has ended stands for nothing.
+    let capture = capture.ok_or(CUresult::INVALID_VALUE)?;
+    capture.invalidated |= invalidate;
+    Err(CUresult::CAPTURED_EVENT)
+}
+
+/// Fails if an event of a graph was destroyed.
+pub(super) fn check_live(state: &DriverState, id: Id) -> DriverResult {
+    find(state, CUevent(handle::encode(Kind::Event, id))).map(drop)
 }
 
 /// An event that was never recorded is complete.
 pub unsafe fn cuEventQuery(event: CUevent) -> DriverResult {
-    let state = lock();
+    let mut state = lock();
     state.check_current_if_any()?;
-    let position = position(&state, find(&state, event)?);
+    let id = find(&state, event)?;
+    check_not_captured(&mut state, id, true)?;
+    state.check_unsafe_call()?;
+    let position = position(&state, id);
     let complete = position.is_none_or(|p| state.is_done(p.stream, p.number));
     check(complete, CUresult::NOT_READY)
 }
 
 pub unsafe fn cuEventSynchronize(event: CUevent) -> DriverResult {
-    let state = lock();
+    let mut state = lock();
     state.check_current_if_any()?;
-    let position = position(&state, find(&state, event)?);
+    let id = find(&state, event)?;
+    check_not_captured(&mut state, id, true)?;
+    state.check_unsafe_call()?;
+    let position = position(&state, id);
     if let Some((stream, number)) = position.map(|p| (p.stream, p.number)) {
         drop(wait_for_work(state, stream, number));
     }
@@ -108,6 +141,7 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> DriverResult {
     state.check_current_if_any()?;
     let id = find(&state, event)?;
     state.events.live.remove(&id);
+    state.captures.events.remove(&id);
     Ok(())
 }
 
@@ -121,9 +155,12 @@ fn record_time(state: &DriverState, id: Id) -> DriverResult<Option<Instant>> {
 }
 
 pub unsafe fn cuEventElapsedTime(out: *mut f32, start: CUevent, end: CUevent) -> DriverResult {
-    let state = lock();
+    let mut state = lock();
     state.check_current_if_any()?;
     let (start, end) = (find(&state, start)?, find(&state, end)?);
+    for event in [start, end] {
+        check_not_captured(&mut state, event, false)?;
+    }
     let (start, end) = (record_time(&state, start)?, record_time(&state, end)?);
     check(!out.is_null(), CUresult::INVALID_HANDLE)?;
     let (Some(start), Some(end)) = (start, end) else {
@@ -144,9 +181,21 @@ pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32) ->
     let mut state = lock();
     let stream = state.stream(stream)?;
     let id = find(&state, event)?;
-    valid(flags <= 1)?;
-    if let Some(position) = position(&state, id).cloned() {
-        state.submit(stream, Some(&position), None, None)?;
+    valid(flags <= event_wait_flags::EXTERNAL)?;
+    let capturing = state.is_capturing(stream);
+    if capturing && flags == event_wait_flags::EXTERNAL {
+        return state.capture(stream, NodeParams::Wait(id));
     }
-    Ok(())
+    if let Some(position) = state.captures.events.get(&id).cloned() {
+        return state.capture_wait(stream, &position);
+    }
+    state.check_implicit(stream)?;
+    let Some(position) = position(&state, id).cloned() else {
+        return Ok(());
+    };
+    if capturing {
+        state.invalidate_capture(stream);
+        return Err(CUresult::STREAM_CAPTURE_ISOLATION);
+    }
+    state.submit(stream, Some(&position), None, None).map(drop)
 }

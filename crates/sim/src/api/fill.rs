@@ -1,45 +1,94 @@
 //! Fills with a pattern of one, two or four bytes, contiguous or in rows.
 
-use cuguard_sys::{CUdeviceptr, CUresult, CUstream};
+use cuguard_sys::{CUDA_MEMSET_NODE_PARAMS, CUdeviceptr, CUresult, CUstream};
 
 use super::begin_work;
 use crate::copy_engine;
+use crate::graph::NodeParams;
+use crate::handle::Id;
 use crate::memory::Shape;
 use crate::result::{DriverResult, valid};
-use crate::state::{Operand, run_now};
+use crate::state::{DriverState, Operand, run_now};
 
-/// Fills `rows` rows of `width` elements, `pitch` bytes apart, on a stream. Without a stream, the
-/// fill is synchronous.
-fn fill(
-    stream: Option<CUstream>,
-    dst: u64,
-    pitch: usize,
-    (width, rows): (usize, usize),
-    pattern: &[u8],
-) -> DriverResult {
-    let (mut state, id) = begin_work(stream.unwrap_or(CUstream::NULL))?;
-    if width == 0 || rows == 0 {
-        return Ok(());
+/// The bytes that a fill writes; `None` if there are none.
+fn shape(fill: &CUDA_MEMSET_NODE_PARAMS) -> DriverResult<Option<Shape>> {
+    if fill.width == 0 || fill.height == 0 {
+        return Ok(None);
     }
-    valid(dst.is_multiple_of(pattern.len() as u64) && pitch.is_multiple_of(pattern.len()))?;
-    let width = width.checked_mul(pattern.len());
+    let element = fill.elementSize as usize;
+    valid(matches!(element, 1 | 2 | 4))?;
+    valid(fill.dst.is_multiple_of(element as u64) && fill.pitch.is_multiple_of(element))?;
+    let width = fill.width.checked_mul(element);
     let width = width.ok_or(CUresult::INVALID_VALUE)?;
+    let (pitch, rows) = (fill.pitch, fill.height);
     valid(rows == 1 || pitch >= width)?;
-    let shape = Shape { width, pitch, rows };
-    let (extent, _) = state.resolve(id, Operand::Known(dst), shape)?;
-    let pattern = pattern.to_vec();
+    Ok(Some(Shape { width, pitch, rows }))
+}
+
+/// The work of a fill on a stream; `None` if there is nothing to fill.
+pub(super) fn work(
+    state: &DriverState,
+    stream: Id,
+    fill: &CUDA_MEMSET_NODE_PARAMS,
+) -> DriverResult<Option<impl FnOnce() + Send + use<>>> {
+    let Some(shape) = shape(fill)? else {
+        return Ok(None);
+    };
+    let (extent, _) = state.resolve(stream, Operand::Known(fill.dst), shape)?;
+    let (value, len) = (fill.value.to_le_bytes(), fill.elementSize as usize);
     // SAFETY: the extent is memory that the driver knows and keeps it allocated.
-    let run = move || copy_engine::run(|| unsafe { extent.fill(&pattern) });
+    let run = move || copy_engine::run(|| unsafe { extent.fill(&value[..len]) });
+    Ok(Some(run))
+}
+
+/// Fails unless a graph can have a node with this fill.
+pub(super) fn check_node(state: &DriverState, fill: &CUDA_MEMSET_NODE_PARAMS) -> DriverResult {
+    let shape = shape(fill)?.ok_or(CUresult::INVALID_VALUE)?;
+    state.check_operand(Operand::Known(fill.dst), shape.into())
+}
+
+/// Fills on a stream. Without a stream, the fill is synchronous.
+fn fill(stream: Option<CUstream>, fill: CUDA_MEMSET_NODE_PARAMS) -> DriverResult {
+    let (mut state, id) = begin_work(stream.unwrap_or(CUstream::NULL))?;
+    if state.is_capturing(id) {
+        return match shape(&fill)? {
+            Some(shape) => {
+                state.check_captured(fill.dst, shape.into())?;
+                state.capture(id, NodeParams::Fill(fill))
+            }
+            None => Ok(()),
+        };
+    }
+    let Some(run) = work(&state, id, &fill)? else {
+        return Ok(());
+    };
     match stream {
         None => run_now(state, id, run),
         Some(_) => state.submit(id, None, Some(Box::new(run)), None).map(drop),
     }
 }
 
+/// A fill with elements of one type.
+fn elements<T: Into<u32>>(
+    dst: CUdeviceptr,
+    value: T,
+    pitch: usize,
+    (width, height): (usize, usize),
+) -> CUDA_MEMSET_NODE_PARAMS {
+    CUDA_MEMSET_NODE_PARAMS {
+        dst,
+        pitch,
+        value: value.into(),
+        elementSize: size_of::<T>() as u32,
+        width,
+        height,
+    }
+}
+
 macro_rules! fills {
     ($($run:ident $run_async:ident $rows:ident $rows_async:ident: $type:ty;)*) => {$(
         pub unsafe fn $run(dst: CUdeviceptr, value: $type, count: usize) -> DriverResult {
-            fill(None, dst, 0, (count, 1), &value.to_ne_bytes())
+            fill(None, elements(dst, value, 0, (count, 1)))
         }
 
         pub unsafe fn $run_async(
@@ -48,7 +97,7 @@ macro_rules! fills {
             count: usize,
             stream: CUstream,
         ) -> DriverResult {
-            fill(Some(stream), dst, 0, (count, 1), &value.to_ne_bytes())
+            fill(Some(stream), elements(dst, value, 0, (count, 1)))
         }
 
         pub unsafe fn $rows(
@@ -58,7 +107,7 @@ macro_rules! fills {
             width: usize,
             height: usize,
         ) -> DriverResult {
-            fill(None, dst, pitch, (width, height), &value.to_ne_bytes())
+            fill(None, elements(dst, value, pitch, (width, height)))
         }
 
         pub unsafe fn $rows_async(
@@ -69,7 +118,7 @@ macro_rules! fills {
             height: usize,
             stream: CUstream,
         ) -> DriverResult {
-            fill(Some(stream), dst, pitch, (width, height), &value.to_ne_bytes())
+            fill(Some(stream), elements(dst, value, pitch, (width, height)))
         }
     )*};
 }

@@ -70,6 +70,8 @@ fn run(
 ) -> DriverResult {
     let mut state = lock();
     let stream = state.stream(stream)?;
+    state.check_not_capturing(stream)?;
+    state.check_implicit(stream)?;
     state.join_implicit_dependencies(stream);
     for location in locations {
         check_destination(&state, *location)?;

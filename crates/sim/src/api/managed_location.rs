@@ -86,6 +86,8 @@ pub unsafe fn cuMemPrefetchAsync_v2(
 ) -> DriverResult {
     let mut state = lock();
     let stream = state.stream(stream)?;
+    state.check_not_capturing(stream)?;
+    state.check_implicit(stream)?;
     valid(flags == 0)?;
     state.managed(ptr, count)?;
     let location = checked(&state, location)?;
@@ -105,6 +107,8 @@ pub unsafe fn cuStreamAttachMemAsync(
     let mut state = lock();
     let is_default = matches!(stream, CUstream::NULL | CUstream::LEGACY);
     let stream = state.stream(stream)?;
+    state.check_not_capturing(stream)?;
+    state.check_implicit(stream)?;
     let known = [
         mem_attach_flags::GLOBAL,
         mem_attach_flags::HOST,

@@ -82,6 +82,11 @@ pub unsafe fn cuMemFree_v2(ptr: CUdeviceptr) -> DriverResult {
             state.check_unused(found, "freed at once")?;
             state.map.remove(ptr)
         }
+        MemoryKind::Graph => {
+            state.check_unused(found, "freed at once")?;
+            state.uncount_graph_memory(ptr);
+            state.map.remove(ptr)
+        }
         MemoryKind::Device | MemoryKind::Managed => {
             let removed;
             (state, removed) = remove_when_idle(state, ptr);

@@ -24,6 +24,11 @@ mod device;
 mod device_queries;
 mod event;
 mod fill;
+mod graph;
+mod graph_launch;
+mod graph_memory;
+mod graph_nodes;
+mod graph_update;
 mod host;
 mod init;
 mod managed_batch;
@@ -39,6 +44,7 @@ mod range;
 mod stream;
 mod stream_attribute;
 mod stream_ordered;
+mod user_object;
 mod virtual_memory;
 
 pub use array::*;
@@ -54,6 +60,11 @@ pub use device::*;
 pub use device_queries::*;
 pub use event::*;
 pub use fill::*;
+pub use graph::*;
+pub use graph_launch::*;
+pub use graph_memory::*;
+pub use graph_nodes::*;
+pub use graph_update::*;
 pub use host::*;
 pub use init::*;
 pub use managed_batch::*;
@@ -69,6 +80,7 @@ pub use range::*;
 pub use stream::*;
 pub use stream_attribute::*;
 pub use stream_ordered::*;
+pub use user_object::*;
 pub use virtual_memory::*;
 
 use std::sync::Arc;
@@ -148,6 +160,7 @@ fn allocate_block(bytes: usize) -> DriverResult<Arc<MemoryBlock>> {
 fn begin_work(stream: CUstream) -> DriverResult<(StateGuard, Id)> {
     let mut state = lock();
     let stream = state.stream(stream)?;
+    state.check_implicit(stream)?;
     state.join_implicit_dependencies(stream);
     Ok((state, stream))
 }

@@ -5,11 +5,12 @@ use std::ffi::c_void;
 use cuguard_sys::{CUcontext, CUhostFn, CUresult, CUstream, CUstreamCallback, flags};
 
 use super::context::clamp_priority;
-use super::write_out;
-use crate::handle::{self, Kind};
+use super::{begin_work, write_out};
+use crate::graph::{HostFunction, NodeParams};
+use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
-use crate::state::{lock, synchronize_stream};
-use crate::streams::Stream;
+use crate::state::{DriverState, lock, synchronize_stream};
+use crate::streams::{Run, Stream};
 use crate::thread_state;
 
 pub unsafe fn cuStreamCreate(out: *mut CUstream, flags: u32) -> DriverResult {
@@ -63,20 +64,24 @@ pub unsafe fn cuStreamGetCtx(stream: CUstream, out: *mut CUcontext) -> DriverRes
     unsafe { get(stream, out, context) }
 }
 
-pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut u32) -> DriverResult {
-    // SAFETY: as the caller guarantees.
-    unsafe { get(stream, out, |_| 0) }
+/// Fails if a capture does not permit to wait for a stream.
+fn check_can_wait(state: &mut DriverState, stream: Id) -> DriverResult {
+    state.check_not_capturing(stream)?;
+    state.check_implicit(stream)?;
+    state.check_unsafe_call()
 }
 
 pub unsafe fn cuStreamQuery(stream: CUstream) -> DriverResult {
     let mut state = lock();
     let id = state.stream(stream)?;
+    check_can_wait(&mut state, id)?;
     check(state.is_stream_idle(id), CUresult::NOT_READY)
 }
 
 pub unsafe fn cuStreamSynchronize(stream: CUstream) -> DriverResult {
     let mut state = lock();
     let id = state.stream(stream)?;
+    check_can_wait(&mut state, id)?;
     drop(synchronize_stream(state, id));
     Ok(())
 }
@@ -87,6 +92,7 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> DriverResult {
     check(!predefined.contains(&stream), CUresult::INVALID_HANDLE)?;
     let mut state = lock();
     let id = state.stream(stream)?;
+    state.destroy_capturing(id);
     state.destroy_stream(id);
     Ok(())
 }
@@ -99,16 +105,19 @@ struct HostCall<F: FnOnce()>(F);
 unsafe impl<F: FnOnce()> Send for HostCall<F> {}
 
 impl<F: FnOnce() + 'static> HostCall<F> {
-    fn submit(self, stream: CUstream) -> DriverResult {
-        let mut state = lock();
-        let id = state.stream(stream)?;
-        let run = Box::new(move || self.run());
-        state.submit(id, None, Some(run), None).map(drop)
+    fn work(self) -> Run {
+        Box::new(move || self.run())
     }
 
     fn run(self) {
         thread_state::run_host_function(self.0);
     }
+}
+
+/// The work of a host function.
+pub(super) fn host_work(HostFunction { function, data }: HostFunction) -> Run {
+    // SAFETY: the program passed the function with the argument to call it with.
+    HostCall(move || unsafe { function(data) }).work()
 }
 
 pub unsafe fn cuLaunchHostFunc(
@@ -117,8 +126,16 @@ pub unsafe fn cuLaunchHostFunc(
     user_data: *mut c_void,
 ) -> DriverResult {
     let function = function.ok_or(CUresult::INVALID_VALUE)?;
-    // SAFETY: the program passed the function with the argument to call it with.
-    HostCall(move || unsafe { function(user_data) }).submit(stream)
+    let host = HostFunction {
+        function,
+        data: user_data,
+    };
+    let (mut state, id) = begin_work(stream)?;
+    if state.is_capturing(id) {
+        return state.capture(id, NodeParams::Host(host));
+    }
+    let run = host_work(host);
+    state.submit(id, None, Some(run), None).map(drop)
 }
 
 pub unsafe fn cuStreamAddCallback(
@@ -129,6 +146,9 @@ pub unsafe fn cuStreamAddCallback(
 ) -> DriverResult {
     let callback = callback.ok_or(CUresult::INVALID_VALUE)?;
     valid(flags == 0)?;
+    let (mut state, id) = begin_work(stream)?;
+    state.check_not_capturing(id)?;
     // SAFETY: the program passed the function with the argument to call it with.
-    HostCall(move || unsafe { callback(stream, CUresult::SUCCESS, user_data) }).submit(stream)
+    let call = HostCall(move || unsafe { callback(stream, CUresult::SUCCESS, user_data) });
+    state.submit(id, None, Some(call.work()), None).map(drop)
 }

@@ -53,6 +53,11 @@ fn allocate(
     let mut state = lock();
     let stream = state.stream(stream)?;
     copy_engine::check_sticky_error()?;
+    state.check_implicit(stream)?;
+    if state.is_capturing(stream) {
+        return super::graph_memory::capture_allocation(&mut state, stream, bytes);
+    }
+    state.check_unsafe_call()?;
     let pool = match pool {
         Some(pool) => find(&state, pool)?,
         None => {
@@ -129,8 +134,15 @@ pub unsafe fn cuMemFreeAsync(ptr: CUdeviceptr, stream: CUstream) -> DriverResult
     if ptr == 0 {
         return Ok(());
     }
+    state.check_implicit(stream)?;
+    if state.is_capturing(stream) {
+        return super::graph_memory::capture_free(&mut state, stream, ptr);
+    }
+    state.check_unsafe_call()?;
     match state.map.at(ptr).map(|range| range.kind) {
-        Some(MemoryKind::Pool(_) | MemoryKind::Device) => state.free_on_stream(ptr, stream),
+        Some(MemoryKind::Pool(_) | MemoryKind::Device | MemoryKind::Graph) => {
+            state.free_on_stream(ptr, stream)
+        }
         Some(MemoryKind::Managed) => Err(CUresult::NOT_SUPPORTED),
         _ => Err(CUresult::INVALID_VALUE),
     }

@@ -22,6 +22,8 @@ pub(crate) enum MemoryKind {
     Device,
     /// `cuMemAllocAsync`, from this pool.
     Pool(Id),
+    /// A graph that allocates.
+    Graph,
     /// `cuMemMap` of this physical handle; `accessible` after `cuMemSetAccess`.
     Mapping { physical: Id, accessible: bool },
     /// `cuMemHostAlloc`

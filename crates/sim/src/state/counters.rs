@@ -52,6 +52,12 @@ pub struct Counters {
     pub streams: u64,
     /// Events.
     pub events: u64,
+    /// Graphs that the program created, cloned or captured.
+    pub graphs: u64,
+    /// Instantiated graphs.
+    pub graph_execs: u64,
+    /// User objects of graphs.
+    pub user_objects: u64,
     /// Memory pools that the program created.
     pub pools: u64,
     /// Arrays.
@@ -60,6 +66,8 @@ pub struct Counters {
     pub device: Usage,
     /// Stream-ordered allocations on which neither free function was called.
     pub pooled: Usage,
+    /// Memory that graphs have allocated and on which no free function was called.
+    pub graph_memory: Usage,
     /// `cuMemAllocHost` and `cuMemHostAlloc`.
     pub pinned: Usage,
     /// `cuMemHostRegister`.
@@ -89,6 +97,7 @@ impl Counters {
             self.arrays,
             self.device,
             self.pooled,
+            self.graph_memory,
             self.pinned,
             self.managed,
             self.physical,
@@ -144,6 +153,12 @@ pub fn live_counters() -> Counters {
     counters.contexts = live.count() as u64;
     counters.streams = state.streams.values().filter(|s| s.is_created()).count() as u64;
     counters.events = state.events.live.len() as u64;
+    // A child graph belongs to its node, and a graph that is being captured to nobody yet.
+    let graphs = state.graphs.graphs.iter();
+    let graphs = graphs.filter(|(id, graph)| graph.parent.is_none() && !state.is_captured(**id));
+    counters.graphs = graphs.count() as u64;
+    counters.graph_execs = state.graphs.execs.len() as u64;
+    counters.user_objects = state.graphs.objects.len() as u64;
     let created = state.pools.values().filter(|pool| !pool.destroyed);
     let defaults = state.devices.len() + state.location_pools.len();
     counters.pools = (created.count() - defaults) as u64;
@@ -151,6 +166,7 @@ pub fn live_counters() -> Counters {
         match range.kind {
             MemoryKind::Device => counters.device.add(range.size),
             MemoryKind::Pool(_) => counters.pooled.add(range.size),
+            MemoryKind::Graph => counters.graph_memory.add(range.size),
             MemoryKind::Pinned => counters.pinned.add(range.size),
             MemoryKind::Registered => counters.registered.add(range.size),
             MemoryKind::Managed => counters.managed.add(range.size),

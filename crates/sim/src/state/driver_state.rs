@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use cuguard_sys::CUresult;
 
+use super::graph_memory::GraphAddress;
 use super::objects::{Array, Context, Device, Physical};
 use crate::config::Config;
+use crate::graph::{CaptureTable, GraphTable};
 use crate::handle::{self, Id, IdAllocator, Kind};
 use crate::memory::{
     AddressMap, AddressSpace, Cleanup, DeviceMemory, MemoryRange, Pool, PoolLocation, Quarantine,
@@ -39,6 +41,10 @@ pub(crate) struct DriverState {
     /// whichever comes first, the stream or the end of the memory's context.
     pub(crate) pending_frees: BTreeMap<(Option<Id>, u64), MemoryRange>,
     pub(crate) quarantine: Quarantine,
+    pub(crate) graphs: GraphTable,
+    pub(crate) captures: CaptureTable,
+    /// Where nodes of graphs allocate, by address.
+    pub(crate) graph_addresses: BTreeMap<u64, GraphAddress>,
     pub(crate) workers: WorkerPool,
     /// Done when the lock is released.
     pub(crate) cleanups: Vec<Cleanup>,

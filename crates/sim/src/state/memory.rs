@@ -29,6 +29,13 @@ pub(crate) enum Operand {
     Any(u64),
 }
 
+impl Operand {
+    pub(crate) fn address(self) -> u64 {
+        let (Self::Known(address) | Self::Device(address) | Self::Any(address)) = self;
+        address
+    }
+}
+
 impl DriverState {
     /// The address of `bytes` of device memory in a context.
     pub(crate) fn allocate_device_memory(&mut self, context: Id, bytes: u64) -> DriverResult<u64> {
@@ -116,6 +123,7 @@ impl DriverState {
                 self.cleanups.push(Cleanup::Seal(range.block));
                 return;
             }
+            MemoryKind::Graph => self.free_graph_address(range.base),
             MemoryKind::Registered => {}
         }
         self.discard(range.block);
@@ -177,6 +185,9 @@ impl DriverState {
         self.pending_frees.extend(removed.map(|range| (key, range)));
         if let Some(pool) = self.pool_of(kind) {
             pool.free_after(base, size, stream, work);
+        }
+        if kind == MemoryKind::Graph {
+            self.uncount_graph_memory(base);
         }
         let submitted = self.submit(stream, None, None, Some(OnComplete::Free(key)));
         if submitted.is_err()
@@ -251,7 +262,7 @@ impl DriverState {
         volume: impl Into<Volume>,
     ) -> DriverResult<(Extent, bool)> {
         let volume = volume.into();
-        let (Operand::Known(address) | Operand::Device(address) | Operand::Any(address)) = operand;
+        let address = operand.address();
         let len = self.byte_len(address, volume)?;
         let range = self.map.find(address);
         let must_be_known = !matches!(operand, Operand::Any(_)) || is_device_address(address);
@@ -268,6 +279,31 @@ impl DriverState {
         let start = Address::new(address as *mut u8).ok_or(CUresult::INVALID_VALUE)?;
         self.check_not_freed(address, volume.rows.width as u64)?;
         Ok((Extent::new(vec![Span::pageable(start, len)], volume), true))
+    }
+
+    /// Fails unless the memory of an operand exists, or will exist when a graph is launched.
+    pub(crate) fn check_operand(&self, operand: Operand, volume: Volume) -> DriverResult {
+        let address = operand.address();
+        let len = self.byte_len(address, volume)?;
+        if self.is_graph_address(address, len as u64) {
+            return Ok(());
+        }
+        let pageable = matches!(operand, Operand::Any(_)) && !is_device_address(address);
+        if pageable && self.map.find(address).is_none() {
+            return valid(address != 0);
+        }
+        self.map.spans(address, len).map(drop)
+    }
+
+    /// Fails if a captured access leaves the allocation in which it starts. Like a real driver, accepts
+    /// an address that it does not know.
+    pub(crate) fn check_captured(&self, address: u64, volume: Volume) -> DriverResult {
+        let len = self.byte_len(address, volume)?;
+        let known = self.map.find(address).is_some();
+        match known && !self.is_graph_address(address, len as u64) {
+            true => self.map.spans(address, len).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// Fails if host memory is in quarantine.

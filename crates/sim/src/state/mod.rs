@@ -3,10 +3,14 @@
 //!
 //! Must not know the driver functions: arguments arrive checked, pointers as addresses.
 
+mod captures;
 mod context_events;
 mod contexts;
 mod counters;
 mod driver_state;
+mod graph_launch;
+mod graph_memory;
+mod graphs;
 mod lock;
 mod managed;
 mod memory;
@@ -19,9 +23,12 @@ mod streams;
 mod wait;
 mod workers;
 
+pub(crate) use captures::any_capture;
 pub(crate) use contexts::end_context;
 pub use counters::{Counters, Usage, counters, live_counters};
 pub(crate) use driver_state::DriverState;
+pub(crate) use graph_launch::Launch;
+pub(crate) use graph_memory::{GraphUsage, allocations};
 pub(crate) use lock::{StateGuard, lock};
 pub(crate) use memory::Operand;
 pub(crate) use objects::{Array, Closing, Physical};

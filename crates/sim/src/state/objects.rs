@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cuguard_sys::CUDA_ARRAY3D_DESCRIPTOR;
 
+use super::graph_memory::GraphUsage;
 use crate::handle::Id;
 use crate::memory::{DeviceMemory, MemoryBlock, PackedPages};
 use crate::streams::StreamPosition;
@@ -20,6 +21,7 @@ pub(crate) struct Device {
     pub(crate) primary_flags: u32,
     pub(crate) default_pool: Id,
     pub(crate) pool: Id,
+    pub(crate) graph_memory: GraphUsage,
 }
 
 /// Why a context is being destroyed.

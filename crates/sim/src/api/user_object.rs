@@ -1,0 +1,109 @@
+//! User objects: data of the program that graphs keep alive.
+
+use std::ffi::c_void;
+
+use cuguard_sys::{CUgraph, CUhostFn, CUresult, CUuserObject};
+
+use super::write_out;
+use crate::graph::{HostFunction, UserObject};
+use crate::handle::{self, Kind};
+use crate::result::{DriverResult, valid};
+use crate::state::lock;
+use crate::thread_state;
+
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, without which no object can be created.
+const NO_DESTRUCTOR_SYNC: u32 = 1;
+/// `CU_GRAPH_USER_OBJECT_MOVE`: the graph takes over references of the caller.
+const MOVE: u32 = 1;
+
+/// Destroys objects whose last reference was released. Without the state's lock, since this calls
+/// functions of the program, in which driver calls fail.
+pub(super) fn destroy_all(objects: Vec<HostFunction>) {
+    for HostFunction { function, data } in objects {
+        // SAFETY: the program passed the function with the argument to call it with.
+        thread_state::run_host_function(|| unsafe { function(data) });
+    }
+}
+
+/// The number of references that a call may change at a time.
+fn check_count(count: u32) -> DriverResult {
+    valid(count > 0 && count <= i32::MAX as u32)
+}
+
+pub unsafe fn cuUserObjectCreate(
+    out: *mut CUuserObject,
+    data: *mut c_void,
+    destroy: Option<CUhostFn>,
+    references: u32,
+    flags: u32,
+) -> DriverResult {
+    let function = destroy.ok_or(CUresult::INVALID_VALUE)?;
+    valid(!out.is_null() && flags == NO_DESTRUCTOR_SYNC)?;
+    check_count(references)?;
+    let mut state = lock();
+    let id = state.ids.next(Kind::UserObject);
+    let object = UserObject {
+        destroy: HostFunction { function, data },
+        references: references.into(),
+    };
+    state.graphs.objects.insert(id, object);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, CUuserObject(handle::encode(Kind::UserObject, id))) }
+}
+
+pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: u32) -> DriverResult {
+    let mut state = lock();
+    let id = state.user_object(object)?;
+    check_count(count)?;
+    state.graphs.retain(id, count.into());
+    Ok(())
+}
+
+pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> DriverResult {
+    let mut state = lock();
+    let id = state.user_object(object)?;
+    check_count(count)?;
+    let destroyed = state.graphs.release(id, count.into());
+    drop(state);
+    destroy_all(destroyed.into_iter().collect());
+    Ok(())
+}
+
+pub unsafe fn cuGraphRetainUserObject(
+    graph: CUgraph,
+    object: CUuserObject,
+    count: u32,
+    flags: u32,
+) -> DriverResult {
+    let mut state = lock();
+    let graph = state.graph(graph)?;
+    let id = state.user_object(object)?;
+    check_count(count)?;
+    valid(flags & !MOVE == 0)?;
+    if flags & MOVE == 0 {
+        state.graphs.retain(id, count.into());
+    }
+    if let Some(graph) = state.graphs.graphs.get_mut(&graph) {
+        *graph.objects.entry(id).or_default() += count;
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphReleaseUserObject(
+    graph: CUgraph,
+    object: CUuserObject,
+    count: u32,
+) -> DriverResult {
+    let mut state = lock();
+    let graph = state.graph(graph)?;
+    let id = state.user_object(object)?;
+    check_count(count)?;
+    let owned = state.graphs.graphs.get_mut(&graph);
+    let owned = owned.and_then(|graph| graph.objects.get_mut(&id));
+    let owned = owned.ok_or(CUresult::INVALID_VALUE)?;
+    *owned = owned.checked_sub(count).ok_or(CUresult::INVALID_VALUE)?;
+    let destroyed = state.graphs.release(id, count.into());
+    drop(state);
+    destroy_all(destroyed.into_iter().collect());
+    Ok(())
+}

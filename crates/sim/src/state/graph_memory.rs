@@ -1,0 +1,168 @@
+//! Memory that graphs allocate.
+//!
+//! The address of an allocation is fixed when its node is created, and belongs to the graph and its
+//! instances. The memory is allocated when the graph is launched, and then the program's: it may be
+//! freed by a node, by the program, or by another graph.
+
+use cuguard_sys::CUresult;
+
+use super::driver_state::DriverState;
+use crate::PAGE;
+use crate::graph::{AllocateParams, NodeParams, Step};
+use crate::handle::Id;
+use crate::memory::{CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
+use crate::result::{DriverResult, valid};
+
+/// What graphs use of a device's memory, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GraphUsage {
+    /// In pages, what is allocated now.
+    allocated: u64,
+    /// In chunks, and with what is kept for the next launch. A real driver reports this as used, too.
+    pub(crate) reserved: u64,
+    pub(crate) used_high: u64,
+    pub(crate) reserved_high: u64,
+}
+
+/// An address that a node allocates at.
+#[derive(Debug)]
+pub(crate) struct GraphAddress {
+    pub(crate) device: u32,
+    pub(crate) bytes: u64,
+    /// Of the reserved addresses.
+    size: u64,
+    /// The graph, and its instances.
+    owners: usize,
+}
+
+impl DriverState {
+    /// Reserves the address of an allocation.
+    pub(crate) fn reserve_graph_address(&mut self, device: u32, bytes: u64) -> DriverResult<u64> {
+        let size = to_pages(bytes).filter(|size| *size <= self.config.memory);
+        let size = size.ok_or(CUresult::OUT_OF_MEMORY)?;
+        let base = self.addresses.pages.allocate(size, PAGE);
+        let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
+        let owners = 1;
+        let address = GraphAddress {
+            device,
+            bytes,
+            size,
+            owners,
+        };
+        self.graph_addresses.insert(base, address);
+        Ok(base)
+    }
+
+    /// Whether an address lies in memory that a graph allocates, now or when it is launched.
+    pub(crate) fn is_graph_address(&self, address: u64, len: u64) -> bool {
+        let before = self.graph_addresses.range(..=address).next_back();
+        before.is_some_and(|(base, found)| {
+            let offset = address - base;
+            offset <= found.bytes && len <= found.bytes - offset
+        })
+    }
+
+    /// Whether a graph, or a child graph of it, allocates or frees memory.
+    pub(crate) fn has_memory_nodes(&self, graph: Id) -> bool {
+        let graph = self.graphs.graphs.get(&graph);
+        graph.is_some_and(|graph| {
+            let mut nodes = graph.nodes.values();
+            nodes.any(|node| match node.params {
+                NodeParams::Child(child) => self.has_memory_nodes(child),
+                params => params.is_memory(),
+            })
+        })
+    }
+
+    /// An instance of a graph shares the addresses of its allocations.
+    pub(crate) fn share_graph_memory(&mut self, steps: &[Step]) {
+        for address in allocations(steps) {
+            if let Some(found) = self.graph_addresses.get_mut(&address.address) {
+                found.owners += 1;
+            }
+        }
+    }
+
+    /// A graph is about to be destroyed.
+    pub(crate) fn release_graph_memory(&mut self, graph: Id) {
+        let steps = self.graphs.steps(graph).unwrap_or_default();
+        self.unshare_graph_memory(&steps);
+    }
+
+    /// An instance is about to be destroyed.
+    pub(crate) fn unshare_graph_memory(&mut self, steps: &[Step]) {
+        for address in allocations(steps) {
+            if let Some(found) = self.graph_addresses.get_mut(&address.address) {
+                found.owners -= 1;
+            }
+            self.free_graph_address(address.address);
+        }
+    }
+
+    /// Frees an address that has no owner, unless the memory is still allocated.
+    pub(super) fn free_graph_address(&mut self, base: u64) {
+        let unowned = |address: &&GraphAddress| address.owners == 0;
+        if self.graph_addresses.get(&base).is_some_and(|a| unowned(&a))
+            && self.map.at(base).is_none()
+            && let Some(address) = self.graph_addresses.remove(&base)
+        {
+            self.addresses.pages.free(base, address.size);
+        }
+    }
+
+    /// Whether memory is allocated at the address of a node.
+    pub(crate) fn is_graph_memory_allocated(&self, base: u64) -> bool {
+        let range = self.map.at(base);
+        range.is_some_and(|range| range.kind == MemoryKind::Graph)
+    }
+
+    /// Allocates the memory of a node, on a stream.
+    pub(crate) fn allocate_graph_memory(&mut self, base: u64, stream: Id) -> DriverResult {
+        let found = self.graph_addresses.get(&base);
+        let found = found.ok_or(CUresult::INVALID_VALUE)?;
+        let (device, bytes, size) = (found.device, found.bytes, found.size);
+        valid(self.map.at(base).is_none())?;
+        let block = MemoryBlock::allocate(bytes as usize);
+        let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
+        let usage = self.device(device).graph_memory;
+        let needed = (usage.allocated + size).next_multiple_of(CHUNK);
+        let missing = needed.saturating_sub(usage.reserved);
+        self.reserve_pages(device, missing)?;
+        let usage = &mut self.device_mut(device).graph_memory;
+        usage.reserved += missing;
+        usage.allocated += size;
+        usage.used_high = usage.used_high.max(usage.reserved);
+        usage.reserved_high = usage.reserved_high.max(usage.reserved);
+        let work = self.submit(stream, None, None, None)?;
+        self.add_range(MemoryRange {
+            allocated_at: Some((stream, work)),
+            ..MemoryRange::new(base, bytes, MemoryKind::Graph, device, block)
+        });
+        Ok(())
+    }
+
+    /// Memory of a graph is freed. What it occupied stays reserved for the next launch.
+    pub(crate) fn uncount_graph_memory(&mut self, base: u64) {
+        if let Some(address) = self.graph_addresses.get(&base) {
+            let (device, size) = (address.device, address.size);
+            self.device_mut(device).graph_memory.allocated -= size;
+        }
+    }
+
+    /// Releases what is reserved for launches and not used.
+    pub(crate) fn trim_graph_memory(&mut self, device: u32) {
+        let device = self.device_mut(device);
+        let usage = &mut device.graph_memory;
+        let unused = usage.reserved - usage.allocated.next_multiple_of(CHUNK);
+        usage.reserved -= unused;
+        device.memory.release(unused);
+    }
+}
+
+/// The allocations of an instantiated graph.
+pub(crate) fn allocations(steps: &[Step]) -> impl Iterator<Item = AllocateParams> {
+    steps.iter().filter_map(|step| match step.params {
+        NodeParams::Allocate(allocation) => Some(allocation),
+        _ => None,
+    })
+}
