@@ -17,6 +17,10 @@ pub(crate) enum Kind {
     Pool = 0xB0,
     Array = 0xA7,
     Physical = 0x9F,
+    Module = 0x4D,
+    Function = 0xF1,
+    Library = 0x1B,
+    Kernel = 0x4B,
 }
 
 impl Kind {
@@ -28,6 +32,10 @@ impl Kind {
             Self::Pool => "memory pool",
             Self::Array => "array",
             Self::Physical => "physical memory handle",
+            Self::Module => "module",
+            Self::Function => "function",
+            Self::Library => "library",
+            Self::Kernel => "kernel",
         }
     }
 }
