@@ -54,7 +54,8 @@ impl MemoryBlock {
     /// New device memory, or `None` if the host is out of memory.
     pub(crate) fn allocate(len: usize) -> Option<Arc<Self>> {
         let block = Self::allocate_zeroed(len)?;
-        block.fill_new();
+        // SAFETY: nothing else uses it yet.
+        unsafe { block.fill_new() };
         Some(block)
     }
 
@@ -85,15 +86,22 @@ impl MemoryBlock {
     pub(crate) fn allocate_pages(len: usize) -> Option<Arc<Self>> {
         let pages = Pages::new(len)?;
         let block = Self::new(pages.start(), len, Owner::Pages(pages));
-        block.fill_new();
+        // SAFETY: nothing else uses it yet.
+        unsafe { block.fill_new() };
         Some(block)
     }
 
-    fn fill_new(&self) {
+    /// Fills newly allocated memory.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may access the memory meanwhile.
+    pub(crate) unsafe fn fill_new(&self) {
         let small = self.len <= SMALL;
         let edge = if small { self.len } else { FILL_EDGE };
         let start = self.start.as_ptr();
-        // SAFETY: both ranges are within the `len` bytes just allocated, which nothing else uses.
+        // SAFETY: both ranges are within the `len` bytes, which nothing else uses by the caller's
+        // guarantee.
         unsafe {
             start.write_bytes(FILL_BYTE, edge);
             start.add(self.len - edge).write_bytes(FILL_BYTE, edge);
@@ -110,21 +118,20 @@ impl MemoryBlock {
         Self::new(of.start, of.len, Owner::Block { _keep: of.clone() })
     }
 
-    /// New memory within a larger block.
+    /// A part of a larger block. Earlier work may still use the memory: the work that allocates it
+    /// on its stream must call [`fill_new`](Self::fill_new).
     ///
     /// # Panics
     ///
     /// If it is not within the block.
-    pub(crate) fn allocate_within(of: &Arc<Self>, offset: usize, len: usize) -> Arc<Self> {
+    pub(crate) fn within(of: &Arc<Self>, offset: usize, len: usize) -> Arc<Self> {
         assert!(
             offset <= of.len && len <= of.len - offset,
             "within the block"
         );
         let start = Address::new(of.start.as_ptr().wrapping_add(offset));
         let owner = Owner::Block { _keep: of.clone() };
-        let block = Self::new(start.unwrap_or(of.start), len, owner);
-        block.fill_new();
-        block
+        Self::new(start.unwrap_or(of.start), len, owner)
     }
 
     /// Releases the host memory of pages that nothing uses; they stay mapped.

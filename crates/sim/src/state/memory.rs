@@ -235,6 +235,13 @@ impl DriverState {
         ))
     }
 
+    /// The stream that has not reached the allocation of host memory yet. The memory must not be
+    /// reused before that, since the allocation fills it.
+    pub(crate) fn still_allocates(&self, range: &MemoryRange) -> Option<Id> {
+        let (stream, work) = range.allocated_at.filter(|_| range.on_host())?;
+        (!self.is_done(stream, work)).then_some(stream)
+    }
+
     /// Fails if the allocation of stream-ordered memory does not happen before new work on a stream.
     pub(crate) fn check_allocated(&self, range: &MemoryRange, stream: Id) -> DriverResult {
         let Some((on, work)) = range.allocated_at else {
