@@ -133,10 +133,7 @@ fn in_known_package(path: &str) -> Cow<'_, str> {
         let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
         return format!("{name}/{in_crate}").into();
     }
-    match in_library(path) {
-        Some(rest) => rest.into(),
-        None => in_package(path).into(),
-    }
+    in_library(path).unwrap_or_else(|| in_package(path)).into()
 }
 
 /// The part of a path inside the sources of the standard library: as it was built,
