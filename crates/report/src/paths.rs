@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use cuguard_registry::Site;
+
 /// Folders of a package that hold code.
 const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
 
@@ -65,6 +67,12 @@ impl Paths {
             None if Path::new(path).is_file() => path.into(),
             None => in_known_package(path),
         }
+    }
+
+    /// A call site as it is shown.
+    pub(crate) fn site(&self, site: Site) -> String {
+        let file = self.shorten(site.file);
+        format!("{file}:{}:{}", site.line, site.column)
     }
 
     /// Learns what paths are relative to, from one file with both its paths: a call site has the relative
