@@ -25,6 +25,7 @@ fn at(type_: u32, id: i32) -> CUmemLocation {
 const GPU: u32 = mem_location_type::DEVICE;
 const HOST: u32 = mem_location_type::HOST;
 const NODE: u32 = mem_location_type::HOST_NUMA;
+const CURRENT_NODE: u32 = mem_location_type::HOST_NUMA_CURRENT;
 
 /// The preferred location and the accessors are locations.
 fn advice_by_location(c: &Case) {
@@ -45,7 +46,7 @@ fn advice_by_location(c: &Case) {
     c.same("accessed by", list, [-2, -1, 0]);
 }
 
-/// Advice that needs no location ignores it.
+/// Advice that needs no device takes any of a known type.
 fn advice_without_location(c: &Case) {
     primary(c);
     let ptr = managed(c, SIZE);
@@ -54,7 +55,14 @@ fn advice_without_location(c: &Case) {
         ("no longer", UNSET_READ_MOSTLY),
         ("no preference", UNSET_PREFERRED_LOCATION),
     ] {
-        c.ok(what, cuMemAdvise_v2(ptr, SIZE, advice, at(99, 99)));
+        for type_ in [GPU, HOST, NODE, CURRENT_NODE] {
+            let result = cuMemAdvise_v2(ptr, SIZE, advice, at(type_, 99));
+            c.ok(format_args!("{what}, type {type_}"), result);
+        }
+        for type_ in [0, 5, 99] {
+            let result = cuMemAdvise_v2(ptr, SIZE, advice, at(type_, 0));
+            c.invalid(format_args!("{what}, type {type_}"), result);
+        }
     }
 }
 
@@ -84,21 +92,29 @@ fn errors(c: &Case) {
     c.invalid("0 bytes", set(ptr, 0, SET_READ_MOSTLY, gpu));
     c.invalid("too many", set(ptr, SIZE + 1, SET_READ_MOSTLY, gpu));
     c.invalid("device memory", set(plain, SIZE, SET_READ_MOSTLY, gpu));
-    let want = Code::INVALID_DEVICE;
-    let result = set(ptr, SIZE, SET_PREFERRED_LOCATION, at(GPU, 99));
-    c.expect("prefer device 99", result, want);
-    let result = set(ptr, SIZE, SET_PREFERRED_LOCATION, at(NODE, 99));
-    c.expect("prefer node 99", result, want);
-    c.invalid(
-        "prefer nothing",
-        set(ptr, SIZE, SET_PREFERRED_LOCATION, at(0, 0)),
-    );
+    for (what, advice, location) in [
+        ("prefer device 99", SET_PREFERRED_LOCATION, at(GPU, 99)),
+        ("prefer node 99", SET_PREFERRED_LOCATION, at(NODE, 99)),
+        ("prefer nothing", SET_PREFERRED_LOCATION, at(0, 0)),
+        ("accessed by device 99", SET_ACCESSED_BY, at(GPU, 99)),
+        ("accessed by node 0", SET_ACCESSED_BY, at(NODE, 0)),
+        (
+            "accessed by this node",
+            SET_ACCESSED_BY,
+            at(CURRENT_NODE, 0),
+        ),
+        ("no longer by device 99", UNSET_ACCESSED_BY, at(GPU, 99)),
+    ] {
+        c.invalid(what, set(ptr, SIZE, advice, location));
+    }
     let to = |ptr, count, location, flags| cuMemPrefetchAsync_v2(ptr, count, location, flags, none);
     c.invalid("prefetch 0 bytes", to(ptr, 0, gpu, 0));
     c.invalid("prefetch too many", to(ptr, SIZE + 1, gpu, 0));
     c.invalid("prefetch device memory", to(plain, SIZE, gpu, 0));
     c.invalid("prefetch, flags 1", to(ptr, SIZE, gpu, 1));
-    c.expect("prefetch to device 99", to(ptr, SIZE, at(GPU, 99), 0), want);
+    let result = to(ptr, SIZE, at(GPU, 99), 0);
+    c.expect("prefetch to device 99", result, Code::INVALID_DEVICE);
+    c.invalid("prefetch to node 99", to(ptr, SIZE, at(NODE, 99), 0));
     c.invalid("prefetch to nothing", to(ptr, SIZE, at(0, 0), 0));
 }
 
@@ -118,8 +134,11 @@ fn attached_to_a_stream(c: &Case) {
     c.ok("with the length", attach(ptr, SIZE, single));
     c.invalid("a part", attach(ptr, SIZE / 2, single));
     c.invalid("within", attach(ptr + 4096, 0, single));
+    c.invalid("two flags", attach(ptr, 0, global | host));
     let none = cuStreamAttachMemAsync(CUstream::NULL, ptr, 0, single);
     c.invalid("single, on the default stream", none);
+    let legacy = cuStreamAttachMemAsync(CUstream::LEGACY, ptr, 0, single);
+    c.ok("single, on the legacy stream by name", legacy);
     let plain = alloc(c, SIZE);
     c.invalid("device memory", attach(plain, 0, global));
     wait_for(c, stream);

@@ -1,13 +1,12 @@
 //! The attributes of a stream: hints for kernels, and how host threads wait.
 
 use cuguard_sys::{
-    CUaccessPolicyWindow, CUlaunchMemSyncDomainMap, CUstreamAttrValue, launch_attribute_id as id,
+    CUaccessPolicyWindow, CUlaunchMemSyncDomainMap, CUstreamAttrValue, access_property,
+    launch_attribute_id as id,
 };
 
 /// How many domains of memory synchronization there are.
 const DOMAINS: u8 = 4;
-/// The property of accesses that stay in the cache; misses cannot have it.
-const PERSISTING: u32 = 2;
 /// What a driver reports for a synchronization policy that was not set.
 const NOT_SET: u32 = u32::MAX;
 /// The largest window of an access policy.
@@ -68,7 +67,7 @@ impl StreamAttributes {
                 new.window.num_bytes <= MAX_WINDOW
                     && (0.0..=1.0).contains(&new.window.hitRatio)
                     // Measured: other numbers that are no property are accepted.
-                    && new.window.missProp != PERSISTING
+                    && new.window.missProp != access_property::PERSISTING
             }
             id::SYNCHRONIZATION_POLICY => {
                 // SAFETY: as the caller guarantees.
