@@ -232,6 +232,16 @@ macro_rules! with_simulated {
             cuLaunchKernelEx
             cuLaunchCooperativeKernel
             cuLaunchHostFunc
+            cuFuncSetBlockShape
+            cuFuncSetSharedSize
+            cuParamSetSize
+            cuParamSeti
+            cuParamSetf
+            cuParamSetv
+            cuLaunch
+            cuLaunchGrid
+            cuLaunchGridAsync
+            cuFuncSetSharedMemConfig
             cuGraphCreate
             cuGraphAddMemcpyNode
             cuGraphMemcpyNodeGetParams
