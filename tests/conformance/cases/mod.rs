@@ -34,12 +34,16 @@ mod fragmentation;
 mod host_memory;
 mod kernels;
 mod lasting;
+mod launches;
+mod libraries;
 mod limits;
 mod location_pool_memory;
 mod location_pools;
 mod managed;
 mod managed_batches;
 mod memory;
+mod module_images;
+mod modules;
 mod no_context;
 mod older_versions;
 mod order;
@@ -101,6 +105,10 @@ pub(crate) fn all() -> Vec<Entry> {
         lasting::CASES,
         process::CASES,
         dead_handles::CASES,
+        modules::CASES,
+        module_images::CASES,
+        libraries::CASES,
+        launches::CASES,
         kernels::CASES,
     ]
     .concat()

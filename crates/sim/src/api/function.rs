@@ -31,8 +31,8 @@ fn find(state: &DriverState, function: CUfunction) -> DriverResult<Id> {
 
 /// The same where a kernel of a library is one too: its function in the current context.
 pub(super) fn find_any(state: &mut DriverState, function: CUfunction) -> DriverResult<Id> {
-    if let Ok(id) = find(state, function) {
-        return Ok(id);
+    if handle::decode(Kind::Function, function.0).is_some() {
+        return find(state, function);
     }
     let kernel = find_kernel(state, CUkernel(function.0))?;
     let context = state.usable_current()?;
@@ -247,7 +247,8 @@ pub unsafe fn cuKernelGetAttribute(
     let (own, library, kernel) = state.code.kernel(find_kernel(&state, kernel)?)?;
     let device = state.check_device(device)?;
     let settings = own.settings.get(&device).copied().unwrap_or_default();
-    let value = attribute(&library.image, kernel, &settings, attrib)?;
+    let image = library.image.as_deref().map_err(|code| *code)?;
+    let value = attribute(image, kernel, &settings, attrib)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, value) }
 }

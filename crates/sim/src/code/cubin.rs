@@ -28,10 +28,15 @@ pub(super) fn read(file: &[u8]) -> Result<Image, ImageError> {
     let invalid = || ImageError::new(CUresult::INVALID_IMAGE);
     let elf = Elf::read(file).ok_or_else(invalid)?;
     let architecture = architecture(elf.flags);
-    if architecture / 10 != ARCHITECTURE / 10 || architecture > ARCHITECTURE {
+    if !runs_on_device(architecture) {
         return Err(ImageError::new(CUresult::NO_BINARY_FOR_GPU));
     }
     image(&elf, architecture).ok_or_else(invalid)
+}
+
+/// Whether the simulated device runs code for an architecture: that of its own generation, up to its own.
+pub(super) fn runs_on_device(architecture: u32) -> bool {
+    architecture / 10 == ARCHITECTURE / 10 && architecture <= ARCHITECTURE
 }
 
 /// The architecture in the flags of the header: in the second byte since CUDA 13, in the first before that.

@@ -8,8 +8,19 @@ use super::tokens::{Token, Tokens};
 
 /// The greatest version that a driver of CUDA 13.0 compiles, as `major * 10 + minor`.
 const MAX_VERSION: u32 = 90;
-/// The greatest number of bytes of parameters.
-const MAX_PARAMETER_BYTES: usize = 32_764;
+/// The greatest number of bytes of parameters: until PTX 8.1 or for older architectures, and since.
+const MAX_PARAMETER_BYTES: [usize; 2] = [4352, 32_764];
+/// The version of PTX that introduced an architecture.
+const INTRODUCED: [(u32, u32); 8] = [
+    (70, 60),
+    (72, 61),
+    (75, 63),
+    (80, 70),
+    (86, 71),
+    (87, 74),
+    (89, 78),
+    (90, 78),
+];
 /// The architecture of the simulated device.
 const ARCHITECTURE: u32 = 90;
 
@@ -27,6 +38,7 @@ pub(super) fn read(text: &str) -> Result<Image, ImageError> {
             architecture: ARCHITECTURE,
             ..Image::default()
         },
+        version: 0,
         shared: BTreeMap::new(),
     };
     reader.header()?;
@@ -46,6 +58,8 @@ struct Linkage {
 struct Reader<'a> {
     tokens: Tokens<'a>,
     image: Image,
+    /// Of PTX, as `major * 10 + minor`.
+    version: u32,
     /// The size and alignment of shared variables outside of kernels.
     shared: BTreeMap<&'a str, (usize, usize)>,
 }
@@ -70,6 +84,7 @@ impl<'a> Reader<'a> {
             error.code = cuguard_sys::CUresult::UNSUPPORTED_PTX_VERSION;
             return Err(error);
         }
+        self.version = version;
         if tokens.next()? != Some(Token::Directive(".target")) {
             return Err(tokens.error("Missing .target directive"));
         }
@@ -84,7 +99,12 @@ impl<'a> Reader<'a> {
             if let Some(name) = name.strip_prefix("sm_") {
                 let digits = name.trim_end_matches(['a', 'f']);
                 let architecture = digits.parse::<u32>().ok().filter(|number| *number >= 10);
-                let architecture = architecture.ok_or_else(|| tokens.error("Unknown .target"))?;
+                let known = architecture.filter(|number| {
+                    let introduced = INTRODUCED.iter().find(|(own, _)| own == number);
+                    *number <= ARCHITECTURE
+                        && introduced.is_none_or(|(_, version)| *version <= self.version)
+                });
+                let architecture = known.ok_or_else(|| tokens.error("Unknown .target"))?;
                 self.image.ptx_architecture = architecture;
             }
             if !tokens.take_sign(',')? {
@@ -111,7 +131,12 @@ impl<'a> Reader<'a> {
                     self.tokens.name()?;
                     return self.tokens.sign(';');
                 }
-                Some(Token::Directive(".address_size")) => return self.tokens.number().map(drop),
+                Some(Token::Directive(".address_size")) => {
+                    return match self.tokens.number()? {
+                        64 => Ok(()),
+                        _ => Err(self.tokens.error("Unsupported .address_size")),
+                    };
+                }
                 Some(Token::Directive(".target")) => return self.target(),
                 Some(Token::Directive(".file")) => return self.file(),
                 Some(Token::Directive(".section")) => return self.section(),
@@ -204,6 +229,9 @@ impl<'a> Reader<'a> {
         linkage: Linkage,
     ) -> Result<(), ImageError> {
         self.check_unique(found.name)?;
+        if found.size == 0 {
+            return Err(self.tokens.error("a variable needs at least one element"));
+        }
         self.image.variables.push(Variable {
             name: found.name.to_owned(),
             size: found.size,
@@ -293,6 +321,9 @@ impl<'a> Reader<'a> {
         if self.tokens.take_sign(')')? {
             return Ok(());
         }
+        let is_new = self.version >= 81 && self.image.ptx_architecture >= 70;
+        let [old_most, new_most] = MAX_PARAMETER_BYTES;
+        let most = if is_new { new_most } else { old_most };
         let mut names = Vec::new();
         let mut end = 0_usize;
         loop {
@@ -308,7 +339,7 @@ impl<'a> Reader<'a> {
             names.push(found.name);
             let offset = end.next_multiple_of(found.align.max(1));
             end = offset + found.size;
-            if end > MAX_PARAMETER_BYTES {
+            if end > most {
                 return Err(self.tokens.error("Formal parameter space overflowed"));
             }
             kernel.parameters.push(Parameter {

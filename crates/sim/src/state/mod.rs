@@ -23,7 +23,7 @@ mod workers;
 pub(crate) use contexts::end_context;
 pub use counters::{Counters, Usage, counters, live_counters};
 pub(crate) use driver_state::DriverState;
-pub(crate) use loaded_code::{Library, Module, Settings};
+pub(crate) use loaded_code::{Library, Linker, Module, Settings};
 pub(crate) use lock::{StateGuard, lock};
 pub(crate) use memory::Operand;
 pub(crate) use objects::{Array, Closing, Physical};
