@@ -66,7 +66,10 @@ fn attribute(
     Ok(match attribute {
         names::MAX_THREADS_PER_BLOCK => max_threads(kernel) as i32,
         names::SHARED_SIZE_BYTES => kernel.shared as i32,
-        names::CONST_SIZE_BYTES => constants.map(|v| v.size as i32).sum(),
+        names::CONST_SIZE_BYTES => {
+            let bytes = constants.map(|v| v.size).fold(0, usize::saturating_add);
+            i32::try_from(bytes).unwrap_or(i32::MAX)
+        }
         names::LOCAL_SIZE_BYTES => 0,
         names::NUM_REGS => registers(kernel) as i32,
         names::PTX_VERSION => image.ptx_architecture as i32,

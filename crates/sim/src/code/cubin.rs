@@ -4,7 +4,9 @@
 use cuguard_sys::CUresult;
 
 use super::elf::{Elf, NO_BITS, Section, Symbol, u16_at, u32_at};
-use super::image::{Image, ImageError, Kernel, Parameter, Variable, c_name};
+use super::image::{
+    Image, ImageError, Kernel, MAX_REGISTERS, MAX_SHARED, Parameter, Variable, c_name,
+};
 
 /// Symbol types and flags of the ELF format for CUDA.
 const OBJECT: u8 = 1;
@@ -68,7 +70,7 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
             let mut kernel = kernel(elf, symbol.name)?;
             kernel.shared = kernel.shared.saturating_sub(reserved);
             let count = registers.iter().find(|(index, _)| *index == number);
-            kernel.registers = count.map(|(_, count)| *count);
+            kernel.registers = count.map(|(_, count)| (*count).min(MAX_REGISTERS));
             image.kernels.push(kernel);
         } else if symbol.kind == OBJECT {
             image.variables.extend(variable(elf, symbol));
@@ -121,7 +123,7 @@ fn kernel(elf: &Elf<'_>, name: &str) -> Option<Kernel> {
         ..Kernel::default()
     };
     let shared = elf.section(&format!(".nv.shared.{name}"));
-    kernel.shared = shared.map_or(0, |section| section.size);
+    kernel.shared = shared.map_or(0, |section| section.size.min(MAX_SHARED));
     let Some(section) = elf.section(&format!(".nv.info.{name}")) else {
         return Some(kernel);
     };

@@ -19,6 +19,9 @@ const CONSTANTS_SECTION: u16 = 5;
 /// The largest parameter that an entry of `.nv.info` can describe.
 const MAX_PARAMETER: usize = (1 << 14) - 1;
 
+/// The most bytes of variables, all of which are written, zeros included.
+const MAX_VARIABLES: usize = 1 << 28;
+
 struct Section {
     name: String,
     kind: u32,
@@ -40,8 +43,12 @@ impl Section {
     }
 }
 
-/// A cubin; `None` if the format has no room for all of it.
+/// A cubin; `None` if the format has no room for all of it, or the variables are too large for a file.
 pub(crate) fn write(image: &Image) -> Option<Vec<u8>> {
+    let sizes = image.variables.iter().map(|variable| variable.size);
+    if sizes.fold(0, usize::saturating_add) > MAX_VARIABLES {
+        return None;
+    }
     let mut strings = vec![0];
     // The first symbol is empty.
     let mut symbols = vec![0; 24];

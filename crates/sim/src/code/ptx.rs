@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::image::{Image, ImageError, Kernel, Parameter, Variable, c_name};
+use super::image::{Image, ImageError, Kernel, MAX_SHARED, Parameter, Variable, c_name};
 use super::ptx_declarations::{Declaration, declaration};
 use super::tokens::{Token, Tokens};
 
@@ -363,7 +363,7 @@ impl<'a> Reader<'a> {
             shared = shared
                 .next_multiple_of(align.max(1))
                 .saturating_add(size)
-                .min(1 << 47);
+                .min(MAX_SHARED);
         };
         let mut last = None;
         while depth > 0 {

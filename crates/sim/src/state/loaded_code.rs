@@ -271,19 +271,24 @@ impl DriverState {
 
     /// Unloads a module. No work may use its variables.
     pub(crate) fn remove_module(&mut self, id: Id) {
-        let Some(module) = self.code.modules.remove(&id) else {
-            return;
-        };
+        if let Some(module) = self.forget_module(id) {
+            self.free_variables(&module.variables);
+        }
+    }
+
+    /// Removes a module and its functions, but not the memory of its variables.
+    fn forget_module(&mut self, id: Id) -> Option<Module> {
+        let module = self.code.modules.remove(&id)?;
         for function in &module.functions {
             self.code.functions.remove(function);
         }
-        self.free_variables(&module.variables);
         let library = module
             .library
             .and_then(|id| self.code.libraries.get_mut(&id));
         if let Some(library) = library {
             library.modules.remove(&module.context);
         }
+        Some(module)
     }
 
     /// Forgets the modules of a context, whose memory is released with all of the context's.
@@ -291,7 +296,7 @@ impl DriverState {
         let modules = self.code.modules.iter();
         let ended = modules.filter(|(_, module)| module.context == context);
         for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.remove_module(id);
+            self.forget_module(id);
         }
     }
 
