@@ -31,6 +31,7 @@ mod errors;
 mod events;
 mod fills;
 mod fragmentation;
+mod functions;
 mod host_memory;
 mod kernels;
 mod lasting;
@@ -106,6 +107,7 @@ pub(crate) fn all() -> Vec<Entry> {
         process::CASES,
         dead_handles::CASES,
         modules::CASES,
+        functions::CASES,
         module_images::CASES,
         libraries::CASES,
         launches::CASES,
