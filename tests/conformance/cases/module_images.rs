@@ -260,6 +260,21 @@ fn log(c: &Case) {
         (len, text.as_str()),
         (10, "ptxas app"),
     );
+    let mut info = [b'x'; 100];
+    let (mut options, size) = (
+        [
+            jit_option::INFO_LOG_BUFFER,
+            jit_option::INFO_LOG_BUFFER_SIZE_BYTES,
+        ],
+        ptr::without_provenance_mut(info.len()),
+    );
+    let mut values = [info.as_mut_ptr().cast::<c_void>(), size];
+    let code = CString::new(CODE).unwrap_or_default();
+    let (image, values_at) = (code.as_ptr().cast(), values.as_mut_ptr());
+    let options = options.as_mut_ptr();
+    let result = cuModuleLoadDataEx(&mut module, image, 2, options, values_at);
+    c.ok("with a buffer for information", result);
+    c.same("which is empty", (values[1].addr(), info[0]), (0, 0));
     let image = c"nonsense".as_ptr().cast();
     let null = ptr::null_mut();
     c.invalid(

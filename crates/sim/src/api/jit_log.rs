@@ -46,6 +46,7 @@ impl JitLog {
             return Ok(log);
         }
         valid(!options.is_null() && !values.is_null())?;
+        let (mut info, mut info_size) = (std::ptr::null_mut::<u8>(), 0);
         for index in 0..count as usize {
             // SAFETY: as the caller guarantees.
             valid(unsafe { options.add(index).read() } < jit_option::NUM_OPTIONS)?;
@@ -60,8 +61,12 @@ impl JitLog {
                     log.size = value.addr() as u32 as usize;
                     log.len = slot;
                 }
+                jit_option::INFO_LOG_BUFFER => info = value.cast(),
                 // There is no information: the length becomes 0.
                 jit_option::INFO_LOG_BUFFER_SIZE_BYTES | jit_option::WALL_TIME => {
+                    if option == jit_option::INFO_LOG_BUFFER_SIZE_BYTES {
+                        info_size = value.addr() as u32;
+                    }
                     // SAFETY: as the caller guarantees.
                     unsafe { slot.write(std::ptr::null_mut()) };
                 }
@@ -70,6 +75,10 @@ impl JitLog {
                 }
                 _ => {}
             }
+        }
+        if !info.is_null() && info_size > 0 {
+            // SAFETY: the caller guarantees that the buffer has this size.
+            unsafe { info.write(0) };
         }
         Ok(log)
     }
