@@ -1,6 +1,8 @@
 //! Cubins: ELF files of compiled code. Kernels and variables are symbols; sections called `.nv.info` describe the
 //! kernels.
 
+use std::collections::HashMap;
+
 use cuguard_sys::CUresult;
 
 use super::elf::{Elf, NO_BITS, Section, Symbol, u16_at, u32_at};
@@ -69,8 +71,8 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
         if symbol.kind == FUNCTION && symbol.other & ENTRY != 0 {
             let mut kernel = kernel(elf, symbol.name)?;
             kernel.shared = kernel.shared.saturating_sub(reserved);
-            let count = registers.iter().find(|(index, _)| *index == number);
-            kernel.registers = count.map(|(_, count)| (*count).min(MAX_REGISTERS));
+            let count = registers.get(&number);
+            kernel.registers = count.map(|count| (*count).min(MAX_REGISTERS));
             image.kernels.push(kernel);
         } else if symbol.kind == OBJECT {
             image.variables.extend(variable(elf, symbol));
@@ -106,9 +108,9 @@ fn entries<'a>(section: &Section<'a>) -> Option<Vec<Info<'a>>> {
 }
 
 /// The registers of functions, by the numbers of their symbols.
-fn registers(elf: &Elf<'_>) -> Option<Vec<(usize, u32)>> {
+fn registers(elf: &Elf<'_>) -> Option<HashMap<usize, u32>> {
     let Some(section) = elf.section(".nv.info") else {
-        return Some(Vec::new());
+        return Some(HashMap::new());
     };
     let counts = entries(section)?
         .into_iter()
