@@ -17,9 +17,10 @@
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].
 //!
-//! Limits: it executes no kernels (`cuModuleLoadData` and everything for kernels, textures,
-//! graphics and inter-process sharing fails with `CUDA_ERROR_NOT_SUPPORTED`), it does not simulate
-//! bandwidth, and at most 1024 streams execute work at the same time.
+//! Limits: it executes no kernels. Modules and libraries load, with the kernels and variables that PTX, cubins and
+//! fatbins that are not compressed declare; a launch fails with `CUDA_ERROR_NOT_SUPPORTED`, or is checked and skipped, see
+//! [`Config::skip_kernels`]. Everything for textures, graphics and inter-process sharing fails with
+//! `CUDA_ERROR_NOT_SUPPORTED`. It does not simulate bandwidth, and at most 1024 streams execute work at the same time.
 //!
 //! # Setup
 //!
@@ -56,7 +57,7 @@
 //! entry_points    C functions, what all calls have in common
 //! api/            what each driver function does
 //! state/          the driver's state behind one lock, and the operations on it
-//! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
+//! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events        code/   PTX, cubins
 //! graph/          nodes, edges, captures
 //! config, fault, misuse, copy_engine
 //! trace
