@@ -239,7 +239,11 @@ pub(super) unsafe fn launch(
     arguments: Arguments,
 ) -> DriverResult {
     if !lock().config.skip_kernels {
-        lock().current()?;
+        let mut state = lock();
+        state.current()?;
+        // A launch that no driver accepts fails as on a real one.
+        let id = find_any(&mut state, launch.function)?;
+        check_dimensions(state.code.function(id)?.kernel, launch)?;
         return Err(CUresult::NOT_SUPPORTED);
     }
     let (mut state, stream) = begin_launch(stream, launch.function)?;
