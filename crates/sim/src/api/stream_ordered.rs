@@ -96,13 +96,11 @@ fn allocate(
         }
         (None, None) => return Err(CUresult::OUT_OF_MEMORY),
     };
-    let access = found.access((mem_location_type::DEVICE, device as i32));
     // The allocation has a position on the stream: other streams must not use it before.
     match state.submit(stream, None, fill, None) {
         Ok(work) => state.add_range(MemoryRange {
             allocated_at: Some((stream, work)),
             from_managed_pool: location.managed,
-            host_only: location.is_host_memory() && access == 0,
             sync_memops: location.managed,
             advice: Advice::new(PageAdvice {
                 preferred: preferred(location),

@@ -169,7 +169,8 @@ pub(crate) fn is_unused(block: &Arc<MemoryBlock>) -> bool {
 #[derive(Debug)]
 pub(crate) enum Cleanup {
     Drop(Arc<MemoryBlock>),
-    /// Makes the addresses inaccessible, but does not reuse them.
+    /// Makes the addresses inaccessible, but does not reuse them, unless work that was in flight when
+    /// the memory was freed still uses it.
     Seal(Arc<MemoryBlock>),
 }
 
@@ -178,7 +179,11 @@ impl Cleanup {
         match self {
             Self::Drop(block) => drop(block),
             Self::Seal(block) => {
-                if let Owner::Pages(pages) = &block.owner {
+                // One reference is here, one in the quarantine.
+                let unused = Arc::strong_count(&block) <= 2;
+                if let Owner::Pages(pages) = &block.owner
+                    && unused
+                {
                     pages.seal();
                 }
             }

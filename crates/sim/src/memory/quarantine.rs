@@ -1,5 +1,6 @@
 //! Quarantine: the driver's host memory that was freed recently. Its addresses are not reused for a
-//! while, so that a use after free is detected and does not corrupt other memory.
+//! while, so that a use after free is detected and does not corrupt other memory. The addresses of
+//! pools of host memory are here all the time, since only what is allocated there may be used.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,8 +20,7 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Memory was removed from the map and is added once no work uses it. Its addresses already
-    /// count as freed.
+    /// Memory is added later, once nothing uses it. Its addresses already count as freed.
     pub(crate) fn expect(&mut self, base: u64, size: u64) {
         self.ranges.insert(base, size);
     }

@@ -1,11 +1,13 @@
 //! Memory pools, and how devices reclaim what pools do not use.
 
-use cuguard_sys::{CUresult, mem_location_type};
+use cuguard_sys::{CUresult, mem_access_flags, mem_location_type};
 
 use super::driver_state::DriverState;
 use super::objects::Device;
 use crate::handle::{Id, Kind};
-use crate::memory::{CHUNK, DeviceMemory, MemoryBlock, Pool, PoolLocation};
+use crate::memory::{
+    CHUNK, DeviceMemory, MemoryBlock, MemoryKind, MemoryRange, Pool, PoolLocation,
+};
 use crate::result::{DriverResult, check};
 
 /// The addresses of a pool of host or managed memory. They cost nothing until they are used.
@@ -76,6 +78,8 @@ impl DriverState {
             let block = MemoryBlock::allocate_pages(HOST_SPAN as usize);
             let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
             let base = block.start().as_ptr() as u64;
+            // Where nothing is allocated, the addresses count as freed.
+            self.quarantine.expect(base, HOST_SPAN);
             let mut pool = Pool::new(device, base, HOST_SPAN);
             pool.backing = Some(block);
             pool
@@ -136,12 +140,22 @@ impl DriverState {
 
     /// Sets which access a location has to a pool, also to what is allocated from it.
     pub(crate) fn set_pool_access(&mut self, id: Id, place: (u32, i32), flags: u32) {
-        let Some(pool) = self.pools.get_mut(&id) else {
-            return;
-        };
-        pool.set_access(place, flags);
-        if place.0 == mem_location_type::DEVICE && pool.location.is_host_memory() {
-            self.map.set_host_only(id, flags == 0);
+        if let Some(pool) = self.pools.get_mut(&id) {
+            pool.set_access(place, flags);
+        }
+    }
+
+    /// Whether work of a device can access memory: a mapping if `cuMemSetAccess` allows it, memory of
+    /// a host pool if `cuMemPoolSetAccess` does, any other.
+    pub(crate) fn is_accessible(&self, range: &MemoryRange, device: u32) -> bool {
+        let place = (mem_location_type::DEVICE, device as i32);
+        match range.kind {
+            MemoryKind::Mapping { accessible, .. } => accessible,
+            MemoryKind::Pool(id) if range.is_from_host_pool() => {
+                let pool = self.pools.get(&id);
+                pool.is_some_and(|pool| pool.access(place) != mem_access_flags::NONE)
+            }
+            _ => true,
         }
     }
 
@@ -175,7 +189,7 @@ impl DriverState {
                 let (base, backing) = (pool.base, pool.backing.take());
                 self.pools.remove(&id);
                 match backing {
-                    Some(block) => self.discard(block),
+                    Some(block) => self.add_to_quarantine(base, block),
                     None => self.addresses.free_pool(base),
                 }
             }
