@@ -330,6 +330,36 @@ fn each_device_has_access_of_its_own_to_a_host_pool() {
 }
 
 #[test]
+fn pools_that_are_not_used_need_no_addresses() {
+    let name = "pools_that_are_not_used_need_no_addresses";
+    if !is_child() {
+        let test = child_command(name);
+        let script = "ulimit -v 30000000 && exec \"$0\" \"$@\"";
+        let mut limited = std::process::Command::new("sh");
+        limited.args(["-c", script]).arg(test.get_program());
+        let output = limited.args(test.get_args()).env("CHILD", "1").output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {stderr}", output.status);
+        return;
+    }
+    context();
+    let stream = stream();
+    let pools: Vec<_> = (0..5000).map(|_| host_pool()).collect();
+    // More than fit with all the addresses that a pool would like.
+    let used = pools.iter().take(40);
+    let blocks: Vec<_> = used.map(|pool| allocate_from(*pool, MIB, stream)).collect();
+    ok(cu::cuStreamSynchronize(stream));
+    for block in blocks {
+        ok(cu::cuMemFreeAsync(block, stream));
+    }
+    for pool in pools {
+        ok(cu::cuMemPoolDestroy(pool));
+    }
+    release();
+}
+
+#[test]
 fn an_attribute_with_an_absurd_size_is_an_error() {
     let _turn = turn();
     context();

@@ -80,9 +80,9 @@ fn allocate(
     }
     let size = bytes as u64;
     // Device memory first, so that there is nothing to undo if the host is out of memory.
-    let device_block = match state.pools[&pool].backing {
-        None => Some(allocate_block(bytes)?),
-        Some(_) => fault::on_allocation(size).map(|()| None)?,
+    let device_block = match state.pools[&pool].location.is_device_memory() {
+        true => Some(allocate_block(bytes)?),
+        false => fault::on_allocation(size).map(|()| None)?,
     };
     let base = state.allocate_from_pool(pool, size, stream);
     let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;

@@ -22,7 +22,7 @@ pub(crate) use block::{Cleanup, MemoryBlock, is_unused};
 pub use device_memory::OtherProcess;
 pub(crate) use device_memory::{DeviceMemory, MAX_PACKED, PackedPages, to_pages};
 pub(crate) use extent::{Extent, Shape, Span, Volume};
-pub(crate) use pages::{Address, HOST_PAGE, is_mapped};
+pub(crate) use pages::{Address, HOST_PAGE, address_space_limit, is_mapped};
 pub(crate) use pool::{CHUNK, Pool};
 pub(crate) use pool_location::PoolLocation;
 pub(crate) use quarantine::Quarantine;

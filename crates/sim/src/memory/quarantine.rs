@@ -45,6 +45,17 @@ impl Quarantine {
         expired
     }
 
+    /// Removes all memory, for its addresses.
+    pub(crate) fn clear(&mut self) -> Vec<Arc<MemoryBlock>> {
+        self.bytes = 0;
+        let order = std::mem::take(&mut self.order).into_iter();
+        let removed = order.map(|(base, block)| {
+            self.ranges.remove(&base);
+            block
+        });
+        removed.collect()
+    }
+
     /// The base of freed memory that overlaps a range.
     pub(crate) fn find(&self, base: u64, size: u64) -> Option<u64> {
         let before = self.ranges.range(..base.saturating_add(size)).next_back();
@@ -80,6 +91,10 @@ mod tests {
         assert_eq!(quarantine.find(0x1000, 1), Some(0x1000));
         quarantine.add(0x1000, 100, MemoryBlock::allocate(1).unwrap());
         assert_eq!((quarantine.bytes, quarantine.order.len()), (100, 1));
+        quarantine.expect(0x2000, 100);
+        assert_eq!(quarantine.clear().len(), 1);
+        assert_eq!((quarantine.find(0x1000, 1), quarantine.bytes), (None, 0));
+        assert_eq!(quarantine.find(0x2000, 1), Some(0x2000));
     }
 
     #[test]

@@ -7,11 +7,12 @@ use super::objects::Device;
 use crate::handle::{Id, Kind};
 use crate::memory::{
     CHUNK, DeviceMemory, MemoryBlock, MemoryKind, MemoryRange, Pool, PoolLocation,
+    address_space_limit,
 };
 use crate::result::{DriverResult, check};
 
-/// The addresses of a pool of host or managed memory. They cost nothing until they are used.
-const HOST_SPAN: u64 = 1 << 36;
+/// With a limit of the address space, the part of it that a pool of host or managed memory uses.
+const SHARE_OF_LIMIT: u64 = 64;
 
 /// The memory that a pool reserves from.
 pub(super) fn memory_of<'a>(
@@ -75,14 +76,8 @@ impl DriverState {
             let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
             Pool::new(device, base, self.addresses.pool_span())
         } else {
-            let block = MemoryBlock::allocate_pages(HOST_SPAN as usize);
-            let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
-            let base = block.start().as_ptr() as u64;
-            // Where nothing is allocated, the addresses count as freed.
-            self.quarantine.expect(base, HOST_SPAN);
-            let mut pool = Pool::new(device, base, HOST_SPAN);
-            pool.backing = Some(block);
-            pool
+            // Its addresses are reserved by the first allocation.
+            Pool::new(device, 0, 0)
         };
         pool.location = location;
         pool.max_reserved = match max {
@@ -159,8 +154,31 @@ impl DriverState {
         }
     }
 
+    /// Reserves the addresses of a pool of host or managed memory, for at least `bytes`. They cost
+    /// nothing until they are used, but count where the address space of the process is limited.
+    fn reserve_addresses(&mut self, id: Id, bytes: u64) -> Option<()> {
+        let pool = self.pools.get(&id)?;
+        if pool.location.is_device_memory() || pool.backing.is_some() {
+            return Some(());
+        }
+        let least = bytes.checked_next_multiple_of(CHUNK)?;
+        let share = address_space_limit().map(|limit| limit / SHARE_OF_LIMIT / CHUNK * CHUNK);
+        let span = self.addresses.pool_span().min(share.unwrap_or(u64::MAX));
+        let reserve = |span: u64| MemoryBlock::allocate_pages(span as usize);
+        let block = reserve(span.max(least)).or_else(|| {
+            drop(self.quarantine.clear());
+            reserve(least)
+        })?;
+        let pool = self.pools.get_mut(&id)?;
+        pool.set_backing(block);
+        // Where nothing is allocated, the addresses count as freed.
+        self.quarantine.expect(pool.base, pool.span());
+        Some(())
+    }
+
     /// The address of `bytes` of a pool, for work on a stream.
     pub(crate) fn allocate_from_pool(&mut self, pool: Id, bytes: u64, stream: Id) -> Option<u64> {
+        self.reserve_addresses(pool, bytes)?;
         let device = self.pools.get(&pool)?.device;
         self.retry_with_trimmed_pools(device, Some(pool), |state| {
             let pool = state.pools.get_mut(&pool)?;
@@ -187,10 +205,12 @@ impl DriverState {
             pool.release(0, memory);
             if pool.reserved() == 0 {
                 let (base, backing) = (pool.base, pool.backing.take());
+                let of_device = pool.location.is_device_memory();
                 self.pools.remove(&id);
                 match backing {
                     Some(block) => self.add_to_quarantine(base, block),
-                    None => self.addresses.free_pool(base),
+                    None if of_device => self.addresses.free_pool(base),
+                    None => {}
                 }
             }
         }
