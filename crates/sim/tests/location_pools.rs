@@ -380,3 +380,35 @@ fn an_attribute_with_an_absurd_size_is_an_error() {
     ok(cu::cuMemFree_v2(ptr));
     release();
 }
+
+#[test]
+fn a_full_device_does_not_trim_host_pools() {
+    let _turn = turn();
+    context();
+    let (pool, stream) = (host_pool(), stream());
+    let mut keep = u64::MAX;
+    let threshold = pool_attribute::RELEASE_THRESHOLD;
+    ok(cu::cuMemPoolSetAttribute(
+        pool,
+        threshold,
+        (&raw mut keep).cast(),
+    ));
+    let ptr = allocate_from(pool, MIB, stream);
+    ok(cu::cuMemFreeAsync(ptr, stream));
+    ok(cu::cuStreamSynchronize(stream));
+    let reserved = || {
+        let mut bytes = 0_u64;
+        let which = pool_attribute::RESERVED_MEM_CURRENT;
+        let out = (&raw mut bytes).cast();
+        ok(cu::cuMemPoolGetAttribute(pool, which, out));
+        bytes
+    };
+    let before = reserved();
+    assert!(before > 0);
+    let mut device = 0;
+    let full = cu::cuMemAlloc_v2(&mut device, free_bytes() + 2 * MIB);
+    assert_eq!(full, CUresult::OUT_OF_MEMORY);
+    assert_eq!(reserved(), before);
+    ok(cu::cuMemPoolDestroy(pool));
+    release();
+}

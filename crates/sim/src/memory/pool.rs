@@ -84,6 +84,11 @@ impl Pool {
         }
     }
 
+    /// The device whose memory the pool reserves; `None` for host memory.
+    pub(crate) fn memory_device(&self) -> Option<u32> {
+        self.location.is_device_memory().then_some(self.device)
+    }
+
     /// Sets the addresses of a pool that has none yet.
     pub(crate) fn set_backing(&mut self, block: Arc<MemoryBlock>) {
         self.base = block.start().as_ptr() as u64;

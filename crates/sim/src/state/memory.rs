@@ -50,7 +50,7 @@ impl DriverState {
             }
             return base.ok_or(CUresult::OUT_OF_MEMORY);
         }
-        let base = self.retry_with_trimmed_pools(device, None, |state| {
+        let base = self.retry_with_trimmed_pools(Some(device), None, |state| {
             let memory = &mut state.devices[device as usize].memory;
             let context = state.contexts.get_mut(&context)?;
             context

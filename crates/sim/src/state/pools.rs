@@ -20,26 +20,27 @@ pub(super) fn memory_of<'a>(
     host: &'a mut DeviceMemory,
     pool: &Pool,
 ) -> &'a mut DeviceMemory {
-    match pool.location.is_device_memory() {
-        true => &mut devices[pool.device as usize].memory,
-        false => host,
+    match pool.memory_device() {
+        Some(device) => &mut devices[device as usize].memory,
+        None => host,
     }
 }
 
 impl DriverState {
     /// Reserves pages of a device.
     pub(crate) fn reserve_pages(&mut self, device: u32, bytes: u64) -> DriverResult {
-        let reserved = self.retry_with_trimmed_pools(device, None, |state| {
+        let reserved = self.retry_with_trimmed_pools(Some(device), None, |state| {
             let enough = state.device_mut(device).memory.reserve(bytes);
             enough.then_some(())
         });
         check(reserved.is_some(), CUresult::OUT_OF_MEMORY)
     }
 
-    /// Allocates; if that fails, trims the device's pools and tries again.
+    /// Allocates; if that fails, trims the pools of the same memory and tries again: of the device,
+    /// or of the host without one.
     pub(crate) fn retry_with_trimmed_pools<T>(
         &mut self,
-        device: u32,
+        device: Option<u32>,
         pool: Option<Id>,
         allocate: impl Fn(&mut Self) -> Option<T>,
     ) -> Option<T> {
@@ -49,13 +50,13 @@ impl DriverState {
         })
     }
 
-    /// Makes every pool of a device release what it does not use. Measured: memory that was freed
+    /// Makes every pool of the same memory release what it does not use. Measured: memory that was freed
     /// on a stream with which the host has not synchronized since is not released, even if the
     /// stream is idle; only the pool that allocates checks the progress of its streams.
-    fn trim_pools(&mut self, device: u32, allocating: Option<Id>) {
+    fn trim_pools(&mut self, device: Option<u32>, allocating: Option<Id>) {
         let streams = &self.streams;
         let pools = self.pools.iter_mut();
-        for (id, pool) in pools.filter(|(_, pool)| pool.device == device) {
+        for (id, pool) in pools.filter(|(_, pool)| pool.memory_device() == device) {
             pool.reclaim(|stream| match streams.get(&stream) {
                 None => Some(u64::MAX),
                 Some(stream) => (allocating == Some(*id)).then_some(stream.completed),
@@ -179,7 +180,7 @@ impl DriverState {
     /// The address of `bytes` of a pool, for work on a stream.
     pub(crate) fn allocate_from_pool(&mut self, pool: Id, bytes: u64, stream: Id) -> Option<u64> {
         self.reserve_addresses(pool, bytes)?;
-        let device = self.pools.get(&pool)?.device;
+        let device = self.pools.get(&pool)?.memory_device();
         self.retry_with_trimmed_pools(device, Some(pool), |state| {
             let pool = state.pools.get_mut(&pool)?;
             let memory = memory_of(&mut state.devices, &mut state.host_memory, pool);
