@@ -25,16 +25,14 @@ pub(super) fn find(state: &DriverState, pool: CUmemoryPool) -> DriverResult<Id> 
     state.live_id(Kind::Pool, pool.0, CUresult::INVALID_VALUE, is_live)
 }
 
-/// The only NUMA node.
-const NODE: i32 = 0;
-
 /// Fails unless a location that has an id exists.
 pub(super) fn check_id(state: &DriverState, location: PoolLocation) -> DriverResult {
-    valid(match location.type_ {
-        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
-        mem_location_type::HOST_NUMA => location.id == NODE,
-        _ => true,
-    })
+    let PoolLocation { type_, id, .. } = location;
+    let has_id = matches!(
+        type_,
+        mem_location_type::DEVICE | mem_location_type::HOST_NUMA
+    );
+    valid(!has_id || state.location_exists(CUmemLocation { type_, id }))
 }
 
 /// Where new memory of a pool is preferred, as range attributes report it.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use super::pages::{Address, Pages};
 
-/// New memory is filled with this, so that reads of uninitialized memory stand out.
-const FILL_BYTE: u8 = 0xA5;
+/// New and discarded memory is filled with this, so that reads of uninitialized memory stand out.
+pub(crate) const FILL_BYTE: u8 = 0xA5;
 /// Blocks up to this size come from the heap and are filled entirely. Larger ones have pages of
 /// their own, of which only both ends are filled, so that a device can be filled without using as
 /// much host memory.

@@ -18,7 +18,7 @@ mod quarantine;
 pub(crate) use address_map::{AddressMap, MemoryKind, MemoryRange};
 pub(crate) use address_space::{AddressSpace, is_device_address};
 pub(crate) use advice::{Advice, CPU, NO_DEVICE, NOWHERE, PageAdvice};
-pub(crate) use block::{Cleanup, MemoryBlock, is_unused};
+pub(crate) use block::{Cleanup, FILL_BYTE, MemoryBlock, is_unused};
 pub use device_memory::OtherProcess;
 pub(crate) use device_memory::{DeviceMemory, MAX_PACKED, PackedPages, to_pages};
 pub(crate) use extent::{Extent, Shape, Span, Volume};
