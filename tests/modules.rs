@@ -358,3 +358,47 @@ fn a_scope_ends_when_its_kernel_breaks_the_context() {
     }
     succeeded(&child(TEST, "broken", &[]));
 }
+
+/// A program with kernels is tested for leaks without a GPU.
+#[test]
+fn skipped_kernels_leave_the_leak_report() {
+    const TEST: &str = "skipped_kernels_leave_the_leak_report";
+    if part().is_some() {
+        let context = context().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let module = Module::from_ptx(&context, SAXPY).unwrap();
+        let saxpy = module.function("saxpy").unwrap();
+        let x = DeviceBuffer::from_slice(&context, &[1.0_f32; 100]).unwrap();
+        let mut y = DeviceBuffer::from_slice(&context, &[2.0_f32; 100]).unwrap();
+        for _ in 0..2 {
+            let launched = stream.scope(|s| {
+                let (x, y) = (s.bind(&x)?, s.bind_mut(&mut y)?);
+                // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
+                unsafe { s.launch(&saxpy, 1, 128, 0, &[&3.0_f32, &x, &y, &100_u64]) }
+            });
+            launched.unwrap();
+        }
+        assert_eq!(y.to_vec().unwrap(), [2.0; 100], "the kernel did not run");
+        // SAFETY: saxpy stays within its arguments.
+        let refused = stream.scope(|s| unsafe { s.launch(&saxpy, 1, 2048, 0, &[]) });
+        assert_eq!(refused.unwrap_err().code(), Some(CUresult::INVALID_VALUE));
+        std::mem::forget(y.named("lost"));
+        return;
+    }
+    let output = child(
+        TEST,
+        "leaks",
+        &[
+            ("CUGUARD_DRIVER", "sim"),
+            ("CUGUARD_SIM", "kernels=skip"),
+            ("LEAK_REPORT", "1,exitcode=23"),
+        ],
+    );
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(23), "{text}");
+    assert!(text.contains("leaked 400 B in 1 allocation"), "{text}");
+    assert!(text.contains("lost"), "{text}");
+    let line =
+        "cuguard-sim: kernels=skip: kernel launches are checked and skipped; kernels do not run";
+    assert_eq!(text.matches(line).count(), 1, "{text}");
+}

@@ -1,5 +1,5 @@
 //! Every function of `result` at least once, on the simulated GPU. It runs no kernels: what a driver is
-//! given for modules and launches is checked in `loader.rs`, with a library that pretends to be one.
+//! given for launches is checked in `loader.rs`, with a library that pretends to be one.
 
 #![allow(clippy::disallowed_methods, reason = "tests call the frees themselves")]
 #![cfg(feature = "sim")]

@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Function = 0xF1,
     Library = 0x1B,
     Kernel = 0x4B,
+    Linker = 0x14,
 }
 
 impl Kind {
@@ -44,6 +45,7 @@ impl Kind {
             Self::Function => "function",
             Self::Library => "library",
             Self::Kernel => "kernel",
+            Self::Linker => "linker state",
         }
     }
 }

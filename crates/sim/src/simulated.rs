@@ -72,6 +72,11 @@ macro_rules! with_simulated {
             cuModuleGetFunctionCount
             cuModuleEnumerateFunctions
             cuModuleGetGlobal_v2
+            cuLinkCreate_v2
+            cuLinkAddData_v2
+            cuLinkAddFile_v2
+            cuLinkComplete
+            cuLinkDestroy
             cuLibraryLoadData
             cuLibraryLoadFromFile
             cuLibraryUnload

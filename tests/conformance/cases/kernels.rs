@@ -20,7 +20,6 @@ cases! {"kernels":
     saxpy.differs_on_simulation(NO_KERNELS),
     spin.differs_on_simulation(NO_KERNELS),
     device_heap.differs_on_simulation(NO_KERNELS),
-    wrong_launch.differs_on_simulation(NO_KERNELS),
 }
 
 const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
@@ -264,22 +263,4 @@ fn device_heap(c: &Case) {
     c.yes("of 8 threads that keep 8 MiB some get it", first >= 1);
     c.yes("and some do not", first < 8);
     c.ok("nothing is broken", cuCtxSynchronize());
-}
-
-/// A launch needs at least one thread, and not more than a block can have.
-fn wrong_launch(c: &Case) {
-    if !set_up(c, SPIN) {
-        return;
-    }
-    let module = load(c, SPIN);
-    let spin = function(c, module, c"spin");
-    let mut nanoseconds = 0_u64;
-    let mut arguments = [(&raw mut nanoseconds).cast()];
-    c.invalid(
-        "2000 threads in a block",
-        launch(spin, 1, 2000, &mut arguments),
-    );
-    c.invalid("no blocks", launch(spin, 0, 1, &mut arguments));
-    c.ok("one thread", launch(spin, 1, 1, &mut arguments));
-    c.ok("wait", cuCtxSynchronize());
 }

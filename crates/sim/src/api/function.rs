@@ -31,8 +31,8 @@ fn find(state: &DriverState, function: CUfunction) -> DriverResult<Id> {
 
 /// The same where a kernel of a library is one too: its function in the current context.
 pub(super) fn find_any(state: &mut DriverState, function: CUfunction) -> DriverResult<Id> {
-    if let Ok(id) = find(state, function) {
-        return Ok(id);
+    if handle::decode(Kind::Function, function.0).is_some() {
+        return find(state, function);
     }
     let kernel = find_kernel(state, CUkernel(function.0))?;
     let context = state.usable_current()?;
@@ -66,7 +66,10 @@ fn attribute(
     Ok(match attribute {
         names::MAX_THREADS_PER_BLOCK => max_threads(kernel) as i32,
         names::SHARED_SIZE_BYTES => kernel.shared as i32,
-        names::CONST_SIZE_BYTES => constants.map(|v| v.size as i32).sum(),
+        names::CONST_SIZE_BYTES => {
+            let bytes = constants.map(|v| v.size).fold(0, usize::saturating_add);
+            i32::try_from(bytes).unwrap_or(i32::MAX)
+        }
         names::LOCAL_SIZE_BYTES => 0,
         names::NUM_REGS => registers(kernel) as i32,
         names::PTX_VERSION => image.ptx_architecture as i32,
@@ -247,7 +250,8 @@ pub unsafe fn cuKernelGetAttribute(
     let (own, library, kernel) = state.code.kernel(find_kernel(&state, kernel)?)?;
     let device = state.check_device(device)?;
     let settings = own.settings.get(&device).copied().unwrap_or_default();
-    let value = attribute(&library.image, kernel, &settings, attrib)?;
+    let image = library.image.as_deref().map_err(|code| *code)?;
+    let value = attribute(image, kernel, &settings, attrib)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, value) }
 }

@@ -1,4 +1,4 @@
-//! The options of the functions that compile. Only those about the log have an effect: nothing is compiled.
+//! The options of the functions that compile. Only those about logs have an effect: nothing is compiled.
 
 use std::ffi::c_void;
 
@@ -6,6 +6,9 @@ use cuguard_sys::{CUjit_option, CUresult, jit_option};
 
 use crate::code::ImageError;
 use crate::result::{DriverResult, valid};
+
+/// The architecture of the simulated device, in the numbers of `CUjit_target`.
+const ARCHITECTURE: usize = 90;
 
 /// Where the program wants the errors of the compiler.
 #[derive(Debug)]
@@ -43,7 +46,10 @@ impl JitLog {
             return Ok(log);
         }
         valid(!options.is_null() && !values.is_null())?;
+        let (mut info, mut info_size) = (std::ptr::null_mut::<u8>(), 0);
         for index in 0..count as usize {
+            // SAFETY: as the caller guarantees.
+            valid(unsafe { options.add(index).read() } < jit_option::NUM_OPTIONS)?;
             // SAFETY: as the caller guarantees.
             let (option, slot) = unsafe { (options.add(index).read(), values.add(index)) };
             // SAFETY: as the caller guarantees.
@@ -55,19 +61,53 @@ impl JitLog {
                     log.size = value.addr() as u32 as usize;
                     log.len = slot;
                 }
-                // Nothing to say.
-                jit_option::INFO_LOG_BUFFER_SIZE_BYTES => {
+                jit_option::INFO_LOG_BUFFER => info = value.cast(),
+                // There is no information: the length becomes 0.
+                jit_option::INFO_LOG_BUFFER_SIZE_BYTES | jit_option::WALL_TIME => {
+                    if option == jit_option::INFO_LOG_BUFFER_SIZE_BYTES {
+                        info_size = value.addr() as u32;
+                    }
                     // SAFETY: as the caller guarantees.
                     unsafe { slot.write(std::ptr::null_mut()) };
                 }
-                jit_option::WALL_TIME => {
-                    // SAFETY: as the caller guarantees.
-                    unsafe { slot.write(std::ptr::null_mut()) };
+                jit_option::TARGET if value.addr() > ARCHITECTURE => {
+                    return Err(CUresult::INVALID_SOURCE);
                 }
                 _ => {}
             }
         }
+        if !info.is_null() && info_size > 0 {
+            // SAFETY: the caller guarantees that the buffer has this size.
+            unsafe { info.write(0) };
+        }
         Ok(log)
+    }
+
+    /// The addresses of a log that is written later.
+    pub(super) fn into_addresses(self) -> [usize; 3] {
+        [
+            self.buffer.expose_provenance(),
+            self.size,
+            self.len.expose_provenance(),
+        ]
+    }
+
+    /// The log of which these are the addresses.
+    ///
+    /// # Safety
+    ///
+    /// They are from [`into_addresses`](Self::into_addresses), and the program's buffers are still valid.
+    pub(super) unsafe fn from_addresses([buffer, size, len]: [usize; 3]) -> Self {
+        Self {
+            buffer: std::ptr::with_exposed_provenance_mut(buffer),
+            size,
+            len: std::ptr::with_exposed_provenance_mut(len),
+        }
+    }
+
+    /// Writes that there are no errors.
+    pub(super) fn succeeded(&mut self) {
+        self.write("");
     }
 
     /// Writes the errors of the compiler, and returns the code.
@@ -87,6 +127,8 @@ impl JitLog {
             self.buffer.add(len).write(0);
         }
         if !self.len.is_null() {
+            // A text that is too long fills the buffer, its NUL included.
+            let len = text.len().min(self.size);
             // SAFETY: the option's value can be written to.
             unsafe { self.len.write(std::ptr::without_provenance_mut(len)) };
         }

@@ -15,11 +15,10 @@ use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Library, lock};
 
-/// The id of a live library.
+/// The id of a live library. One that was unloaded is misuse: a real driver may crash.
 fn find(state: &DriverState, library: CUlibrary) -> DriverResult<Id> {
-    let id = handle::decode(Kind::Library, library.0);
-    let live = id.filter(|id| state.code.libraries.contains_key(id));
-    live.ok_or(CUresult::INVALID_HANDLE)
+    let is_live = |id| state.code.libraries.contains_key(&id);
+    state.live_id(Kind::Library, library.0, CUresult::INVALID_HANDLE, is_live)
 }
 
 fn get(state: &DriverState, library: CUlibrary) -> DriverResult<&Library> {
@@ -27,11 +26,10 @@ fn get(state: &DriverState, library: CUlibrary) -> DriverResult<&Library> {
     library.ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The id of a live kernel.
+/// The id of a live kernel. One of a library that was unloaded is misuse.
 pub(super) fn find_kernel(state: &DriverState, kernel: CUkernel) -> DriverResult<Id> {
-    let id = handle::decode(Kind::Kernel, kernel.0);
-    let live = id.filter(|id| state.code.kernels.contains_key(id));
-    live.ok_or(CUresult::INVALID_HANDLE)
+    let is_live = |id| state.code.kernels.contains_key(&id);
+    state.live_id(Kind::Kernel, kernel.0, CUresult::INVALID_HANDLE, is_live)
 }
 
 /// The options of both functions that load.
@@ -54,16 +52,29 @@ unsafe fn load(
     let (names, values, count) = options.jit;
     // SAFETY: as the caller guarantees.
     let mut log = unsafe { JitLog::new(count, names, values) }?;
+    log.succeeded();
     let (names, values, count) = options.library;
     valid(count == 0 || !names.is_null() && !values.is_null())?;
     for index in 0..count as usize {
         // SAFETY: as the caller guarantees.
         valid(unsafe { names.add(index).read() } <= 1)?;
     }
-    let image = read().map_err(|error| log.failed(&error))?;
-    let id = lock().add_library(Arc::new(image));
+    // What is wrong with the code is an error where it is first used.
+    let image = match read() {
+        Err(error) if is_missing(error.code) => return Err(error.code),
+        image => image.map(Arc::new).map_err(|error| error.code),
+    };
+    let id = lock().add_library(image);
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, CUlibrary(handle::encode(Kind::Library, id))) }
+}
+
+/// Whether there is no code at all.
+fn is_missing(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUresult::INVALID_VALUE | CUresult::FILE_NOT_FOUND | CUresult::OUT_OF_MEMORY
+    )
 }
 
 #[allow(clippy::too_many_arguments, reason = "the driver's own signature")]
@@ -130,7 +141,8 @@ pub unsafe fn cuLibraryGetKernel(
     valid(!out.is_null())?;
     let state = lock();
     let library = get(&state, library)?;
-    let mut kernels = library.image.kernels.iter().zip(&library.kernels);
+    let image = library.image.as_deref().map_err(|code| *code)?;
+    let mut kernels = image.kernels.iter().zip(&library.kernels);
     let found = kernels.find(|(own, _)| *own.name == *kernel);
     let (_, id) = found.ok_or(CUresult::NOT_FOUND)?;
     // SAFETY: as the caller guarantees.
@@ -139,7 +151,9 @@ pub unsafe fn cuLibraryGetKernel(
 
 pub unsafe fn cuLibraryGetKernelCount(count: *mut u32, library: CUlibrary) -> DriverResult {
     let state = lock();
-    let kernels = get(&state, library)?.kernels.len();
+    let library = get(&state, library)?;
+    library.image.as_deref().map_err(|code| *code)?;
+    let kernels = library.kernels.len();
     // SAFETY: as the caller guarantees.
     unsafe { write_out(count, kernels as u32) }
 }

@@ -1,6 +1,7 @@
 //! Modules: code in a context, with its functions and variables.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -63,8 +64,13 @@ pub(super) unsafe fn read_image(image: *const c_void) -> Result<Image, ImageErro
 pub(super) unsafe fn read_file(path: *const c_char) -> DriverResult<Vec<u8>> {
     // SAFETY: as the caller guarantees.
     let path = unsafe { name(path) }?;
+    valid(!path.is_empty())?;
     let path = std::ffi::OsStr::from_bytes(path.to_bytes());
-    std::fs::read(path).map_err(|_| CUresult::FILE_NOT_FOUND)
+    std::fs::read(path).map_err(|error| match error.kind() {
+        // As measured.
+        ErrorKind::IsADirectory => CUresult::OUT_OF_MEMORY,
+        _ => CUresult::FILE_NOT_FOUND,
+    })
 }
 
 /// Loads a module into the current context.
@@ -81,6 +87,7 @@ unsafe fn load(
     valid(!out.is_null())?;
     // Without the lock, since large images take a while.
     let image = read().map_err(|error| log.failed(&error))?;
+    log.succeeded();
     let mut state = lock();
     let context = state.usable_current()?;
     let id = state.add_module(context, Arc::new(image), None)?;
@@ -127,7 +134,7 @@ pub unsafe fn cuModuleGetLoadingMode(out: *mut CUmoduleLoadingMode) -> DriverRes
     unsafe { write_out(out, module_loading_mode::LAZY_LOADING) }
 }
 
-/// Waits for the work of the module's context.
+/// Unloads a module once the work of its context is complete.
 pub(super) fn unload(mut state: StateGuard, id: Id) -> StateGuard {
     if let Some(context) = state.code.modules.get(&id).map(|module| module.context) {
         state = synchronize_context(state, context);
@@ -138,11 +145,14 @@ pub(super) fn unload(mut state: StateGuard, id: Id) -> StateGuard {
 
 pub unsafe fn cuModuleUnload(module: CUmodule) -> DriverResult {
     let state = lock();
-    let id = find(&state, module)?;
+    let own = get(&state, module)?;
     // A library's module is unloaded with it.
-    let own = get(&state, module)?.library.is_none();
-    check(own, CUresult::NOT_PERMITTED)?;
-    drop(unload(state, id));
+    check(own.library.is_none(), CUresult::NOT_PERMITTED)?;
+    let context = own.context;
+    let mut state = synchronize_context(state, context);
+    // Another thread may have unloaded it meanwhile.
+    let id = find(&state, module)?;
+    state.remove_module(id);
     Ok(())
 }
 

@@ -1,10 +1,14 @@
 //! Cubins: ELF files of compiled code. Kernels and variables are symbols; sections called `.nv.info` describe the
 //! kernels.
 
+use std::collections::HashMap;
+
 use cuguard_sys::CUresult;
 
 use super::elf::{Elf, NO_BITS, Section, Symbol, u16_at, u32_at};
-use super::image::{Image, ImageError, Kernel, Parameter, Variable, c_name};
+use super::image::{
+    Image, ImageError, Kernel, MAX_REGISTERS, MAX_SHARED, Parameter, Variable, c_name,
+};
 
 /// Symbol types and flags of the ELF format for CUDA.
 const OBJECT: u8 = 1;
@@ -28,10 +32,15 @@ pub(super) fn read(file: &[u8]) -> Result<Image, ImageError> {
     let invalid = || ImageError::new(CUresult::INVALID_IMAGE);
     let elf = Elf::read(file).ok_or_else(invalid)?;
     let architecture = architecture(elf.flags);
-    if architecture / 10 != ARCHITECTURE / 10 || architecture > ARCHITECTURE {
+    if !runs_on_device(architecture) {
         return Err(ImageError::new(CUresult::NO_BINARY_FOR_GPU));
     }
     image(&elf, architecture).ok_or_else(invalid)
+}
+
+/// Whether the simulated device runs code for an architecture: that of its own generation, up to its own.
+pub(super) fn runs_on_device(architecture: u32) -> bool {
+    architecture / 10 == ARCHITECTURE / 10 && architecture <= ARCHITECTURE
 }
 
 /// The architecture in the flags of the header: in the second byte since CUDA 13, in the first before that.
@@ -62,8 +71,8 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
         if symbol.kind == FUNCTION && symbol.other & ENTRY != 0 {
             let mut kernel = kernel(elf, symbol.name)?;
             kernel.shared = kernel.shared.saturating_sub(reserved);
-            let count = registers.iter().find(|(index, _)| *index == number);
-            kernel.registers = count.map(|(_, count)| *count);
+            let count = registers.get(&number);
+            kernel.registers = count.map(|count| (*count).min(MAX_REGISTERS));
             image.kernels.push(kernel);
         } else if symbol.kind == OBJECT {
             image.variables.extend(variable(elf, symbol));
@@ -99,9 +108,9 @@ fn entries<'a>(section: &Section<'a>) -> Option<Vec<Info<'a>>> {
 }
 
 /// The registers of functions, by the numbers of their symbols.
-fn registers(elf: &Elf<'_>) -> Option<Vec<(usize, u32)>> {
+fn registers(elf: &Elf<'_>) -> Option<HashMap<usize, u32>> {
     let Some(section) = elf.section(".nv.info") else {
-        return Some(Vec::new());
+        return Some(HashMap::new());
     };
     let counts = entries(section)?
         .into_iter()
@@ -116,7 +125,7 @@ fn kernel(elf: &Elf<'_>, name: &str) -> Option<Kernel> {
         ..Kernel::default()
     };
     let shared = elf.section(&format!(".nv.shared.{name}"));
-    kernel.shared = shared.map_or(0, |section| section.size);
+    kernel.shared = shared.map_or(0, |section| section.size.min(MAX_SHARED));
     let Some(section) = elf.section(&format!(".nv.info.{name}")) else {
         return Some(kernel);
     };

@@ -1,5 +1,7 @@
 //! ELF files of 64 bits, little-endian: sections and symbols.
 
+use std::collections::HashMap;
+
 /// The first bytes of a file.
 pub(crate) const MAGIC: &[u8] = b"\x7fELF";
 /// `EM_CUDA`
@@ -73,6 +75,8 @@ pub(super) struct Symbol<'a> {
 pub(super) struct Elf<'a> {
     pub(super) flags: u32,
     pub(super) sections: Vec<Section<'a>>,
+    /// The number of a section. There are some for each kernel, and files with thousands of kernels.
+    by_name: HashMap<&'a str, usize>,
 }
 
 /// The offset and the size of the table of section headers.
@@ -122,14 +126,17 @@ impl<'a> Elf<'a> {
                 bytes: contents(file, header)?,
             })
         });
+        let sections: Vec<Section<'_>> = sections.collect::<Option<_>>()?;
+        let numbers = sections.iter().enumerate();
         Some(Self {
             flags: u32_at(header, 48)?,
-            sections: sections.collect::<Option<_>>()?,
+            by_name: numbers.map(|(at, section)| (section.name, at)).collect(),
+            sections,
         })
     }
 
     pub(super) fn section(&self, name: &str) -> Option<&Section<'a>> {
-        self.sections.iter().find(|section| section.name == name)
+        self.sections.get(*self.by_name.get(name)?)
     }
 
     /// All symbols, with their numbers; `None` if the table is malformed.

@@ -39,10 +39,9 @@ pub(super) fn read(container: &[u8]) -> Result<Image, ImageError> {
     let usable = |entry: &&Entry<'_>| !entry.is_compressed;
     let cubins = entries.iter().filter(usable).filter(|e| e.kind == CUBIN);
     for entry in cubins {
-        match cubin::read(entry.bytes) {
-            // For another architecture.
-            Err(error) if error.code == CUresult::NO_BINARY_FOR_GPU => {}
-            read => return read,
+        // Its header decides, not the cubin's own.
+        if cubin::runs_on_device(entry.architecture) {
+            return cubin::read(entry.bytes);
         }
     }
     // The newest PTX that the device runs.
@@ -57,6 +56,9 @@ pub(super) fn read(container: &[u8]) -> Result<Image, ImageError> {
 /// The images in a container; `None` if it is malformed.
 fn entries(container: &[u8]) -> Option<Vec<Entry<'_>>> {
     let start = usize::from(u16_at(container, 6)?);
+    if u16_at(container, 4)? != 1 || start < HEADER {
+        return None;
+    }
     let mut rest = container.get(start..file_len(container)?)?;
     let mut entries = Vec::new();
     while !rest.is_empty() {

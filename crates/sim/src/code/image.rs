@@ -46,11 +46,15 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// The bytes of all parameters.
     pub(crate) fn parameter_bytes(&self) -> usize {
-        self.parameters
-            .last()
-            .map_or(0, |last| last.offset + last.size)
+        let ends = self.parameters.iter().map(|one| one.offset + one.size);
+        ends.max().unwrap_or(0)
     }
 }
+
+/// More shared memory than any device has: what an image says is cut off here, so that sums do not overflow.
+pub(super) const MAX_SHARED: usize = 1 << 30;
+/// The most registers of a thread.
+pub(super) const MAX_REGISTERS: u32 = 255;
 
 /// A variable in device memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,14 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use super::image::{Image, ImageError, Kernel, Parameter, Variable, c_name};
+use super::image::{Image, ImageError, Kernel, MAX_SHARED, Parameter, Variable, c_name};
 use super::ptx_declarations::{Declaration, declaration};
 use super::tokens::{Token, Tokens};
 
 /// The greatest version that a driver of CUDA 13.0 compiles, as `major * 10 + minor`.
 const MAX_VERSION: u32 = 90;
-/// The greatest number of bytes of parameters.
-const MAX_PARAMETER_BYTES: usize = 32_764;
+/// The greatest number of bytes of parameters: until PTX 8.1 or for older architectures, and since.
+const MAX_PARAMETER_BYTES: [usize; 2] = [4352, 32_764];
+/// The version of PTX that introduced an architecture.
+const INTRODUCED: [(u32, u32); 8] = [
+    (70, 60),
+    (72, 61),
+    (75, 63),
+    (80, 70),
+    (86, 71),
+    (87, 74),
+    (89, 78),
+    (90, 78),
+];
 /// The architecture of the simulated device.
 const ARCHITECTURE: u32 = 90;
 
@@ -27,6 +38,7 @@ pub(super) fn read(text: &str) -> Result<Image, ImageError> {
             architecture: ARCHITECTURE,
             ..Image::default()
         },
+        version: 0,
         shared: BTreeMap::new(),
     };
     reader.header()?;
@@ -46,6 +58,8 @@ struct Linkage {
 struct Reader<'a> {
     tokens: Tokens<'a>,
     image: Image,
+    /// Of PTX, as `major * 10 + minor`.
+    version: u32,
     /// The size and alignment of shared variables outside of kernels.
     shared: BTreeMap<&'a str, (usize, usize)>,
 }
@@ -70,6 +84,7 @@ impl<'a> Reader<'a> {
             error.code = cuguard_sys::CUresult::UNSUPPORTED_PTX_VERSION;
             return Err(error);
         }
+        self.version = version;
         if tokens.next()? != Some(Token::Directive(".target")) {
             return Err(tokens.error("Missing .target directive"));
         }
@@ -84,7 +99,12 @@ impl<'a> Reader<'a> {
             if let Some(name) = name.strip_prefix("sm_") {
                 let digits = name.trim_end_matches(['a', 'f']);
                 let architecture = digits.parse::<u32>().ok().filter(|number| *number >= 10);
-                let architecture = architecture.ok_or_else(|| tokens.error("Unknown .target"))?;
+                let known = architecture.filter(|number| {
+                    let introduced = INTRODUCED.iter().find(|(own, _)| own == number);
+                    *number <= ARCHITECTURE
+                        && introduced.is_none_or(|(_, version)| *version <= self.version)
+                });
+                let architecture = known.ok_or_else(|| tokens.error("Unknown .target"))?;
                 self.image.ptx_architecture = architecture;
             }
             if !tokens.take_sign(',')? {
@@ -111,7 +131,12 @@ impl<'a> Reader<'a> {
                     self.tokens.name()?;
                     return self.tokens.sign(';');
                 }
-                Some(Token::Directive(".address_size")) => return self.tokens.number().map(drop),
+                Some(Token::Directive(".address_size")) => {
+                    return match self.tokens.number()? {
+                        64 => Ok(()),
+                        _ => Err(self.tokens.error("Unsupported .address_size")),
+                    };
+                }
                 Some(Token::Directive(".target")) => return self.target(),
                 Some(Token::Directive(".file")) => return self.file(),
                 Some(Token::Directive(".section")) => return self.section(),
@@ -204,6 +229,9 @@ impl<'a> Reader<'a> {
         linkage: Linkage,
     ) -> Result<(), ImageError> {
         self.check_unique(found.name)?;
+        if found.size == 0 {
+            return Err(self.tokens.error("a variable needs at least one element"));
+        }
         self.image.variables.push(Variable {
             name: found.name.to_owned(),
             size: found.size,
@@ -293,6 +321,9 @@ impl<'a> Reader<'a> {
         if self.tokens.take_sign(')')? {
             return Ok(());
         }
+        let is_new = self.version >= 81 && self.image.ptx_architecture >= 70;
+        let [old_most, new_most] = MAX_PARAMETER_BYTES;
+        let most = if is_new { new_most } else { old_most };
         let mut names = Vec::new();
         let mut end = 0_usize;
         loop {
@@ -308,7 +339,7 @@ impl<'a> Reader<'a> {
             names.push(found.name);
             let offset = end.next_multiple_of(found.align.max(1));
             end = offset + found.size;
-            if end > MAX_PARAMETER_BYTES {
+            if end > most {
                 return Err(self.tokens.error("Formal parameter space overflowed"));
             }
             kernel.parameters.push(Parameter {
@@ -332,7 +363,7 @@ impl<'a> Reader<'a> {
             shared = shared
                 .next_multiple_of(align.max(1))
                 .saturating_add(size)
-                .min(1 << 47);
+                .min(MAX_SHARED);
         };
         let mut last = None;
         while depth > 0 {
@@ -370,131 +401,5 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use cuguard_sys::CUresult;
-
-    fn with_header(text: &str) -> Result<Image, ImageError> {
-        read(&format!(
-            ".version 7.0\n.target sm_52\n.address_size 64\n{text}"
-        ))
-    }
-
-    #[test]
-    fn parameters_are_placed_as_in_c() {
-        let image = with_header(
-            ".visible .entry first(.param .u8 a, .param .u64 b, .param .align 16 .b8 c[24],\n\
-             .param .u32 d, .param .u64 .ptr .global .align 4 e, .param .v4 .f32 f)\n\
-             .maxntid 64, 2, 1\n.minnctapersm 2\n{ ret; }\n",
-        )
-        .unwrap();
-        let kernel = &image.kernels[0];
-        let places: Vec<_> = kernel
-            .parameters
-            .iter()
-            .map(|parameter| (parameter.offset, parameter.size))
-            .collect();
-        assert_eq!(
-            places,
-            [(0, 1), (8, 8), (16, 24), (40, 4), (48, 8), (64, 16)]
-        );
-        assert_eq!(kernel.max_threads, Some(128));
-        assert_eq!(kernel.parameter_bytes(), 80);
-    }
-
-    #[test]
-    fn variables_have_sizes_and_values() {
-        let image = with_header(
-            ".visible .global .align 4 .u32 counter = 7;\n\
-             .visible .const .align 4 .b32 table[4] = {1, 2, -1, 0x10};\n\
-             .global .f32 half = 0f3F000000, other;\n\
-             .visible .global .attribute(.managed) .align 8 .b8 shared_with_host[100];\n\
-             .visible .global .f64 matrix[2][2] = {{1.5, 2.5}, {-3.5}};\n\
-             .extern .global .u32 elsewhere;\n",
-        )
-        .unwrap();
-        let found: Vec<_> = image
-            .variables
-            .iter()
-            .map(|variable| (variable.name.as_str(), variable.size, variable.value.len()))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("counter", 4, 4),
-                ("table", 16, 16),
-                ("half", 4, 4),
-                ("other", 4, 0),
-                ("shared_with_host", 100, 0),
-                ("matrix", 32, 24),
-            ]
-        );
-        assert_eq!(image.variables[1].value[8..12], [0xff; 4]);
-        assert_eq!(image.variables[2].value, 0.5_f32.to_le_bytes());
-        assert_eq!(image.variables[5].value[16..], (-3.5_f64).to_le_bytes());
-        assert!(!image.variables[3].is_managed && image.variables[4].is_managed);
-    }
-
-    #[test]
-    fn shared_memory_is_that_of_the_body() {
-        let image = with_header(
-            ".shared .align 4 .b8 pool[64];\n.shared .b8 unused[1000];\n\
-             .extern .shared .align 16 .b8 dynamic[];\n\
-             .visible .entry one() { .shared .align 8 .b8 own[10]; .reg .b32 %r<3>;\n\
-             mov.u32 %r1, pool; ld.shared.u32 %r2, [pool]; mov.b64 {%r1, %r2}, 0; st.shared.u32 [dynamic], %r1; ret; }\n\
-             .visible .entry two() { ret; }\n",
-        )
-        .unwrap();
-        assert_eq!(image.kernels[0].shared, 76);
-        assert_eq!(image.kernels[1].shared, 0);
-    }
-
-    #[test]
-    fn the_kernels_of_this_repository() {
-        for (text, names) in [
-            (
-                include_str!("../../../../kernels/pattern.ptx"),
-                &["fill_pattern", "check_pattern"][..],
-            ),
-            (include_str!("../../../../kernels/saxpy.ptx"), &["saxpy"]),
-            (
-                include_str!("../../../../kernels/heap.ptx"),
-                &["heap_allocate"],
-            ),
-            (
-                include_str!("../../../../kernels/local.ptx"),
-                &["use_local"],
-            ),
-        ] {
-            let image = read(text).unwrap();
-            let found: Vec<_> = image
-                .kernels
-                .iter()
-                .map(|k| k.name.to_str().unwrap())
-                .collect();
-            assert_eq!(found, names);
-        }
-    }
-
-    #[test]
-    fn malformed_text_is_an_error_with_its_line() {
-        for text in [
-            ".visible .entry e(){ret;\n",
-            ".visible .entry e()\n",
-            ".visible .entry e(){ret}\n",
-            ".visible .entry e(){ret;} /* open\n",
-            ".visible .entry e(){ret;}\nhello\n",
-            ".visible .entry e(.param .u32 a,.param .u32 a){ret;}\n",
-            ".visible .entry e(.param .u33 a){ret;}\n",
-            ".visible .entry e(.param .u32 a .param .u32 b){ret;}\n",
-            ".visible .entry e(.param .u32 a,){ret;}\n",
-            ".visible .entry e(.param .align 3 .b8 a[4]){ret;}\n",
-            ".visible .entry e(){ret;}\n.visible .entry e(){ret;}\n",
-            ".visible .global .u32 g = {1,2};\n",
-        ] {
-            let error = with_header(text).unwrap_err();
-            assert_eq!(error.code, CUresult::INVALID_PTX, "{text}");
-            assert!(error.log.contains(" line "), "{}", error.log);
-        }
-    }
-}
+#[path = "ptx_tests.rs"]
+mod tests;

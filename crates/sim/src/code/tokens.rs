@@ -26,7 +26,10 @@ pub(super) struct Tokens<'a> {
 pub(super) fn syntax_error(line: u32, message: &str) -> ImageError {
     ImageError {
         code: CUresult::INVALID_PTX,
-        log: format!("ptxas application ptx input, line {line}; fatal   : {message}"),
+        log: format!(
+            "ptxas application ptx input, line {line}; fatal   : {message}\n\
+             ptxas fatal   : Ptx assembly aborted due to errors"
+        ),
     }
 }
 

@@ -62,11 +62,24 @@ impl MemoryBlock {
     /// New device memory that starts with `value`, as far as there is room. The rest is zero.
     pub(crate) fn allocate_with(len: usize, value: &[u8]) -> Option<Arc<Self>> {
         let block = Self::allocate_zeroed(len)?;
-        let bytes = value.len().min(len);
-        let start = block.start.as_ptr();
+        block.set_new(value);
+        Some(block)
+    }
+
+    /// The same in pages, for memory that the host accesses at the same address.
+    pub(crate) fn allocate_pages_with(len: usize, value: &[u8]) -> Option<Arc<Self>> {
+        let pages = Pages::new(len)?;
+        let block = Self::new(pages.start(), len, Owner::Pages(pages));
+        block.set_new(value);
+        Some(block)
+    }
+
+    /// Sets the first bytes of a new block.
+    fn set_new(&self, value: &[u8]) {
+        let bytes = value.len().min(self.len);
+        let start = self.start.as_ptr();
         // SAFETY: within the `len` bytes just allocated, which nothing else uses.
         unsafe { start.copy_from_nonoverlapping(value.as_ptr(), bytes) };
-        Some(block)
     }
 
     fn allocate_zeroed(len: usize) -> Option<Arc<Self>> {

@@ -62,7 +62,8 @@ pub(crate) struct Function {
 /// Code that is loaded into each context that uses it.
 #[derive(Debug)]
 pub(crate) struct Library {
-    pub(crate) image: Arc<Image>,
+    /// The code, or why it cannot be loaded.
+    pub(crate) image: DriverResult<Arc<Image>>,
     /// One for each kernel of the image.
     pub(crate) kernels: Vec<Id>,
     /// Context → the library's module there.
@@ -78,6 +79,18 @@ pub(crate) struct LibraryKernel {
     pub(crate) settings: BTreeMap<u32, Settings>,
 }
 
+/// Code that is being linked.
+#[derive(Debug, Default)]
+pub(crate) struct Linker {
+    pub(crate) image: Image,
+    /// An error that a real driver returns for everything that follows.
+    pub(crate) failed: Option<CUresult>,
+    /// The linked file, once it is complete.
+    pub(crate) output: Option<Vec<u8>>,
+    /// The addresses of the program's buffer, its size and where its length is written.
+    pub(crate) log: [usize; 3],
+}
+
 /// All code that the program has loaded.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedCode {
@@ -85,6 +98,7 @@ pub(crate) struct LoadedCode {
     pub(crate) functions: HashMap<Id, Function>,
     pub(crate) libraries: HashMap<Id, Library>,
     pub(crate) kernels: HashMap<Id, LibraryKernel>,
+    pub(crate) linkers: HashMap<Id, Linker>,
 }
 
 /// A function with all that it belongs to.
@@ -149,7 +163,8 @@ impl LoadedCode {
         let invalid = CUresult::INVALID_HANDLE;
         let own = self.kernels.get(&id).ok_or(invalid)?;
         let library = self.libraries.get(&own.library).ok_or(invalid)?;
-        let kernel = library.image.kernels.get(own.index).ok_or(invalid)?;
+        let image = library.image.as_deref().map_err(|code| *code)?;
+        let kernel = image.kernels.get(own.index).ok_or(invalid)?;
         Ok((own, library, kernel))
     }
 }
@@ -224,10 +239,20 @@ impl DriverState {
         let bytes = variable.size.max(1);
         let size = bytes as u64;
         fault::on_allocation(size)?;
+        let device = self.device_of(context);
+        if variable.is_managed {
+            let block = MemoryBlock::allocate_pages_with(bytes, &variable.value);
+            let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
+            let base = block.start().as_ptr() as u64;
+            self.add_host_range(MemoryRange {
+                context: Some(context),
+                ..MemoryRange::new(base, size, MemoryKind::Managed, device, block)
+            })?;
+            return Ok(base);
+        }
         let block = MemoryBlock::allocate_with(bytes, &variable.value);
         let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
         let base = self.allocate_device_memory(context, size)?;
-        let device = self.device_of(context);
         self.add_range(MemoryRange {
             context: Some(context),
             ..MemoryRange::new(base, size, MemoryKind::Variable, device, block)
@@ -238,6 +263,7 @@ impl DriverState {
     fn free_variables(&mut self, bases: &[u64]) {
         for base in bases {
             if let Some(range) = self.map.remove(*base) {
+                self.expect_release(&range);
                 self.release_range(range);
             }
         }
@@ -245,19 +271,24 @@ impl DriverState {
 
     /// Unloads a module. No work may use its variables.
     pub(crate) fn remove_module(&mut self, id: Id) {
-        let Some(module) = self.code.modules.remove(&id) else {
-            return;
-        };
+        if let Some(module) = self.forget_module(id) {
+            self.free_variables(&module.variables);
+        }
+    }
+
+    /// Removes a module and its functions, but not the memory of its variables.
+    fn forget_module(&mut self, id: Id) -> Option<Module> {
+        let module = self.code.modules.remove(&id)?;
         for function in &module.functions {
             self.code.functions.remove(function);
         }
-        self.free_variables(&module.variables);
         let library = module
             .library
             .and_then(|id| self.code.libraries.get_mut(&id));
         if let Some(library) = library {
             library.modules.remove(&module.context);
         }
+        Some(module)
     }
 
     /// Forgets the modules of a context, whose memory is released with all of the context's.
@@ -265,15 +296,15 @@ impl DriverState {
         let modules = self.code.modules.iter();
         let ended = modules.filter(|(_, module)| module.context == context);
         for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.remove_module(id);
+            self.forget_module(id);
         }
     }
 
     /// Adds a library.
-    pub(crate) fn add_library(&mut self, image: Arc<Image>) -> Id {
+    pub(crate) fn add_library(&mut self, image: DriverResult<Arc<Image>>) -> Id {
         let id = self.ids.next(Kind::Library);
         let mut kernels = Vec::new();
-        for index in 0..image.kernels.len() {
+        for index in 0..image.as_ref().map_or(0, |image| image.kernels.len()) {
             let kernel = self.ids.next(Kind::Kernel);
             kernels.push(kernel);
             let own = LibraryKernel {
@@ -312,7 +343,7 @@ impl DriverState {
         if let Some(module) = own.modules.get(&context) {
             return Ok(*module);
         }
-        let image = own.image.clone();
+        let image = own.image.clone()?;
         let module = self.add_module(context, image, Some(library))?;
         if let Some(own) = self.code.libraries.get_mut(&library) {
             own.modules.insert(context, module);
