@@ -36,7 +36,7 @@ fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
         Ok(()) if function.confirms_completion() => copy_engine::stopped(),
         Ok(()) => CUresult::SUCCESS,
         Err(code) => {
-            trace::failed(function, code);
+            trace::failed(function);
             code
         }
     }
@@ -130,12 +130,12 @@ mod not_simulated {
 
     use cuguard_sys::*;
 
-    use super::{Function, call};
+    use super::{Function, call, trace};
 
     macro_rules! not_simulated {
         ($(fn $name:ident($($parameter:ident: $type:ty),*);)*) => {$(
             pub unsafe extern "C" fn $name($(_: $type),*) -> CUresult {
-                call(Function::$name, || Err(CUresult::NOT_SUPPORTED))
+                call(Function::$name, || Err(trace::not_simulated()))
             }
         )*};
     }

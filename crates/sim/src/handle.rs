@@ -79,6 +79,8 @@ pub(crate) fn device_of_context(id: Id) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct IdAllocator {
     last: BTreeMap<Kind, u64>,
+    /// The device of each context, by its number less 1.
+    context_devices: Vec<u8>,
 }
 
 impl IdAllocator {
@@ -92,16 +94,20 @@ impl IdAllocator {
     /// `Config` limits the number of devices.
     pub(crate) fn next_context(&mut self, device: u32) -> Id {
         debug_assert!(device < 1 << DEVICE_BITS);
+        self.context_devices.push(device as u8);
         self.next(Kind::Context) << DEVICE_BITS | Id::from(device)
     }
 
     /// Whether an object of this kind has had this id, live or not.
     pub(crate) fn was_issued(&self, kind: Kind, id: Id) -> bool {
-        let number = match kind {
-            Kind::Context => id >> DEVICE_BITS,
-            _ => id,
-        };
-        (1..=self.last.get(&kind).copied().unwrap_or(0)).contains(&number)
+        if kind == Kind::Context {
+            let index = (id >> DEVICE_BITS)
+                .checked_sub(1)
+                .map(|index| index as usize);
+            let device = index.and_then(|index| self.context_devices.get(index));
+            return device.is_some_and(|device| u32::from(*device) == device_of_context(id));
+        }
+        (1..=self.last.get(&kind).copied().unwrap_or(0)).contains(&id)
     }
 }
 
@@ -130,5 +136,6 @@ mod tests {
         assert!(ids.was_issued(Kind::Context, context));
         assert_eq!(device_of_context(context), 63);
         assert!(!ids.was_issued(Kind::Context, 63), "ids start at 1");
+        assert!(!ids.was_issued(Kind::Context, context - 1), "device 62");
     }
 }

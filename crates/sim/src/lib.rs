@@ -19,8 +19,8 @@
 //!
 //! Limits: it executes no kernels. Modules and libraries load, with the kernels and variables that PTX, cubins and
 //! fatbins that are not compressed declare; a launch fails with `CUDA_ERROR_NOT_SUPPORTED`, or is checked and skipped, see
-//! [`Config::skip_kernels`]. Everything for textures, graphics and inter-process sharing fails with
-//! `CUDA_ERROR_NOT_SUPPORTED`. It does not simulate bandwidth, and at most 1024 streams execute work at the same time.
+//! [`Config::skip_kernels`]. Everything for textures and graphics fails with `CUDA_ERROR_NOT_SUPPORTED`, memory is
+//! not shared between processes. It does not simulate bandwidth, and at most 1024 streams execute work at the same time.
 //!
 //! # Setup
 //!
@@ -57,8 +57,8 @@
 //! entry_points    C functions, what all calls have in common
 //! api/            what each driver function does
 //! state/          the driver's state behind one lock, and the operations on it
-//! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events        code/   PTX, cubins
-//! graph/          nodes, edges, captures
+//! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
+//! graph/          nodes, edges, captures                code/      PTX, cubins
 //! config, fault, misuse, copy_engine
 //! trace
 //! functions, handle, process, result, simulated, stderr, thread_state

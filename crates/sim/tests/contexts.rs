@@ -235,3 +235,24 @@ fn a_context_that_is_long_gone_is_known_by_its_handle() {
     ok(cu::cuCtxSetCurrent(CUcontext::NULL));
     assert_eq!((counters().contexts, counters().events), (0, 0));
 }
+
+#[test]
+fn access_to_a_peer_ends_with_the_peer() {
+    if !is_child() {
+        let output = child_with("access_to_a_peer_ends_with_the_peer", Some("devices=2"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {stderr}", output.status);
+        return;
+    }
+    context();
+    let mut peer = CUcontext::NULL;
+    ok(cu::cuDevicePrimaryCtxRetain(&mut peer, 1));
+    ok(cu::cuCtxEnablePeerAccess(peer, 0));
+    let again = cu::cuCtxEnablePeerAccess(peer, 0);
+    assert_eq!(again, CUresult::PEER_ACCESS_ALREADY_ENABLED);
+    ok(cu::cuDevicePrimaryCtxReset_v2(1));
+    ok(cu::cuDevicePrimaryCtxRetain(&mut peer, 1));
+    let disabled = cu::cuCtxDisablePeerAccess(peer);
+    assert_eq!(disabled, CUresult::PEER_ACCESS_NOT_ENABLED);
+    ok(cu::cuCtxEnablePeerAccess(peer, 0));
+}

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use cuguard_sim::counters;
+use cuguard_sim::{counters, misuses};
 use cuguard_sys::*;
 
 fn location(type_: u32) -> CUmemLocation {
@@ -214,6 +214,201 @@ fn host_memory_freed_before_its_stream_allocates_it_is_not_filled_later() {
     // SAFETY: as above.
     assert_eq!(unsafe { (second as *const u8).read_volatile() }, 7);
     ok(cu::cuMemFreeAsync(second, other));
+    ok(cu::cuMemPoolDestroy(pool));
+    release();
+}
+
+/// Runs a test in a child process with these settings.
+fn in_child(name: &str, setting: &str, test: impl FnOnce()) {
+    if is_child() {
+        return test();
+    }
+    let output = child_with(name, Some(setting));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
+}
+
+/// Returns the misuse that a call, which must fail, is.
+#[track_caller]
+fn misuse_of(call: impl FnOnce() -> CUresult) -> String {
+    let before = misuses().len();
+    assert_eq!(call(), CUresult::INVALID_VALUE);
+    let mut seen = misuses().split_off(before);
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    seen.remove(0)
+}
+
+#[test]
+fn freed_memory_of_a_host_pool_is_known_as_freed() {
+    let name = "freed_memory_of_a_host_pool_is_known_as_freed";
+    in_child(name, "misuse=error", || {
+        context();
+        let (pool, stream, target) = (host_pool(), stream(), alloc(4096));
+        let kept = allocate_from(pool, 4096, stream);
+        let ptr = allocate_from(pool, 4096, stream);
+        ok(cu::cuStreamSynchronize(stream));
+        ok(cu::cuMemcpyHtoD_v2(target, ptr as *const _, 4096));
+        ok(cu::cuMemFreeAsync(ptr, stream));
+        ok(cu::cuStreamSynchronize(stream));
+        let copy = || cu::cuMemcpyHtoD_v2(target, ptr as *const _, 4096);
+        let text = misuse_of(copy);
+        assert!(text.contains("pool"), "{text}");
+        let register = || cu::cuMemHostRegister_v2(ptr as *mut _, 4096, 0);
+        misuse_of(register);
+        assert_eq!(allocate_from(pool, 4096, stream), ptr);
+        ok(cu::cuStreamSynchronize(stream));
+        ok(copy());
+        for ptr in [ptr, kept] {
+            ok(cu::cuMemFreeAsync(ptr, stream));
+        }
+        ok(cu::cuStreamSynchronize(stream));
+        ok(cu::cuMemPoolDestroy(pool));
+        let text = misuse_of(copy);
+        assert!(text.contains("freed"), "{text}");
+        misuse_of(register);
+    });
+}
+
+#[test]
+fn memory_of_a_destroyed_pool_faults() {
+    let name = "memory_of_a_destroyed_pool_faults";
+    if !is_child() {
+        use std::os::unix::process::ExitStatusExt;
+        let status = child(name).status;
+        assert_eq!(status.signal(), Some(11), "{status}");
+        return;
+    }
+    context();
+    let (pool, stream) = (host_pool(), stream());
+    let ptr = allocate_from(pool, 4096, stream);
+    ok(cu::cuStreamSynchronize(stream));
+    ok(cu::cuMemPoolDestroy(pool));
+    ok(cu::cuMemFree_v2(ptr));
+    // SAFETY: a use after free, which ends the process.
+    unsafe { (ptr as *mut u8).write_volatile(1) };
+}
+
+#[test]
+fn each_device_has_access_of_its_own_to_a_host_pool() {
+    let name = "each_device_has_access_of_its_own_to_a_host_pool";
+    in_child(name, "devices=2", || {
+        ok(cu::cuInit(0));
+        let mut contexts = [CUcontext::NULL; 2];
+        for (device, context) in (0..).zip(&mut contexts) {
+            ok(cu::cuDevicePrimaryCtxRetain(context, device));
+        }
+        ok(cu::cuCtxSetCurrent(contexts[1]));
+        let (pool, stream) = (host_pool(), stream());
+        let before = allocate_from(pool, 4096, stream);
+        set_access(pool, 1, mem_access_flags::READWRITE);
+        let after = allocate_from(pool, 4096, stream);
+        ok(cu::cuStreamSynchronize(stream));
+        // The access of another device changes nothing.
+        set_access(pool, 0, mem_access_flags::NONE);
+        let fill = |ptr| cu::cuMemsetD8_v2(ptr, 1, 4096);
+        let range = |ptr| {
+            let (mut base, mut size) = (0, 0);
+            cu::cuMemGetAddressRange_v2(&mut base, &mut size, ptr)
+        };
+        let device_pointer = |ptr| {
+            let mut out = 0_u64;
+            let which = pointer_attribute::DEVICE_POINTER;
+            cu::cuPointerGetAttribute((&raw mut out).cast(), which, ptr)
+        };
+        for ptr in [before, after] {
+            ok(fill(ptr));
+            ok(range(ptr));
+            ok(device_pointer(ptr));
+        }
+        ok(cu::cuCtxSetCurrent(contexts[0]));
+        for ptr in [before, after] {
+            assert_eq!(fill(ptr), CUresult::INVALID_VALUE);
+            assert_eq!(range(ptr), CUresult::NOT_FOUND);
+            assert_eq!(device_pointer(ptr), CUresult::INVALID_VALUE);
+        }
+    });
+}
+
+#[test]
+fn pools_that_are_not_used_need_no_addresses() {
+    let name = "pools_that_are_not_used_need_no_addresses";
+    if !is_child() {
+        let test = child_command(name);
+        let script = "ulimit -v 30000000 && exec \"$0\" \"$@\"";
+        let mut limited = std::process::Command::new("sh");
+        limited.args(["-c", script]).arg(test.get_program());
+        let output = limited.args(test.get_args()).env("CHILD", "1").output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {stderr}", output.status);
+        return;
+    }
+    context();
+    let stream = stream();
+    let pools: Vec<_> = (0..5000).map(|_| host_pool()).collect();
+    // More than fit with all the addresses that a pool would like.
+    let used = pools.iter().take(40);
+    let blocks: Vec<_> = used.map(|pool| allocate_from(*pool, MIB, stream)).collect();
+    ok(cu::cuStreamSynchronize(stream));
+    for block in blocks {
+        ok(cu::cuMemFreeAsync(block, stream));
+    }
+    for pool in pools {
+        ok(cu::cuMemPoolDestroy(pool));
+    }
+    release();
+}
+
+#[test]
+fn an_attribute_with_an_absurd_size_is_an_error() {
+    let _turn = turn();
+    context();
+    let (mut ptr, mut data) = (0, [0_i32; 4]);
+    ok(cu::cuMemAllocManaged(
+        &mut ptr,
+        4096,
+        flags::MEM_ATTACH_GLOBAL,
+    ));
+    let which = mem_range_attribute::ACCESSED_BY;
+    let mut get = |size| {
+        let data = data.as_mut_ptr().cast();
+        cu::cuMemRangeGetAttribute(data, size, which, ptr, 4096)
+    };
+    assert_eq!(get(usize::MAX - 3), CUresult::INVALID_VALUE);
+    ok(get(16));
+    assert_eq!(data, [-2; 4]);
+    ok(cu::cuMemFree_v2(ptr));
+    release();
+}
+
+#[test]
+fn a_full_device_does_not_trim_host_pools() {
+    let _turn = turn();
+    context();
+    let (pool, stream) = (host_pool(), stream());
+    let mut keep = u64::MAX;
+    let threshold = pool_attribute::RELEASE_THRESHOLD;
+    ok(cu::cuMemPoolSetAttribute(
+        pool,
+        threshold,
+        (&raw mut keep).cast(),
+    ));
+    let ptr = allocate_from(pool, MIB, stream);
+    ok(cu::cuMemFreeAsync(ptr, stream));
+    ok(cu::cuStreamSynchronize(stream));
+    let reserved = || {
+        let mut bytes = 0_u64;
+        let which = pool_attribute::RESERVED_MEM_CURRENT;
+        let out = (&raw mut bytes).cast();
+        ok(cu::cuMemPoolGetAttribute(pool, which, out));
+        bytes
+    };
+    let before = reserved();
+    assert!(before > 0);
+    let mut device = 0;
+    let full = cu::cuMemAlloc_v2(&mut device, free_bytes() + 2 * MIB);
+    assert_eq!(full, CUresult::OUT_OF_MEMORY);
+    assert_eq!(reserved(), before);
     ok(cu::cuMemPoolDestroy(pool));
     release();
 }

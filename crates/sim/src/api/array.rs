@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use cuguard_sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUresult,
-    CUstream, memory_type,
+    CUstream, array_format, memory_type,
 };
 
 use super::copy::{Plan, Planner, copy, linear_node};
@@ -21,12 +21,12 @@ pub(super) fn find(state: &DriverState, array: CUarray) -> DriverResult<Id> {
     state.live_id(Kind::Array, array.0, CUresult::INVALID_HANDLE, is_live)
 }
 
-/// The bytes of one channel, by `CUarray_format`.
-fn channel_bytes(format: u32) -> DriverResult<usize> {
+/// The bytes of one channel of a format.
+pub(super) fn channel_bytes(format: u32) -> DriverResult<usize> {
     match format {
-        0x01 | 0x08 => Ok(1),
-        0x02 | 0x09 | 0x10 => Ok(2),
-        0x03 | 0x0a | 0x20 => Ok(4),
+        array_format::UNSIGNED_INT8 | array_format::SIGNED_INT8 => Ok(1),
+        array_format::UNSIGNED_INT16 | array_format::SIGNED_INT16 | array_format::HALF => Ok(2),
+        array_format::UNSIGNED_INT32 | array_format::SIGNED_INT32 | array_format::FLOAT => Ok(4),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }

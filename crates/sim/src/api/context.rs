@@ -25,6 +25,13 @@ pub(super) fn find(state: &DriverState, context: CUcontext) -> DriverResult<Id> 
     })
 }
 
+/// The id of a live context.
+pub(super) fn find_live(state: &DriverState, context: CUcontext) -> DriverResult<Id> {
+    check(!context.is_null(), CUresult::INVALID_CONTEXT)?;
+    let id = find(state, context)?;
+    state.check_alive(id).map(|()| id)
+}
+
 pub(super) fn as_handle(id: Id) -> CUcontext {
     CUcontext(handle::encode(Kind::Context, id))
 }

@@ -2,23 +2,15 @@
 
 use cuguard_sys::{CUcontext, CUevent, CUresult};
 
+use super::context::find_live;
 use super::event::{find, position, record};
-use crate::handle::Id;
 use crate::result::{DriverResult, check};
-use crate::state::{DriverState, lock};
-
-/// The context of a handle, which must be live.
-fn find_context(state: &DriverState, context: CUcontext) -> DriverResult<Id> {
-    check(!context.is_null(), CUresult::INVALID_CONTEXT)?;
-    let id = super::context::find(state, context)?;
-    state.check_alive(id)?;
-    Ok(id)
-}
+use crate::state::lock;
 
 /// The event is complete when all work that was submitted to the context so far is.
 pub unsafe fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> DriverResult {
     let mut state = lock();
-    let context = find_context(&state, context)?;
+    let context = find_live(&state, context)?;
     let event = find(&state, event)?;
     let own = state.events.live.get(&event).map(|event| event.context);
     check(own == Some(context), CUresult::INVALID_HANDLE)?;
@@ -30,7 +22,7 @@ pub unsafe fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> DriverResu
 /// All work that is submitted to the context from now on waits for the event.
 pub unsafe fn cuCtxWaitEvent(context: CUcontext, event: CUevent) -> DriverResult {
     let mut state = lock();
-    let context = find_context(&state, context)?;
+    let context = find_live(&state, context)?;
     let event = find(&state, event)?;
     state.check_context_not_capturing(context)?;
     if let Some(position) = position(&state, event).cloned() {

@@ -16,7 +16,7 @@ use super::copy_3d::{self, Side, Size};
 use super::{array, read, write_optional};
 use crate::handle::Id;
 use crate::memory::Shape;
-use crate::result::{DriverResult, check, valid};
+use crate::result::{DriverResult, valid};
 use crate::state::{DriverState, Operand, lock};
 use crate::thread_state;
 
@@ -95,11 +95,9 @@ fn check_order(access: u32, flags: u32) -> DriverResult {
 
 /// A hint where the memory of a copy is has no effect, but must be a location.
 fn check_hint(state: &DriverState, hint: CUmemLocation) -> DriverResult {
-    let known = match hint.type_ {
-        mem_location_type::DEVICE => state.check_device(hint.id).is_ok(),
-        kind => kind <= mem_location_type::HOST_NUMA_CURRENT,
-    };
-    check(known, CUresult::INVALID_VALUE)
+    let known = hint.type_ <= mem_location_type::HOST_NUMA_CURRENT;
+    let of_device = hint.type_ == mem_location_type::DEVICE;
+    valid(known && (!of_device || state.location_exists(hint)))
 }
 
 /// Sets whether the source is read before the call returns. A source that is accessed in the order

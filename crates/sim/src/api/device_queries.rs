@@ -2,11 +2,12 @@
 
 use std::ffi::c_char;
 
-use cuguard_sys::{CUdevice, CUdevprop, CUresult, array_format, device_attribute};
+use cuguard_sys::{CUdevice, CUdevprop, CUresult, device_attribute};
 
+use super::array::channel_bytes;
 use super::device::attribute;
 use super::write_out;
-use crate::result::{DriverResult, valid};
+use crate::result::{DriverResult, check, valid};
 use crate::state::lock;
 
 /// The most elements of a linear one-dimensional texture, and its most bytes.
@@ -62,18 +63,6 @@ pub unsafe fn cuDeviceGetLuid(luid: *mut c_char, mask: *mut u32, dev: CUdevice) 
     Err(CUresult::NOT_SUPPORTED)
 }
 
-/// The bytes of one channel of a format.
-fn channel_bytes(format: u32) -> DriverResult<usize> {
-    match format {
-        array_format::UNSIGNED_INT8 | array_format::SIGNED_INT8 => Ok(1),
-        array_format::UNSIGNED_INT16 | array_format::SIGNED_INT16 | array_format::HALF => Ok(2),
-        array_format::UNSIGNED_INT32 | array_format::SIGNED_INT32 | array_format::FLOAT => Ok(4),
-        // Formats of video and of compressed images.
-        0x80..=0xff => Err(CUresult::NOT_SUPPORTED),
-        _ => Err(CUresult::INVALID_VALUE),
-    }
-}
-
 pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(
     out: *mut usize,
     format: u32,
@@ -82,6 +71,9 @@ pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(
 ) -> DriverResult {
     valid(!out.is_null())?;
     lock().check_device(dev)?;
+    // Formats of video and of compressed images.
+    let of_images = (0x80..=0xff).contains(&format);
+    check(!of_images, CUresult::NOT_SUPPORTED)?;
     let channel = channel_bytes(format)?;
     valid(matches!(channels, 1 | 2 | 4))?;
     let width = TEXTURE_BYTES / (channel * channels as usize);

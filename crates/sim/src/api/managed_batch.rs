@@ -4,17 +4,14 @@
 
 #![allow(clippy::too_many_arguments, reason = "the driver's own parameters")]
 
-use cuguard_sys::{CUdeviceptr, CUmemLocation, CUresult, CUstream, mem_location_type};
+use cuguard_sys::{CUdeviceptr, CUmemLocation, CUstream};
 
 use super::copy_batch::{assign, check_stream, read_all};
 use crate::copy_engine;
 use crate::handle::Id;
-use crate::memory::{HOST_PAGE, Shape};
-use crate::result::{DriverResult, check, valid};
+use crate::memory::{FILL_BYTE, HOST_PAGE, Shape};
+use crate::result::{DriverResult, valid};
 use crate::state::{DriverState, Operand, lock};
-
-/// Discarded memory is filled with this, so that reads of it stand out.
-const DISCARDED: u8 = 0xA5;
 
 /// The ranges of a batch.
 ///
@@ -35,17 +32,6 @@ unsafe fn ranges(
     Ok(ptrs.into_iter().zip(sizes).collect())
 }
 
-/// Fails unless managed memory can be prefetched there.
-fn check_destination(state: &DriverState, location: CUmemLocation) -> DriverResult {
-    let known = match location.type_ {
-        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
-        mem_location_type::HOST | mem_location_type::HOST_NUMA_CURRENT => true,
-        mem_location_type::HOST_NUMA => location.id == 0,
-        _ => false,
-    };
-    check(known, CUresult::INVALID_VALUE)
-}
-
 /// Discards the pages that lie within a range.
 fn discard_pages(state: &mut DriverState, stream: Id, ptr: u64, count: usize) -> DriverResult {
     let page = HOST_PAGE as u64;
@@ -55,7 +41,7 @@ fn discard_pages(state: &mut DriverState, stream: Id, ptr: u64, count: usize) ->
         let shape = Shape::contiguous((end - start) as usize);
         let (extent, _) = state.resolve(stream, Operand::Known(start), shape)?;
         // SAFETY: the extent is memory that the driver knows and keeps it allocated.
-        let run = move || copy_engine::run(|| unsafe { extent.fill(&[DISCARDED]) });
+        let run = move || copy_engine::run(|| unsafe { extent.fill(&[FILL_BYTE]) });
         state.submit(stream, None, Some(Box::new(run)), None)?;
     }
     Ok(())
@@ -74,7 +60,7 @@ fn run(
     state.check_implicit(stream)?;
     state.join_implicit_dependencies(stream);
     for location in locations {
-        check_destination(&state, *location)?;
+        valid(state.location_exists(*location))?;
     }
     for (index, (ptr, count)) in ranges.iter().enumerate() {
         state.managed(*ptr, *count)?;

@@ -31,24 +31,14 @@ fn reported(location: CUmemLocation) -> CUmemLocation {
     }
 }
 
-/// Whether there is such a location. There is one host NUMA node.
-fn exists(state: &DriverState, location: CUmemLocation) -> bool {
-    match location.type_ {
-        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
-        mem_location_type::HOST | mem_location_type::HOST_NUMA_CURRENT => true,
-        mem_location_type::HOST_NUMA => location.id == 0,
-        _ => false,
-    }
-}
-
 /// Whether advice can be about a location.
 fn can_advise(state: &DriverState, advice: u32, location: CUmemLocation) -> bool {
     let CUmemLocation { type_, .. } = location;
     match advice {
-        mem_advise::SET_PREFERRED_LOCATION => exists(state, location),
+        mem_advise::SET_PREFERRED_LOCATION => state.location_exists(location),
         mem_advise::SET_ACCESSED_BY | mem_advise::UNSET_ACCESSED_BY => {
             let accessor = [mem_location_type::DEVICE, mem_location_type::HOST].contains(&type_);
-            accessor && exists(state, location)
+            accessor && state.location_exists(location)
         }
         // These ignore which device or node it is.
         _ => (mem_location_type::DEVICE..=mem_location_type::HOST_NUMA_CURRENT).contains(&type_),
@@ -117,7 +107,7 @@ pub unsafe fn cuMemPrefetchAsync_v2(
         mem_location_type::DEVICE => CUresult::INVALID_DEVICE,
         _ => CUresult::INVALID_VALUE,
     };
-    check(exists(&state, location), unknown)?;
+    check(state.location_exists(location), unknown)?;
     // The prefetch has its position on the stream.
     state.submit(stream, None, None, None)?;
     state.note_prefetch(ptr, count, reported(location))

@@ -107,9 +107,9 @@ pub unsafe fn cuMemGetAddressRange_v2(
     ptr: CUdeviceptr,
 ) -> DriverResult {
     let state = lock();
-    state.current()?;
+    let device = state.device_of(state.current()?);
     let range = state.map.find(ptr).ok_or(CUresult::NOT_FOUND)?;
-    check(!range.is_inaccessible(), CUresult::NOT_FOUND)?;
+    check(state.is_accessible(range, device), CUresult::NOT_FOUND)?;
     // SAFETY: as the caller guarantees.
     unsafe {
         write_optional(base, range.base);

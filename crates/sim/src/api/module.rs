@@ -134,7 +134,7 @@ pub unsafe fn cuModuleGetLoadingMode(out: *mut CUmoduleLoadingMode) -> DriverRes
     unsafe { write_out(out, module_loading_mode::LAZY_LOADING) }
 }
 
-/// Waits for the work of the module's context.
+/// Unloads a module once the work of its context is complete.
 pub(super) fn unload(mut state: StateGuard, id: Id) -> StateGuard {
     if let Some(context) = state.code.modules.get(&id).map(|module| module.context) {
         state = synchronize_context(state, context);
@@ -145,11 +145,14 @@ pub(super) fn unload(mut state: StateGuard, id: Id) -> StateGuard {
 
 pub unsafe fn cuModuleUnload(module: CUmodule) -> DriverResult {
     let state = lock();
-    let id = find(&state, module)?;
+    let own = get(&state, module)?;
     // A library's module is unloaded with it.
-    let own = get(&state, module)?.library.is_none();
-    check(own, CUresult::NOT_PERMITTED)?;
-    drop(unload(state, id));
+    check(own.library.is_none(), CUresult::NOT_PERMITTED)?;
+    let context = own.context;
+    let mut state = synchronize_context(state, context);
+    // Another thread may have unloaded it meanwhile.
+    let id = find(&state, module)?;
+    state.remove_module(id);
     Ok(())
 }
 

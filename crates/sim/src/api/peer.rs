@@ -5,7 +5,7 @@
 
 use cuguard_sys::{CUcontext, CUdevice, CUresult, device_p2p_attribute};
 
-use super::context::find;
+use super::context::find_live;
 use super::write_out;
 use crate::handle::Id;
 use crate::result::{DriverResult, check, valid};
@@ -47,10 +47,7 @@ pub unsafe fn cuDeviceGetP2PAttribute(
 /// The current context and the live context of a peer.
 fn pair(state: &DriverState, peer: CUcontext) -> DriverResult<(Id, Id)> {
     let own = state.current()?;
-    check(!peer.is_null(), CUresult::INVALID_CONTEXT)?;
-    let peer = find(state, peer)?;
-    state.check_alive(peer)?;
-    Ok((own, peer))
+    Ok((own, find_live(state, peer)?))
 }
 
 pub unsafe fn cuCtxEnablePeerAccess(peer: CUcontext, flags: u32) -> DriverResult {

@@ -10,6 +10,7 @@ use crate::handle::{self, Kind};
 use crate::memory::{CHUNK, MAX_PACKED, MemoryKind, MemoryRange, to_pages};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, lock};
+use crate::thread_state;
 
 /// The value of an attribute, in the width that the caller must provide.
 #[derive(Clone, Copy)]
@@ -118,7 +119,10 @@ fn value(state: &DriverState, range: &MemoryRange, ptr: u64, which: u32) -> Driv
     };
     let host_memory = range.on_host() && !range.is_managed();
     let is_mapping = matches!(range.kind, MemoryKind::Mapping { .. });
-    let access = match is_mapping && range.is_inaccessible() {
+    let current = thread_state::current();
+    let device = current.map_or(range.device, |context| state.device_of(context));
+    let accessible = state.is_accessible(range, device);
+    let access = match is_mapping && !accessible {
         true => mem_access_flags::NONE,
         false => mem_access_flags::READWRITE,
     };
@@ -129,7 +133,7 @@ fn value(state: &DriverState, range: &MemoryRange, ptr: u64, which: u32) -> Driv
         }
         pointer_attribute::MEMORY_TYPE if host_memory => Value::Word(memory_type::HOST),
         pointer_attribute::MEMORY_TYPE => Value::Word(memory_type::DEVICE),
-        pointer_attribute::DEVICE_POINTER if range.is_inaccessible() => {
+        pointer_attribute::DEVICE_POINTER if !accessible => {
             return Err(CUresult::INVALID_VALUE);
         }
         pointer_attribute::DEVICE_POINTER => {

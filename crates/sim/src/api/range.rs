@@ -30,19 +30,18 @@ fn as_device(location: CUmemLocation) -> i32 {
     }
 }
 
-/// The devices that access all pages, then the host if it does, then none.
-fn accessed_by(pages: &[&PageAdvice], count: usize) -> Vec<i32> {
+/// The devices that access all pages, then the host if it does.
+fn accessed_by(pages: &[&PageAdvice]) -> Vec<i32> {
     let first = pages[0].accessed_by.clone();
     let common = pages.iter().fold(first, |common: BTreeSet<i32>, page| {
         common.intersection(&page.accessed_by).copied().collect()
     });
     let devices = common.iter().copied().filter(|device| *device != CPU);
     let host = common.contains(&CPU).then_some(CPU);
-    let known = devices.chain(host).chain(std::iter::repeat(NO_DEVICE));
-    known.take(count).collect()
+    devices.chain(host).collect()
 }
 
-/// The numbers of an attribute that the caller has `size` bytes for.
+/// The known numbers of an attribute that the caller has `size` bytes for.
 fn values(
     state: &DriverState,
     which: u32,
@@ -54,8 +53,9 @@ fn values(
     let range = state.managed(ptr, count)?;
     let pages: Vec<_> = range.advice.within(ptr, count as u64).collect();
     if which == attribute::ACCESSED_BY {
-        valid(size > 0 && size.is_multiple_of(number))?;
-        return Ok(accessed_by(&pages, size / number));
+        let possible = 0 < size && size <= isize::MAX as usize;
+        valid(possible && size.is_multiple_of(number))?;
+        return Ok(accessed_by(&pages));
     }
     valid(size == number)?;
     let preferred = common(&pages, |page| page.preferred);
@@ -72,13 +72,16 @@ fn values(
     }])
 }
 
+/// Writes the known numbers, and after them that there is no other device.
+///
 /// # Safety
 ///
-/// `data` is valid for as many values.
-unsafe fn write_all(data: *mut c_void, values: &[i32]) {
-    for (index, value) in values.iter().enumerate() {
+/// `data` is valid for `size` bytes, which are a multiple of four.
+unsafe fn write_all(data: *mut c_void, size: usize, known: &[i32]) {
+    for index in 0..size / size_of::<i32>() {
+        let value = known.get(index).copied().unwrap_or(NO_DEVICE);
         // SAFETY: as the caller guarantees. C callers need not align.
-        unsafe { data.cast::<i32>().add(index).write_unaligned(*value) };
+        unsafe { data.cast::<i32>().add(index).write_unaligned(value) };
     }
 }
 
@@ -93,8 +96,8 @@ pub unsafe fn cuMemRangeGetAttribute(
     let state = lock();
     state.current()?;
     let values = values(&state, which, size, ptr, count)?;
-    // SAFETY: as many as fit into the size that the caller has.
-    unsafe { write_all(data, &values) };
+    // SAFETY: the caller guarantees the size, which `values` has checked.
+    unsafe { write_all(data, size, &values) };
     Ok(())
 }
 
@@ -122,11 +125,11 @@ pub unsafe fn cuMemRangeGetAttributes(
             )
         };
         valid(!out.is_null())?;
-        found.push((out, values(&state, which, size, ptr, count)?));
+        found.push((out, size, values(&state, which, size, ptr, count)?));
     }
-    for (out, values) in found {
-        // SAFETY: as many as fit into the size that the caller has.
-        unsafe { write_all(out, &values) };
+    for (out, size, values) in found {
+        // SAFETY: the caller guarantees the size, which `values` has checked.
+        unsafe { write_all(out, size, &values) };
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Identity and attributes of streams.
 
 use cuguard_sys::{
-    CUcontext, CUdevice, CUgreenCtx, CUstream, CUstreamAttrValue, launch_attribute_id,
+    CUcontext, CUdevice, CUgreenCtx, CUresult, CUstream, CUstreamAttrValue, launch_attribute_id,
 };
 
 use super::context::{as_handle, clamp_priority};
@@ -59,11 +59,9 @@ pub unsafe fn cuStreamGetAttribute(
         }
         _ => own.attributes.get(which),
     };
-    valid(value.is_some())?;
-    value.map_or(Ok(()), |value| {
-        // SAFETY: as the caller guarantees.
-        unsafe { write_out(out, value) }
-    })
+    let value = value.ok_or(CUresult::INVALID_VALUE)?;
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, value) }
 }
 
 /// Attributes are hints for kernels, which are not simulated, and for how host threads wait: they

@@ -25,16 +25,14 @@ pub(super) fn find(state: &DriverState, pool: CUmemoryPool) -> DriverResult<Id> 
     state.live_id(Kind::Pool, pool.0, CUresult::INVALID_VALUE, is_live)
 }
 
-/// The only NUMA node.
-const NODE: i32 = 0;
-
 /// Fails unless a location that has an id exists.
 pub(super) fn check_id(state: &DriverState, location: PoolLocation) -> DriverResult {
-    valid(match location.type_ {
-        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
-        mem_location_type::HOST_NUMA => location.id == NODE,
-        _ => true,
-    })
+    let PoolLocation { type_, id, .. } = location;
+    let has_id = matches!(
+        type_,
+        mem_location_type::DEVICE | mem_location_type::HOST_NUMA
+    );
+    valid(!has_id || state.location_exists(CUmemLocation { type_, id }))
 }
 
 /// Where new memory of a pool is preferred, as range attributes report it.
@@ -80,9 +78,9 @@ fn allocate(
     }
     let size = bytes as u64;
     // Device memory first, so that there is nothing to undo if the host is out of memory.
-    let device_block = match state.pools[&pool].backing {
-        None => Some(allocate_block(bytes)?),
-        Some(_) => fault::on_allocation(size).map(|()| None)?,
+    let device_block = match state.pools[&pool].location.is_device_memory() {
+        true => Some(allocate_block(bytes)?),
+        false => fault::on_allocation(size).map(|()| None)?,
     };
     let base = state.allocate_from_pool(pool, size, stream);
     let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
@@ -96,13 +94,11 @@ fn allocate(
         }
         (None, None) => return Err(CUresult::OUT_OF_MEMORY),
     };
-    let access = found.access((mem_location_type::DEVICE, device as i32));
     // The allocation has a position on the stream: other streams must not use it before.
     match state.submit(stream, None, fill, None) {
         Ok(work) => state.add_range(MemoryRange {
             allocated_at: Some((stream, work)),
             from_managed_pool: location.managed,
-            host_only: location.is_host_memory() && access == 0,
             sync_memops: location.managed,
             advice: Advice::new(PageAdvice {
                 preferred: preferred(location),

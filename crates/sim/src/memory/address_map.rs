@@ -53,8 +53,6 @@ pub(crate) struct MemoryRange {
     pub(crate) allocated_at: Option<(Id, u64)>,
     /// For memory of a managed pool. (Memory of `cuMemAllocManaged` is so by its kind.)
     pub(crate) from_managed_pool: bool,
-    /// Whether no device may access it: memory of a pool to which the program has not given access.
-    pub(crate) host_only: bool,
     /// `SYNC_MEMOPS`
     pub(crate) sync_memops: bool,
     /// For managed memory.
@@ -81,7 +79,6 @@ impl MemoryRange {
             id: 0,
             allocated_at: None,
             from_managed_pool: false,
-            host_only: false,
             sync_memops: kind == MemoryKind::Managed,
             advice: Advice::default(),
             block,
@@ -110,12 +107,6 @@ impl MemoryRange {
     /// Whether it is page-locked host memory: pinned or registered.
     pub(crate) fn is_pinned(&self) -> bool {
         matches!(self.kind, MemoryKind::Pinned | MemoryKind::Registered)
-    }
-
-    /// Whether it is a mapping that `cuMemSetAccess` has not made accessible, or memory of a pool
-    /// that `cuMemPoolSetAccess` has not.
-    pub(crate) fn is_inaccessible(&self) -> bool {
-        self.host_only || matches!(self.kind, MemoryKind::Mapping { accessible, .. } if !accessible)
     }
 }
 
@@ -196,15 +187,6 @@ impl AddressMap {
         let bases: Vec<_> = owned.map(|(_, base)| *base).collect();
         let removed = bases.into_iter().filter_map(|base| self.remove(base));
         removed.collect()
-    }
-
-    /// Sets whether no device may access the memory of a pool.
-    pub(crate) fn set_host_only(&mut self, pool: Id, host_only: bool) {
-        for range in self.ranges.values_mut() {
-            if range.kind == MemoryKind::Pool(pool) {
-                range.host_only = host_only;
-            }
-        }
     }
 
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &MemoryRange> {

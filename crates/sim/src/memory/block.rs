@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use super::pages::{Address, Pages};
 
-/// New memory is filled with this, so that reads of uninitialized memory stand out.
-const FILL_BYTE: u8 = 0xA5;
+/// New and discarded memory is filled with this, so that reads of uninitialized memory stand out.
+pub(crate) const FILL_BYTE: u8 = 0xA5;
 /// Blocks up to this size come from the heap and are filled entirely. Larger ones have pages of
 /// their own, of which only both ends are filled, so that a device can be filled without using as
 /// much host memory.
@@ -196,7 +196,8 @@ pub(crate) fn is_unused(block: &Arc<MemoryBlock>) -> bool {
 #[derive(Debug)]
 pub(crate) enum Cleanup {
     Drop(Arc<MemoryBlock>),
-    /// Makes the addresses inaccessible, but does not reuse them.
+    /// Makes the addresses inaccessible, but does not reuse them, unless work that was in flight when
+    /// the memory was freed still uses it.
     Seal(Arc<MemoryBlock>),
 }
 
@@ -205,7 +206,11 @@ impl Cleanup {
         match self {
             Self::Drop(block) => drop(block),
             Self::Seal(block) => {
-                if let Owner::Pages(pages) = &block.owner {
+                // One reference is here, one in the quarantine.
+                let unused = Arc::strong_count(&block) <= 2;
+                if let Owner::Pages(pages) = &block.owner
+                    && unused
+                {
                     pages.seal();
                 }
             }

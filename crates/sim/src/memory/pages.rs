@@ -7,7 +7,8 @@ use std::ptr::{self, NonNull};
 
 use libc::{
     MADV_DONTNEED, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE,
-    PROT_READ, PROT_WRITE, madvise, mincore, mmap, munmap,
+    PROT_READ, PROT_WRITE, RLIM_INFINITY, RLIMIT_AS, getrlimit, madvise, mincore, mmap, munmap,
+    rlimit,
 };
 
 /// The page of the host.
@@ -94,6 +95,17 @@ impl Drop for Pages {
             }
         }
     }
+}
+
+/// The most bytes that this process may map, if that is limited.
+pub(crate) fn address_space_limit() -> Option<u64> {
+    let mut limit = rlimit {
+        rlim_cur: RLIM_INFINITY,
+        rlim_max: RLIM_INFINITY,
+    };
+    // SAFETY: writes to `limit`. If it fails, there is no limit.
+    unsafe { getrlimit(RLIMIT_AS, &raw mut limit) };
+    (limit.rlim_cur != RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Whether all of a range is mapped.

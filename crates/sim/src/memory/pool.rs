@@ -36,7 +36,7 @@ pub(crate) struct Pool {
     pub(crate) location: PoolLocation,
     /// The device whose memory this is; for other memory, the one that pointer attributes report.
     pub(crate) device: u32,
-    /// All addresses of a pool that the host can access.
+    /// All addresses of a pool that the host can access, from the first allocation on.
     pub(crate) backing: Option<Arc<MemoryBlock>>,
     /// The most that the pool may reserve; `None` for no limit.
     pub(crate) max_reserved: Option<u64>,
@@ -82,6 +82,24 @@ impl Pool {
             free_ranges: FreeRanges::new(0, span),
             ..Self::default()
         }
+    }
+
+    /// The device whose memory the pool reserves; `None` for host memory.
+    pub(crate) fn memory_device(&self) -> Option<u32> {
+        self.location.is_device_memory().then_some(self.device)
+    }
+
+    /// Sets the addresses of a pool that has none yet.
+    pub(crate) fn set_backing(&mut self, block: Arc<MemoryBlock>) {
+        self.base = block.start().as_ptr() as u64;
+        self.span = block.len() as u64;
+        self.free_ranges = FreeRanges::new(0, self.span);
+        self.backing = Some(block);
+    }
+
+    /// The number of addresses.
+    pub(crate) fn span(&self) -> u64 {
+        self.span
     }
 
     /// Which access a location has, by its type and id.

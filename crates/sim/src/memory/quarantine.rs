@@ -1,5 +1,6 @@
 //! Quarantine: the driver's host memory that was freed recently. Its addresses are not reused for a
-//! while, so that a use after free is detected and does not corrupt other memory.
+//! while, so that a use after free is detected and does not corrupt other memory. The addresses of
+//! pools of host memory are here all the time, since only what is allocated there may be used.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,8 +20,7 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Memory was removed from the map and is added once no work uses it. Its addresses already
-    /// count as freed.
+    /// Memory is added later, once nothing uses it. Its addresses already count as freed.
     pub(crate) fn expect(&mut self, base: u64, size: u64) {
         self.ranges.insert(base, size);
     }
@@ -43,6 +43,17 @@ impl Quarantine {
             expired.push(block);
         }
         expired
+    }
+
+    /// Removes all memory, for its addresses.
+    pub(crate) fn clear(&mut self) -> Vec<Arc<MemoryBlock>> {
+        self.bytes = 0;
+        let order = std::mem::take(&mut self.order).into_iter();
+        let removed = order.map(|(base, block)| {
+            self.ranges.remove(&base);
+            block
+        });
+        removed.collect()
     }
 
     /// The base of freed memory that overlaps a range.
@@ -80,6 +91,10 @@ mod tests {
         assert_eq!(quarantine.find(0x1000, 1), Some(0x1000));
         quarantine.add(0x1000, 100, MemoryBlock::allocate(1).unwrap());
         assert_eq!((quarantine.bytes, quarantine.order.len()), (100, 1));
+        quarantine.expect(0x2000, 100);
+        assert_eq!(quarantine.clear().len(), 1);
+        assert_eq!((quarantine.find(0x1000, 1), quarantine.bytes), (None, 0));
+        assert_eq!(quarantine.find(0x2000, 1), Some(0x2000));
     }
 
     #[test]

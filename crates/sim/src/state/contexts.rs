@@ -107,6 +107,9 @@ impl DriverState {
             // A statistic, not a matter of memory safety.
             debug_assert_eq!(context.packed.bytes(), 0, "packed blocks are freed");
         }
+        for other in self.contexts.values_mut() {
+            other.peers.remove(&id);
+        }
         self.streams.retain(|_, stream| stream.context != id);
         self.events.orphan_context(id);
         let (device, cost) = (self.device_of(id), self.config.context_cost);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use cuguard_sys::CUresult;
+use cuguard_sys::{CUmemLocation, CUresult, mem_location_type};
 
 use super::graph_memory::GraphAddress;
 use super::loaded_code::LoadedCode;
@@ -92,6 +92,16 @@ impl DriverState {
         device
             .filter(|device| (*device as usize) < self.devices.len())
             .ok_or(CUresult::INVALID_DEVICE)
+    }
+
+    /// Whether there is such a location of memory. There is one NUMA node.
+    pub(crate) fn location_exists(&self, location: CUmemLocation) -> bool {
+        match location.type_ {
+            mem_location_type::DEVICE => self.check_device(location.id).is_ok(),
+            mem_location_type::HOST | mem_location_type::HOST_NUMA_CURRENT => true,
+            mem_location_type::HOST_NUMA => location.id == 0,
+            _ => false,
+        }
     }
 
     pub(crate) fn device(&self, device: u32) -> &Device {

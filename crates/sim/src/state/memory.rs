@@ -50,7 +50,7 @@ impl DriverState {
             }
             return base.ok_or(CUresult::OUT_OF_MEMORY);
         }
-        let base = self.retry_with_trimmed_pools(device, None, |state| {
+        let base = self.retry_with_trimmed_pools(Some(device), None, |state| {
             let memory = &mut state.devices[device as usize].memory;
             let context = state.contexts.get_mut(&context)?;
             context
@@ -108,7 +108,10 @@ impl DriverState {
                     let memory = memory_of(&mut self.devices, &mut self.host_memory, pool);
                     pool.release(pool.release_threshold, memory);
                 }
+                // First, so that nothing uses the memory of the pool when it is sealed.
+                self.discard(range.block);
                 self.remove_pool_if_unused(id);
+                return;
             }
             MemoryKind::Mapping { physical, .. } => {
                 if let Some(physical) = self.physical.get_mut(&physical) {
@@ -117,16 +120,21 @@ impl DriverState {
                 self.remove_physical_if_unused(physical);
             }
             MemoryKind::Pinned | MemoryKind::Managed => {
-                let block = range.block.clone();
-                let expired = self.quarantine.add(range.base, range.size, block);
-                self.cleanups.extend(expired.into_iter().map(Cleanup::Drop));
-                self.cleanups.push(Cleanup::Seal(range.block));
+                self.add_to_quarantine(range.base, range.block);
                 return;
             }
             MemoryKind::Graph => self.free_graph_address(range.base),
             MemoryKind::Registered => {}
         }
         self.discard(range.block);
+    }
+
+    /// Keeps the addresses of freed host memory for a while.
+    pub(super) fn add_to_quarantine(&mut self, base: u64, block: Arc<MemoryBlock>) {
+        let size = block.len() as u64;
+        let expired = self.quarantine.add(base, size, block.clone());
+        self.cleanups.extend(expired.into_iter().map(Cleanup::Drop));
+        self.cleanups.push(Cleanup::Seal(block));
     }
 
     /// Removes physical memory to which neither a handle nor a mapping refers.
@@ -273,9 +281,11 @@ impl DriverState {
         let len = self.byte_len(address, volume)?;
         let range = self.map.find(address);
         let must_be_known = !matches!(operand, Operand::Any(_)) || is_device_address(address);
+        let context = self.streams.get(&stream).map(|own| own.context);
+        let device = context.map_or(0, |context| self.device_of(context));
+        let accessible = range.is_none_or(|range| self.is_accessible(range, device));
         // The host's own memory is host memory to a copy, also where no device has access to it.
-        let host_only = range.is_some_and(|range| range.host_only);
-        valid(!host_only || matches!(operand, Operand::Any(_)))?;
+        valid(accessible || matches!(operand, Operand::Any(_)))?;
         let from_host_pool = range.is_some_and(MemoryRange::is_from_host_pool);
         valid(!from_host_pool || !matches!(operand, Operand::Device(_)))?;
         if must_be_known || range.is_some() {
@@ -313,18 +323,23 @@ impl DriverState {
         }
     }
 
-    /// Whether an address is in host memory that was freed and is in quarantine.
+    /// Whether an address is in host memory that was freed.
     pub(crate) fn is_freed_host_memory(&self, address: u64) -> bool {
         self.quarantine.find(address, 1).is_some()
     }
 
-    /// Fails if host memory is in quarantine.
+    /// Fails if host memory is in quarantine, or in a pool where nothing is allocated.
     pub(crate) fn check_not_freed(&self, address: u64, bytes: u64) -> DriverResult {
         let Some(base) = self.quarantine.find(address, bytes) else {
             return Ok(());
         };
+        let in_pool = self.pools.values().any(|pool| pool.base == base);
+        let problem = match in_pool {
+            true => "of a pool, where nothing is allocated",
+            false => "that was freed",
+        };
         self.invalid_use(format!(
-            "use of {bytes} bytes at {address:#x} in host memory at {base:#x} that was freed"
+            "use of {bytes} bytes at {address:#x} in host memory at {base:#x} {problem}"
         ))
     }
 

@@ -1,15 +1,18 @@
 //! Memory pools, and how devices reclaim what pools do not use.
 
-use cuguard_sys::{CUresult, mem_location_type};
+use cuguard_sys::{CUresult, mem_access_flags, mem_location_type};
 
 use super::driver_state::DriverState;
 use super::objects::Device;
 use crate::handle::{Id, Kind};
-use crate::memory::{CHUNK, DeviceMemory, MemoryBlock, Pool, PoolLocation};
+use crate::memory::{
+    CHUNK, DeviceMemory, MemoryBlock, MemoryKind, MemoryRange, Pool, PoolLocation,
+    address_space_limit,
+};
 use crate::result::{DriverResult, check};
 
-/// The addresses of a pool of host or managed memory. They cost nothing until they are used.
-const HOST_SPAN: u64 = 1 << 36;
+/// With a limit of the address space, the part of it that a pool of host or managed memory uses.
+const SHARE_OF_LIMIT: u64 = 64;
 
 /// The memory that a pool reserves from.
 pub(super) fn memory_of<'a>(
@@ -17,26 +20,27 @@ pub(super) fn memory_of<'a>(
     host: &'a mut DeviceMemory,
     pool: &Pool,
 ) -> &'a mut DeviceMemory {
-    match pool.location.is_device_memory() {
-        true => &mut devices[pool.device as usize].memory,
-        false => host,
+    match pool.memory_device() {
+        Some(device) => &mut devices[device as usize].memory,
+        None => host,
     }
 }
 
 impl DriverState {
     /// Reserves pages of a device.
     pub(crate) fn reserve_pages(&mut self, device: u32, bytes: u64) -> DriverResult {
-        let reserved = self.retry_with_trimmed_pools(device, None, |state| {
+        let reserved = self.retry_with_trimmed_pools(Some(device), None, |state| {
             let enough = state.device_mut(device).memory.reserve(bytes);
             enough.then_some(())
         });
         check(reserved.is_some(), CUresult::OUT_OF_MEMORY)
     }
 
-    /// Allocates; if that fails, trims the device's pools and tries again.
+    /// Allocates; if that fails, trims the pools of the same memory and tries again: of the device,
+    /// or of the host without one.
     pub(crate) fn retry_with_trimmed_pools<T>(
         &mut self,
-        device: u32,
+        device: Option<u32>,
         pool: Option<Id>,
         allocate: impl Fn(&mut Self) -> Option<T>,
     ) -> Option<T> {
@@ -46,13 +50,13 @@ impl DriverState {
         })
     }
 
-    /// Makes every pool of a device release what it does not use. Measured: memory that was freed
+    /// Makes every pool of the same memory release what it does not use. Measured: memory that was freed
     /// on a stream with which the host has not synchronized since is not released, even if the
     /// stream is idle; only the pool that allocates checks the progress of its streams.
-    fn trim_pools(&mut self, device: u32, allocating: Option<Id>) {
+    fn trim_pools(&mut self, device: Option<u32>, allocating: Option<Id>) {
         let streams = &self.streams;
         let pools = self.pools.iter_mut();
-        for (id, pool) in pools.filter(|(_, pool)| pool.device == device) {
+        for (id, pool) in pools.filter(|(_, pool)| pool.memory_device() == device) {
             pool.reclaim(|stream| match streams.get(&stream) {
                 None => Some(u64::MAX),
                 Some(stream) => (allocating == Some(*id)).then_some(stream.completed),
@@ -73,12 +77,8 @@ impl DriverState {
             let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
             Pool::new(device, base, self.addresses.pool_span())
         } else {
-            let block = MemoryBlock::allocate_pages(HOST_SPAN as usize);
-            let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
-            let base = block.start().as_ptr() as u64;
-            let mut pool = Pool::new(device, base, HOST_SPAN);
-            pool.backing = Some(block);
-            pool
+            // Its addresses are reserved by the first allocation.
+            Pool::new(device, 0, 0)
         };
         pool.location = location;
         pool.max_reserved = match max {
@@ -136,18 +136,51 @@ impl DriverState {
 
     /// Sets which access a location has to a pool, also to what is allocated from it.
     pub(crate) fn set_pool_access(&mut self, id: Id, place: (u32, i32), flags: u32) {
-        let Some(pool) = self.pools.get_mut(&id) else {
-            return;
-        };
-        pool.set_access(place, flags);
-        if place.0 == mem_location_type::DEVICE && pool.location.is_host_memory() {
-            self.map.set_host_only(id, flags == 0);
+        if let Some(pool) = self.pools.get_mut(&id) {
+            pool.set_access(place, flags);
         }
+    }
+
+    /// Whether work of a device can access memory: a mapping if `cuMemSetAccess` allows it, memory of
+    /// a host pool if `cuMemPoolSetAccess` does, any other.
+    pub(crate) fn is_accessible(&self, range: &MemoryRange, device: u32) -> bool {
+        let place = (mem_location_type::DEVICE, device as i32);
+        match range.kind {
+            MemoryKind::Mapping { accessible, .. } => accessible,
+            MemoryKind::Pool(id) if range.is_from_host_pool() => {
+                let pool = self.pools.get(&id);
+                pool.is_some_and(|pool| pool.access(place) != mem_access_flags::NONE)
+            }
+            _ => true,
+        }
+    }
+
+    /// Reserves the addresses of a pool of host or managed memory, for at least `bytes`. They cost
+    /// nothing until they are used, but count where the address space of the process is limited.
+    fn reserve_addresses(&mut self, id: Id, bytes: u64) -> Option<()> {
+        let pool = self.pools.get(&id)?;
+        if pool.location.is_device_memory() || pool.backing.is_some() {
+            return Some(());
+        }
+        let least = bytes.checked_next_multiple_of(CHUNK)?;
+        let share = address_space_limit().map(|limit| limit / SHARE_OF_LIMIT / CHUNK * CHUNK);
+        let span = self.addresses.pool_span().min(share.unwrap_or(u64::MAX));
+        let reserve = |span: u64| MemoryBlock::allocate_pages(span as usize);
+        let block = reserve(span.max(least)).or_else(|| {
+            drop(self.quarantine.clear());
+            reserve(least)
+        })?;
+        let pool = self.pools.get_mut(&id)?;
+        pool.set_backing(block);
+        // Where nothing is allocated, the addresses count as freed.
+        self.quarantine.expect(pool.base, pool.span());
+        Some(())
     }
 
     /// The address of `bytes` of a pool, for work on a stream.
     pub(crate) fn allocate_from_pool(&mut self, pool: Id, bytes: u64, stream: Id) -> Option<u64> {
-        let device = self.pools.get(&pool)?.device;
+        self.reserve_addresses(pool, bytes)?;
+        let device = self.pools.get(&pool)?.memory_device();
         self.retry_with_trimmed_pools(device, Some(pool), |state| {
             let pool = state.pools.get_mut(&pool)?;
             let memory = memory_of(&mut state.devices, &mut state.host_memory, pool);
@@ -173,10 +206,12 @@ impl DriverState {
             pool.release(0, memory);
             if pool.reserved() == 0 {
                 let (base, backing) = (pool.base, pool.backing.take());
+                let of_device = pool.location.is_device_memory();
                 self.pools.remove(&id);
                 match backing {
-                    Some(block) => self.discard(block),
-                    None => self.addresses.free_pool(base),
+                    Some(block) => self.add_to_quarantine(base, block),
+                    None if of_device => self.addresses.free_pool(base),
+                    None => {}
                 }
             }
         }
