@@ -43,7 +43,7 @@ SKIPPING = f"{SIMULATION},kernels=skip"
 SKIPPED_PASSES = "passes with kernels=skip"
 
 # The functions that start a kernel or put one into a graph.
-LAUNCH = re.compile(r"cuguard-sim: (cuLaunch(?!HostFunc)\w+|cuGraphLaunch\w*|cuGraph\w*KernelNode\w*) .*"
+LAUNCH = re.compile(r"cuguard-sim: (cuLaunch(?!HostFunc)\w*|cuGraphLaunch\w*|cuGraph\w*KernelNode\w*) .*"
                     r"CUDA_ERROR_NOT_SUPPORTED", re.M)
 REFUSED = re.compile(r"cuguard-sim: (cu\w+) .*CUDA_ERROR_NOT_SUPPORTED", re.M)
 MISUSE = re.compile(r"cuguard-sim: (misuse: .*|panic in the simulated driver.*)")
