@@ -195,7 +195,8 @@ class Pytest(Client):
         with tempfile.TemporaryDirectory() as folder:
             code, found = self.pytest(["--collect-only", "-q", place], log, self.timeout, folder)
         if code != 0:
-            sys.exit(f"scripts/clients.py: pytest could not list the tests of {place}; see {log}")
+            print(f"scripts/clients.py: pytest could not list the tests of {place}; see {log}", file=sys.stderr)
+            sys.exit(2)
         return [f"{place}::{entry['test']}" for entry in found]
 
     def run_alone(self, test, folder, log, **environment):

@@ -7,10 +7,9 @@
 #   pycuda       from PyPI, built here against libcuda-sim: test/test_driver.py
 #
 # The compilers of CUDA (nvcc, ptxas, NVRTC, NVVM, nvJitLink) come from NVIDIA's wheels, in the CUDA version of the
-# simulated driver; they run on the CPU.
-# cuBLAS, cuRAND and so on are not installed. Launches are refused (not CUGUARD_SIM=kernels=skip),
-# so that a test which wants the results of a kernel is counted as such. How tests are classified is in
-# scripts/clients.py.
+# simulated driver; they run on the CPU. cuBLAS, cuRAND and so on are not installed. Launches are refused, so that a
+# test which needs a kernel is counted as such; it runs a second time with CUGUARD_SIM=kernels=skip. How tests are
+# classified is in scripts/clients.py.
 #
 # Usage: scripts/clients.sh [--offline] [--jobs N] [--timeout SECONDS] [cudarc] [numba-cuda] [pycuda]
 #   --offline   use what an earlier run fetched
@@ -22,8 +21,8 @@
 # test failed that needs neither kernels nor the CUDA runtime, with 2 when it could not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-repository=$PWD
-work=${CARGO_TARGET_DIR:-$repository/target}/clients
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+work=$target/clients
 offline=
 options=()
 clients=()
@@ -76,7 +75,7 @@ build_simulation() {
     mkdir -p "$work/sim"
     # A new file, because a running program may have the old one mapped.
     rm -f "$work/sim/libcuda.so.1"
-    cp "${CARGO_TARGET_DIR:-$repository/target}/release/libcuda_sim.so" "$work/sim/libcuda.so.1"
+    cp "$target/release/libcuda_sim.so" "$work/sim/libcuda.so.1"
     ln -sf libcuda.so.1 "$work/sim/libcuda.so"
     version=$(LD_LIBRARY_PATH=$work/sim python3 -c 'import ctypes
 version = ctypes.c_int()
