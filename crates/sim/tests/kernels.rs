@@ -15,6 +15,7 @@ const CODE: &str = "
 .address_size 64
 .visible .global .align 4 .u32 counter = 7;
 .visible .entry two(.param .u64 p, .param .f64 x) { ret; }
+.visible .entry empty() { ret; }
 ";
 
 /// Loads the module and finds its kernel, in a context.
@@ -221,6 +222,52 @@ fn a_buffer_that_is_too_short_is_misuse() {
 }
 
 /// A launch waits for what is before it on its stream, and its memory is in use until then.
+/// As pycuda launches it.
+#[test]
+fn a_kernel_without_parameters_may_have_an_empty_buffer() {
+    const NAME: &str = "a_kernel_without_parameters_may_have_an_empty_buffer";
+    if is_child() {
+        let (module, two) = kernel();
+        let mut empty = CUfunction::NULL;
+        ok(cu::cuModuleGetFunction(
+            &mut empty,
+            module,
+            c"empty".as_ptr(),
+        ));
+        let (mut bytes, mut size) = ([0_u8; 1], 0_usize);
+        let key = ptr::without_provenance_mut;
+        let mut list: [*mut c_void; 5] = [
+            key(1),
+            bytes.as_mut_ptr().cast(),
+            key(2),
+            (&raw mut size).cast(),
+            key(0),
+        ];
+        let stream = CUstream::NULL;
+        let mut launch = |function| {
+            let none = ptr::null_mut();
+            cu::cuLaunchKernel(
+                function,
+                1,
+                1,
+                1,
+                1,
+                1,
+                1,
+                0,
+                stream,
+                none,
+                list.as_mut_ptr(),
+            )
+        };
+        ok(launch(empty));
+        assert_eq!(launch(two), CUresult::INVALID_VALUE);
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn a_launch_has_its_position_on_the_stream() {
     const NAME: &str = "a_launch_has_its_position_on_the_stream";

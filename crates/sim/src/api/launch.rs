@@ -182,8 +182,9 @@ unsafe fn read_extra(extra: *mut *mut c_void) -> DriverResult<Option<(*const u8,
         at = unsafe { at.add(2) };
     }
     match (buffer, size) {
-        (None, None) => Ok(None),
-        (Some(buffer), Some(size)) if !buffer.is_null() && size > 0 => Ok(Some((buffer, size))),
+        // pycuda passes a buffer of no bytes for a kernel without parameters.
+        (None, None) | (Some(_), Some(0)) => Ok(None),
+        (Some(buffer), Some(size)) if !buffer.is_null() => Ok(Some((buffer, size))),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }
