@@ -264,6 +264,10 @@ macro_rules! with_simulated {
             cuUserObjectRelease
             cuGraphRetainUserObject
             cuGraphReleaseUserObject
+            cuGraphAddNode
+            cuGraphAddNode_v2
+            cuGraphNodeSetParams
+            cuGraphExecNodeSetParams
             cuDeviceCanAccessPeer
             cuCtxEnablePeerAccess
             cuCtxDisablePeerAccess

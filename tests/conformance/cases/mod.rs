@@ -21,6 +21,8 @@ mod array_copies;
 mod arrays;
 mod batch_copies;
 mod batch_layers;
+mod capture_rules;
+mod captures;
 mod contexts;
 mod copies;
 mod copies2d;
@@ -31,6 +33,9 @@ mod errors;
 mod events;
 mod fills;
 mod fragmentation;
+mod graph_launches;
+mod graph_memory;
+mod graphs;
 mod host_memory;
 mod kernels;
 mod lasting;
@@ -94,6 +99,11 @@ pub(crate) fn all() -> Vec<Entry> {
         events::CASES,
         waits::CASES,
         virtual_memory::CASES,
+        graphs::CASES,
+        graph_launches::CASES,
+        graph_memory::CASES,
+        captures::CASES,
+        capture_rules::CASES,
         promises::CASES,
         accounting::CASES,
         fragmentation::CASES,
