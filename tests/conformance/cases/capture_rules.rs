@@ -190,7 +190,7 @@ fn unsafe_calls(c: &Case) {
     for mode in [GLOBAL, THREAD_LOCAL, RELAXED] {
         let (a, host) = (alloc(c, 64), pinned(c, 64));
         let (pooled, graph) = (alloc_async(c, 64, other), graph(c));
-        let exec = instantiate(c, graph);
+        let (exec, pool) = (instantiate(c, graph), default_pool(c));
         wait_for(c, other);
         let calls: [(&str, &dyn Fn() -> CUresult); 15] = [
             ("cuMemAlloc", &|| cuMemAlloc_v2(&mut 0, 64)),
@@ -211,7 +211,7 @@ fn unsafe_calls(c: &Case) {
                 cuGraphInstantiateWithFlags(&mut CUgraphExec(0), graph, 0)
             }),
             ("cuGraphExecDestroy", &|| cuGraphExecDestroy(exec)),
-            ("cuMemPoolTrimTo", &|| cuMemPoolTrimTo(default_pool(c), 0)),
+            ("cuMemPoolTrimTo", &|| cuMemPoolTrimTo(pool, 0)),
             ("cuMemFreeHost", &|| cuMemFreeHost(host)),
             ("cuMemFree", &|| cuMemFree_v2(a)),
         ];
@@ -289,5 +289,18 @@ fn other_threads(c: &Case) {
         let want = if refused { 2 } else { 1 };
         c.same(format_args!("status, mode {mode}"), status(c, stream), want);
         let _ = cuStreamEndCapture(stream, &mut CUgraph(1));
+    }
+    for (mode, want) in [
+        (GLOBAL, Code::STREAM_CAPTURE_WRONG_THREAD),
+        (THREAD_LOCAL, Code::STREAM_CAPTURE_WRONG_THREAD),
+        (RELAXED, Code::SUCCESS),
+    ] {
+        begin(c, stream, mode);
+        let result = host::on_another_thread(|| {
+            c.require("cuCtxSetCurrent", cuCtxSetCurrent(context));
+            cuStreamEndCapture(stream, &mut CUgraph(1))
+        });
+        c.expect(format_args!("end, mode {mode}"), result, want);
+        c.same(format_args!("ended, mode {mode}"), status(c, stream), 0);
     }
 }

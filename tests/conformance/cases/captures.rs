@@ -25,6 +25,8 @@ cases! {"captures":
     captured_memory,
     captures_do_not_mix,
     after_the_end,
+    events_of_an_ended_capture,
+    destroyed_streams,
 }
 
 /// Begins a capture in the relaxed mode.
@@ -144,8 +146,20 @@ fn captured_work(c: &Case) {
     c.ok("the fill", cuGraphMemsetNodeGetParams(nodes[6], &mut fill));
     c.yes("its parameters", fill == fill_of(a, 1, 64));
     let mut copy = CUDA_MEMCPY3D::default();
-    c.ok("the copy", cuGraphMemcpyNodeGetParams(nodes[3], &mut copy));
-    c.yes("its parameters", copy == copy_of(a, b, 64));
+    let mut of_copy = |what: &str, node, want: CUDA_MEMCPY3D| {
+        c.ok(what, cuGraphMemcpyNodeGetParams(node, &mut copy));
+        c.yes(format_args!("{what}: parameters"), copy == want);
+    };
+    of_copy("from pinned", nodes[0], upload_of(a, pinned, 64));
+    of_copy("from pageable", nodes[1], upload_of(a, bytes, 64));
+    of_copy("to pageable", nodes[2], download_of(bytes, a, 64));
+    of_copy("on the device", nodes[3], copy_of(a, b, 64));
+    let unified = CUDA_MEMCPY3D {
+        srcMemoryType: memory_type::UNIFIED,
+        dstMemoryType: memory_type::UNIFIED,
+        ..copy_of(a, b, 64)
+    };
+    of_copy("by address", nodes[4], unified);
 }
 
 /// What does nothing becomes no node, and what fails does not harm the capture.
@@ -163,6 +177,9 @@ fn work_without_bytes(c: &Case) {
     let result = cuLaunchHostFunc(stream, None, std::ptr::null_mut());
     c.invalid("no host function", result);
     c.invalid("free cuMemAlloc", cuMemFreeAsync(a, stream));
+    let wild = 0x7f00_0000_0000;
+    c.invalid("from nowhere", cuMemcpyDtoDAsync_v2(a, wild, 64, stream));
+    c.invalid("unaligned", cuMemsetD32Async(a + 1, 1, 4, stream));
     c.same("capturing", status(c, stream), 1);
     c.same("nodes", types(c, end(c, stream)), vec![]);
 }
@@ -351,6 +368,24 @@ fn into_a_graph(c: &Case) {
     c.yes("the same graph", end(c, stream) == graph);
     c.same("nodes", types(c, graph), vec![kind::EMPTY, kind::MEMSET]);
     c.same("edges", degrees(c, node), (0, 1));
+    let nowhere = CUgraph::NULL;
+    let result = cuStreamBeginCaptureToGraph(stream, nowhere, null.cast(), null, 0, GLOBAL);
+    c.invalid("no graph", result);
+    let mut other = CUgraph::NULL;
+    c.require("create", cuGraphCreate(&mut other, 0));
+    let result = cuStreamBeginCaptureToGraph(stream, other, &node, null, 1, GLOBAL);
+    c.invalid("a foreign node", result);
+    let result = cuStreamBeginCaptureToGraph(stream, graph, null.cast(), null, 0, GLOBAL);
+    c.ok("begin", result);
+    let result = cuGraphDestroy(graph);
+    c.expect("destroy the graph", result, Code::ILLEGAL_STATE);
+    let result = cuStreamSynchronize(stream);
+    c.expect("wait", result, Code::STREAM_CAPTURE_UNSUPPORTED);
+    let result = cuStreamEndCapture(stream, &mut other);
+    c.expect("end", result, Code::STREAM_CAPTURE_INVALIDATED);
+    let mut count = 0;
+    let result = cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count);
+    c.invalid("the graph is destroyed", result);
 }
 
 /// External records and waits become nodes. A wait for an event of the outside is an error otherwise.
@@ -455,4 +490,42 @@ fn after_the_end(c: &Case) {
     c.expect("end again", result, Code::ILLEGAL_STATE);
     c.ok("work", cuMemsetD8Async(a, 1, 8, stream));
     c.ok("wait", cuStreamSynchronize(stream));
+}
+
+/// An event that was captured stands for nothing when the capture has ended, until it is recorded again.
+fn events_of_an_ended_capture(c: &Case) {
+    primary(c);
+    let (stream, other, mark) = (independent(c), independent(c), event(c, 0));
+    begin(c, stream);
+    c.ok("record", cuEventRecord(mark, stream));
+    end(c, stream);
+    c.invalid("query", cuEventQuery(mark));
+    c.invalid("wait", cuEventSynchronize(mark));
+    c.invalid("wait on a stream", cuStreamWaitEvent(other, mark, 0));
+    let mut elapsed = 0.0;
+    c.invalid("time", cuEventElapsedTime(&mut elapsed, mark, mark));
+    begin(c, stream);
+    c.invalid("wait in a capture", cuStreamWaitEvent(stream, mark, 0));
+    c.same("status", status(c, stream), 2);
+    c.invalid("wait on a stream", cuStreamWaitEvent(other, mark, 0));
+    let result = cuStreamEndCapture(stream, &mut CUgraph(1));
+    c.expect("end", result, Code::STREAM_CAPTURE_INVALIDATED);
+    c.ok("record", cuEventRecord(mark, stream));
+    c.ok("wait", cuEventSynchronize(mark));
+}
+
+/// A capture is destroyed with the stream on which it began.
+fn destroyed_streams(c: &Case) {
+    primary(c);
+    let (one, two, mark) = (independent(c), independent(c), event(c, 0));
+    c.ok("begin", cuStreamBeginCapture_v2(one, GLOBAL));
+    c.ok("destroy", cuStreamDestroy_v2(one));
+    c.ok("nothing is captured", cuMemAlloc_v2(&mut 0, 64));
+    let one = independent(c);
+    begin(c, one);
+    c.ok("record", cuEventRecord(mark, one));
+    c.ok("wait", cuStreamWaitEvent(two, mark, 0));
+    c.ok("destroy another stream", cuStreamDestroy_v2(two));
+    c.same("status", status(c, one), 1);
+    end(c, one);
 }

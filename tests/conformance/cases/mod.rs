@@ -35,6 +35,7 @@ mod fills;
 mod fragmentation;
 mod graph_launches;
 mod graph_memory;
+mod graph_objects;
 mod graphs;
 mod host_memory;
 mod kernels;
@@ -102,6 +103,7 @@ pub(crate) fn all() -> Vec<Entry> {
         graphs::CASES,
         graph_launches::CASES,
         graph_memory::CASES,
+        graph_objects::CASES,
         captures::CASES,
         capture_rules::CASES,
         promises::CASES,

@@ -9,10 +9,11 @@ use cuguard_sys::{
 use super::graph::check_edge_data;
 use super::graph_memory::{allocate_params, free_params};
 use super::graph_nodes::{
-    Place, add, check_node_context, child_params, copy_params, fill_params, host_params, set,
+    Place, add, check_node_context, child_params, copy_params, event_of_node, fill_params,
+    host_params, set,
 };
 use super::graph_update::replace;
-use super::{event, read};
+use super::read;
 use crate::graph::NodeParams;
 use crate::handle::Id;
 use crate::result::{DriverResult, check, valid};
@@ -69,10 +70,10 @@ unsafe fn replaceable(state: &DriverState, params: &CUgraphNodeParams) -> Driver
             }
             kind::HOST => host_params(variant::<CUDA_HOST_NODE_PARAMS>(params)),
             kind::EVENT_RECORD => {
-                event::find(state, variant::<CUevent>(params)).map(NodeParams::Record)
+                event_of_node(state, variant::<CUevent>(params)).map(NodeParams::Record)
             }
             kind::WAIT_EVENT => {
-                event::find(state, variant::<CUevent>(params)).map(NodeParams::Wait)
+                event_of_node(state, variant::<CUevent>(params)).map(NodeParams::Wait)
             }
             _ => Err(CUresult::INVALID_VALUE),
         }

@@ -10,13 +10,13 @@ use super::driver_state::DriverState;
 use crate::PAGE;
 use crate::graph::{AllocateParams, NodeParams, Step};
 use crate::handle::Id;
-use crate::memory::{CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
+use crate::memory::{BLOCK_ALIGN, CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
 use crate::result::{DriverResult, valid};
 
 /// What graphs use of a device's memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GraphUsage {
-    /// In pages, what is allocated now.
+    /// In blocks, what is allocated now.
     allocated: u64,
     /// In chunks, and with what is kept for the next launch. A real driver reports this as used, too.
     pub(crate) reserved: u64,
@@ -120,11 +120,12 @@ impl DriverState {
     pub(crate) fn allocate_graph_memory(&mut self, base: u64, stream: Id) -> DriverResult {
         let found = self.graph_addresses.get(&base);
         let found = found.ok_or(CUresult::INVALID_VALUE)?;
-        let (device, bytes, size) = (found.device, found.bytes, found.size);
+        let (device, bytes) = (found.device, found.bytes);
         valid(self.map.at(base).is_none())?;
         let block = MemoryBlock::allocate(bytes as usize);
         let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
         let usage = self.device(device).graph_memory;
+        let size = bytes.next_multiple_of(BLOCK_ALIGN);
         let needed = (usage.allocated + size).next_multiple_of(CHUNK);
         let missing = needed.saturating_sub(usage.reserved);
         self.reserve_pages(device, missing)?;
@@ -144,7 +145,8 @@ impl DriverState {
     /// Memory of a graph is freed. What it occupied stays reserved for the next launch.
     pub(crate) fn uncount_graph_memory(&mut self, base: u64) {
         if let Some(address) = self.graph_addresses.get(&base) {
-            let (device, size) = (address.device, address.size);
+            let (device, bytes) = (address.device, address.bytes);
+            let size = bytes.next_multiple_of(BLOCK_ALIGN);
             self.device_mut(device).graph_memory.allocated -= size;
         }
     }

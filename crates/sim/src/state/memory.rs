@@ -295,17 +295,6 @@ impl DriverState {
         self.map.spans(address, len).map(drop)
     }
 
-    /// Fails if a captured access leaves the allocation in which it starts. Like a real driver, accepts
-    /// an address that it does not know.
-    pub(crate) fn check_captured(&self, address: u64, volume: Volume) -> DriverResult {
-        let len = self.byte_len(address, volume)?;
-        let known = self.map.find(address).is_some();
-        match known && !self.is_graph_address(address, len as u64) {
-            true => self.map.spans(address, len).map(drop),
-            false => Ok(()),
-        }
-    }
-
     /// Fails if host memory is in quarantine.
     pub(crate) fn check_not_freed(&self, address: u64, bytes: u64) -> DriverResult {
         let Some(base) = self.quarantine.find(address, bytes) else {
