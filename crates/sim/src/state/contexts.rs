@@ -106,7 +106,11 @@ impl DriverState {
             // A statistic, not a matter of memory safety.
             debug_assert_eq!(context.packed.bytes(), 0, "packed blocks are freed");
         }
-        self.streams.retain(|_, stream| stream.context != id);
+        let own = self.streams.iter().filter(|(_, own)| own.context == id);
+        for stream in own.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            self.destroy_capturing(stream);
+            self.streams.remove(&stream);
+        }
         self.events.orphan_context(id);
         let (device, cost) = (self.device_of(id), self.config.context_cost);
         self.device_mut(device).memory.release(cost);
