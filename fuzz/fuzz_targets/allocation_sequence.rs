@@ -6,7 +6,7 @@
 use std::sync::Once;
 
 use cuguard::driver::{Choice, select};
-use cuguard_torture::{Options, Program, run_with};
+use cuguard_torture::{Mode, Program, run_with};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,5 +14,5 @@ fuzz_target!(|bytes: &[u8]| {
     SIMULATED.call_once(|| {
         select(Choice::Sim).expect("no driver was loaded before");
     });
-    run_with(&Program::from_bytes(bytes), &Options::quick());
+    run_with(&Program::from_bytes(bytes), Mode::Quick);
 });

@@ -1,11 +1,12 @@
 //! Events.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cuguard_driver::result::event;
 use cuguard_driver::sys::{CUevent, CUresult, flags};
 
+use crate::core::lock::lock;
 use crate::core::{
     self, ContextState, FreePoint, FreeProgress, OwnedResource, Request, StreamState, same_context,
 };
@@ -154,17 +155,12 @@ impl Event {
         let entered = self.state().enter(operation)?;
         // Locked, so that `recorded_at` belongs to the driver's last recording. Read before the call, so that the event
         // is ordered after every free that it includes.
-        let mut recorded_at = self.lock_recorded_at();
+        let mut recorded_at = lock(&self.recorded_at);
         let point = (stream.progress().clone(), stream.progress().point());
         // SAFETY: both are alive and of the current context.
         entered.check(unsafe { event::record(self.as_raw(), stream.handle()) })?;
         *recorded_at = Some(point);
         Ok(())
-    }
-
-    fn lock_recorded_at(&self) -> MutexGuard<'_, RecordedAt> {
-        let recorded_at = self.recorded_at.lock();
-        recorded_at.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the event is complete. An event that was never recorded is complete.
@@ -184,11 +180,11 @@ impl Event {
     /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Event::synchronize")?;
-        let before = self.lock_recorded_at().clone();
+        let before = lock(&self.recorded_at).clone();
         // SAFETY: the event is alive.
         entered.check(unsafe { event::synchronize(self.as_raw()) })?;
         // If the event was recorded again meanwhile, it is unknown which recording this waited for.
-        if let (Some((progress, point)), Some(now)) = (before, &*self.lock_recorded_at())
+        if let (Some((progress, point)), Some(now)) = (before, &*lock(&self.recorded_at))
             && Arc::ptr_eq(&progress, &now.0)
             && point == now.1
         {

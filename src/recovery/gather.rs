@@ -13,7 +13,6 @@ use crate::error::Error;
 use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
-    SiteUsage,
 };
 
 /// How many call sites an error has, by bytes and by pages.
@@ -79,7 +78,7 @@ pub(super) fn error(
     holdings(&state.registry, shared, &mut why);
     why.settings.callbacks = state.callbacks.count();
     why.settings.devices = match state.try_enter() {
-        Some(_inside) => devices(),
+        Some(_inside) => device::count().unwrap_or(0),
         None => 0,
     };
     // Last, because it makes pools return memory, and the rest describes the state before that.
@@ -112,16 +111,11 @@ pub(crate) fn context_refused(
     why.info.device = device;
     why.info.device_name = device_name.to_owned();
     why.free = processes::free(device);
-    why.settings.devices = devices();
+    why.settings.devices = device::count().unwrap_or(0);
     why.total = device::total_mem(device as i32)
         .ok()
         .map(|total| total as u64);
     Error::OutOfMemory(Box::new(why))
-}
-
-/// The caller is inside a gate.
-fn devices() -> u32 {
-    device::count().unwrap_or(0)
 }
 
 /// Free and total memory of the device.
@@ -180,25 +174,12 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
     let mut context = OtherContext::new(number, bytes);
     (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
     context.managed = held(Kind::Managed).bytes;
-    let taken = |pages: PageUse| {
-        page_use(pages)
-            .taken()
-            .saturating_add(pages.elsewhere_bytes)
-    };
+    let taken = |pages: PageUse| pages.taken().saturating_add(pages.elsewhere_bytes);
     context.taken = outline.pages.map(taken);
     let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
     context.escaped = escaped(Kind::Device);
     context.pooled_escaped = escaped(Kind::StreamOrdered);
     context
-}
-
-fn page_use(pages: PageUse) -> PageUse {
-    let mut used = PageUse::new(
-        (pages.large_bytes, pages.large_pages),
-        (pages.small_bytes, pages.small_pages),
-    );
-    used.foreign_bytes = pages.foreign_bytes;
-    used
 }
 
 /// What the guards of the context hold.
@@ -218,7 +199,7 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
             }
         }
     }
-    why.pages = holdings.pages.map(page_use);
+    why.pages = holdings.pages;
     why.settings = Settings {
         level: registry.level(),
         sample: registry.sample(),
@@ -232,15 +213,6 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     rest.retain(|site| site.small_pages != 0);
     rest.sort_by_key(|site| std::cmp::Reverse(site.small_pages));
     rest.truncate(MAX_SITES / 2);
-    why.call_sites = sites
-        .into_iter()
-        .chain(rest)
-        .map(|site| {
-            let mut usage = SiteUsage::new(site.group);
-            usage.growth = site.growth;
-            usage.quarters = site.quarters;
-            usage.small_pages = site.small_pages;
-            usage
-        })
-        .collect();
+    sites.append(&mut rest);
+    why.call_sites = sites;
 }

@@ -62,17 +62,17 @@ fn add_own(state: &ContextState, list: &mut [ProcessUse]) {
 #[cfg(feature = "sim")]
 fn simulated(device: u32) -> Processes {
     let others = cuguard_sim::other_processes(device).into_iter();
-    let others = others.map(|process| {
-        let mut one = ProcessUse::new(process.pid, process.bytes);
-        one.name = Some(process.name);
-        one
+    let others = others.map(|process| ProcessUse {
+        name: Some(process.name),
+        ..ProcessUse::new(process.pid, process.bytes)
     });
-    let mut all: Vec<_> = others.collect();
     // `add_own` fills in how much this process uses.
-    let mut own = ProcessUse::new(std::process::id(), 0);
-    (own.own, own.bytes) = (true, None);
-    all.push(own);
-    Processes::Known(all)
+    let own = ProcessUse {
+        own: true,
+        bytes: None,
+        ..ProcessUse::new(std::process::id(), 0)
+    };
+    Processes::Known(others.chain([own]).collect())
 }
 
 #[cfg(not(feature = "sim"))]
@@ -86,11 +86,16 @@ fn nvml(device: u32) -> Processes {
         let reason = "the card is cut into instances (MIG), and NVML lists the processes of all";
         return Processes::Unknown(reason.to_owned());
     }
+    let to_use = |process: Process| ProcessUse {
+        name: process.command.or(process.name),
+        bytes: process.bytes,
+        own: process.own,
+        ..ProcessUse::new(process.pid, 0)
+    };
     let listed = query(device, |machine, id| machine.processes(id));
-    match listed {
-        Ok(listed) => Processes::Known(listed.into_iter().map(to_use).collect()),
-        Err(unknown) => Processes::Unknown(unknown),
-    }
+    listed.map_or_else(Processes::Unknown, |listed| {
+        Processes::Known(listed.into_iter().map(to_use).collect())
+    })
 }
 
 /// Whether a device is a MIG instance: NVML's numbers are for the whole card.
@@ -125,15 +130,6 @@ pub(super) fn free(device: u32) -> Option<u64> {
 #[cfg(not(feature = "nvml"))]
 pub(super) fn free(_device: u32) -> Option<u64> {
     None
-}
-
-#[cfg(feature = "nvml")]
-fn to_use(process: Process) -> ProcessUse {
-    let mut one = ProcessUse::new(process.pid, 0);
-    one.name = process.command.or(process.name);
-    one.bytes = process.bytes;
-    one.own = process.own;
-    one
 }
 
 #[cfg(not(feature = "nvml"))]

@@ -92,8 +92,7 @@ pub struct DeviceMut<'scope, T> {
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 pub struct HostRef<'scope, T> {
-    start: NonNull<T>,
-    len: usize,
+    values: NonNull<[T]>,
     brand: Brand<'scope, T>,
 }
 
@@ -336,14 +335,13 @@ impl<'scope, T> Deref for DeviceMut<'scope, T> {
 impl<'scope, T> HostRef<'scope, T> {
     pub(crate) fn new(values: &'scope [T]) -> Self {
         Self {
-            start: NonNull::from(values).cast(),
-            len: values.len(),
+            values: values.into(),
             brand: PhantomData,
         }
     }
 
     pub(crate) fn as_ptr(&self) -> *const T {
-        self.start.as_ptr()
+        self.values.as_ptr().cast()
     }
 
     /// The number of values.
@@ -357,7 +355,7 @@ impl<'scope, T> HostRef<'scope, T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.values.len()
     }
 
     /// Whether there are no values.
@@ -371,24 +369,21 @@ impl<'scope, T> HostRef<'scope, T> {
     /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.values.is_empty()
     }
 }
 
 impl<'scope, T> HostMut<'scope, T> {
     pub(crate) fn new(values: &'scope mut [T]) -> Self {
-        let len = values.len();
-        Self {
-            inner: HostRef {
-                start: NonNull::from(values).cast(),
-                len,
-                brand: PhantomData,
-            },
-        }
+        let inner = HostRef {
+            values: values.into(),
+            brand: PhantomData,
+        };
+        Self { inner }
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
-        self.inner.start.as_ptr()
+        self.inner.values.as_ptr().cast()
     }
 }
 

@@ -108,14 +108,6 @@ pub(crate) struct RecordingMode {
 #[derive(Default)]
 pub(crate) struct Groups(Grouped<GroupKey, Sum>);
 
-/// Groups by owner.
-#[derive(Default)]
-struct ByOwner {
-    live: Vec<Group>,
-    escaped: Vec<Group>,
-    deferred: Vec<Group>,
-}
-
 impl Groups {
     pub(crate) fn add(&mut self, key: &Key, record: &Record) {
         let created = record.created();
@@ -150,8 +142,9 @@ impl Groups {
         Scales::new(mode.sample, live, amounts)
     }
 
-    fn into_groups(self, scales: &Scales, now: Duration) -> ByOwner {
-        let mut groups = ByOwner::default();
+    /// The groups by owner, and nothing else of a snapshot.
+    fn into_groups(self, scales: &Scales, now: Duration) -> Snapshot {
+        let mut groups = Snapshot::default();
         for (key, sum) in self.0.list {
             let (list, sampled) = match key.owner {
                 Owner::Guard => (&mut groups.live, key.call_site != 0),
@@ -185,11 +178,8 @@ impl Groups {
             taken_at: now,
             unrecorded,
             totals,
-            live: groups.live,
-            escaped: groups.escaped,
-            deferred: groups.deferred,
             failed_frees: failed_frees(failed, now),
-            ..Snapshot::default()
+            ..groups
         }
     }
 }
@@ -218,7 +208,7 @@ fn merge(groups: &mut Vec<Group>) {
 }
 
 /// What is counted and has no record.
-fn unrecorded(totals: &[(Kind, Totals)], groups: &ByOwner) -> Vec<(Kind, Amount)> {
+fn unrecorded(totals: &[(Kind, Totals)], groups: &Snapshot) -> Vec<(Kind, Amount)> {
     let rest = totals.iter().map(|(kind, totals)| (*kind, totals.live()));
     let mut rest: Vec<_> = rest.collect();
     let recorded = [&groups.live, &groups.escaped, &groups.deferred];

@@ -189,12 +189,8 @@ fn crate_of(name: &str) -> &str {
         return first_part(name);
     };
     let (of, method) = inner.split_once(" as ").unwrap_or((inner, ""));
-    let first = first_part(of);
-    if first.is_empty() {
-        first_part(method)
-    } else {
-        first
-    }
+    let mut parts = [of, method].into_iter().map(first_part);
+    parts.find(|first| !first.is_empty()).unwrap_or_default()
 }
 
 /// The first part of a path, after `&mut `, `dyn `, `[` and the like.

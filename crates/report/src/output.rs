@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -60,13 +62,11 @@ pub(crate) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exi
 /// where the file cannot be written.
 fn write_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
     let shown = path.display();
+    let is_late = prepared.snapshot.info.reason == SnapshotReason::LateDrops;
     match to_file(path, report, at_exit) {
-        // Standard error already has the report.
-        Ok(Written::OwnOutput) => String::new(),
-        Ok(Written::File) if prepared.snapshot.info.reason == SnapshotReason::LateDrops => {
-            String::new()
-        }
-        Ok(Written::File) => {
+        // Standard error already has the report, or what it is about.
+        Ok(is_own_output) if is_own_output || is_late => String::new(),
+        Ok(_) => {
             let sum = Summary::of(prepared).line(&prepared.paths);
             format!("{sum}; report in {shown}\n")
         }
@@ -98,19 +98,12 @@ pub(crate) fn print_problems(problems: &[Problem]) {
 }
 
 /// Writes to a duplicate of standard error, which has no lock.
-#[cfg(unix)]
 fn print_without_lock(text: &str) -> bool {
-    use std::os::fd::AsFd;
     let duplicate = io::stderr().as_fd().try_clone_to_owned();
     duplicate.is_ok_and(|own| {
         let _ = fs::File::from(own).write_all(text.as_bytes());
         true
     })
-}
-
-#[cfg(not(unix))]
-fn print_without_lock(_: &str) -> bool {
-    false
 }
 
 /// Locks the list at exit, where another thread may hold it and never release it.
@@ -126,8 +119,8 @@ fn lock_at_exit() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
 }
 
 /// Truncates the file for the first report of this process, and appends the others. The program's own
-/// output is never truncated.
-fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
+/// standard output or standard error is never truncated; returns whether it is that.
+fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<bool> {
     let mut started = if at_exit {
         lock_at_exit()?
     } else {
@@ -137,32 +130,22 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
     // A file may have several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_first = started.insert(known);
-    let mut written = Written::File;
+    let mut is_own_output = false;
     if file.metadata()?.is_file() {
         match own_output(&file) {
-            Some(own) => (file, written) = (own, Written::OwnOutput),
+            Some(own) => (file, is_own_output) = (own, true),
             None if is_first => file.set_len(0)?,
             None => {}
         }
     }
     file.write_all(text.as_bytes())?;
     file.flush()?;
-    Ok(written)
-}
-
-/// What a report was written to.
-enum Written {
-    File,
-    /// The program's own standard output or standard error.
-    OwnOutput,
+    Ok(is_own_output)
 }
 
 /// The program's own output, if that is this file, as for `/dev/stderr`. Its content is no report of an
 /// earlier run. Written through a duplicate, so that the program's later output follows the report.
-#[cfg(unix)]
 fn own_output(file: &fs::File) -> Option<fs::File> {
-    use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
     let identity = |file: &fs::File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
     let wanted = identity(file)?;
     let (out, err) = (io::stdout(), io::stderr());
@@ -171,11 +154,6 @@ fn own_output(file: &fs::File) -> Option<fs::File> {
         .filter_map(|own| own.try_clone_to_owned().ok())
         .map(fs::File::from)
         .find(|own| identity(own) == Some(wanted))
-}
-
-#[cfg(not(unix))]
-fn own_output(_: &fs::File) -> Option<fs::File> {
-    None
 }
 
 fn is_coloured(colour: Colour) -> bool {

@@ -26,18 +26,14 @@ impl ReportSettings {
     /// );
     /// ```
     pub fn parse(text: &str) -> (Self, Vec<Problem>) {
-        let Parsed {
-            mut settings,
-            suppress_files,
-            mut problems,
-        } = parse(text);
-        for path in suppress_files {
-            if let Err(error) = settings.suppressions.read(&path) {
+        let mut parsed = parse(text);
+        for path in parsed.suppress_files {
+            if let Err(error) = parsed.settings.suppressions.read(&path) {
                 let reason = error.to_string();
-                problems.push(Problem::CannotRead { path, reason });
+                parsed.problems.push(Problem::CannotRead { path, reason });
             }
         }
-        (settings, problems)
+        (parsed.settings, parsed.problems)
     }
 }
 
@@ -122,67 +118,47 @@ impl Parsed {
             let name = word.split('=').next().unwrap_or_default().trim_end();
             return Err(bad(format!("{name} needs a value: {expected}")));
         };
-        let not_expected = |()| bad(format!("{value:?} is not {expected}"));
-        match name {
-            "file" => {
+        let not_expected = || match expected.strip_prefix("one of ") {
+            Some(choices) => bad(format!("{value:?} is none of {choices}")),
+            None => bad(format!("{value:?} is not {expected}")),
+        };
+        match (name, value) {
+            ("file", _) => {
                 let pattern = FilePattern::new(value).map_err(|error| bad(error.to_string()))?;
                 settings.file = Some(pattern);
             }
-            "exitcode" => settings.exit_code = Some(number(value).map_err(not_expected)?),
-            "max" => {
-                let max: u64 = number(value).map_err(not_expected)?;
+            ("exitcode", _) => settings.exit_code = Some(number(value).ok_or_else(not_expected)?),
+            ("max", _) => {
+                let max: u64 = number(value).ok_or_else(not_expected)?;
                 settings.max = Some(max.try_into().unwrap_or(usize::MAX));
             }
-            "depth" => {
-                let depth = number(value).ok().filter(|n| (1..=MAX_DEPTH).contains(n));
-                settings.depth = Some(depth.ok_or(()).map_err(not_expected)?);
+            ("depth", _) => {
+                let depth = number(value).filter(|depth| (1..=MAX_DEPTH).contains(depth));
+                settings.depth = Some(depth.ok_or_else(not_expected)?);
             }
-            "sample" => {
-                let sample = number(value).ok().filter(|one_in| *one_in != 0);
-                settings.sample = Some(sample.ok_or(()).map_err(not_expected)?);
+            ("sample", _) => {
+                let sample = number(value).filter(|one_in| *one_in != 0);
+                settings.sample = Some(sample.ok_or_else(not_expected)?);
             }
-            "suppress" => self.suppress_files.push(value.into()),
-            "level" => {
-                settings.level = Some(value.parse().map_err(|error| bad(format!("{error}")))?);
-            }
-            "frames" => {
-                let all = one_of(value, &[("program", false), ("all", true)]);
-                settings.all_frames = Some(all.map_err(bad)?);
-            }
-            "free_leaks" => {
-                let value = match value {
-                    "true" | "on" | "1" => "yes",
-                    "false" | "off" | "0" => "no",
-                    other => other,
-                };
-                let free = one_of(value, &[("yes", true), ("no", false)]);
-                settings.free_leaks = Some(free.map_err(bad)?);
-            }
-            _ => {
-                let colours = [
-                    ("auto", Colour::Auto),
-                    ("always", Colour::Always),
-                    ("never", Colour::Never),
-                ];
-                settings.colour = Some(one_of(value, &colours).map_err(bad)?);
-            }
+            ("suppress", _) => self.suppress_files.push(value.into()),
+            ("level", _) => settings.level = Some(value.parse().map_err(|_| not_expected())?),
+            ("frames", "program") => settings.all_frames = Some(false),
+            ("frames", "all") => settings.all_frames = Some(true),
+            ("free_leaks", "yes" | "true" | "on" | "1") => settings.free_leaks = Some(true),
+            ("free_leaks", "no" | "false" | "off" | "0") => settings.free_leaks = Some(false),
+            ("colour", "auto") => settings.colour = Some(Colour::Auto),
+            ("colour", "always") => settings.colour = Some(Colour::Always),
+            ("colour", "never") => settings.colour = Some(Colour::Never),
+            _ => return Err(not_expected()),
         }
         Ok(())
     }
 }
 
 /// A number in digits alone, without a sign.
-fn number<N: FromStr>(value: &str) -> Result<N, ()> {
+fn number<N: FromStr>(value: &str) -> Option<N> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-    value.parse().ok().filter(|_| digits).ok_or(())
-}
-
-fn one_of<T: Copy>(value: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let found = choices.iter().find(|(name, _)| *name == value);
-    found.map(|(_, choice)| *choice).ok_or_else(|| {
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        format!("{value:?} is none of {}", names.join(", "))
-    })
+    value.parse().ok().filter(|_| digits)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::rows::{FailedRow, Row, merge_failed, merge_rows};
 use crate::settings::ReportSettings;
 use crate::suppress::Suppressions;
 use crate::symbols::{Frame, Symbols};
-use crate::words::{is_at_exit, total};
+use crate::words::{is_at_exit, total, when};
 
 /// What of a snapshot is shown.
 #[derive(Clone, Copy, Debug)]
@@ -170,11 +170,8 @@ impl<'a> Prepared<'a> {
     /// `about ` before the figures of a group that are estimates. A group that no sample picked has no
     /// call site, and exact figures.
     pub(crate) fn about(&self, group: &Group) -> &'static str {
-        if self.snapshot.sample > 1 && group.origin.site.is_some() {
-            "about "
-        } else {
-            ""
-        }
+        let is_estimate = self.snapshot.sample > 1 && group.origin.site.is_some();
+        when(is_estimate, "about ")
     }
 
     /// What leaked, with and without records.

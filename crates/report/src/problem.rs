@@ -93,41 +93,23 @@ pub(crate) const VALUES: [(&str, &str); 10] = [
 /// ` (did you mean json?)` for an unknown word that is nearly a known one.
 fn suggestion(word: &str) -> String {
     let name = word.split('=').next().unwrap_or_default().trim_end();
-    let name: Vec<char> = name.to_lowercase().chars().collect();
+    let name = name.to_lowercase();
+    let len = name.chars().count();
     // The time is the product of both lengths, and no typo is that long.
-    if name.len() > 16 {
+    if len > 16 {
         return String::new();
     }
     let known = FLAGS.into_iter().chain(VALUES.map(|(name, _)| name));
+    // Letters that are added, missing, wrong or swapped.
     let distances = known.map(|known| {
-        let letters: Vec<char> = known.chars().collect();
-        let longer = letters.len().max(name.len());
-        (distance(&name, &letters), longer, known)
+        let distance = strsim::osa_distance(&name, known);
+        (distance, len.max(known.len()), known)
     });
     // One letter in three may be wrong.
     let near = distances.filter(|(distance, longer, _)| distance * 3 <= *longer);
     near.min().map_or(String::new(), |(_, _, known)| {
         format!(" (did you mean {known}?)")
     })
-}
-
-/// The optimal string alignment distance: letters that are added, missing, wrong or swapped.
-fn distance(one: &[char], other: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=other.len()).collect();
-    for i in 1..=one.len() {
-        let mut row = vec![i];
-        for j in 1..=other.len() {
-            let wrong = usize::from(one[i - 1] != other[j - 1]);
-            let mut least = (last[j - 1] + wrong).min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                least = least.min(before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[other.len()]
 }
 
 fn quoted(words: &[String]) -> String {

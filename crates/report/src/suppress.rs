@@ -41,14 +41,10 @@ impl Suppression {
     /// beginning and `$` the end of the name. A prefix `leak:` is skipped.
     fn new(text: &str) -> Self {
         let bare = text.strip_prefix("leak:").unwrap_or(text);
-        let (begin, bare) = match bare.strip_prefix('^') {
-            Some(bare) => ("", bare),
-            None => ("*", bare),
-        };
-        let (bare, end) = match bare.strip_suffix('$') {
-            Some(bare) => (bare, ""),
-            None => (bare, "*"),
-        };
+        let begin = bare.strip_prefix('^');
+        let (begin, bare) = begin.map_or(("*", bare), |bare| ("", bare));
+        let end = bare.strip_suffix('$');
+        let (bare, end) = end.map_or((bare, "*"), |bare| (bare, ""));
         Self {
             text: text.to_owned(),
             pattern: format!("{begin}{bare}{end}"),
@@ -71,28 +67,26 @@ impl Suppressions {
     pub(crate) const NONE: Self = Self { list: Vec::new() };
 
     pub(crate) fn add(&mut self, pattern: &str) {
-        self.append(Self {
-            list: vec![Arc::new(Suppression::new(pattern))],
-        });
+        self.extend([Arc::new(Suppression::new(pattern))]);
+    }
+
+    pub(crate) fn append(&mut self, more: Self) {
+        self.extend(more.list);
     }
 
     /// Adds those that are not in the list yet.
-    pub(crate) fn append(&mut self, more: Self) {
-        let known: HashSet<_> = self.list.iter().map(|one| one.text.clone()).collect();
-        let new = more.list.into_iter();
-        self.list
-            .extend(new.filter(|one| !known.contains(&one.text)));
+    fn extend(&mut self, more: impl IntoIterator<Item = Arc<Suppression>>) {
+        let mut known: HashSet<_> = self.list.iter().map(|one| one.text.clone()).collect();
+        let new = more.into_iter();
+        let new = new.filter(|one| known.insert(one.text.clone()));
+        self.list.extend(new);
     }
 
     /// Adds the patterns in a text, one a line. Skips empty lines and lines that start with `#`.
     fn add_lines(&mut self, text: &str) {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !matches!(*line, "" | "leak:") && !line.starts_with('#'));
-        let mut seen = HashSet::new();
-        let list = lines.filter(|line| seen.insert(*line));
-        self.append(Self {
-            list: list.map(|line| Arc::new(Suppression::new(line))).collect(),
-        });
+        self.extend(lines.map(|line| Arc::new(Suppression::new(line))));
     }
 
     pub(crate) fn read(&mut self, path: &Path) -> io::Result<()> {
@@ -120,11 +114,8 @@ impl Suppressions {
 
     /// Adds these to what [`unused`] lists.
     pub(crate) fn list_at_exit(&self) {
-        let new = self
-            .list
-            .iter()
-            .filter(|one| !one.listed.swap(true, Relaxed));
-        let new: Vec<_> = new.cloned().collect();
+        let mut new = self.list.clone();
+        new.retain(|one| !one.listed.swap(true, Relaxed));
         if !new.is_empty()
             && let Ok(mut all) = ALL.lock()
         {
@@ -151,28 +142,20 @@ pub(crate) fn unused() -> Option<String> {
 
 /// Whether the pattern matches the whole text, where `*` matches anything, also nothing.
 ///
-/// On a mismatch only the last star is tried again, with one letter more, so the time is at most the
-/// product of both lengths.
+/// Between the first star and the last, each part is searched behind the one before: its first occurrence
+/// leaves the most for the others, so none is tried twice.
 fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    let mut star = None;
-    while t < text.len() {
-        if pattern.get(p) == Some(&b'*') {
-            star = Some((p, t));
-            p += 1;
-        } else if pattern.get(p) == Some(&text[t]) {
-            p += 1;
-            t += 1;
-        } else if let Some((at, taken)) = star {
-            star = Some((at, taken + 1));
-            p = at + 1;
-            t = taken + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let between = text.strip_prefix(first);
+    let Some(between) = between.and_then(|text| text.strip_suffix(last)) else {
+        return false;
+    };
+    let mut parts = middle.split('*');
+    let rest = parts.try_fold(between, |text, part| Some(text.split_once(part)?.1));
+    rest.is_some()
 }
 
 #[cfg(test)]

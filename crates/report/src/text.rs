@@ -280,7 +280,7 @@ impl Page<'_> {
         // The innermost frame has the line, unless there is no debug information.
         let has_line = |frame: &Frame| frame.in_app && frame.symbol.line.is_some();
         if let Some(site) = site.filter(|_| !frames.iter().any(has_line)) {
-            let location = self.location(site.file, site.line, Some(site.column));
+            let location = self.paths.site(site);
             self.line(format!("{INDENT}at {location}"));
         }
         let widths = rows.iter().map(|(name, _)| name.chars().count());
@@ -406,10 +406,10 @@ impl Page<'_> {
         if snapshot.not_released.is_some() {
             parts.push("the context was not released".to_owned());
         }
-        let tone = if parts.is_empty() {
-            Tone::Good
-        } else {
-            Tone::Bad
+        let tone = match snapshot.info.reason {
+            SnapshotReason::Requested | SnapshotReason::LeftBehind => Tone::Strong,
+            _ if parts.is_empty() => Tone::Good,
+            _ => Tone::Bad,
         };
         if parts.is_empty() && suppressed.groups == 0 {
             parts.push(nothing(snapshot.info.reason).to_owned());
@@ -419,18 +419,10 @@ impl Page<'_> {
             let groups = count(suppressed.groups, "group");
             parts.push(format!("suppressed {what}, in {groups}"));
         }
-        let text = parts.join("; ");
-        let tone = match snapshot.info.reason {
-            SnapshotReason::Requested | SnapshotReason::LeftBehind => Tone::Strong,
-            _ => tone,
-        };
-        let hint = match snapshot.level {
-            Level::Sites if !prepared.live.is_empty() => {
-                " (LEAK_REPORT=level=stacks also shows the stacks)"
-            }
-            _ => "",
-        };
-        let text = self.paint(tone, &text);
+        let has_sites = snapshot.level == Level::Sites && !prepared.live.is_empty();
+        let hint = " (LEAK_REPORT=level=stacks also shows the stacks)";
+        let hint = words::when(has_sites, hint);
+        let text = self.paint(tone, &parts.join("; "));
         self.line("");
         self.line(format!("cuguard: {text}{hint}"));
     }

@@ -28,6 +28,11 @@ pub(crate) fn count(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A part of a sentence that is there only sometimes.
+pub(crate) fn when(holds: bool, text: &str) -> &str {
+    if holds { text } else { "" }
+}
+
 /// `4 KiB in 2 allocations of device memory`, `1 stream`.
 pub(crate) fn amount_of(kind: Kind, amount: Amount) -> String {
     if kind.is_memory() {
@@ -167,11 +172,7 @@ pub(crate) fn deferred(snapshot: &Snapshot) -> Option<String> {
 
 /// The error that broke a context, and the operation that returned it first.
 pub(crate) fn broken(error: &FailedCall) -> String {
-    let FailedCall {
-        function,
-        operation,
-        ..
-    } = error;
+    let (function, operation) = (error.function, error.operation);
     let code = error_code(error.code, error.code_name);
     format!("{code}, first returned by {function} in {operation}")
 }

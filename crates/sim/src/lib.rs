@@ -64,6 +64,7 @@
 //! ```
 
 mod api;
+mod code;
 mod config;
 mod copy_engine;
 pub mod entry_points;

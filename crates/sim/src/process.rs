@@ -7,14 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-type Handler = Option<extern "C" fn()>;
-
-unsafe extern "C" {
-    /// From the C library: registers functions to call around `fork`.
-    fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> i32;
-}
-
-extern "C" fn in_forked_child() {
+unsafe extern "C" fn in_forked_child() {
     FORKED.store(true, Ordering::Release);
 }
 
@@ -37,6 +30,6 @@ pub(crate) fn is_running() -> bool {
 pub(crate) fn set_running() {
     // SAFETY: the handler only stores a flag, which is allowed in a forked child. If registration
     // fails (out of memory), a forked child may deadlock, as with any lock.
-    unsafe { pthread_atfork(None, None, Some(in_forked_child)) };
+    unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
     RUNNING.store(true, Ordering::Release);
 }

@@ -24,6 +24,9 @@ pub(crate) fn failed(function: Function, code: CUresult) {
         return;
     }
     let why = match function.is_simulated() {
+        true if function.launches_kernel() => {
+            "launches no kernel (CUGUARD_SIM=kernels=skip checks and skips launches)"
+        }
         true => "does not support these arguments",
         false => "is not simulated",
     };

@@ -3,8 +3,6 @@
 //! Read at `cuInit`. The rules are those of a real driver, errors included: an entry that names no
 //! device ends the list, a device that is listed twice is an error.
 
-use std::fmt::Write;
-
 use cuguard_sys::CUresult;
 
 use crate::result::{DriverResult, check};
@@ -21,15 +19,9 @@ pub(crate) fn uuid(number: u32) -> [u8; 16] {
 
 /// The UUID as tools print it, without `GPU-`.
 fn uuid_text(number: u32) -> String {
-    let mut text = String::new();
-    for (index, byte) in uuid(number).into_iter().enumerate() {
-        let dash = if matches!(index, 4 | 6 | 8 | 10) {
-            "-"
-        } else {
-            ""
-        };
-        // Writing to a string does not fail.
-        let _ = write!(text, "{dash}{byte:02x}");
+    let mut text = uuid(number).map(|byte| format!("{byte:02x}")).concat();
+    for dash in [8, 13, 18, 23] {
+        text.insert(dash, '-');
     }
     text
 }

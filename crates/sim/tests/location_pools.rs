@@ -10,15 +10,35 @@ fn location(type_: u32) -> CUmemLocation {
     CUmemLocation { type_, id: 0 }
 }
 
-fn host_pool() -> CUmemoryPool {
+fn pool(allocation_type: u32, location_type: u32) -> CUmemoryPool {
     let props = CUmemPoolProps {
-        allocType: mem_allocation_type::PINNED,
-        location: location(mem_location_type::HOST),
+        allocType: allocation_type,
+        location: location(location_type),
         ..CUmemPoolProps::default()
     };
     let mut pool = CUmemoryPool::NULL;
     ok(cu::cuMemPoolCreate(&mut pool, &props));
     pool
+}
+
+fn host_pool() -> CUmemoryPool {
+    pool(mem_allocation_type::PINNED, mem_location_type::HOST)
+}
+
+fn allocate_from(pool: CUmemoryPool, bytes: usize, stream: CUstream) -> CUdeviceptr {
+    let mut ptr = 0;
+    ok(cu::cuMemAllocFromPoolAsync(&mut ptr, bytes, pool, stream));
+    ptr
+}
+
+/// Gives a device access to a pool, or revokes it.
+fn set_access(pool: CUmemoryPool, device: CUdevice, flags: u32) {
+    let mut access = CUmemAccessDesc {
+        location: location(mem_location_type::DEVICE),
+        flags,
+    };
+    access.location.id = device;
+    ok(cu::cuMemPoolSetAccess(pool, &access, 1));
 }
 
 fn read(device: CUdeviceptr) -> u32 {
@@ -138,5 +158,62 @@ fn host_pools_use_no_device_memory() {
         ((ptr + 100 * MIB as u64 - 1) as *mut u8).write_volatile(2);
     }
     ok(cu::cuMemFree_v2(ptr));
+    release();
+}
+
+/// Memory that is freed and allocated again on a stream keeps its contents for the work before.
+fn earlier_work_sees_the_old_data(pool: CUmemoryPool) {
+    let (stream, target) = (stream(), alloc(4));
+    let first = allocate_from(pool, 4096, stream);
+    ok(cu::cuMemsetD32Async(first, 0x1111_1111, 1024, stream));
+    ok(cu::cuStreamSynchronize(stream));
+    let gate = Gate::close(stream);
+    ok(cu::cuMemcpyAsync(target, first, 4, stream));
+    ok(cu::cuMemFreeAsync(first, stream));
+    let second = allocate_from(pool, 4096, stream);
+    assert_eq!(first, second, "freed memory is reused on its stream");
+    gate.open();
+    ok(cu::cuStreamSynchronize(stream));
+    assert_eq!(read(target), 0x1111_1111);
+    // SAFETY: memory of this test, whose allocation is complete.
+    let new = unsafe { (second as *const u32).read_volatile() };
+    assert_eq!(new, 0xA5A5_A5A5, "new memory is filled");
+    ok(cu::cuMemFreeAsync(second, stream));
+    ok(cu::cuMemFree_v2(target));
+    ok(cu::cuMemPoolDestroy(pool));
+}
+
+#[test]
+fn an_allocation_does_not_change_what_earlier_work_reads() {
+    let _turn = turn();
+    context();
+    let host = host_pool();
+    set_access(host, 0, mem_access_flags::READWRITE);
+    earlier_work_sees_the_old_data(host);
+    earlier_work_sees_the_old_data(pool(
+        mem_allocation_type::MANAGED,
+        mem_location_type::DEVICE,
+    ));
+    release();
+}
+
+#[test]
+fn host_memory_freed_before_its_stream_allocates_it_is_not_filled_later() {
+    let _turn = turn();
+    context();
+    let (pool, slow, other) = (host_pool(), stream(), stream());
+    let gate = Gate::close(slow);
+    let first = allocate_from(pool, 4096, slow);
+    ok(cu::cuMemFree_v2(first));
+    let second = allocate_from(pool, 4096, other);
+    ok(cu::cuStreamSynchronize(other));
+    // SAFETY: memory of this test, whose allocation is complete.
+    unsafe { (second as *mut u8).write_volatile(7) };
+    gate.open();
+    ok(cu::cuStreamSynchronize(slow));
+    // SAFETY: as above.
+    assert_eq!(unsafe { (second as *const u8).read_volatile() }, 7);
+    ok(cu::cuMemFreeAsync(second, other));
+    ok(cu::cuMemPoolDestroy(pool));
     release();
 }

@@ -69,7 +69,7 @@ impl World {
                 if self.open_contexts().count() >= MOST_CONTEXTS || self.spares_contexts() {
                     return Ok(());
                 }
-                self.open(own, level(byte, &self.options), free_leaks)
+                self.open(own, level(byte, self.mode), free_leaks)
             }
             Action::End { context, close } => match self.pick_context(context) {
                 Some(slot) if !self.spares_contexts() => self.end(slot, close),
@@ -201,7 +201,7 @@ impl World {
         if let Some(slot) = self.pick_context(number).map(|at| &mut self.slots[at])
             && let Some(context) = &slot.context
         {
-            slot.registry.level = level(byte, &self.options);
+            slot.registry.level = level(byte, self.mode);
             context.set_level(slot.registry.level);
         }
         Ok(())

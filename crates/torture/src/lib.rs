@@ -22,8 +22,8 @@ mod host_function;
 mod kernel;
 mod make;
 mod mismatch;
+mod mode;
 mod model;
-mod options;
 mod outcome;
 mod program;
 mod raw;
@@ -37,7 +37,7 @@ mod text;
 mod thread;
 mod world;
 
-pub use options::Options;
+pub use mode::Mode;
 pub use outcome::Outcome;
 pub use program::Program;
 pub use run::{free_bytes, run, run_with};

@@ -77,7 +77,7 @@ impl World {
             Guard::Pool(pool) => pool,
             _ => unreachable!("picked as a pool"),
         });
-        let contents = pattern(make.seed, size(make.len, self.options.largest));
+        let contents = pattern(make.seed, size(make.len, self.mode));
         let scope = cuguard::label(scope_label(make.label));
         // Two lines, so that there are two call sites.
         let (site, buffer) = match make.seed & 1 {
@@ -107,7 +107,7 @@ impl World {
         let Some(context) = &self.slots[slot].context else {
             unreachable!("picked as open");
         };
-        let bytes = size(make.len, self.options.largest);
+        let bytes = size(make.len, self.mode);
         let scope = cuguard::label(scope_label(make.label));
         let made = match make.seed & 1 {
             0 => in_context(context, what, bytes, make.seed)?,

@@ -46,13 +46,6 @@ impl Record {
     }
 }
 
-fn sum(amounts: impl Iterator<Item = Amount>) -> Amount {
-    amounts.fold(Amount::default(), |mut sum, amount| {
-        sum += amount;
-        sum
-    })
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     live: Amount,
@@ -154,21 +147,21 @@ impl Registry {
     }
 
     pub fn live(&self) -> Amount {
-        sum(self.figures.values().map(|figures| figures.live))
+        self.figures.values().map(|figures| figures.live).sum()
     }
 
     /// The recorded resources that escaped, or those that did not.
     pub fn recorded(&self, escaped: bool) -> Amount {
         let records = self.records.values();
         let records = records.filter(|record| record.escaped == escaped);
-        sum(records.map(|record| Amount::new(1, record.bytes)))
+        records.map(|record| Amount::new(1, record.bytes)).sum()
     }
 
     /// What leaks if the context is closed now.
     pub fn leaked(&self) -> Amount {
         let unrecorded = self.unrecorded.values();
         let unrecorded = unrecorded.map(|bytes| Amount::new(1, *bytes));
-        sum(unrecorded.chain([self.recorded(false)]))
+        unrecorded.chain([self.recorded(false)]).sum()
     }
 
     /// Compares the figures with the context's own.

@@ -104,10 +104,8 @@ impl World {
     }
 
     fn synchronize_all(&self) -> Check {
-        for (context, _) in self.open_contexts() {
-            context.synchronize()?;
-        }
-        Ok(())
+        let mut contexts = self.open_contexts();
+        contexts.try_for_each(|(context, _)| Ok(context.synchronize()?))
     }
 
     /// Frees escaped memory. The registry keeps its record.

@@ -1,25 +1,21 @@
 //! The report that a context writes when it ends, parsed and checked.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use cuguard::report::ReportSettings;
 use cuguard::snapshot::Amount;
 use serde_json::Value;
+use tempfile::TempPath;
 
 use crate::mismatch::{Check, Mismatch, ensure_eq};
 use crate::model::Registry;
 
 /// A file for one report, removed on drop.
 #[derive(Debug)]
-pub struct File(PathBuf);
+pub struct File(TempPath);
 
 impl File {
     pub fn new() -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cuguard-torture-{}-{number}.json", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        let file = tempfile::NamedTempFile::new().expect("a file can be created");
+        Self(file.into_temp_path())
     }
 
     pub fn settings(&self) -> Check<ReportSettings> {
@@ -53,13 +49,6 @@ impl File {
             json["failed_frees"].as_array().map(Vec::len),
             Some(0),
         )
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        // There is none if nothing was reported.
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use cuguard::{Context, Level};
 
 use crate::mismatch::{Check, Mismatch, ensure_eq};
-use crate::options::Options;
+use crate::mode::Mode;
 use crate::outcome::Outcome;
 use crate::program::Program;
 use crate::spare;
@@ -34,23 +34,23 @@ static OBSERVER: LazyLock<Context> = LazyLock::new(|| {
 ///
 /// Where the crate under test does anything else than the model; the message names the step.
 pub fn run(program: &Program) -> Outcome {
-    run_with(program, &Options::thorough())
+    run_with(program, Mode::Thorough)
 }
 
-/// Runs a program, and checks it as the options say. One program runs at a time, as the driver's figures
+/// Runs a program, and checks it as the mode says. One program runs at a time, as the driver's figures
 /// are those of the process.
 ///
 /// # Panics
 ///
 /// As [`run`].
-pub fn run_with(program: &Program, options: &Options) -> Outcome {
+pub fn run_with(program: &Program, mode: Mode) -> Outcome {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    if options.every_step {
+    if mode == Mode::Thorough {
         spare::end();
     }
-    let before = before(options);
-    let mut world = begin(program, options, &before)
+    let before = before(mode);
+    let mut world = begin(program, mode, &before)
         .unwrap_or_else(|Mismatch(what)| panic!("at the beginning: {what}"));
     let trace = std::env::var_os("CUGUARD_TORTURE_TRACE").is_some();
     for (number, step) in program.steps.iter().enumerate() {
@@ -89,13 +89,13 @@ struct Before {
 }
 
 /// Reads the figures before each program; for fuzzers once, as a program that passed leaves nothing.
-fn before(options: &Options) -> Before {
+fn before(mode: Mode) -> Before {
     static FIRST: OnceLock<Before> = OnceLock::new();
     let read = || Before {
         free: free_bytes(),
         counters: Arc::new(cuguard::sim::live_counters()),
     };
-    if options.every_step {
+    if mode == Mode::Thorough {
         read()
     } else {
         FIRST.get_or_init(read).clone()
@@ -117,9 +117,9 @@ pub fn free_bytes() -> u64 {
 }
 
 /// The program's first context, with a stream: most steps need one.
-fn begin(program: &Program, options: &Options, before: &Before) -> Check<Box<World>> {
-    let mut world = Box::new(World::new(options, Arc::clone(&before.counters))?);
-    let (own, level) = (program.begin & 1 != 0, level(program.begin >> 1, options));
+fn begin(program: &Program, mode: Mode, before: &Before) -> Check<Box<World>> {
+    let mut world = Box::new(World::new(mode, Arc::clone(&before.counters))?);
+    let (own, level) = (program.begin & 1 != 0, level(program.begin >> 1, mode));
     if !world.take_spare(own && level == Level::Sites) {
         world.open(own, level, true)?;
     }
@@ -136,7 +136,7 @@ fn begin(program: &Program, options: &Options, before: &Before) -> Check<Box<Wor
 fn do_step(mut world: Box<World>, step: Step) -> (Box<World>, std::thread::Result<Check>) {
     let work = move |world: &mut Box<World>| {
         world.step(step.action)?;
-        if world.options.every_step {
+        if world.mode == Mode::Thorough {
             world.check()
         } else if world.outcome.steps % 8 == 7 {
             world.check_figures()
@@ -145,7 +145,7 @@ fn do_step(mut world: Box<World>, step: Step) -> (Box<World>, std::thread::Resul
         }
     };
     match step.thread {
-        1 | 2 if world.options.threads => on_thread(step.thread, world, work),
+        1 | 2 if world.mode == Mode::Thorough => on_thread(step.thread, world, work),
         3 => on_thread(1, world, work),
         _ => {
             let result = catch_unwind(AssertUnwindSafe(|| work(&mut world)));
@@ -156,7 +156,7 @@ fn do_step(mut world: Box<World>, step: Step) -> (Box<World>, std::thread::Resul
 
 /// Compares everything once more, ends all contexts, and checks that nothing is left.
 fn finish(world: &mut World, end: u8) -> Check<Outcome> {
-    let thorough = world.options.every_step;
+    let thorough = world.mode == Mode::Thorough;
     world.check_all_contents()?;
     let contexts_first = end & 1 != 0;
     if !contexts_first {

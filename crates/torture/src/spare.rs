@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard::Level;
 
+use crate::mode::Mode;
 use crate::model::DriverContext;
 use crate::world::{ContextSlot, World};
 
@@ -29,7 +30,7 @@ impl World {
     /// Begins with the kept context if it fits; else drops it.
     pub fn take_spare(&mut self, fits: bool) -> bool {
         let kept = spare().take();
-        let Some(slot) = kept.filter(|_| fits && !self.options.every_step) else {
+        let Some(slot) = kept.filter(|_| fits && self.mode == Mode::Quick) else {
             return false;
         };
         self.driver.own_contexts += 1;

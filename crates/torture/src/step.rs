@@ -4,6 +4,8 @@
 use arbitrary::{Arbitrary, Unstructured};
 use proptest::prelude::{Strategy, any};
 
+use crate::mode::Mode;
+
 /// An enum whose variants are picked by a number.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$text:meta])* $variant:ident,)* }) => {
@@ -186,24 +188,26 @@ pub enum Action {
 /// One step, and the thread that does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// 0 is the main thread, 1 and 2 are others; 3 is 1, also with [`Options::threads`](crate::Options)
-    /// off.
+    /// 0 is the main thread, 1 and 2 are others; 3 is 1, also in [`Mode::Quick`].
     pub thread: u8,
     /// The action.
     pub action: Action,
 }
 
-/// The bytes of a resource of size number `len`, at most `largest`: mostly small, sometimes none,
-/// sometimes more than the simulated GPU allocates from the heap.
+/// The bytes of a resource of size number `len`: mostly small, sometimes none, sometimes more than the
+/// simulated GPU allocates from the heap.
 #[must_use]
-pub fn size(len: u8, largest: usize) -> usize {
+pub fn size(len: u8, mode: Mode) -> usize {
     let bytes = match len {
         0..=191 => usize::from(len),
         192..=239 => usize::from(len) * 17,
         240..=251 => usize::from(len) * 111,
         _ => (64 << 10) + usize::from(len),
     };
-    bytes.min(largest)
+    match mode {
+        Mode::Thorough => bytes,
+        Mode::Quick => bytes.min(4096),
+    }
 }
 
 impl Step {

@@ -8,8 +8,8 @@ use cuguard::{Context, Kind, Level};
 
 use crate::guard::Guard;
 use crate::mismatch::{Check, Expected, ensure, ensure_eq, expect};
+use crate::mode::Mode;
 use crate::model::{Driver, DriverContext, Key, Record, Registry, outlives_contexts};
-use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::report;
 use crate::resource::Resource;
@@ -54,7 +54,7 @@ pub struct SharedHandle {
 
 #[derive(Debug)]
 pub struct World {
-    pub options: Options,
+    pub mode: Mode,
     pub simulated: bool,
     /// The simulated driver's counters before the program.
     pub before: Arc<cuguard::sim::Counters>,
@@ -67,10 +67,10 @@ pub struct World {
     last_id: u64,
 }
 
-pub fn level(byte: u8, options: &Options) -> Level {
+pub fn level(byte: u8, mode: Mode) -> Level {
     match byte % 8 {
         0 => Level::Counts,
-        1 if options.stacks => Level::Stacks,
+        1 if mode == Mode::Thorough => Level::Stacks,
         _ => Level::Sites,
     }
 }
@@ -93,10 +93,10 @@ pub fn pick_from<T>(number: u8, items: impl Iterator<Item = T> + Clone) -> Optio
 }
 
 impl World {
-    pub fn new(options: &Options, before: Arc<cuguard::sim::Counters>) -> Check<Self> {
+    pub fn new(mode: Mode, before: Arc<cuguard::sim::Counters>) -> Check<Self> {
         let driver = cuguard::driver::load().map_err(cuguard::Error::from)?;
         Ok(Self {
-            options: options.clone(),
+            mode,
             simulated: driver.kind() == DriverKind::Simulated,
             before,
             slots: Vec::new(),
@@ -173,7 +173,7 @@ impl World {
     }
 
     pub fn open(&mut self, own: bool, level: Level, free_leaks: bool) -> Check {
-        let report = self.options.reports.then(report::File::new);
+        let report = (self.mode == Mode::Thorough).then(report::File::new);
         let settings = match &report {
             Some(file) => file.settings()?,
             None => ReportSettings::silent(),
@@ -369,27 +369,23 @@ impl World {
 
     /// Compares everything but contents.
     pub fn check(&self) -> Check {
-        for (context, registry) in self.open_contexts() {
-            registry.check(context)?;
+        let mut contexts = self.open_contexts();
+        contexts.try_for_each(|(context, registry)| registry.check(context))?;
+        match self.simulated {
+            true => self.driver.check(&self.before),
+            false => Ok(()),
         }
-        if self.simulated {
-            self.driver.check(&self.before)?;
-        }
-        Ok(())
     }
 
     /// Compares the live totals.
     pub fn check_figures(&self) -> Check {
-        for (context, registry) in self.open_contexts() {
-            registry.check_figures(context)?;
-        }
-        Ok(())
+        let mut contexts = self.open_contexts();
+        contexts.try_for_each(|(context, registry)| registry.check_figures(context))
     }
 
     pub fn check_all_contents(&self) -> Check {
-        for resource in &self.resources {
-            self.check_contents(resource)?;
-        }
+        let mut resources = self.resources.iter();
+        resources.try_for_each(|resource| self.check_contents(resource))?;
         let lost = self.resources.iter().filter(|resource| {
             let known = |id| self.shared.iter().any(|handle| handle.id == id);
             self.is_open(resource.slot) && resource.stream.is_some_and(|id| !known(id))

@@ -1,7 +1,7 @@
 //! The seeds of the fuzzer, on the stable toolchain: each goes through the function that the
 //! fuzzer calls.
 
-use cuguard_torture::{Options, Program, report_json, run, run_with, setting};
+use cuguard_torture::{Mode, Program, report_json, run, run_with, setting};
 
 /// Target, name and bytes of each seed in `fuzz/seeds`; part of the program, which may run on a machine
 /// without the sources.
@@ -22,7 +22,7 @@ fn each(target: &str, replay: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
 fn allocation_sequence() {
     each("allocation_sequence", |bytes| {
         let program = Program::from_bytes(bytes);
-        run_with(&program, &Options::quick());
+        run_with(&program, Mode::Quick);
         run(&program);
     });
 }

@@ -359,7 +359,7 @@ fn access_arguments(c: &Case) {
     let result = cuMemPoolGetAccess(&mut flags, pool, std::ptr::null_mut());
     c.invalid("access of null", result);
     let result = cuMemPoolSetAccess(pool, std::ptr::null(), 0);
-    c.ok("set access of nothing", result);
+    c.invalid("set access of nothing, from null", result);
     let result = cuMemPoolSetAccess(pool, std::ptr::null(), 1);
     c.invalid("set access from null", result);
     let result = set_access(pool, at(kind::DEVICE, 44), 3);

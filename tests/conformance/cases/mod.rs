@@ -23,12 +23,15 @@ mod batch_copies;
 mod batch_layers;
 mod capture_rules;
 mod captures;
+mod context_events;
+mod context_versions;
 mod contexts;
 mod copies;
 mod copies2d;
 mod copies3d;
 mod dead_handles;
 mod destroyed_contexts;
+mod device_values;
 mod errors;
 mod events;
 mod fills;
@@ -45,6 +48,7 @@ mod location_pool_memory;
 mod location_pools;
 mod managed;
 mod managed_batches;
+mod managed_locations;
 mod memory;
 mod no_context;
 mod older_versions;
@@ -60,6 +64,7 @@ mod promises;
 mod ranges;
 mod start;
 mod sticky;
+mod stream_attributes;
 mod streams;
 mod virtual_memory;
 mod waits;
@@ -69,9 +74,12 @@ pub(crate) fn all() -> Vec<Entry> {
     [
         start::CASES,
         proc_address::CASES,
+        device_values::CASES,
         errors::CASES,
         limits::CASES,
         contexts::CASES,
+        context_versions::CASES,
+        context_events::CASES,
         destroyed_contexts::CASES,
         primary::CASES,
         older_versions::CASES,
@@ -79,6 +87,7 @@ pub(crate) fn all() -> Vec<Entry> {
         host_memory::CASES,
         managed::CASES,
         ranges::CASES,
+        managed_locations::CASES,
         managed_batches::CASES,
         pointers::CASES,
         pointer_values::CASES,
@@ -96,6 +105,7 @@ pub(crate) fn all() -> Vec<Entry> {
         location_pools::CASES,
         location_pool_memory::CASES,
         streams::CASES,
+        stream_attributes::CASES,
         order::CASES,
         events::CASES,
         waits::CASES,

@@ -10,24 +10,14 @@ use cuguard::driver::{DriverKind, LoadError};
 use cuguard_nvml::{ComputeMode, Gpu, Nvml, NvmlError, Process};
 
 use super::facts::{Driver, Facts, GpuFacts};
-use super::failure::{Failure, Reason, Surroundings, describe};
-use super::measure::{self, Measuring};
+use super::failure::{Reason, Surroundings, describe};
+use super::measure;
 
-/// Examines one GPU, or all. A recent measurement of an earlier round is reused.
+/// Examines one GPU, or all. A recent measurement of an earlier round is reused; nothing is measured unless
+/// `probe` is set.
 pub(super) fn examine(
     wanted: Option<u32>,
-    measuring: Measuring,
-    earlier: Option<&Facts>,
-) -> Result<Facts, Failure> {
-    collect(wanted, measuring, earlier).map_err(|reason| Failure {
-        reason,
-        surroundings: surroundings(),
-    })
-}
-
-fn collect(
-    wanted: Option<u32>,
-    measuring: Measuring,
+    probe: bool,
     earlier: Option<&Facts>,
 ) -> Result<Facts, Reason> {
     let driver = cuguard::driver::load().map_err(|error| match error {
@@ -65,7 +55,7 @@ fn collect(
         .map(|ordinal| {
             let earlier =
                 earlier.and_then(|facts| facts.gpus.iter().find(|gpu| gpu.ordinal == ordinal));
-            gpu(ordinal, simulated, machine, measuring, earlier)
+            gpu(ordinal, simulated, machine, probe, earlier)
         })
         .collect();
     // With --device the others do not matter.
@@ -73,11 +63,12 @@ fn collect(
         (None, Some(machine)) => unseen(machine, &gpus),
         _ => Vec::new(),
     };
+    let version = driver.version();
     Ok(Facts {
         driver: Driver {
             simulated,
             path: driver.path().map(|path| path.display().to_string()),
-            cuda: driver.version(),
+            cuda: version.map(|(major, minor)| format!("{major}.{minor}")),
             version: machine.and_then(Nvml::driver_version).map(str::to_owned),
         },
         without_nvml: nvml.err(),
@@ -93,7 +84,7 @@ fn gpu(
     ordinal: u32,
     simulated: bool,
     machine: Option<&Nvml>,
-    measuring: Measuring,
+    probe: bool,
     earlier: Option<&GpuFacts>,
 ) -> GpuFacts {
     let pci = string(|buffer| device::pci_bus_id(ordinal as i32, buffer));
@@ -121,7 +112,7 @@ fn gpu(
     let total = device::total_mem(ordinal as i32).unwrap_or(0) as u64;
     let free = || Some(machine?.memory(pci.as_deref()?).ok()?.free);
     let earlier = earlier.map(|earlier| &earlier.probe);
-    let probe = measure::probe(&mut gpu, (ordinal, total), measuring, earlier, free);
+    let probe = measure::probe(&mut gpu, (ordinal, total), probe, earlier, free);
     GpuFacts {
         ordinal,
         name: string(|buffer| device::name(ordinal as i32, buffer))
@@ -170,7 +161,7 @@ fn visible_devices() -> Option<String> {
 }
 
 /// What the system shows without a driver.
-fn surroundings() -> Surroundings {
+pub(super) fn surroundings() -> Surroundings {
     let marks = ["/.dockerenv", "/run/.containerenv"];
     Surroundings {
         container: marks.iter().any(|mark| Path::new(mark).exists())

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::Failure;
-use super::verdict::{Diagnosis, Finding, Severity, Verdict};
+use super::verdict::{Diagnosis, Severity, Verdict};
 use super::verdict_memory::is_in_one_piece;
 
 /// The version of the schema. It changes when a member is removed or changes its meaning.
@@ -13,15 +13,9 @@ const VERSION: u32 = 1;
 
 /// The report, with a line break at its end.
 pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis) -> String {
-    let driver = &facts.driver;
     let mut report = header(diagnosis.worst() < Some(Severity::Problem));
     report["failure"] = Value::Null;
-    report["driver"] = json!({
-        "simulated": driver.simulated,
-        "path": driver.path,
-        "version": driver.version,
-        "cuda": driver.cuda.map(|(major, minor)| format!("{major}.{minor}")),
-    });
+    report["driver"] = json!(facts.driver);
     report["without_nvml"] = json!(facts.without_nvml);
     report["sees_all_processes"] = json!(facts.sees_all_processes);
     report["visible_devices"] = json!(facts.visible_devices);
@@ -31,7 +25,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis) -> String {
     report["unseen"] = unseen
         .map(|gpu| json!({"pci_bus_id": gpu.pci_bus_id, "name": gpu.name}))
         .collect();
-    report["findings"] = findings(&diagnosis.machine);
+    report["findings"] = json!(diagnosis.machine.findings);
     report["summary"] = json!(diagnosis.machine.summary);
     format!("{report}\n")
 }
@@ -85,7 +79,7 @@ fn one_gpu(gpu: &GpuFacts, verdict: &Verdict) -> Value {
         "persistence": machine.persistence,
         "display": machine.display,
         "healthy": verdict.is_healthy(),
-        "findings": findings(verdict),
+        "findings": verdict.findings,
         "summary": verdict.summary,
     })
 }
@@ -120,18 +114,6 @@ fn probe(probe: &Probe) -> Value {
             "outdated": measured.outdated,
         }),
     }
-}
-
-fn findings(verdict: &Verdict) -> Value {
-    let finding = |finding: &Finding| {
-        json!({
-            "severity": finding.severity.name(),
-            "code": finding.code,
-            "text": finding.text,
-            "advice": finding.advice,
-        })
-    };
-    verdict.findings.iter().map(finding).collect()
 }
 
 #[cfg(test)]

@@ -12,15 +12,6 @@ use cuguard_nvml::{ComputeMode, Gpu, Memory};
 
 use super::facts::{Measured, Probe};
 
-/// When to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measuring {
-    /// Nothing is allocated. A context is created only where NVML does not report free memory.
-    Never,
-    /// Where there is no recent measurement.
-    WhenOld,
-}
-
 /// A measurement of this age is repeated.
 const OLD: Duration = Duration::from_secs(30);
 
@@ -31,19 +22,19 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Free memory has changed if it differs by more than this, and by more than 1 % of all memory.
 const CHANGE: u64 = 64 << 20;
 
-/// Measures, or reuses an earlier measurement. Where `gpu` has no memory figures, they are read in a context
-/// and filled in. `free` reads free memory from NVML.
+/// Measures, or reuses a recent measurement. Unless `wanted`, nothing is allocated. Where `gpu` has no memory
+/// figures, they are read in a context and filled in. `free` reads free memory from NVML.
 pub(super) fn probe(
     gpu: &mut Gpu,
     (ordinal, total): (u32, u64),
-    measuring: Measuring,
+    wanted: bool,
     earlier: Option<&Probe>,
     free: impl Fn() -> Option<u64>,
 ) -> Probe {
     let has_nvml = gpu.memory.is_some();
-    let kept = match (measuring, earlier) {
-        (Measuring::Never, _) => return read_only(gpu, (ordinal, total)),
-        (Measuring::WhenOld, Some(Probe::Measured(earlier))) => still_good(earlier),
+    let kept = match earlier {
+        _ if !wanted => return read_only(gpu, (ordinal, total)),
+        Some(Probe::Measured(earlier)) => still_good(earlier),
         // A refusal may be over.
         _ => None,
     };

@@ -36,8 +36,8 @@ fn others(bytes: u64) {
     set_other_processes(0, other).expect("that much is free");
 }
 
-fn round(measuring: Measuring, earlier: Option<&Facts>) -> (Facts, Diagnosis) {
-    let facts = examine(Some(0), measuring, earlier).expect("there is a GPU");
+fn round(probe: bool, earlier: Option<&Facts>) -> (Facts, Diagnosis) {
+    let facts = examine(Some(0), probe, earlier).expect("there is a GPU");
     let diagnosis = diagnose(&facts);
     (facts, diagnosis)
 }
@@ -69,12 +69,12 @@ fn age(facts: &mut Facts, by: Duration) {
 fn a_refusal_is_not_carried_on() {
     let _turn = turn();
     others(4 * GIB - 4 * MIB);
-    let (full, diagnosis) = round(Measuring::WhenOld, None);
+    let (full, diagnosis) = round(true, None);
     assert_eq!(problems(&diagnosis), ["refused"]);
-    let (still, diagnosis) = round(Measuring::WhenOld, Some(&full));
+    let (still, diagnosis) = round(true, Some(&full));
     assert_eq!(problems(&diagnosis), ["refused"]);
     others(0);
-    let (mut empty, diagnosis) = round(Measuring::WhenOld, Some(&still));
+    let (mut empty, diagnosis) = round(true, Some(&still));
     assert_eq!(problems(&diagnosis), [""; 0]);
     assert_eq!(measured(&mut empty).age, Duration::ZERO);
     assert_eq!(free(&empty), Some(4 * GIB));
@@ -84,10 +84,10 @@ fn a_refusal_is_not_carried_on() {
 fn what_is_free_is_asked_in_every_round() {
     let _turn = turn();
     others(4 * GIB - 100 * MIB);
-    let (mut facts, diagnosis) = round(Measuring::WhenOld, None);
+    let (mut facts, diagnosis) = round(true, None);
     assert_eq!(problems(&diagnosis), ["full"]);
     for _ in 0..3 {
-        let (next, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+        let (next, diagnosis) = round(true, Some(&facts));
         assert_eq!(problems(&diagnosis), ["full"]);
         assert_eq!(free(&next), Some(100 * MIB));
         facts = next;
@@ -96,14 +96,14 @@ fn what_is_free_is_asked_in_every_round() {
     }
     // The holder goes: seen at once, and what was measured is not of now.
     others(0);
-    let (mut next, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+    let (mut next, diagnosis) = round(true, Some(&facts));
     assert_eq!(problems(&diagnosis), [""; 0]);
     assert_eq!(free(&next), Some(4 * GIB));
     assert!(measured(&mut next).outdated);
     assert_eq!(diagnosis.gpus[0].summary, "healthy: 4 GiB are free");
     // Not for long.
     age(&mut next, PAUSE);
-    let (mut last, _) = round(Measuring::WhenOld, Some(&next));
+    let (mut last, _) = round(true, Some(&next));
     assert_eq!(measured(&mut last).largest, 4 * GIB - 32 * MIB);
     assert!(!measured(&mut last).outdated);
     assert_eq!(measured(&mut last).age, Duration::ZERO);
@@ -112,24 +112,24 @@ fn what_is_free_is_asked_in_every_round() {
 #[test]
 fn a_gpu_that_fills_up_between_rounds() {
     let _turn = turn();
-    let (facts, diagnosis) = round(Measuring::WhenOld, None);
+    let (facts, diagnosis) = round(true, None);
     assert_eq!(problems(&diagnosis), [""; 0]);
     others(4 * GIB - 4 * MIB);
-    let (_, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+    let (_, diagnosis) = round(true, Some(&facts));
     assert_eq!(problems(&diagnosis), ["refused"]);
 }
 
 #[test]
 fn what_is_old_is_measured_again() {
     let _turn = turn();
-    let (mut facts, _) = round(Measuring::WhenOld, None);
+    let (mut facts, _) = round(true, None);
     // As if it had been fragmented.
     measured(&mut facts).largest = GIB;
-    let (mut kept, diagnosis) = round(Measuring::WhenOld, Some(&facts));
+    let (mut kept, diagnosis) = round(true, Some(&facts));
     assert_eq!(problems(&diagnosis), ["fragmented"]);
     assert_eq!(measured(&mut kept).largest, GIB);
     age(&mut kept, OLD);
-    let (mut again, diagnosis) = round(Measuring::WhenOld, Some(&kept));
+    let (mut again, diagnosis) = round(true, Some(&kept));
     assert_eq!(problems(&diagnosis), [""; 0]);
     assert_eq!(measured(&mut again).largest, 4 * GIB - 32 * MIB);
 }
@@ -137,11 +137,11 @@ fn what_is_old_is_measured_again() {
 #[test]
 fn without_the_option_nothing_is_allocated() {
     let _turn = turn();
-    let (measured, _) = round(Measuring::WhenOld, None);
+    let (measured, _) = round(true, None);
     let functions = ["cuMemAlloc_v2", "cuMemAllocAsync", "cuMemCreate"];
     let faults = functions.map(|name| inject(Fault::nth_call_of(name, 1).sticky()).unwrap());
     for earlier in [None, Some(&measured)] {
-        let (facts, diagnosis) = round(Measuring::Never, earlier);
+        let (facts, diagnosis) = round(false, earlier);
         assert!(matches!(
             facts.gpus[0].probe,
             Probe::Skipped { own_context: true }
@@ -166,7 +166,7 @@ fn what_nvml_says_is_enough() {
     let mut gpu = Gpu::new("0000:01:00.0");
     gpu.memory = Some(memory);
     let context = inject(Fault::nth_call_of("cuDevicePrimaryCtxRetain", 1).sticky()).unwrap();
-    let probe = probe(&mut gpu, (0, 4 * GIB), Measuring::Never, None, || Some(GIB));
+    let probe = probe(&mut gpu, (0, 4 * GIB), false, None, || Some(GIB));
     clear_faults();
     assert!(matches!(probe, Probe::Skipped { own_context: false }));
     assert_eq!(gpu.memory, Some(memory));

@@ -33,7 +33,7 @@ use std::time::Duration;
 use clap::Args;
 
 use facts::Facts;
-use measure::Measuring;
+use failure::Failure;
 use verdict::Severity;
 use watch::Between;
 
@@ -162,12 +162,7 @@ fn report(
     width: Option<usize>,
     earlier: Option<&Facts>,
 ) -> (Report, Option<Facts>) {
-    let measuring = if options.probe {
-        Measuring::WhenOld
-    } else {
-        Measuring::Never
-    };
-    match examine::examine(options.device, measuring, earlier) {
+    match examine::examine(options.device, options.probe, earlier) {
         Ok(facts) => {
             let diagnosis = verdict::diagnose(&facts);
             let text = if options.json {
@@ -175,14 +170,16 @@ fn report(
             } else {
                 text::render(&facts, &diagnosis, width)
             };
-            let code = match diagnosis.worst() {
-                Some(Severity::Problem) => FOUND,
-                _ => 0,
-            };
+            let is_bad = diagnosis.worst() == Some(Severity::Problem);
+            let code = if is_bad { FOUND } else { 0 };
             let go_on = true;
             (Report { text, code, go_on }, Some(facts))
         }
-        Err(failure) => {
+        Err(reason) => {
+            let failure = Failure {
+                reason,
+                surroundings: examine::surroundings(),
+            };
             let text = if options.json {
                 json::render_failure(&failure)
             } else {

@@ -3,12 +3,14 @@
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ByteSize;
 use cuguard_nvml::{ComputeMode, Process, ProcessKind};
+use serde::Serialize;
 
 use super::facts::{Facts, GpuFacts, Probe};
 use super::verdict_memory::{fragmented, full, held, hidden};
 
 /// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     /// For information.
     Note,
@@ -28,11 +30,10 @@ impl Severity {
     }
 }
 
-/// A finding.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A finding, as it is in the JSON report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// The `code` of the JSON report.
     pub(super) code: &'static str,
     pub(super) text: String,
     /// What to do about it.
@@ -336,11 +337,10 @@ fn of_machine(facts: &Facts, gpus: &[Verdict]) -> Verdict {
             unseen.name.as_deref().unwrap_or("a GPU"),
             unseen.pci_bus_id,
         );
-        let finding = note("unseen", text);
-        findings.push(match &facts.visible_devices {
-            Some(value) => finding.advise(format!("CUDA_VISIBLE_DEVICES is {value:?}")),
-            None => finding,
-        });
+        let mut finding = note("unseen", text);
+        let visible = facts.visible_devices.as_ref();
+        finding.advice = visible.map(|value| format!("CUDA_VISIBLE_DEVICES is {value:?}"));
+        findings.push(finding);
     }
     if let Some(text) = &facts.without_nvml
         && !facts.driver.simulated

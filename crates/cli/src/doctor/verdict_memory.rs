@@ -34,11 +34,9 @@ pub(super) fn full(gpu: &GpuFacts) -> Option<Finding> {
         ByteSize(memory.free),
         ByteSize(memory.total),
     );
-    let finding = problem("full", text);
-    Some(match by_whom(gpu, memory.used()) {
-        Some(advice) => finding.advise(advice),
-        None => finding,
-    })
+    let mut finding = problem("full", text);
+    finding.advice = by_whom(gpu, memory.used());
+    Some(finding)
 }
 
 /// Who holds most of the used memory, where known.

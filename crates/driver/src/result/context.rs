@@ -5,7 +5,7 @@
 
 use cuguard_sys::{CUcontext, CUdevice};
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// Creates a context on `device` and pushes it onto the calling thread's stack.
 ///
@@ -14,10 +14,8 @@ use super::{Result, call};
 /// `CUDA_ERROR_INVALID_DEVICE`, `CUDA_ERROR_OUT_OF_MEMORY`, or any other driver error.
 #[inline]
 pub fn create(flags: u32, device: CUdevice) -> Result<CUcontext> {
-    let mut context = CUcontext::NULL;
     // SAFETY: the variable can be written to; the driver checks flags and device.
-    unsafe { call!(cuCtxCreate_v2(&mut context, flags, device))? };
-    Ok(context)
+    out(|context| unsafe { call!(cuCtxCreate_v2(context, flags, device)) })
 }
 
 /// Destroys a context that [`create`] returned, with everything allocated in it.
@@ -57,10 +55,8 @@ pub unsafe fn push_current(context: CUcontext) -> Result {
 /// `CUDA_ERROR_INVALID_CONTEXT` if the stack is empty, or any other driver error.
 #[inline]
 pub fn pop_current() -> Result<CUcontext> {
-    let mut popped = CUcontext::NULL;
     // SAFETY: the variable can be written to.
-    unsafe { call!(cuCtxPopCurrent_v2(&mut popped))? };
-    Ok(popped)
+    out(|popped| unsafe { call!(cuCtxPopCurrent_v2(popped)) })
 }
 
 /// Returns the calling thread's current context, or `None` if there is none.
@@ -70,9 +66,8 @@ pub fn pop_current() -> Result<CUcontext> {
 /// `CUDA_ERROR_NOT_PERMITTED` inside a stream's host function, or any other driver error.
 #[inline]
 pub fn current() -> Result<Option<CUcontext>> {
-    let mut current = CUcontext::NULL;
     // SAFETY: the variable can be written to.
-    unsafe { call!(cuCtxGetCurrent(&mut current))? };
+    let current: CUcontext = out(|current| unsafe { call!(cuCtxGetCurrent(current)) })?;
     Ok((!current.is_null()).then_some(current))
 }
 
@@ -94,10 +89,8 @@ pub fn synchronize() -> Result {
 /// `CUDA_ERROR_UNSUPPORTED_LIMIT`, or any other driver error.
 #[inline]
 pub fn limit(limit: u32) -> Result<usize> {
-    let mut value = 0;
     // SAFETY: the variable can be written to; the driver checks the number of the limit.
-    unsafe { call!(cuCtxGetLimit(&mut value, limit))? };
-    Ok(value)
+    out(|value| unsafe { call!(cuCtxGetLimit(value, limit)) })
 }
 
 /// Sets a limit of the current context; the driver may round the value up.

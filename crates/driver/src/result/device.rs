@@ -3,11 +3,11 @@
 //! A device is named by its ordinal, a number that the driver checks; so nearly all of these functions are
 //! safe.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
 use cuguard_sys::{CUcontext, CUdevice, CUmemoryPool};
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// Returns how many devices there are.
 ///
@@ -16,20 +16,17 @@ use super::{Result, call};
 /// `CUDA_ERROR_NOT_INITIALIZED` before [`init`](super::init), or any other driver error.
 #[inline]
 pub fn count() -> Result<u32> {
-    let mut count = 0;
     // SAFETY: the variable can be written to.
-    unsafe { call!(cuDeviceGetCount(&mut count))? };
+    let count: i32 = out(|count| unsafe { call!(cuDeviceGetCount(count)) })?;
     Ok(count.max(0) as u32)
 }
 
-/// The text that a driver wrote to `buffer`.
-fn text(buffer: &[u8]) -> &CStr {
-    CStr::from_bytes_until_nul(buffer).unwrap_or_default()
-}
-
-/// The length of `buffer` as the driver takes it.
-fn length(buffer: &[u8]) -> i32 {
-    i32::try_from(buffer.len()).unwrap_or(i32::MAX)
+/// The text that `write` has the driver write to a place of so many bytes.
+#[inline]
+fn text(buffer: &mut [u8], write: impl FnOnce(*mut c_char, i32) -> Result) -> Result<&CStr> {
+    let length = i32::try_from(buffer.len()).unwrap_or(i32::MAX);
+    write(buffer.as_mut_ptr().cast(), length)?;
+    Ok(CStr::from_bytes_until_nul(buffer).unwrap_or_default())
 }
 
 /// Writes the device's name to `buffer` and returns it, cut where the buffer is shorter.
@@ -40,14 +37,9 @@ fn length(buffer: &[u8]) -> i32 {
 #[inline]
 pub fn name(device: CUdevice, buffer: &mut [u8]) -> Result<&CStr> {
     // SAFETY: the buffer has at least as many bytes as stated.
-    unsafe {
-        call!(cuDeviceGetName(
-            buffer.as_mut_ptr().cast(),
-            length(buffer),
-            device
-        ))?
-    };
-    Ok(text(buffer))
+    text(buffer, |to, length| unsafe {
+        call!(cuDeviceGetName(to, length, device))
+    })
 }
 
 /// Writes the device's PCI address, such as `0000:65:00.0`, to `buffer` and returns it.
@@ -59,14 +51,9 @@ pub fn name(device: CUdevice, buffer: &mut [u8]) -> Result<&CStr> {
 #[inline]
 pub fn pci_bus_id(device: CUdevice, buffer: &mut [u8]) -> Result<&CStr> {
     // SAFETY: the buffer has at least as many bytes as stated.
-    unsafe {
-        call!(cuDeviceGetPCIBusId(
-            buffer.as_mut_ptr().cast(),
-            length(buffer),
-            device
-        ))?
-    };
-    Ok(text(buffer))
+    text(buffer, |to, length| unsafe {
+        call!(cuDeviceGetPCIBusId(to, length, device))
+    })
 }
 
 /// Returns the device's memory in bytes.
@@ -76,10 +63,8 @@ pub fn pci_bus_id(device: CUdevice, buffer: &mut [u8]) -> Result<&CStr> {
 /// `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
 #[inline]
 pub fn total_mem(device: CUdevice) -> Result<usize> {
-    let mut bytes = 0;
     // SAFETY: the variable can be written to; the driver checks the device.
-    unsafe { call!(cuDeviceTotalMem_v2(&mut bytes, device))? };
-    Ok(bytes)
+    out(|bytes| unsafe { call!(cuDeviceTotalMem_v2(bytes, device)) })
 }
 
 /// Returns an attribute of the device, by a constant of
@@ -90,10 +75,8 @@ pub fn total_mem(device: CUdevice) -> Result<usize> {
 /// `CUDA_ERROR_INVALID_DEVICE`, `CUDA_ERROR_INVALID_VALUE`, or any other driver error.
 #[inline]
 pub fn attribute(attribute: u32, device: CUdevice) -> Result<i32> {
-    let mut value = 0;
     // SAFETY: the variable can be written to; the driver checks attribute and device.
-    unsafe { call!(cuDeviceGetAttribute(&mut value, attribute, device))? };
-    Ok(value)
+    out(|value| unsafe { call!(cuDeviceGetAttribute(value, attribute, device)) })
 }
 
 /// Returns the pool that the device starts with.
@@ -103,10 +86,8 @@ pub fn attribute(attribute: u32, device: CUdevice) -> Result<i32> {
 /// `CUDA_ERROR_INVALID_DEVICE`, `CUDA_ERROR_NOT_SUPPORTED`, or any other driver error.
 #[inline]
 pub fn default_mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
     // SAFETY: the variable can be written to; the driver checks the device.
-    unsafe { call!(cuDeviceGetDefaultMemPool(&mut pool, device))? };
-    Ok(pool)
+    out(|pool| unsafe { call!(cuDeviceGetDefaultMemPool(pool, device)) })
 }
 
 /// Returns the pool that [`alloc_async`](super::memory::alloc_async) uses now.
@@ -116,10 +97,8 @@ pub fn default_mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
 /// As [`default_mem_pool`].
 #[inline]
 pub fn mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
     // SAFETY: the variable can be written to; the driver checks the device.
-    unsafe { call!(cuDeviceGetMemPool(&mut pool, device))? };
-    Ok(pool)
+    out(|pool| unsafe { call!(cuDeviceGetMemPool(pool, device)) })
 }
 
 /// Retains the device's primary context and returns it; the first call creates it. It does not become
@@ -130,10 +109,8 @@ pub fn mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
 /// `CUDA_ERROR_INVALID_DEVICE`, `CUDA_ERROR_OUT_OF_MEMORY`, or any other driver error.
 #[inline]
 pub fn primary_ctx_retain(device: CUdevice) -> Result<CUcontext> {
-    let mut context = CUcontext::NULL;
     // SAFETY: the variable can be written to; the driver checks the device.
-    unsafe { call!(cuDevicePrimaryCtxRetain(&mut context, device))? };
-    Ok(context)
+    out(|context| unsafe { call!(cuDevicePrimaryCtxRetain(context, device)) })
 }
 
 /// Releases the device's primary context once; the last release destroys it with everything in it.

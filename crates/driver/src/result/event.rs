@@ -2,7 +2,7 @@
 
 use cuguard_sys::{CUevent, CUstream};
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// Creates an event in the current context, with the flags `EVENT_…` of [`flags`](cuguard_sys::flags).
 ///
@@ -11,10 +11,8 @@ use super::{Result, call};
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE`, or any other driver error.
 #[inline]
 pub fn create(flags: u32) -> Result<CUevent> {
-    let mut event = CUevent::NULL;
     // SAFETY: the variable can be written to; the driver checks the flags.
-    unsafe { call!(cuEventCreate(&mut event, flags))? };
-    Ok(event)
+    out(|event| unsafe { call!(cuEventCreate(event, flags)) })
 }
 
 /// Destroys an event. Does not wait for it.
@@ -90,8 +88,6 @@ pub unsafe fn synchronize(event: CUevent) -> Result {
 /// Both events are alive.
 #[inline]
 pub unsafe fn elapsed_time(start: CUevent, end: CUevent) -> Result<f32> {
-    let mut milliseconds = 0.0;
     // SAFETY: the variable can be written to; the rest is as the caller ensures.
-    unsafe { call!(cuEventElapsedTime(&mut milliseconds, start, end))? };
-    Ok(milliseconds)
+    out(|milliseconds| unsafe { call!(cuEventElapsedTime(milliseconds, start, end)) })
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cuguard_sys::{CUdeviceptr, CUmemoryPool, CUstream};
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// The memory of the current context's device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,10 +35,8 @@ pub fn info() -> Result<MemoryInfo> {
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` for 0 bytes, or any other driver error.
 #[inline]
 pub fn alloc(bytes: usize) -> Result<CUdeviceptr> {
-    let mut address = 0;
     // SAFETY: the variable can be written to.
-    unsafe { call!(cuMemAlloc_v2(&mut address, bytes))? };
-    Ok(address)
+    out(|address| unsafe { call!(cuMemAlloc_v2(address, bytes)) })
 }
 
 /// Allocates managed memory in the current context; `flags` is
@@ -50,10 +48,8 @@ pub fn alloc(bytes: usize) -> Result<CUdeviceptr> {
 /// As [`alloc`], and `CUDA_ERROR_NOT_SUPPORTED`.
 #[inline]
 pub fn alloc_managed(bytes: usize, flags: u32) -> Result<CUdeviceptr> {
-    let mut address = 0;
     // SAFETY: the variable can be written to; the driver checks the flags.
-    unsafe { call!(cuMemAllocManaged(&mut address, bytes, flags))? };
-    Ok(address)
+    out(|address| unsafe { call!(cuMemAllocManaged(address, bytes, flags)) })
 }
 
 /// Frees what [`alloc`] or [`alloc_managed`] returned, of any context. Waits for the device.
@@ -82,10 +78,8 @@ pub unsafe fn free(address: CUdeviceptr) -> Result {
 /// The stream is alive.
 #[inline]
 pub unsafe fn alloc_async(bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
-    let mut address = 0;
     // SAFETY: the variable can be written to; the rest is as the caller ensures.
-    unsafe { call!(cuMemAllocAsync(&mut address, bytes, stream))? };
-    Ok(address)
+    out(|address| unsafe { call!(cuMemAllocAsync(address, bytes, stream)) })
 }
 
 /// Allocates from `pool`, in the order of `stream`.
@@ -103,10 +97,8 @@ pub unsafe fn alloc_from_pool_async(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Result<CUdeviceptr> {
-    let mut address = 0;
     // SAFETY: the variable can be written to; the rest is as the caller ensures.
-    unsafe { call!(cuMemAllocFromPoolAsync(&mut address, bytes, pool, stream))? };
-    Ok(address)
+    out(|address| unsafe { call!(cuMemAllocFromPoolAsync(address, bytes, pool, stream)) })
 }
 
 /// Frees memory in the order of `stream`, without waiting.

@@ -102,6 +102,14 @@ fn check_complete(function: &'static str, code: CUresult) -> Result<bool> {
     }
 }
 
+/// Makes a call that has an out-parameter, and returns what the driver wrote there.
+#[inline]
+fn out<T: Default>(call: impl FnOnce(&mut T) -> Result) -> Result<T> {
+    let mut value = T::default();
+    call(&mut value)?;
+    Ok(value)
+}
+
 /// The name that NVIDIA's documentation and the header's macros use: without `_v2`.
 const fn without_version(symbol: &'static str) -> &'static str {
     match symbol.as_bytes() {

@@ -5,7 +5,7 @@ use std::ptr;
 
 use cuguard_sys::{CUdeviceptr, CUfunction, CUmodule, CUstream};
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const ERROR_LOG: [u32; 2] = [5, 6];
@@ -75,10 +75,8 @@ pub unsafe fn unload(module: CUmodule) -> Result {
 /// The module is alive.
 #[inline]
 pub unsafe fn function(module: CUmodule, name: &CStr) -> Result<CUfunction> {
-    let mut function = CUfunction::NULL;
     // SAFETY: the variable can be written to; the rest is as the caller ensures.
-    unsafe { call!(cuModuleGetFunction(&mut function, module, name.as_ptr()))? };
-    Ok(function)
+    out(|function| unsafe { call!(cuModuleGetFunction(function, module, name.as_ptr())) })
 }
 
 /// A variable of a module.

@@ -6,7 +6,7 @@ use cuguard_sys::{
     CUdevice, CUmemLocation, CUmemPoolProps, CUmemoryPool, pool_attribute, virtual_memory,
 };
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// The attributes of a pool that are a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +41,9 @@ pub fn create(device: CUdevice) -> Result<CUmemoryPool> {
         },
         ..CUmemPoolProps::default()
     };
-    let mut pool = CUmemoryPool::NULL;
     // SAFETY: the variable can be written to, the properties are read during the call; the driver checks the
     // device.
-    unsafe { call!(cuMemPoolCreate(&mut pool, &properties))? };
-    Ok(pool)
+    out(|pool| unsafe { call!(cuMemPoolCreate(pool, &properties)) })
 }
 
 /// Destroys a pool that [`create`] returned. Its memory is released when the last allocation is freed.

@@ -2,7 +2,7 @@
 
 use cuguard_sys::{CUevent, CUstream};
 
-use super::{Result, call};
+use super::{Result, call, out};
 
 /// Creates a stream in the current context; `flags` is
 /// [`STREAM_NON_BLOCKING`](cuguard_sys::flags::STREAM_NON_BLOCKING) or 0.
@@ -15,10 +15,8 @@ use super::{Result, call};
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE`, or any other driver error.
 #[inline]
 pub fn create_with_priority(flags: u32, priority: i32) -> Result<CUstream> {
-    let mut stream = CUstream::NULL;
     // SAFETY: the variable can be written to; the driver checks flags and priority.
-    unsafe { call!(cuStreamCreateWithPriority(&mut stream, flags, priority))? };
-    Ok(stream)
+    out(|stream| unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) })
 }
 
 /// Destroys a stream. Does not wait; work that is on it still completes.
@@ -47,10 +45,8 @@ pub unsafe fn destroy(stream: CUstream) -> Result {
 /// The stream is alive.
 #[inline]
 pub unsafe fn priority(stream: CUstream) -> Result<i32> {
-    let mut priority = 0;
     // SAFETY: the variable can be written to; the rest is as the caller ensures.
-    unsafe { call!(cuStreamGetPriority(stream, &mut priority))? };
-    Ok(priority)
+    out(|priority| unsafe { call!(cuStreamGetPriority(stream, priority)) })
 }
 
 /// Waits until all work on the stream is complete.

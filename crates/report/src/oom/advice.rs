@@ -5,7 +5,7 @@ use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::Processes;
 use super::text::plain;
 use crate::size::ByteSize;
-use crate::words::list;
+use crate::words::{list, when};
 use cuguard_registry::{Kind, Level, PAGE};
 
 const IN_PIECES: &str = "work on it in pieces; cuguard::Chunked does that";
@@ -57,19 +57,12 @@ impl OutOfMemory {
         // Memory can be allocated in pieces, a stream cannot.
         let in_pieces = self.request.bytes.is_some();
         if grows {
-            let pieces = match in_pieces {
-                true => "; if it needs all of it, work in smaller pieces",
-                false => "",
-            };
+            let pieces = when(in_pieces, "; if it needs all of it, work in smaller pieces");
             advice.add(format!(
                 "find out why that call site keeps what it allocates{pieces}"
             ));
         } else {
-            let pieces = if in_pieces {
-                ", or work in smaller pieces"
-            } else {
-                ""
-            };
+            let pieces = when(in_pieces, ", or work in smaller pieces");
             advice.add(format!("free some of it{pieces}"));
             if !settings.has_baseline && settings.level != Level::Counts {
                 let call = "call Context::mark_oom_baseline() after the first steps";
@@ -121,10 +114,8 @@ impl OutOfMemory {
         if self.is_context_overhead(bytes) {
             return advice.add(self.request_less());
         }
-        let library = match self.shares().outside {
-            Some(_) => "",
-            None => "libraries of this process, ",
-        };
+        let is_unknown = self.shares().outside.is_none();
+        let library = when(is_unknown, "libraries of this process, ");
         match &self.processes {
             Processes::Unknown(reason) => advice.add(format!(
                 "its holder is unknown: {reason}; {library}other processes; `cuguard doctor` may \
@@ -183,10 +174,7 @@ impl OutOfMemory {
     }
 
     fn about_processes(&self, advice: &mut Advice) {
-        let other = match self.settings.devices {
-            0 | 1 => "",
-            _ => ", or use another device",
-        };
+        let other = when(self.settings.devices > 1, ", or use another device");
         let maybe = self.maybe_own();
         advice.add(match maybe.as_slice() {
             [] => format!("wait for these processes or end them{other}"),
@@ -227,15 +215,12 @@ impl OutOfMemory {
             Cause::OtherProcesses { .. } => self.about_processes(advice),
             Cause::HoardedByPools { .. } => self.about_pools(advice),
             Cause::PendingFrees { .. } => advice.add(match self.tried(RecoveryStep::Wait) {
-                Some(result) if !result.allowed => {
-                    "let it wait for them: OomPolicy::wait(true)".to_owned()
-                }
+                Some(result) if !result.allowed => "let it wait for them: OomPolicy::wait(true)",
                 Some(result) if result.tried => {
                     "these streams did not complete their frees in time: wait longer (OomPolicy::wait_at_most), \
                      or give them less work at once"
-                        .to_owned()
                 }
-                _ => "synchronize these streams first".to_owned(),
+                _ => "synchronize these streams first",
             }),
             Cause::Fragmentation { .. } => advice.add("put small blocks that live long together: in one large buffer, or in a \
                  MemoryPool"),

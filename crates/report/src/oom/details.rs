@@ -1,12 +1,10 @@
 //! Each cause as text: in short, and with the numbers and call sites behind it.
 
-use std::fmt::Write;
-
 use super::causes::Cause;
 use super::facts::OutOfMemory;
-use super::text::{Page, plain};
+use super::text::{Page, plain, pool_line};
 use crate::size::ByteSize;
-use crate::words::{age, count, description, list_some};
+use crate::words::{age, count, list_some, when};
 use cuguard_registry::{Level, PAGE, SiteUsage};
 
 /// How many pids are in a line.
@@ -35,7 +33,7 @@ impl OutOfMemory {
                 ),
             },
             Cause::OwnData { grows, .. } => {
-                let grows = if *grows { ", and grows" } else { "" };
+                let grows = when(*grows, ", and grows");
                 format!("the context's own data takes {size}{grows}")
             }
             Cause::Managed { .. } => {
@@ -66,16 +64,13 @@ impl OutOfMemory {
                 format!("{size} are lost because blocks take whole pages")
             }
             Cause::FreeButRefused { .. } => {
-                let largest = match self.largest {
-                    Some(largest) => {
-                        format!(
-                            "; the largest block that can be allocated is {}",
-                            ByteSize(largest)
-                        )
+                let refused = format!("{size} are free, and yet it was refused");
+                match self.largest.map(ByteSize) {
+                    Some(most) => {
+                        format!("{refused}; the largest block that can be allocated is {most}")
                     }
-                    None => String::new(),
-                };
-                format!("{size} are free, and yet it was refused{largest}")
+                    None => refused,
+                }
             }
             Cause::Unexplained { .. } => {
                 format!("{size} are taken by contexts themselves, or by unknown holders")
@@ -88,10 +83,7 @@ impl OutOfMemory {
             [_] => "another process holds",
             _ => "other processes hold",
         };
-        let most = match self.others_listed() > bytes {
-            true => "at most ",
-            false => "",
-        };
+        let most = when(self.others_listed() > bytes, "at most ");
         let numbers = list_some(pids, PIDS, u32::to_string);
         let own = match (pids, self.maybe_own().is_empty()) {
             (_, true) => "",
@@ -127,11 +119,7 @@ impl OutOfMemory {
 
 impl Page<'_> {
     fn call_site(&self, usage: &SiteUsage) -> String {
-        let mut text = description(usage.group.type_name, usage.group.label.as_deref());
-        if let Some(site) = usage.group.origin.site {
-            let file = self.paths.shorten(site.file);
-            let _ = write!(text, " at {file}:{}:{}", site.line, site.column);
-        }
+        let text = self.origin(&usage.group);
         text.trim_start_matches([',', ' ']).to_owned()
     }
 
@@ -182,16 +170,7 @@ impl Page<'_> {
                 if named.iter().find(|named| lies_in_pools(named)) == Some(cause) =>
             {
                 let pools = why.pools.iter().filter(|pool| pool.unused() != 0);
-                pools
-                    .map(|pool| {
-                        format!(
-                            "{}: {} reserved, {} in use",
-                            plain(&pool.name),
-                            ByteSize(pool.reserved),
-                            ByteSize(pool.used)
-                        )
-                    })
-                    .collect()
+                pools.map(pool_line).collect()
             }
             _ => Vec::new(),
         }
@@ -202,7 +181,7 @@ impl Page<'_> {
         let why = self.why;
         let sum = why.others_listed();
         // The list may have more than is in use.
-        let listed = if sum > bytes { "listed with " } else { "" };
+        let listed = when(sum > bytes, "listed with ");
         let mut lines: Vec<_> = why
             .others()
             .take(PROCESSES)

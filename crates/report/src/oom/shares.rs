@@ -83,10 +83,8 @@ impl OutOfMemory {
         let here = self.taken_here();
         let listed = self.own_listed();
         let own = here.max(listed.unwrap_or(0));
-        let used = match (self.total, self.free) {
-            (Some(total), Some(free)) => Some(total.saturating_sub(free)),
-            _ => None,
-        };
+        let sizes = self.total.zip(self.free);
+        let used = sizes.map(|(total, free)| total.saturating_sub(free));
         let most = used.or(self.total).unwrap_or(u64::MAX);
         let others = self.others_listed().min(most.saturating_sub(own));
         // What this process holds beyond its guards, and what nothing listed holds.
@@ -104,19 +102,16 @@ impl OutOfMemory {
             others,
             ..Shares::default()
         };
-        if listed.is_some() {
-            shares.escaped = take(&mut beside, escaped);
-            shares.managed = take(&mut beside, managed);
-            shares.managed_elsewhere = take(&mut beside, managed_elsewhere);
-            // The list may count a process without its managed memory.
-            shares.managed += take(&mut rest, managed - shares.managed);
-            let left = managed_elsewhere - shares.managed_elsewhere;
-            shares.managed_elsewhere += take(&mut rest, left);
-        } else {
-            shares.escaped = take(&mut rest, escaped);
-            shares.managed = take(&mut rest, managed);
-            shares.managed_elsewhere = take(&mut rest, managed_elsewhere);
-        }
+        shares.escaped = match listed {
+            Some(_) => take(&mut beside, escaped),
+            None => take(&mut rest, escaped),
+        };
+        shares.managed = take(&mut beside, managed);
+        shares.managed_elsewhere = take(&mut beside, managed_elsewhere);
+        // The list may count a process without its managed memory, or not at all.
+        shares.managed += take(&mut rest, managed - shares.managed);
+        let left = managed_elsewhere - shares.managed_elsewhere;
+        shares.managed_elsewhere += take(&mut rest, left);
         let mut unowned = self.pooled_outside_guards();
         let others_escaped = self.contexts.iter().map(|context| context.pooled_escaped);
         let escaped = usage_of(&self.escaped, Kind::StreamOrdered).bytes;
@@ -143,10 +138,8 @@ impl OutOfMemory {
 
     /// What guards and pools of this process hold of the device, at least. Managed memory may be on the host.
     fn taken_here(&self) -> u64 {
-        let plain = match self.pages {
-            Some(pages) => pages.taken(),
-            None => usage_of(&self.usage, Kind::Device).bytes,
-        };
+        let plain = usage_of(&self.usage, Kind::Device).bytes;
+        let plain = self.pages.map_or(plain, |pages| pages.taken());
         let contexts = || self.contexts.iter();
         let pooled = sum(contexts().map(|context| context.pooled));
         let pooled = pooled.saturating_add(usage_of(&self.usage, Kind::StreamOrdered).bytes);

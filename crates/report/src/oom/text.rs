@@ -3,11 +3,11 @@
 use std::fmt::{self, Write};
 
 use super::facts::{OutOfMemory, RecoveryStep};
-use super::others::Processes;
+use super::others::{PoolUse, Processes};
 use crate::paths::Paths;
 use crate::size::ByteSize;
-use crate::words::{amount_of, count, description};
-use cuguard_registry::{Kind, Level};
+use crate::words::{amount_of, count, description, when};
+use cuguard_registry::{Group, Kind, Level};
 
 /// How many call sites are shown.
 const CALL_SITES: usize = 8;
@@ -78,6 +78,12 @@ pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
+/// How much a pool has, and uses.
+pub(super) fn pool_line(pool: &PoolUse) -> String {
+    let (reserved, used) = (ByteSize(pool.reserved), ByteSize(pool.used));
+    format!("{}: {reserved} reserved, {used} in use", plain(&pool.name))
+}
+
 /// The report that is being written.
 pub(super) struct Page<'a> {
     text: String,
@@ -93,6 +99,15 @@ impl Page<'_> {
 
     fn row(&mut self, name: &str, what: impl AsRef<str>) {
         self.line(format!("  {name:<18}{}", what.as_ref()));
+    }
+
+    /// What a group is, and where it was allocated, to follow its amount.
+    pub(super) fn origin(&self, group: &Group) -> String {
+        let mut text = description(group.type_name, group.label.as_deref());
+        if let Some(site) = group.origin.site {
+            let _ = write!(text, " at {}", self.paths.site(site));
+        }
+        text
     }
 
     fn head(&mut self) {
@@ -115,8 +130,7 @@ impl Page<'_> {
         ));
         let mut by = String::from("  ");
         if let Some(site) = request.site {
-            let file = self.paths.shorten(site.file);
-            let _ = write!(by, "at {file}:{}:{}, ", site.line, site.column);
+            let _ = write!(by, "at {}, ", self.paths.site(site));
         }
         if let Some(thread) = &request.thread {
             let _ = write!(by, "thread {}, ", plain(thread));
@@ -193,12 +207,7 @@ impl Page<'_> {
             );
         }
         for pool in &why.pools {
-            let (reserved, used) = (ByteSize(pool.reserved), ByteSize(pool.used));
-            let name = plain(&pool.name);
-            self.row(
-                "pool",
-                format!("{name}: {reserved} reserved, {used} in use"),
-            );
+            self.row("pool", pool_line(pool));
         }
         for context in &why.contexts {
             let (number, bytes) = (context.number, ByteSize(context.bytes));
@@ -219,10 +228,8 @@ impl Page<'_> {
         }
         let shares = why.shares();
         if let Some(outside) = shares.outside {
-            let pages = match why.pages_are_unknown() {
-                true => ", pages that blocks do not fill",
-                false => "",
-            };
+            let pages = ", pages that blocks do not fill";
+            let pages = when(why.pages_are_unknown(), pages);
             self.row(
                 "outside guards",
                 format!(
@@ -240,10 +247,8 @@ impl Page<'_> {
                 for process in why.others() {
                     let bytes = size(process.bytes);
                     let name = plain(process.name.as_deref().unwrap_or("unknown"));
-                    let own = match why.may_be_own(process) {
-                        true => "; may be this process, by its number outside",
-                        false => "",
-                    };
+                    let own = "; may be this process, by its number outside";
+                    let own = when(why.may_be_own(process), own);
                     self.row(
                         "other processes",
                         format!("pid {}: {bytes}, {name}{own}", process.pid),
@@ -276,15 +281,8 @@ impl Page<'_> {
             ));
         }
         for usage in why.call_sites.iter().take(CALL_SITES) {
-            let mut line = format!(
-                "  {}{}",
-                amount_of(usage.group.kind, usage.group.amount),
-                description(usage.group.type_name, usage.group.label.as_deref())
-            );
-            if let Some(site) = usage.group.origin.site {
-                let file = self.paths.shorten(site.file);
-                let _ = write!(line, " at {file}:{}:{}", site.line, site.column);
-            }
+            let amount = amount_of(usage.group.kind, usage.group.amount);
+            let mut line = format!("  {amount}{}", self.origin(&usage.group));
             if let Some(growth) = usage.growth.filter(|growth| *growth != 0) {
                 let sign = if growth < 0 { "-" } else { "+" };
                 let size = ByteSize(growth.unsigned_abs());
@@ -315,10 +313,10 @@ impl Page<'_> {
         self.line("");
         self.line("what was tried:");
         for result in &self.why.recovery {
-            let name = match result.step {
-                RecoveryStep::Callbacks => "callbacks",
-                RecoveryStep::Wait => "wait for frees",
-                RecoveryStep::Trim => "trim pools",
+            let (name, nothing) = match result.step {
+                RecoveryStep::Callbacks => ("callbacks", "none is registered"),
+                RecoveryStep::Wait => ("wait for frees", "no frees are pending"),
+                RecoveryStep::Trim => ("trim pools", "no pool has unused memory"),
             };
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
             let outcome = match (result.allowed, result.tried) {
@@ -326,11 +324,7 @@ impl Page<'_> {
                 (true, false) if refused && result.step != RecoveryStep::Callbacks => {
                     "does not help against a limit".to_owned()
                 }
-                (true, false) => match result.step {
-                    RecoveryStep::Callbacks => "none is registered".to_owned(),
-                    RecoveryStep::Wait => "no frees are pending".to_owned(),
-                    RecoveryStep::Trim => "no pool has unused memory".to_owned(),
-                },
+                (true, false) => nothing.to_owned(),
                 (true, true) => format!("{} freed", ByteSize(result.freed)),
             };
             self.row(name, outcome);

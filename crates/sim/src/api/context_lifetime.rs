@@ -84,7 +84,7 @@ pub unsafe fn cuCtxAttach(out: *mut CUcontext, flags: u32) -> DriverResult {
 }
 
 /// Destroys the context, which must be current, when it was detached as often as it was created and
-/// attached.
+/// attached. Does nothing to a primary context, which is released.
 pub unsafe fn cuCtxDetach(context: CUcontext) -> DriverResult {
     let mut state = lock();
     let id = state.current()?;
@@ -94,7 +94,9 @@ pub unsafe fn cuCtxDetach(context: CUcontext) -> DriverResult {
         own.attached -= 1;
         return Ok(());
     }
-    check(!state.is_primary(id), CUresult::INVALID_CONTEXT)?;
+    if state.is_primary(id) {
+        return Ok(());
+    }
     drop(end_context(state, id, Closing::Destroyed));
     thread_state::pop();
     Ok(())

@@ -83,15 +83,9 @@ pub unsafe fn cuDeviceGetName(name: *mut c_char, len: i32, dev: CUdevice) -> Dri
 pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> DriverResult {
     let state = lock();
     let bytes = visible_devices::uuid(state.device(state.check_device(dev)?).number);
+    let bytes = bytes.map(|byte| byte as c_char);
     // SAFETY: as the caller guarantees.
-    unsafe {
-        write_out(
-            uuid,
-            CUuuid {
-                bytes: bytes.map(|byte| byte as c_char),
-            },
-        )
-    }
+    unsafe { write_out(uuid, CUuuid { bytes }) }
 }
 
 pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> DriverResult {

@@ -21,6 +21,13 @@ pub unsafe fn cuDriverGetVersion(version: *mut i32) -> DriverResult {
     unsafe { write_out(version, VERSION) }
 }
 
+/// Codes that are newer than the version of the simulated driver.
+const NEWER: [u32; 5] = [47, 227, 917, 918, 919];
+
+fn known(error: CUresult) -> Option<CUresult> {
+    (!NEWER.contains(&error.0)).then_some(error)
+}
+
 /// # Safety
 ///
 /// `out` is null or valid for a write.
@@ -32,10 +39,10 @@ unsafe fn write_text(out: *mut *const c_char, text: Option<&'static CStr>) -> Dr
 
 pub unsafe fn cuGetErrorName(error: CUresult, text: *mut *const c_char) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    unsafe { write_text(text, error.name_c()) }
+    unsafe { write_text(text, known(error).and_then(CUresult::name_c)) }
 }
 
 pub unsafe fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> DriverResult {
     // SAFETY: as the caller guarantees.
-    unsafe { write_text(text, error.text_c()) }
+    unsafe { write_text(text, known(error).and_then(CUresult::text_c)) }
 }

@@ -20,21 +20,55 @@ fn location(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_, id: device }
 }
 
-/// The location, whose id is ignored for the host. Fails unless managed memory can be there. There is
-/// one host NUMA node.
-fn checked(state: &DriverState, location: CUmemLocation) -> DriverResult<CUmemLocation> {
+/// The location as range attributes report it: the host has one id.
+fn reported(location: CUmemLocation) -> CUmemLocation {
     match location.type_ {
-        mem_location_type::DEVICE => state.check_device(location.id).map(|_| location),
-        mem_location_type::HOST => Ok(CUmemLocation {
+        mem_location_type::HOST => CUmemLocation {
             id: CPU,
             ..location
-        }),
-        mem_location_type::HOST_NUMA_CURRENT => Ok(location),
-        mem_location_type::HOST_NUMA => {
-            check(location.id == 0, CUresult::INVALID_DEVICE).map(|()| location)
-        }
-        _ => Err(CUresult::INVALID_VALUE),
+        },
+        _ => location,
     }
+}
+
+/// Whether there is such a location. There is one host NUMA node.
+fn exists(state: &DriverState, location: CUmemLocation) -> bool {
+    match location.type_ {
+        mem_location_type::DEVICE => state.check_device(location.id).is_ok(),
+        mem_location_type::HOST | mem_location_type::HOST_NUMA_CURRENT => true,
+        mem_location_type::HOST_NUMA => location.id == 0,
+        _ => false,
+    }
+}
+
+/// Whether advice can be about a location.
+fn can_advise(state: &DriverState, advice: u32, location: CUmemLocation) -> bool {
+    let CUmemLocation { type_, .. } = location;
+    match advice {
+        mem_advise::SET_PREFERRED_LOCATION => exists(state, location),
+        mem_advise::SET_ACCESSED_BY | mem_advise::UNSET_ACCESSED_BY => {
+            let accessor = [mem_location_type::DEVICE, mem_location_type::HOST].contains(&type_);
+            accessor && exists(state, location)
+        }
+        // These ignore which device or node it is.
+        _ => (mem_location_type::DEVICE..=mem_location_type::HOST_NUMA_CURRENT).contains(&type_),
+    }
+}
+
+/// Sets advice, or returns `unknown` for a location that it cannot be about.
+fn advise(
+    ptr: CUdeviceptr,
+    count: usize,
+    advice: u32,
+    location: CUmemLocation,
+    unknown: CUresult,
+) -> DriverResult {
+    let mut state = lock();
+    state.current()?;
+    valid((mem_advise::SET_READ_MOSTLY..=mem_advise::UNSET_ACCESSED_BY).contains(&advice))?;
+    state.managed(ptr, count)?;
+    check(can_advise(&state, advice, location), unknown)?;
+    state.advise(ptr, count, advice, reported(location))
 }
 
 pub unsafe fn cuMemAdvise(
@@ -43,8 +77,8 @@ pub unsafe fn cuMemAdvise(
     advice: u32,
     device: CUdevice,
 ) -> DriverResult {
-    // SAFETY: as the caller guarantees.
-    unsafe { cuMemAdvise_v2(ptr, count, advice, location(device)) }
+    let unknown = CUresult::INVALID_DEVICE;
+    self::advise(ptr, count, advice, location(device), unknown)
 }
 
 pub unsafe fn cuMemAdvise_v2(
@@ -53,18 +87,7 @@ pub unsafe fn cuMemAdvise_v2(
     advice: u32,
     location: CUmemLocation,
 ) -> DriverResult {
-    let mut state = lock();
-    state.current()?;
-    valid((mem_advise::SET_READ_MOSTLY..=mem_advise::UNSET_ACCESSED_BY).contains(&advice))?;
-    state.managed(ptr, count)?;
-    let location = match advice {
-        // These ignore the location.
-        mem_advise::SET_READ_MOSTLY
-        | mem_advise::UNSET_READ_MOSTLY
-        | mem_advise::UNSET_PREFERRED_LOCATION => location,
-        _ => checked(&state, location)?,
-    };
-    state.advise(ptr, count, advice, location)
+    self::advise(ptr, count, advice, location, CUresult::INVALID_VALUE)
 }
 
 pub unsafe fn cuMemPrefetchAsync(
@@ -90,10 +113,14 @@ pub unsafe fn cuMemPrefetchAsync_v2(
     state.check_implicit(stream)?;
     valid(flags == 0)?;
     state.managed(ptr, count)?;
-    let location = checked(&state, location)?;
+    let unknown = match location.type_ {
+        mem_location_type::DEVICE => CUresult::INVALID_DEVICE,
+        _ => CUresult::INVALID_VALUE,
+    };
+    check(exists(&state, location), unknown)?;
     // The prefetch has its position on the stream.
     state.submit(stream, None, None, None)?;
-    state.note_prefetch(ptr, count, location)
+    state.note_prefetch(ptr, count, reported(location))
 }
 
 /// Devices with concurrent access to managed memory ignore associations: it only has its position on
@@ -105,7 +132,7 @@ pub unsafe fn cuStreamAttachMemAsync(
     flags: u32,
 ) -> DriverResult {
     let mut state = lock();
-    let is_default = matches!(stream, CUstream::NULL | CUstream::LEGACY);
+    let is_null = stream == CUstream::NULL;
     let stream = state.stream(stream)?;
     state.check_not_capturing(stream)?;
     state.check_implicit(stream)?;
@@ -115,7 +142,7 @@ pub unsafe fn cuStreamAttachMemAsync(
         mem_attach_flags::SINGLE,
     ];
     valid(known.contains(&flags))?;
-    valid(flags != mem_attach_flags::SINGLE || !is_default)?;
+    valid(flags != mem_attach_flags::SINGLE || !is_null)?;
     let range = state.map.find(ptr);
     let range = range.filter(|range| range.kind == MemoryKind::Managed);
     let range = range.ok_or(CUresult::INVALID_VALUE)?;

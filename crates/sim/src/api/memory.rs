@@ -77,6 +77,9 @@ pub unsafe fn cuMemFree_v2(ptr: CUdeviceptr) -> DriverResult {
         return Ok(());
     }
     let found = state.map.at(ptr).ok_or(CUresult::INVALID_VALUE)?;
+    if let Some(stream) = state.still_allocates(found) {
+        return state.free_on_stream(ptr, stream);
+    }
     let range = match found.kind {
         MemoryKind::Pool(_) => {
             state.check_unused(found, "freed at once")?;

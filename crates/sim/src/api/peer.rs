@@ -3,7 +3,7 @@
 //! Copies between devices work with and without it. It is for kernels, so enabling it changes only
 //! what the driver reports.
 
-use cuguard_sys::{CUcontext, CUdevice, CUresult, device_p2_pattribute};
+use cuguard_sys::{CUcontext, CUdevice, CUresult, device_p2p_attribute};
 
 use super::context::find;
 use super::write_out;
@@ -33,11 +33,11 @@ pub unsafe fn cuDeviceGetP2PAttribute(
     let (device, peer) = (state.check_device(dev)?, state.check_device(peer)?);
     check(device != peer, CUresult::INVALID_DEVICE)?;
     let value = match which {
-        device_p2_pattribute::ACCESS_SUPPORTED => 1,
-        device_p2_pattribute::PERFORMANCE_RANK
-        | device_p2_pattribute::NATIVE_ATOMIC_SUPPORTED
-        | device_p2_pattribute::CUDA_ARRAY_ACCESS_SUPPORTED
-        | device_p2_pattribute::ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
+        device_p2p_attribute::ACCESS_SUPPORTED => 1,
+        device_p2p_attribute::PERFORMANCE_RANK
+        | device_p2p_attribute::NATIVE_ATOMIC_SUPPORTED
+        | device_p2p_attribute::CUDA_ARRAY_ACCESS_SUPPORTED
+        | device_p2p_attribute::ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
         _ => return Err(CUresult::INVALID_VALUE),
     };
     // SAFETY: as the caller guarantees.
@@ -58,7 +58,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peer: CUcontext, flags: u32) -> DriverResult
     let (own, peer) = pair(&state, peer)?;
     valid(flags == 0)?;
     let other_device = state.device_of(own) != state.device_of(peer);
-    check(other_device, CUresult::INVALID_DEVICE)?;
+    check(other_device, CUresult::PEER_ACCESS_UNSUPPORTED)?;
     let added = state.current_context()?.peers.insert(peer);
     check(added, CUresult::PEER_ACCESS_ALREADY_ENABLED)
 }

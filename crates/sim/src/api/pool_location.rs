@@ -110,6 +110,7 @@ pub unsafe fn cuMemPoolSetAccess(
 ) -> DriverResult {
     let mut state = lock();
     let id = find(&state, pool)?;
+    valid(!map.is_null())?;
     let location = state.pools[&id].location;
     // All are checked before the first has an effect.
     let mut requests = Vec::new();

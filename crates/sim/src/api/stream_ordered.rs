@@ -1,6 +1,7 @@
 //! Stream-ordered memory and memory pools.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use cuguard_sys::{
     CUdevice, CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
@@ -15,6 +16,7 @@ use crate::memory::{
 };
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, lock};
+use crate::streams::Run;
 use crate::{copy_engine, fault};
 
 /// The id of a live pool.
@@ -42,6 +44,14 @@ fn preferred(location: PoolLocation) -> CUmemLocation {
         mem_location_type::NONE => NOWHERE,
         _ => CUmemLocation { type_, id },
     }
+}
+
+/// The work that allocates memory of a pool that the host can access. Earlier work on the stream may
+/// still use the same memory.
+fn fill(block: Arc<MemoryBlock>) -> Run {
+    // SAFETY: the program accesses the memory only after the allocation, or before the free that
+    // precedes it.
+    Box::new(move || copy_engine::run(|| unsafe { block.fill_new() }))
 }
 
 /// Allocates from a pool, or from the current one of the stream's device.
@@ -78,14 +88,17 @@ fn allocate(
     let base = base.ok_or(CUresult::OUT_OF_MEMORY)?;
     let found = &state.pools[&pool];
     let (location, device) = (found.location, found.device);
-    let block = match (device_block, &found.backing) {
-        (Some(block), _) => block,
-        (None, Some(all)) => MemoryBlock::allocate_within(all, (base - found.base) as usize, bytes),
+    let (block, fill) = match (device_block, &found.backing) {
+        (Some(block), _) => (block, None),
+        (None, Some(all)) => {
+            let block = MemoryBlock::within(all, (base - found.base) as usize, bytes);
+            (block.clone(), Some(fill(block)))
+        }
         (None, None) => return Err(CUresult::OUT_OF_MEMORY),
     };
     let access = found.access((mem_location_type::DEVICE, device as i32));
     // The allocation has a position on the stream: other streams must not use it before.
-    match state.submit(stream, None, None, None) {
+    match state.submit(stream, None, fill, None) {
         Ok(work) => state.add_range(MemoryRange {
             allocated_at: Some((stream, work)),
             from_managed_pool: location.managed,

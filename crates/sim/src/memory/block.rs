@@ -53,33 +53,55 @@ impl MemoryBlock {
 
     /// New device memory, or `None` if the host is out of memory.
     pub(crate) fn allocate(len: usize) -> Option<Arc<Self>> {
+        let block = Self::allocate_zeroed(len)?;
+        // SAFETY: nothing else uses it yet.
+        unsafe { block.fill_new() };
+        Some(block)
+    }
+
+    /// New device memory that starts with `value`, as far as there is room. The rest is zero.
+    pub(crate) fn allocate_with(len: usize, value: &[u8]) -> Option<Arc<Self>> {
+        let block = Self::allocate_zeroed(len)?;
+        let bytes = value.len().min(len);
+        let start = block.start.as_ptr();
+        // SAFETY: within the `len` bytes just allocated, which nothing else uses.
+        unsafe { start.copy_from_nonoverlapping(value.as_ptr(), bytes) };
+        Some(block)
+    }
+
+    fn allocate_zeroed(len: usize) -> Option<Arc<Self>> {
         if len > SMALL
-            && let Some(block) = Self::allocate_pages(len)
+            && let Some(pages) = Pages::new(len)
         {
-            return Some(block);
+            return Some(Self::new(pages.start(), len, Owner::Pages(pages)));
         }
         // Also if there are no pages, since the number of mappings is limited.
         let layout = Layout::from_size_align(len.max(1), HEAP_ALIGN).ok()?;
         // SAFETY: the layout has at least one byte.
         let start = Address::new(unsafe { alloc_zeroed(layout) })?;
-        let block = Self::new(start, len, Owner::Heap(layout));
-        block.fill_new();
-        Some(block)
+        Some(Self::new(start, len, Owner::Heap(layout)))
     }
 
     /// New pages, for memory that the host accesses at the same address.
     pub(crate) fn allocate_pages(len: usize) -> Option<Arc<Self>> {
         let pages = Pages::new(len)?;
         let block = Self::new(pages.start(), len, Owner::Pages(pages));
-        block.fill_new();
+        // SAFETY: nothing else uses it yet.
+        unsafe { block.fill_new() };
         Some(block)
     }
 
-    fn fill_new(&self) {
+    /// Fills newly allocated memory.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may access the memory meanwhile.
+    pub(crate) unsafe fn fill_new(&self) {
         let small = self.len <= SMALL;
         let edge = if small { self.len } else { FILL_EDGE };
         let start = self.start.as_ptr();
-        // SAFETY: both ranges are within the `len` bytes just allocated, which nothing else uses.
+        // SAFETY: both ranges are within the `len` bytes, which nothing else uses by the caller's
+        // guarantee.
         unsafe {
             start.write_bytes(FILL_BYTE, edge);
             start.add(self.len - edge).write_bytes(FILL_BYTE, edge);
@@ -96,21 +118,20 @@ impl MemoryBlock {
         Self::new(of.start, of.len, Owner::Block { _keep: of.clone() })
     }
 
-    /// New memory within a larger block.
+    /// A part of a larger block. Earlier work may still use the memory: the work that allocates it
+    /// on its stream must call [`fill_new`](Self::fill_new).
     ///
     /// # Panics
     ///
     /// If it is not within the block.
-    pub(crate) fn allocate_within(of: &Arc<Self>, offset: usize, len: usize) -> Arc<Self> {
+    pub(crate) fn within(of: &Arc<Self>, offset: usize, len: usize) -> Arc<Self> {
         assert!(
             offset <= of.len && len <= of.len - offset,
             "within the block"
         );
         let start = Address::new(of.start.as_ptr().wrapping_add(offset));
         let owner = Owner::Block { _keep: of.clone() };
-        let block = Self::new(start.unwrap_or(of.start), len, owner);
-        block.fill_new();
-        block
+        Self::new(start.unwrap_or(of.start), len, owner)
     }
 
     /// Releases the host memory of pages that nothing uses; they stay mapped.

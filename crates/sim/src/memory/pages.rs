@@ -3,29 +3,20 @@
 //! Large blocks and host memory use these and not the heap: new pages cost nothing until they are
 //! touched, while the heap clears memory that it reuses. And pages can be made inaccessible.
 
-use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+
+use libc::{
+    MADV_DONTNEED, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE,
+    PROT_READ, PROT_WRITE, madvise, mincore, mmap, munmap,
+};
 
 /// The page of the host.
 pub(crate) const HOST_PAGE: usize = 4096;
 /// The size of a process's address space.
 const MAX_LEN: usize = 1 << 47;
 
-const PROT_NONE: i32 = 0;
-const PROT_READ_WRITE: i32 = 1 | 2;
-const MAP_FIXED: i32 = 0x10;
-/// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE`
-const MAP_FLAGS: i32 = 0x02 | 0x20 | 0x4000;
-const MADV_DONTNEED: i32 = 4;
-
-unsafe extern "C" {
-    fn mmap(at: *mut c_void, len: usize, prot: i32, flags: i32, file: i32, off: i64)
-    -> *mut c_void;
-    fn munmap(at: *mut c_void, len: usize) -> i32;
-    fn madvise(at: *mut c_void, len: usize, advice: i32) -> i32;
-    /// Which pages of a range are resident; fails if one is not mapped.
-    fn mincore(at: *mut c_void, len: usize, resident: *mut u8) -> i32;
-}
+const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
+const MAP_FLAGS: i32 = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 /// A pointer that any thread may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +52,8 @@ impl Pages {
             return None;
         }
         // SAFETY: a new mapping, at an address that the system chooses, affects no other memory.
-        let at = unsafe { mmap(std::ptr::null_mut(), len, PROT_READ_WRITE, MAP_FLAGS, -1, 0) };
-        // `mmap` returns -1 on failure.
-        let start = Address::new(at.cast()).filter(|_| at as isize != -1)?;
+        let at = unsafe { mmap(ptr::null_mut(), len, READ_WRITE, MAP_FLAGS, -1, 0) };
+        let start = Address::new(at.cast()).filter(|_| at != MAP_FAILED)?;
         Some(Self { start, len })
     }
 
@@ -118,8 +108,9 @@ pub(crate) fn is_mapped(start: Address, len: usize) -> bool {
     let mut resident = [0; BATCH];
     (first..end).step_by(BATCH * HOST_PAGE).all(|at| {
         let len = (end - at).min(BATCH * HOST_PAGE);
-        // SAFETY: `resident` has a byte for every page of the range; the pages are not accessed.
-        unsafe { mincore(at as *mut c_void, len, resident.as_mut_ptr()) == 0 }
+        // SAFETY: `resident` has a byte for every page of the range; the pages are not accessed. It
+        // fails if one of them is not mapped.
+        unsafe { mincore(at as *mut _, len, resident.as_mut_ptr()) == 0 }
     })
 }
 

@@ -88,12 +88,12 @@ impl DriverState {
     pub(crate) fn release_range(&mut self, range: MemoryRange) {
         let memory = &mut self.devices[range.device as usize].memory;
         match range.kind {
-            MemoryKind::Device if range.size > MAX_PACKED => {
+            MemoryKind::Device | MemoryKind::Variable if range.size > MAX_PACKED => {
                 let pages = to_pages(range.size).unwrap_or(range.size);
                 memory.release(pages);
                 self.addresses.pages.free(range.base, pages);
             }
-            MemoryKind::Device => {
+            MemoryKind::Device | MemoryKind::Variable => {
                 let context = range.context.and_then(|id| self.contexts.get_mut(&id));
                 if let Some(context) = context {
                     let addresses = &mut self.addresses.packed;
@@ -235,6 +235,13 @@ impl DriverState {
         ))
     }
 
+    /// The stream that has not reached the allocation of host memory yet. The memory must not be
+    /// reused before that, since the allocation fills it.
+    pub(crate) fn still_allocates(&self, range: &MemoryRange) -> Option<Id> {
+        let (stream, work) = range.allocated_at.filter(|_| range.on_host())?;
+        (!self.is_done(stream, work)).then_some(stream)
+    }
+
     /// Fails if the allocation of stream-ordered memory does not happen before new work on a stream.
     pub(crate) fn check_allocated(&self, range: &MemoryRange, stream: Id) -> DriverResult {
         let Some((on, work)) = range.allocated_at else {
@@ -293,6 +300,11 @@ impl DriverState {
             return valid(address != 0);
         }
         self.map.spans(address, len).map(drop)
+    }
+
+    /// Whether an address is in host memory that was freed and is in quarantine.
+    pub(crate) fn is_freed_host_memory(&self, address: u64) -> bool {
+        self.quarantine.find(address, 1).is_some()
     }
 
     /// Fails if host memory is in quarantine.

@@ -1,12 +1,14 @@
 //! The attributes of a stream: hints for kernels, and how host threads wait.
 
 use cuguard_sys::{
-    CUaccessPolicyWindow, CUlaunchMemSyncDomainMap, CUstreamAttrValue, launch_attribute_id as id,
-    synchronization_policy,
+    CUaccessPolicyWindow, CUlaunchMemSyncDomainMap, CUstreamAttrValue, access_property,
+    launch_attribute_id as id,
 };
 
 /// How many domains of memory synchronization there are.
 const DOMAINS: u8 = 4;
+/// What a driver reports for a synchronization policy that was not set.
+const NOT_SET: u32 = u32::MAX;
 /// The largest window of an access policy.
 const MAX_WINDOW: usize = 128 << 20;
 
@@ -26,7 +28,7 @@ impl Default for StreamAttributes {
     fn default() -> Self {
         Self {
             window: CUaccessPolicyWindow::default(),
-            synchronization: synchronization_policy::AUTO,
+            synchronization: NOT_SET,
             domains: CUlaunchMemSyncDomainMap {
                 default_: 0,
                 remote: 1,
@@ -57,47 +59,36 @@ impl StreamAttributes {
     ///
     /// The value is initialized for this attribute.
     pub(crate) unsafe fn set(&mut self, which: u32, value: &CUstreamAttrValue) -> bool {
-        match which {
+        let mut new = *self;
+        let valid = match which {
             id::ACCESS_POLICY_WINDOW => {
                 // SAFETY: as the caller guarantees.
-                let window = unsafe { value.accessPolicyWindow };
-                let valid = window.num_bytes <= MAX_WINDOW
-                    && (0.0..=1.0).contains(&window.hitRatio)
-                    && window.hitProp <= 2
-                    && window.missProp <= 1;
-                if valid {
-                    self.window = window;
-                }
-                valid
+                new.window = unsafe { value.accessPolicyWindow };
+                new.window.num_bytes <= MAX_WINDOW
+                    && (0.0..=1.0).contains(&new.window.hitRatio)
+                    // Measured: other numbers that are no property are accepted.
+                    && new.window.missProp != access_property::PERSISTING
             }
             id::SYNCHRONIZATION_POLICY => {
                 // SAFETY: as the caller guarantees.
-                let policy = unsafe { value.syncPolicy };
-                let valid = (1..=4).contains(&policy);
-                if valid {
-                    self.synchronization = policy;
-                }
-                valid
+                new.synchronization = unsafe { value.syncPolicy };
+                (1..=4).contains(&new.synchronization)
             }
             id::MEM_SYNC_DOMAIN_MAP => {
                 // SAFETY: as the caller guarantees.
-                let map = unsafe { value.memSyncDomainMap };
-                let valid = map.default_ < DOMAINS && map.remote < DOMAINS;
-                if valid {
-                    self.domains = map;
-                }
-                valid
+                new.domains = unsafe { value.memSyncDomainMap };
+                new.domains.default_ < DOMAINS && new.domains.remote < DOMAINS
             }
             id::MEM_SYNC_DOMAIN => {
                 // SAFETY: as the caller guarantees.
-                let domain = unsafe { value.memSyncDomain };
-                let valid = domain <= 1;
-                if valid {
-                    self.domain = domain;
-                }
-                valid
+                new.domain = unsafe { value.memSyncDomain };
+                new.domain <= 1
             }
             _ => false,
+        };
+        if valid {
+            *self = new;
         }
+        valid
     }
 }

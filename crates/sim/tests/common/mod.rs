@@ -164,15 +164,21 @@ pub fn child(name: &str) -> Output {
 
 /// Does the same with the variable `CUGUARD_SIM` set to `setting`, or not set.
 pub fn child_with(name: &str, setting: Option<&str>) -> Output {
+    let mut command = child_command(name);
+    if let Some(setting) = setting {
+        command.env("CUGUARD_SIM", setting);
+    }
+    command.output().unwrap()
+}
+
+/// The command that runs the test `name` alone in a process of its own, without settings.
+pub fn child_command(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", name, "--nocapture"])
         .env("CHILD", "1")
         .env_remove("CUGUARD_SIM");
-    if let Some(setting) = setting {
-        command.env("CUGUARD_SIM", setting);
-    }
-    command.output().unwrap()
+    command
 }
 
 pub fn is_child() -> bool {
