@@ -10,6 +10,8 @@
 //!   context uses memory, a memory pool reserves chunks of 32 MiB: memory fragments as on a GPU.
 //! - **Asynchronous streams.** Each stream executes its work in order on threads of the driver; a
 //!   copy is in flight until the program synchronizes with it.
+//! - **Graphs and stream capture.** A launch of a graph executes its nodes, those that do not depend on each
+//!   other at the same time; a capture permits what it permits on a real driver.
 //! - **Misuse is detected.** What a real driver leaves undefined, such as the use of a destroyed
 //!   stream or of stream-ordered memory before its allocation, aborts the process with a message;
 //!   see [`Misuse`].
@@ -17,8 +19,9 @@
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].
 //!
-//! Limits: it executes no kernels (`cuModuleLoadData` and everything for kernels, textures,
-//! graphics and inter-process sharing fails with `CUDA_ERROR_NOT_SUPPORTED`), it does not simulate
+//! Limits: it executes no kernels (a launch fails with `CUDA_ERROR_NOT_SUPPORTED`, or is checked and
+//! skipped: see [`Config::skip_kernels`]), has no textures, graphics, inter-process sharing, and none of the
+//! conditional nodes, batch memory operations and external semaphores of graphs, it does not simulate
 //! bandwidth, and at most 1024 streams execute work at the same time.
 //!
 //! # Setup

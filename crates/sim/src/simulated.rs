@@ -233,6 +233,12 @@ macro_rules! with_simulated {
             cuLaunchCooperativeKernel
             cuLaunchHostFunc
             cuGraphCreate
+            cuGraphAddKernelNode
+            cuGraphAddKernelNode_v2
+            cuGraphKernelNodeGetParams
+            cuGraphKernelNodeGetParams_v2
+            cuGraphKernelNodeSetParams
+            cuGraphKernelNodeSetParams_v2
             cuGraphAddMemcpyNode
             cuGraphMemcpyNodeGetParams
             cuGraphMemcpyNodeSetParams
@@ -277,6 +283,8 @@ macro_rules! with_simulated {
             cuGraphInstantiateWithFlags
             cuGraphInstantiateWithParams
             cuGraphExecGetFlags
+            cuGraphExecKernelNodeSetParams
+            cuGraphExecKernelNodeSetParams_v2
             cuGraphExecMemcpyNodeSetParams
             cuGraphExecMemsetNodeSetParams
             cuGraphExecHostNodeSetParams

@@ -1,12 +1,13 @@
 //! Nodes of any kind: `cuGraphAddNode` and the functions that set parameters of any kind.
 
 use cuguard_sys::{
-    CUDA_HOST_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode,
-    CUgraphNodeParams, CUresult, graph_node_type as kind,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphEdgeData,
+    CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, graph_node_type as kind,
 };
 
 use super::graph::check_edge_data;
+use super::graph_kernels::kernel_params;
 use super::graph_memory::{allocate_params, free_params};
 use super::graph_nodes::{
     Place, add, check_node_context, child_params, copy_params, event_of_node, fill_params,
@@ -16,7 +17,7 @@ use super::graph_update::replace;
 use super::read;
 use crate::graph::NodeParams;
 use crate::handle::Id;
-use crate::result::{DriverResult, check, valid};
+use crate::result::{DriverResult, valid};
 use crate::state::DriverState;
 
 /// The parameters of a copy.
@@ -100,12 +101,27 @@ unsafe fn new(
                 allocate_params(state, node.poolProps, node.bytesize)
             }
             kind::MEM_FREE => free_params(state, graph, variant::<CUdeviceptr>(params)),
+            kind::KERNEL => kernel_params(state, variant::<CUDA_KERNEL_NODE_PARAMS>(params)),
             // Not simulated.
-            kind::KERNEL
-            | kind::EXT_SEMAS_SIGNAL
+            kind::EXT_SEMAS_SIGNAL
             | kind::EXT_SEMAS_WAIT
             | kind::BATCH_MEM_OP
             | kind::CONDITIONAL => Err(CUresult::NOT_SUPPORTED),
+            _ => replaceable(state, params),
+        }
+    }
+}
+
+/// Parameters that replace those of a node.
+///
+/// # Safety
+///
+/// As for [`replaceable`].
+unsafe fn any(state: &mut DriverState, params: &CUgraphNodeParams) -> DriverResult<NodeParams> {
+    // SAFETY: as the caller guarantees.
+    unsafe {
+        match params.type_ {
+            kind::KERNEL => kernel_params(state, variant::<CUDA_KERNEL_NODE_PARAMS>(params)),
             _ => replaceable(state, params),
         }
     }
@@ -133,7 +149,7 @@ pub unsafe fn cuGraphAddNode_v2(
         check_edge_data(data, count)?;
         add(place, |state, graph| {
             let made = new(state, graph, &found)?;
-            if let NodeParams::Allocate(allocation) = made {
+            if let NodeParams::Allocate(allocation) = &made {
                 address = Some(allocation.address);
             }
             Ok(made)
@@ -157,26 +173,14 @@ pub unsafe fn cuGraphAddNode(
     unsafe { cuGraphAddNode_v2(out, graph, after, std::ptr::null(), count, params) }
 }
 
-/// Reads parameters, which are of a kind that can be replaced.
-///
-/// # Safety
-///
-/// `params` is null or valid for a read.
-unsafe fn read_params(params: *mut CUgraphNodeParams) -> DriverResult<CUgraphNodeParams> {
-    // SAFETY: as the caller guarantees.
-    let found = unsafe { read(params) }?;
-    check(found.type_ != kind::KERNEL, CUresult::NOT_SUPPORTED)?;
-    Ok(found)
-}
-
 pub unsafe fn cuGraphNodeSetParams(
     node: CUgraphNode,
     params: *mut CUgraphNodeParams,
 ) -> DriverResult {
     // SAFETY: as the caller guarantees.
     unsafe {
-        let found = read_params(params)?;
-        set(node, |state| replaceable(state, &found))
+        let found = read(params)?;
+        set(node, |state| any(state, &found))
     }
 }
 
@@ -187,7 +191,7 @@ pub unsafe fn cuGraphExecNodeSetParams(
 ) -> DriverResult {
     // SAFETY: as the caller guarantees.
     unsafe {
-        let found = read_params(params)?;
-        replace(exec, node, |state| replaceable(state, &found))
+        let found = read(params)?;
+        replace(exec, node, |state| any(state, &found))
     }
 }

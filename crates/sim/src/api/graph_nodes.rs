@@ -57,11 +57,11 @@ pub(super) fn get<T>(
 /// Replaces the parameters of a node by others of the same kind.
 pub(super) fn set(
     node: CUgraphNode,
-    make: impl FnOnce(&DriverState) -> DriverResult<NodeParams>,
+    make: impl FnOnce(&mut DriverState) -> DriverResult<NodeParams>,
 ) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
-    let params = make(&state)?;
+    let params = make(&mut state)?;
     valid(state.node_params(id)?.node_type() == params.node_type())?;
     state.graphs.set_params(id, params);
     Ok(())

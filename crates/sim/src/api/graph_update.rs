@@ -56,14 +56,14 @@ fn may_replace(state: &DriverState, old: &NodeParams, new: &NodeParams) -> bool 
 pub(super) fn replace(
     exec: CUgraphExec,
     node: CUgraphNode,
-    make: impl FnOnce(&DriverState) -> DriverResult<NodeParams>,
+    make: impl FnOnce(&mut DriverState) -> DriverResult<NodeParams>,
 ) -> DriverResult {
     let mut state = lock();
     let exec = state.exec(exec)?;
     let node = state.node(node)?;
-    let new = make(&state)?;
+    let new = make(&mut state)?;
     let found = state.graphs.execs.get_mut(&exec);
-    let step = found.and_then(|exec| exec.step(node).map(|step| step.params));
+    let step = found.and_then(|exec| exec.step(node).map(|step| step.params.clone()));
     let old = step.ok_or(CUresult::INVALID_VALUE)?;
     valid(may_replace(&state, &old, &new))?;
     let found = state.graphs.execs.get_mut(&exec);

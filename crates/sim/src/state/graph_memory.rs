@@ -67,8 +67,8 @@ impl DriverState {
         let graph = self.graphs.graphs.get(&graph);
         graph.is_some_and(|graph| {
             let mut nodes = graph.nodes.values();
-            nodes.any(|node| match node.params {
-                NodeParams::Child(child) => self.has_memory_nodes(child),
+            nodes.any(|node| match &node.params {
+                NodeParams::Child(child) => self.has_memory_nodes(*child),
                 params => params.is_memory(),
             })
         })
