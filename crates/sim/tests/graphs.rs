@@ -114,6 +114,32 @@ fn what_is_not_destroyed_is_counted() {
     release();
 }
 
+#[test]
+fn a_launch_without_enough_memory_executes_nothing() {
+    let _turn = turn();
+    context();
+    let (graph, memory) = (graph(), alloc(8));
+    ok(cu::cuMemsetD8_v2(memory, 5, 8));
+    fill(graph, memory, 1, &[]);
+    let (_, address) = allocation(graph);
+    let exec = instantiate(graph);
+    let rest = free_bytes() / (2 * MIB) * (2 * MIB);
+    let hog = alloc(rest);
+    let launched = cu::cuGraphLaunch(exec, CUstream::NULL);
+    assert_eq!(launched, CUresult::OUT_OF_MEMORY);
+    let mut byte = 0_u8;
+    ok(cu::cuMemcpyDtoH_v2((&raw mut byte).cast(), memory, 1));
+    assert_eq!(byte, 5);
+    ok(cu::cuMemFree_v2(hog));
+    ok(cu::cuGraphLaunch(exec, CUstream::NULL));
+    ok(cu::cuMemFree_v2(address));
+    ok(cu::cuMemFree_v2(memory));
+    ok(cu::cuGraphExecDestroy(exec));
+    ok(cu::cuGraphDestroy(graph));
+    ok(cu::cuDeviceGraphMemTrim(0));
+    release();
+}
+
 /// The line of the misuse for which a test in a process of its own aborts.
 fn aborted(name: &str) -> String {
     let output = child(name);

@@ -161,6 +161,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> DriverResult
     let automatic = exec.flags & u64::from(flag::AUTO_FREE_ON_LAUNCH) != 0;
     let left = check_memory(&state, &steps)?;
     valid(automatic || left.is_empty())?;
+    state.reserve_graph_memory(&steps, &left)?;
     let mut submission = Launch::begin(&mut state, id, stream)?;
     for address in left {
         state.free_on_stream(address, stream)?;

@@ -4,6 +4,7 @@
 //! was recorded on a capturing stream, and must be joined by the origin, in the same way, before the
 //! capture ends.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard_sys::{CUresult, stream_capture_mode as mode};
@@ -251,22 +252,12 @@ impl DriverState {
     /// Fails if the origin of a capture does not depend on all work of its other streams.
     fn check_joined(&self, capture: &Capture) -> DriverResult {
         let graph = self.graph_data(capture.graph)?;
-        let mut joined: Vec<Id> = Vec::new();
-        let mut next = capture
-            .streams
-            .get(&capture.origin)
-            .cloned()
-            .unwrap_or_default();
+        let mut joined = BTreeSet::new();
+        let mut next = self.capture_dependencies(capture.origin);
         while let Some(id) = next.pop() {
-            if !joined.contains(&id) {
-                joined.push(id);
-                next.extend(
-                    graph
-                        .nodes
-                        .get(&id)
-                        .into_iter()
-                        .flat_map(|n| &n.dependencies),
-                );
+            if joined.insert(id) {
+                let node = graph.nodes.get(&id);
+                next.extend(node.into_iter().flat_map(|node| &node.dependencies));
             }
         }
         let all = capture.streams.values().flatten();
