@@ -158,3 +158,40 @@ pub(crate) fn degrees(c: &Case, node: CUgraphNode) -> (usize, usize) {
     c.require("cuGraphNodeGetDependentNodes", result);
     (before, after)
 }
+
+/// Begins a capture in the relaxed mode.
+pub(crate) fn begin(c: &Case, stream: CUstream) {
+    let result = cuStreamBeginCapture_v2(stream, stream_capture_mode::RELAXED);
+    c.require("cuStreamBeginCapture", result);
+}
+
+/// Ends a capture.
+pub(crate) fn end(c: &Case, stream: CUstream) -> CUgraph {
+    let mut graph = CUgraph(1);
+    c.ok("end", cuStreamEndCapture(stream, &mut graph));
+    graph
+}
+
+/// Whether a stream captures: 0 no, 1 yes, 2 the capture is invalid.
+pub(crate) fn status(c: &Case, stream: CUstream) -> u32 {
+    let mut status = 99;
+    let result = cuStreamIsCapturing(stream, &mut status);
+    c.require("cuStreamIsCapturing", result);
+    status
+}
+
+/// The nodes on which the next work of a capturing stream depends.
+pub(crate) fn next_dependencies(c: &Case, stream: CUstream) -> Vec<CUgraphNode> {
+    let (mut status, mut id, mut graph) = (99, 0, CUgraph::NULL);
+    let (mut nodes, mut count) = (std::ptr::null(), 99);
+    let result = cuStreamGetCaptureInfo_v2(
+        stream,
+        &mut status,
+        &mut id,
+        &mut graph,
+        &mut nodes,
+        &mut count,
+    );
+    c.require("cuStreamGetCaptureInfo", result);
+    handles(nodes, count)
+}

@@ -19,18 +19,10 @@ cases! {"capture_rules":
     other_threads,
 }
 
-/// Begins a capture.
-fn begin(c: &Case, stream: CUstream, mode: u32) {
+/// Begins a capture in a mode.
+fn begin_in(c: &Case, stream: CUstream, mode: u32) {
     let result = cuStreamBeginCapture_v2(stream, mode);
     c.require("cuStreamBeginCapture", result);
-}
-
-/// Whether a stream captures: 0 no, 1 yes, 2 the capture is invalid.
-fn status(c: &Case, stream: CUstream) -> u32 {
-    let mut status = 99;
-    let result = cuStreamIsCapturing(stream, &mut status);
-    c.require("cuStreamIsCapturing", result);
-    status
 }
 
 /// Expects that a call fails with `want` and invalidates a capture, which begins before and ends after it.
@@ -41,7 +33,7 @@ fn refuses(
     want: CUresult,
     call: impl FnOnce() -> CUresult,
 ) {
-    begin(c, stream, mode);
+    begin_in(c, stream, mode);
     c.expect(what, call(), want);
     c.same(format_args!("{what}: status"), status(c, stream), 2);
     let result = cuStreamEndCapture(stream, &mut CUgraph(1));
@@ -51,7 +43,7 @@ fn refuses(
 
 /// Expects that a call succeeds during a capture and does not disturb it.
 fn permits(c: &Case, (stream, mode): (CUstream, u32), what: &str, call: impl FnOnce() -> CUresult) {
-    begin(c, stream, mode);
+    begin_in(c, stream, mode);
     c.ok(what, call());
     c.same(format_args!("{what}: status"), status(c, stream), 1);
     let result = cuStreamEndCapture(stream, &mut CUgraph(1));
@@ -107,7 +99,7 @@ fn captured_events(c: &Case) {
         };
         refuses("query", &|| cuEventQuery(mark));
         refuses("wait", &|| cuEventSynchronize(mark));
-        begin(c, stream, mode);
+        begin_in(c, stream, mode);
         c.ok("record", cuEventRecord(mark, stream));
         let mut elapsed = 0.0;
         let result = cuEventElapsedTime(&mut elapsed, mark, mark);
@@ -150,12 +142,12 @@ fn the_default_stream(c: &Case) {
     refuses("query", &|| cuStreamQuery(legacy));
     refuses("record", &|| cuEventRecord(mark, legacy));
     permits(c, (blocking, RELAXED), "free", || cuMemFree_v2(a));
-    begin(c, blocking, RELAXED);
+    begin_in(c, blocking, RELAXED);
     let mut found = 9;
     let result = cuStreamIsCapturing(legacy, &mut found);
     c.expect("status", result, Code::STREAM_CAPTURE_IMPLICIT);
     c.ok("end", cuStreamEndCapture(blocking, &mut CUgraph(1)));
-    begin(c, other, RELAXED);
+    begin_in(c, other, RELAXED);
     c.ok("record", cuEventRecord(mark, other));
     let result = cuStreamWaitEvent(legacy, mark, 0);
     c.expect(
@@ -264,7 +256,7 @@ fn modes_of_the_thread(c: &Case) {
     primary(c);
     let stream = independent(c);
     let mut mode = RELAXED;
-    begin(c, stream, GLOBAL);
+    begin_in(c, stream, GLOBAL);
     c.ok("relaxed", cuThreadExchangeStreamCaptureMode(&mut mode));
     c.same("before", mode, GLOBAL);
     c.ok("allocate", cuMemAlloc_v2(&mut 0, 64));
@@ -279,7 +271,7 @@ fn other_threads(c: &Case) {
     let context = primary(c);
     let stream = independent(c);
     for (mode, refused) in [(GLOBAL, true), (THREAD_LOCAL, false), (RELAXED, false)] {
-        begin(c, stream, mode);
+        begin_in(c, stream, mode);
         let result = host::on_another_thread(|| {
             c.require("cuCtxSetCurrent", cuCtxSetCurrent(context));
             cuMemAlloc_v2(&mut 0, 64)
@@ -295,7 +287,7 @@ fn other_threads(c: &Case) {
         (THREAD_LOCAL, Code::STREAM_CAPTURE_WRONG_THREAD),
         (RELAXED, Code::SUCCESS),
     ] {
-        begin(c, stream, mode);
+        begin_in(c, stream, mode);
         let result = host::on_another_thread(|| {
             c.require("cuCtxSetCurrent", cuCtxSetCurrent(context));
             cuStreamEndCapture(stream, &mut CUgraph(1))

@@ -21,6 +21,7 @@ mod array_copies;
 mod arrays;
 mod batch_copies;
 mod batch_layers;
+mod capture_forks;
 mod capture_rules;
 mod captures;
 mod context_events;
@@ -120,6 +121,7 @@ pub(crate) fn all() -> Vec<Entry> {
         graph_memory::CASES,
         graph_objects::CASES,
         captures::CASES,
+        capture_forks::CASES,
         capture_rules::CASES,
         promises::CASES,
         accounting::CASES,

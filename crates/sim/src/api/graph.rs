@@ -122,12 +122,10 @@ pub unsafe fn cuGraphGetRootNodes(
 ///
 /// `data` is null or valid for `count` writes.
 unsafe fn write_edge_data(data: *mut CUgraphEdgeData, count: usize) {
+    let count = if data.is_null() { 0 } else { count };
     for index in 0..count {
         // SAFETY: within the array.
-        unsafe { write_optional(data.wrapping_add(index), CUgraphEdgeData::default()) };
-        if data.is_null() {
-            return;
-        }
+        unsafe { data.add(index).write_unaligned(CUgraphEdgeData::default()) };
     }
 }
 
