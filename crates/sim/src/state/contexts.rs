@@ -84,6 +84,9 @@ impl DriverState {
     /// stays, since it belongs to the device. Returns the host memory, which work of other contexts
     /// may still use.
     fn close_context(&mut self, id: Id) -> Vec<MemoryRange> {
+        for other in self.contexts.values_mut() {
+            other.peers.remove(&id);
+        }
         let arrays = self.arrays.iter().filter(|(_, array)| array.context == id);
         for array in arrays.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove_array(array);
@@ -105,9 +108,6 @@ impl DriverState {
         if let Some(context) = self.contexts.remove(&id) {
             // A statistic, not a matter of memory safety.
             debug_assert_eq!(context.packed.bytes(), 0, "packed blocks are freed");
-        }
-        for other in self.contexts.values_mut() {
-            other.peers.remove(&id);
         }
         self.streams.retain(|_, stream| stream.context != id);
         self.events.orphan_context(id);

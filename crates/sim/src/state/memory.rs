@@ -323,11 +323,12 @@ impl DriverState {
         }
     }
 
-    /// Fails if host memory is in quarantine, or in a pool where nothing is allocated.
+    /// Fails if host memory is in quarantine.
     pub(crate) fn check_not_freed(&self, address: u64, bytes: u64) -> DriverResult {
         let Some(base) = self.quarantine.find(address, bytes) else {
             return Ok(());
         };
+        // Where nothing is allocated, addresses of a pool are in quarantine from the start.
         let in_pool = self.pools.values().any(|pool| pool.base == base);
         let problem = match in_pool {
             true => "of a pool, where nothing is allocated",
