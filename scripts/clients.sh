@@ -6,7 +6,8 @@
 #   numba-cuda   from PyPI: the tests of its driver layer (numba/cuda/tests/cudadrv)
 #   pycuda       from PyPI, built here against libcuda-sim: test/test_driver.py
 #
-# The compilers of CUDA (nvcc, ptxas, NVRTC, NVVM, nvJitLink) come from NVIDIA's wheels; they run on the CPU.
+# The compilers of CUDA (nvcc, ptxas, NVRTC, NVVM, nvJitLink) come from NVIDIA's wheels, in the CUDA version of the
+# simulated driver; they run on the CPU.
 # cuBLAS, cuRAND and so on are not installed. Launches are refused (not CUGUARD_SIM=kernels=skip),
 # so that a test which wants the results of a kernel is counted as such. How tests are classified is in
 # scripts/clients.py.
@@ -77,6 +78,10 @@ build_simulation() {
     rm -f "$work/sim/libcuda.so.1"
     cp "${CARGO_TARGET_DIR:-$repository/target}/release/libcuda_sim.so" "$work/sim/libcuda.so.1"
     ln -sf libcuda.so.1 "$work/sim/libcuda.so"
+    version=$(LD_LIBRARY_PATH=$work/sim python3 -c 'import ctypes
+version = ctypes.c_int()
+assert ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0
+print(version.value)') || fail "libcuda-sim does not load"
 }
 
 install() {
@@ -85,10 +90,13 @@ install() {
 
 fetch_python() {
     [ -x "$python" ] || step "Creating a Python environment" python3 -m venv "$work/venv"
-    [ -n "$offline" ] || step "Fetching numba-cuda and the CUDA compilers from PyPI" \
-        install 'numba-cuda[cu13]' nvidia-cuda-nvcc nvidia-cuda-profiler-api \
+    # A driver does not load the PTX of a newer toolkit than its own.
+    local major=$((version / 1000)) minor=$((version % 1000 / 10))
+    local parts=cccl,cudart,nvcc,nvjitlink,nvrtc,nvvm,profiler
+    [ -n "$offline" ] || step "Fetching numba-cuda and the compilers of CUDA $major.$minor from PyPI" \
+        install "numba-cuda[cu$major]" "cuda-toolkit[$parts]==$major.$minor.*" \
         pytest cffi filecheck psutil setuptools wheel
-    toolkit=$("$python" -c 'import nvidia; print(list(nvidia.__path__)[0] + "/cu13")' 2>>"$log") &&
+    toolkit=$("$python" -c "import nvidia; print(list(nvidia.__path__)[0] + '/cu$major')" 2>>"$log") &&
         [ -e "$toolkit/include/cuda.h" ] || fail "$work/venv has no CUDA headers; run without --offline"
 }
 
@@ -113,12 +121,7 @@ print(next(p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["na
 }
 
 build_cudarc() {
-    local version
-    # Its features name the CUDA version that the bindings are for: that of the simulated driver.
-    version=$(LD_LIBRARY_PATH=$work/sim python3 -c 'import ctypes
-version = ctypes.c_int()
-assert ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0
-print(version.value)')
+    # Its features name the CUDA version that the bindings are for.
     step "Building the tests of cudarc for CUDA $version" env "CARGO_TARGET_DIR=$work/cudarc-target" \
         cargo test --manifest-path "$work/cudarc/Cargo.toml" --lib --no-run --features "cuda-$version"
     CARGO_TARGET_DIR=$work/cudarc-target cargo test --manifest-path "$work/cudarc/Cargo.toml" --lib --no-run \

@@ -32,6 +32,10 @@ MODULES = {
     "CUmemPool_attribute": "pool_attribute",
     "CUmemorytype": "memory_type",
     "CUGLmap_flags": "gl_map_flags",
+    "CUdevice_P2PAttribute": "device_p2p_attribute",
+    "CUmemcpy3DOperandType": "memcpy3d_operand_type",
+    "CUtensorMapFloatOOBfill": "tensor_map_float_oob_fill",
+    "CUtensorMapIm2ColWideMode": "tensor_map_im2col_wide_mode",
 }
 
 CONSTANT = r"(\w+) (\w+) (-?\d+)"

@@ -171,8 +171,10 @@ pub enum Error {
         log: String,
     },
 
-    /// The simulated GPU runs no kernels.
-    #[error("{operation}: the simulated GPU runs no kernels")]
+    /// The simulated GPU runs no kernels; see the [guide](crate::guide::testing_without_a_gpu).
+    #[error(
+        "{operation}: the simulated GPU runs no kernels; CUGUARD_SIM=kernels=skip checks and skips launches"
+    )]
     NoKernels {
         /// The function that was called.
         operation: &'static str,

@@ -36,6 +36,24 @@ fn lists_and_generated_code_agree() {
     }
 }
 
+/// What the documentation says of the list.
+#[test]
+fn the_number_of_functions_is_true() {
+    let number = cuguard_sys::FUNCTIONS.len();
+    for file in [
+        "README.md",
+        "crates/driver/README.md",
+        "crates/sys/README.md",
+    ] {
+        let Ok(text) = std::fs::read_to_string(root().join(file)) else {
+            eprintln!("NOT RUN: {file} is not on this machine");
+            continue;
+        };
+        let sentence = format!("{number} functions of the driver API");
+        assert!(text.contains(&sentence), "{file}: no \"{sentence}\"");
+    }
+}
+
 /// A copy of the script and the lists, with one line of the list changed.
 struct Copied(PathBuf);
 

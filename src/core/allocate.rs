@@ -102,7 +102,7 @@ pub(crate) fn allocate(
     }
     let address = match call() {
         Ok(address) => address,
-        Err(error) => return Err(failed(state, request, kind, error)),
+        Err(error) => return Err(failed(state, request.operation, kind, bytes, error)),
     };
     let owner = owner();
     let entry = Entry {
@@ -116,12 +116,17 @@ pub(crate) fn allocate(
 
 #[cold]
 #[inline(never)]
-fn failed(state: &ContextState, request: &Request, kind: Kind, error: CallError) -> Failed {
-    let bytes = request.bytes as u64;
+fn failed(
+    state: &ContextState,
+    operation: &'static str,
+    kind: Kind,
+    bytes: u64,
+    error: CallError,
+) -> Failed {
     state.budget.release(kind, bytes);
     if error.code == CUresult::OUT_OF_MEMORY {
         return Failed::OutOfMemory(Refused::Memory(error));
     }
     let bytes = (bytes != 0).then_some(bytes);
-    Failed::Other(Box::new(state.error(request.operation, error, bytes)))
+    Failed::Other(Box::new(state.error(operation, error, bytes)))
 }

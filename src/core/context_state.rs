@@ -137,13 +137,19 @@ impl ContextState {
     }
 
     /// Begins an operation: enters the gate and makes the context current on this thread.
+    #[inline]
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
-        let (entered, current) = self.enter_any_context(operation)?;
-        self.check(operation, current, None)?;
+        let mut entered = self.enter_gate(operation)?;
+        if !self.is_current() {
+            let pushed = self.push_current(operation);
+            entered.pushed = pushed.is_ok();
+            self.check(operation, pushed, None)?;
+        }
         Ok(entered)
     }
 
     /// Begins an operation that may wait for the device, and so runs [deferred](super::deferred) frees first.
+    #[inline]
     pub(crate) fn enter_to_wait(&self, operation: &'static str) -> Result<Entered<'_>> {
         deferred::run();
         self.enter(operation)
@@ -174,6 +180,18 @@ impl ContextState {
         &self,
         operation: &'static str,
     ) -> Result<(Entered<'_>, result::Result)> {
+        let mut entered = self.enter_gate(operation)?;
+        if self.is_current() {
+            return Ok((entered, Ok(())));
+        }
+        let pushed = self.push_current(operation);
+        entered.pushed = pushed.is_ok();
+        Ok((entered, pushed))
+    }
+
+    /// Enters the gate, and leaves the current context as it is.
+    #[inline]
+    fn enter_gate(&self, operation: &'static str) -> Result<Entered<'_>> {
         let Some(inside) = self.gate.enter() else {
             return Err(Error::ContextClosed { operation });
         };
@@ -181,20 +199,21 @@ impl ContextState {
         if process::is_exiting() {
             return Err(Error::ProcessEnding { operation });
         }
-        let mut entered = Entered {
+        Ok(Entered {
             state: self,
             operation,
             pushed: false,
             _inside: inside,
-        };
-        if self.is_current() {
-            return Ok((entered, Ok(())));
-        }
-        // SAFETY: the context is alive: teardown waits for operations inside the gate.
+        })
+    }
+
+    /// Makes the context current. The caller is inside the gate, or is teardown.
+    #[inline(never)]
+    pub(super) fn push_current(&self, operation: &'static str) -> result::Result {
+        // SAFETY: the context is alive: teardown waits for operations inside the gate, and only then releases it.
         let pushed = unsafe { result::context::push_current(self.context) };
-        entered.pushed = pushed.is_ok();
         self.note_if_broken(operation, pushed);
-        Ok((entered, pushed))
+        pushed
     }
 
     /// Turns the error of a driver call into an error of this operation.

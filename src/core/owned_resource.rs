@@ -70,22 +70,32 @@ impl From<&Arc<StreamState>> for Owner {
 }
 
 impl Owner {
+    #[inline]
     pub(super) fn state(&self) -> &Arc<ContextState> {
+        self.parts().0
+    }
+
+    /// The home stream of stream-ordered memory; `None` for all other resources.
+    #[inline]
+    fn home(&self) -> Option<&Arc<StreamState>> {
+        self.parts().1
+    }
+
+    /// Both at once, for the hot path of every free.
+    #[inline]
+    fn parts(&self) -> (&Arc<ContextState>, Option<&Arc<StreamState>>) {
         match self {
-            Self::Context(context) => context,
-            Self::State(state) => state,
-            Self::Stream(stream) => stream.state(),
-            Self::Pool(both) => both.1.state(),
+            Self::Context(context) => (context, None),
+            Self::State(state) => (state, None),
+            Self::Stream(stream) => (stream.state(), Some(stream)),
+            Self::Pool(both) => (both.1.state(), Some(&both.1)),
         }
     }
 
     /// The handle of the stream, for the registry; 0 is none.
+    #[inline]
     pub(crate) fn stream(&self) -> u64 {
-        match self {
-            Self::Context(_) | Self::State(_) => 0,
-            Self::Stream(stream) => stream.handle().0 as u64,
-            Self::Pool(both) => both.1.handle().0 as u64,
-        }
+        self.home().map_or(0, |home| home.handle().0 as u64)
     }
 }
 
@@ -231,11 +241,7 @@ impl OwnedResource {
 
     /// The home stream of stream-ordered memory; `None` for all other resources.
     pub(crate) fn home(&self) -> Option<&Arc<StreamState>> {
-        match &self.owner {
-            Owner::Context(_) | Owner::State(_) => None,
-            Owner::Stream(stream) => Some(stream),
-            Owner::Pool(both) => Some(&both.1),
-        }
+        self.owner.home()
     }
 
     /// Records that the guard is dropped while others keep the resource.
@@ -289,7 +295,7 @@ impl OwnedResource {
     #[inline]
     #[track_caller]
     fn try_free_now(&mut self) -> bool {
-        let state = self.owner.state();
+        let (state, home) = self.owner.parts();
         let inside = match self.key.kind {
             Kind::StreamOrdered => state.try_enter(),
             _ => state.try_enter_current(),
@@ -300,7 +306,7 @@ impl OwnedResource {
         *self.flags.get_mut() = flags::DONE;
         let record = state.registry.remove(self.key, self.bytes);
         // SAFETY: its context is current, or that of its stream.
-        if let Err(error) = unsafe { self.free() } {
+        if let Err(error) = unsafe { self.free_on(home) } {
             let done = self.free_failed(error, record);
             drop(inside);
             if !done {
@@ -308,7 +314,7 @@ impl OwnedResource {
             }
             return done;
         }
-        self.after_free();
+        self.after_free(state, home);
         true
     }
 
@@ -316,9 +322,19 @@ impl OwnedResource {
     ///
     /// The resource is erased from the registry and not freed yet. Its context is current, but for memory of the
     /// device, which any context may free.
-    #[inline]
     unsafe fn free(&self) -> result::Result {
-        let stream = self.home().map_or(CUstream::NULL, |home| home.handle());
+        // SAFETY: as the caller ensures.
+        unsafe { self.free_on(self.home()) }
+    }
+
+    /// The same where the caller has the home stream already.
+    ///
+    /// # Safety
+    ///
+    /// As [`free`](Self::free).
+    #[inline]
+    unsafe fn free_on(&self, home: Option<&Arc<StreamState>>) -> result::Result {
+        let stream = home.map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: this is the one owner. What guards let happen to the resource on other streams is ordered before
         // its home stream.
         unsafe { free::free(self.key, stream) }
@@ -418,7 +434,7 @@ impl OwnedResource {
     ) -> Result<()> {
         let state = self.state();
         match freed {
-            Ok(()) => self.after_free(),
+            Ok(()) => self.after_free(state, self.home()),
             Err(error) => state.record_failed_free(self.key, self.bytes, record, error),
         }
         let bytes = (self.bytes != 0).then_some(self.bytes);
@@ -426,12 +442,11 @@ impl OwnedResource {
     }
 
     #[inline]
-    fn after_free(&self) {
-        let budget = &self.state().budget;
-        if budget.is_limited() {
-            budget.release(self.key.kind, self.bytes);
+    fn after_free(&self, state: &ContextState, home: Option<&Arc<StreamState>>) {
+        if state.budget.is_limited() {
+            state.budget.release(self.key.kind, self.bytes);
         }
-        if let Some(home) = self.home() {
+        if let Some(home) = home {
             home.progress().add(self.bytes);
         }
     }

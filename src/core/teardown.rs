@@ -95,9 +95,7 @@ impl ContextState {
     fn push(&self, operation: &'static str) -> result::Result {
         let mut pushed = Ok(());
         for _ in 0..WaitFailures::ATTEMPTS {
-            // SAFETY: the context is alive until it is released.
-            pushed = unsafe { context::push_current(self.context) };
-            self.note_if_broken(operation, pushed);
+            pushed = self.push_current(operation);
             if pushed.is_ok() || process::is_exiting() {
                 break;
             }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use bytemuck::Pod;
 use cuguard_driver::result::{self, copy, module, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
-use cuguard_driver::{DriverKind, loaded};
 
 use crate::core::{self, ContextState, Entered, Failed, OwnedResource, Request};
 use crate::error::{Error, Result};
@@ -26,14 +25,15 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// The simulated GPU runs no kernels:
+/// The simulated GPU loads modules and runs no kernels: a launch fails with
+/// [`Error::NoKernels`](crate::Error::NoKernels), or with `CUGUARD_SIM=kernels=skip` is checked and skipped.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::{Context, Module};
 /// # let context = Context::new(0)?;
-/// let error = Module::from_ptx(&context, ".version 6.4").unwrap_err();
-/// assert!(error.to_string().contains("the simulated GPU runs no kernels"), "{error}");
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/saxpy.ptx"))?;
+/// assert!(module.function("saxpy").is_ok() && module.function("saxpi").is_err());
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
@@ -68,8 +68,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::InteriorNul`], [`Error::NoKernels`] on the simulated GPU, [`Error::Compile`] with the log of the PTX
-    /// compiler, [`Error::OutOfMemory`], or any other driver error.
+    /// [`Error::InteriorNul`], [`Error::Compile`] with the log of the PTX compiler, [`Error::OutOfMemory`], or any other
+    /// driver error. The simulated GPU does not check instructions.
     #[track_caller]
     pub fn from_ptx(context: &Context, text: &str) -> Result<Self> {
         const OPERATION: &str = "Module::from_ptx";
@@ -251,11 +251,6 @@ fn check_load(
     result: result::Result<CUmodule>,
     log: &[u8],
 ) -> Result<CUmodule, Failed> {
-    let simulated = loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated);
-    if simulated && result.is_err_and(|error| error.code == CUresult::NOT_SUPPORTED) {
-        let operation = entered.operation();
-        return Err(Error::NoKernels { operation }.into());
-    }
     let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let log = String::from_utf8_lossy(log).trim().to_owned();
     if log.is_empty() {
@@ -297,24 +292,6 @@ impl Function<'_> {
     #[must_use]
     pub fn as_raw(&self) -> CUfunction {
         self.handle
-    }
-}
-
-#[cfg(all(test, feature = "sim"))]
-impl Module {
-    /// A module that owns nothing, for tests: the simulated GPU loads no modules.
-    pub(crate) fn pretended(context: &Context) -> Self {
-        Self {
-            owned: OwnedResource::nothing(context.open().into(), Kind::Module),
-        }
-    }
-
-    /// A kernel with a null handle, for tests.
-    pub(crate) fn pretended_function(&self) -> Function<'_> {
-        Function {
-            handle: CUfunction::default(),
-            module: self,
-        }
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn error(
     holdings(&state.registry, shared, &mut why);
     why.settings.callbacks = state.callbacks.count();
     why.settings.devices = match state.try_enter() {
-        Some(_inside) => devices(),
+        Some(_inside) => device::count().unwrap_or(0),
         None => 0,
     };
     // Last, because it makes pools return memory, and the rest describes the state before that.
@@ -111,16 +111,11 @@ pub(crate) fn context_refused(
     why.info.device = device;
     why.info.device_name = device_name.to_owned();
     why.free = processes::free(device);
-    why.settings.devices = devices();
+    why.settings.devices = device::count().unwrap_or(0);
     why.total = device::total_mem(device as i32)
         .ok()
         .map(|total| total as u64);
     Error::OutOfMemory(Box::new(why))
-}
-
-/// The caller is inside a gate.
-fn devices() -> u32 {
-    device::count().unwrap_or(0)
 }
 
 /// Free and total memory of the device.

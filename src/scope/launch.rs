@@ -6,7 +6,8 @@ use std::ops::Deref;
 use std::ptr;
 
 use cuguard_driver::result::module;
-use cuguard_driver::sys::CUfunction;
+use cuguard_driver::sys::{CUfunction, CUresult};
+use cuguard_driver::{DriverKind, loaded};
 use cust::function::{BlockSize, GridSize};
 use cust::memory::DeviceCopy;
 
@@ -152,6 +153,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// [`Error::WrongContext`],
     /// [`Error::ContextClosed`],
+    /// [`Error::NoKernels`] on the simulated GPU,
     /// [`Error::OutOfMemory`], or any other driver error. An error of the kernel itself is
     /// returned by a later call that waits for it.
     #[track_caller]
@@ -177,7 +179,7 @@ impl<'scope> Scope<'scope, '_> {
         // then. Recovery is safe within a scope: bindings stay borrowed whatever callbacks drop, the wait for frees is
         // bounded, and the scope waits even if a callback panics or closes the context.
         let request = Request::of_unknown_size(OPERATION, None);
-        recovery::with_recovery(self.core().state(), &request, || {
+        let launched = recovery::with_recovery(self.core().state(), &request, || {
             let parameters = arguments.iter().map(|one| one.parameter().cast_mut());
             let mut parameters: Vec<*mut c_void> = parameters.collect();
             self.try_enqueue(OPERATION, |stream| {
@@ -195,11 +197,20 @@ impl<'scope> Scope<'scope, '_> {
                     )
                 }
             })
-        })
+        });
+        launched.map_err(|error| no_kernels(OPERATION, error))
     }
 }
 
-/// In this crate, because only here is there a function handle on the simulated GPU, which loads no modules.
+/// What the simulated GPU returns for a launch, in words.
+fn no_kernels(operation: &'static str, error: Error) -> Error {
+    let simulated = loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated);
+    match error.code() {
+        Some(CUresult::NOT_SUPPORTED) if simulated => Error::NoKernels { operation },
+        _ => error,
+    }
+}
+
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -226,9 +237,16 @@ mod tests {
         Fault::nth_call_of("cuLaunchKernel", 1).returning(CUresult::OUT_OF_MEMORY)
     }
 
+    /// A module with a kernel that has no parameters.
+    fn module(context: &Context) -> Result<Module> {
+        let text =
+            ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+        Module::from_ptx(context, text)
+    }
+
     /// Launches a kernel of no arguments.
     fn launch(stream: &Stream, module: &Module) -> Result<()> {
-        let function = module.pretended_function();
+        let function = module.function("nothing")?;
         // SAFETY: the simulated GPU runs no kernels.
         stream.scope(|s| unsafe { s.launch(&function, 1, 1, 0, &[]) })
     }
@@ -244,7 +262,7 @@ mod tests {
     fn a_launch_that_finds_too_little_memory_says_why() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
-        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let (stream, module) = (Stream::new(&context)?, module(&context)?);
         inject(refuse().sticky()).expect("there is such a function");
         let result = launch(&stream, &module);
         clear_faults();
@@ -267,7 +285,7 @@ mod tests {
         let text = why.to_text();
         assert!(text.contains("  - let the kernel need less"), "{text}");
         assert!(!text.contains("pieces"), "{text}");
-        drop(stream);
+        drop((stream, module));
         assert_eq!(context.live_count(), 0);
         context.close()
     }
@@ -277,7 +295,7 @@ mod tests {
     fn a_launch_is_retried_after_a_callback() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
-        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let (stream, module) = (Stream::new(&context)?, module(&context)?);
         let cache = Arc::new(Mutex::new(Some(DeviceBuffer::<u8>::zeroed(&context, 100)?)));
         let callback = context.release_on_oom({
             let cache = cache.clone();
@@ -288,11 +306,10 @@ mod tests {
         });
         let fault = inject(refuse()).expect("there is such a function");
         let error = launch(&stream, &module).unwrap_err();
-        assert!(matches!(error, Error::Driver(_)), "{error}");
-        assert_eq!(error.code(), Some(CUresult::NOT_SUPPORTED), "{error}");
+        assert!(matches!(error, Error::NoKernels { .. }), "{error}");
         assert_eq!(fault.fired(), 1);
         assert!(cache.lock().unwrap().is_none());
-        drop((callback, stream));
+        drop((callback, stream, module));
         assert_eq!(context.live_count(), 0);
         context.close()
     }
@@ -302,7 +319,7 @@ mod tests {
     fn callbacks_may_do_anything_within_a_scope() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
-        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let (stream, module) = (Stream::new(&context)?, module(&context)?);
         let callback = context.release_on_oom(|_| panic!("in a callback"));
         inject(refuse()).expect("there is such a function");
         let caught = catch_unwind(AssertUnwindSafe(|| launch(&stream, &module)));
@@ -330,9 +347,9 @@ mod tests {
     fn the_launch_macro_of_cust_reaches_the_driver() -> Result<()> {
         let Some(_turn) = turn() else { return Ok(()) };
         let context = Context::new(0)?;
-        let (stream, module) = (Stream::new(&context)?, Module::pretended(&context));
+        let (stream, module) = (Stream::new(&context)?, module(&context)?);
         let (function, buffer) = (
-            module.pretended_function(),
+            module.function("nothing")?,
             DeviceBuffer::from_slice(&context, &[1_u32, 2, 3])?,
         );
         let calls = || cuguard_sim::counters().calls["cuLaunchKernel"];

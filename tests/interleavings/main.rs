@@ -86,7 +86,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/core/owned_resource.rs"),
             "fn try_free_now",
-            &["try_enter()", "registry.remove", "self.free()"],
+            &["try_enter()", "registry.remove", "self.free_on("],
         ),
         (
             include_str!("../../src/core/owned_resource.rs"),

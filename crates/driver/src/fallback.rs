@@ -40,15 +40,22 @@ fn log_missing(slot: usize) {
         return;
     }
     let function = &FUNCTIONS[slot];
-    let version = |version: i32| format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+    let version = |(major, minor)| format!("CUDA {major}.{minor}");
+    let since = function.since.unsigned_abs();
+    let since = (since / 1000, since % 1000 / 10);
     let installed = version::of_loaded();
-    let installed = installed.map(|(major, minor)| format!(" (CUDA {major}.{minor})"));
+    let why = match installed {
+        // Some functions exist on some platforms only.
+        Some(installed) if installed >= since => {
+            format!("other drivers have it since {}", version(since))
+        }
+        _ => format!("it needs a driver for {} or newer", version(since)),
+    };
+    let installed = installed.map(|installed| format!(" ({})", version(installed)));
     log::warn!(
-        "cuguard: the driver{} has no {}: it needs a driver for {} or newer; the call fails with \
-         CUDA_ERROR_NOT_FOUND",
+        "cuguard: the driver{} has no {}: {why}; the call fails with CUDA_ERROR_NOT_FOUND",
         installed.unwrap_or_default(),
         function.name,
-        version(function.since),
     );
 }
 

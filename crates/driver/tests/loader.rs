@@ -174,7 +174,7 @@ fn a_function_that_the_driver_lacks_is_logged_once_with_the_version_that_has_it(
     let lines = [
         "WARN: cuguard: the driver (CUDA 11.4) has no cuCtxCreate_v4: it needs a driver for CUDA 12.5 or newer; \
          the call fails with CUDA_ERROR_NOT_FOUND",
-        "WARN: cuguard: the driver (CUDA 11.4) has no cuCtxSynchronize: it needs a driver for CUDA 2.0 or newer; \
+        "WARN: cuguard: the driver (CUDA 11.4) has no cuCtxSynchronize: other drivers have it since CUDA 2.0; \
          the call fails with CUDA_ERROR_NOT_FOUND",
     ];
     assert_eq!(child.lines_of_stdout("WARN: "), lines, "{child:#?}");

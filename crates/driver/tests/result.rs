@@ -1,18 +1,15 @@
 //! Every function of `result` at least once, on the simulated GPU. It runs no kernels: what a driver is
-//! given for modules and launches is checked in `loader.rs`, with a library that pretends to be one.
+//! given for launches is checked in `loader.rs`, with a library that pretends to be one.
 
 #![allow(clippy::disallowed_methods, reason = "tests call the frees themselves")]
 #![cfg(feature = "sim")]
 
-use std::ffi::c_void;
-use std::ptr;
+use std::ffi::{CStr, c_void};
 
 use cuguard_driver::result::{
     self, CallError, Result, context, copy, device, event, memory, module, pool, stream,
 };
-use cuguard_driver::sys::{
-    CUfunction, CUmodule, CUresult, CUstream, device_attribute, flags, limit,
-};
+use cuguard_driver::sys::{CUresult, CUstream, device_attribute, flags, limit};
 use cuguard_driver::{Choice, select};
 
 fn init() {
@@ -234,26 +231,44 @@ fn streams_and_events_are_ordered_and_timed() {
 }
 
 #[test]
-fn kernels_are_not_simulated() {
+fn modules_load_and_kernels_do_not_run() {
+    const TEXT: &CStr = c".version 6.4
+.target sm_52
+.address_size 64
+.visible .global .align 4 .u32 table[3] = {1, 2, 3};
+.visible .entry saxpy(.param .f32 a) { ret; }
+";
     in_context(|| {
-        let code = CUresult::NOT_SUPPORTED;
-        let (null, on) = (CUmodule::NULL, CUstream::NULL);
-        let image: *const c_void = c".version 6.4".as_ptr().cast();
         let mut log = [0; 100];
-        // SAFETY: the image is text with a NUL; the simulated GPU uses neither it nor the handles.
+        // SAFETY: the images are text with a NUL; the simulated GPU runs no kernels.
         unsafe {
-            let loaded = module::load_data_ex(image, &mut log);
+            let loaded = module::load_data_ex(c".version 6.4".as_ptr().cast(), &mut log);
+            let code = CUresult::INVALID_PTX;
             assert_eq!(loaded, failed("cuModuleLoadDataEx", code));
-            let function = module::function(null, c"saxpy");
-            assert_eq!(function, failed("cuModuleGetFunction", code));
-            let global = module::global(null, c"table");
-            assert_eq!(global, failed("cuModuleGetGlobal", code));
-            assert_eq!(module::unload(null), failed("cuModuleUnload", code));
-            let one = [1; 3];
-            let mut parameters = [ptr::null_mut(); 1];
-            let function = CUfunction::NULL;
+            let text = CStr::from_bytes_until_nul(&log).unwrap().to_string_lossy();
+            assert!(
+                text.starts_with("ptxas application ptx input, line 1"),
+                "{text}"
+            );
+
+            let module = module::load_data_ex(TEXT.as_ptr().cast(), &mut log)?;
+            let absent = module::function(module, c"absent");
+            let code = CUresult::NOT_FOUND;
+            assert_eq!(absent, failed("cuModuleGetFunction", code));
+            assert_eq!(
+                module::global(module, c"absent"),
+                failed("cuModuleGetGlobal", code)
+            );
+            assert_eq!(module::global(module, c"table")?.bytes, 12);
+            let function = module::function(module, c"saxpy")?;
+            let (one, on) = ([1; 3], CUstream::NULL);
+            let mut argument = 1.5_f32;
+            let mut parameters = [(&raw mut argument).cast()];
             let launched = module::launch_kernel(function, one, one, 0, on, &mut parameters);
-            assert_eq!(launched, failed("cuLaunchKernel", code));
+            assert_eq!(launched, failed("cuLaunchKernel", CUresult::NOT_SUPPORTED));
+            module::unload(module)?;
+            let code = CUresult::INVALID_HANDLE;
+            assert_eq!(module::unload(module), failed("cuModuleUnload", code));
         }
         Ok(())
     });

@@ -20,7 +20,11 @@ CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t count);
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
-CUresult cuModuleLoad(void **module, const char *file);
+CUresult cuModuleLoadData(void **module, const void *image);
+CUresult cuModuleGetFunction(void **function, void *module, const char *name);
+CUresult cuModuleUnload(void *module);
+CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, void *stream, void **parameters, void **extra);
 
 static CUresult expect(CUresult expected, CUresult code, const char *call) {
     if (code != expected) {
@@ -42,7 +46,8 @@ int main(void) {
     CUdevice device;
     CUcontext context;
     CUdeviceptr memory;
-    void *module;
+    void *module, *function;
+    const char *code = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 
     REFUSED(3, cuDeviceGet(&device, 0)); /* not initialized */
     DO(cuInit(0));
@@ -65,7 +70,13 @@ int main(void) {
         }
     }
 
-    REFUSED(801, cuModuleLoad(&module, "kernel.ptx")); /* not supported: runs no kernels */
+    DO(cuModuleLoadData(&module, code));
+    DO(cuModuleGetFunction(&function, module, "nothing"));
+    REFUSED(500, cuModuleGetFunction(&function, module, "something")); /* not found */
+    DO(cuModuleGetFunction(&function, module, "nothing"));
+    /* not supported: runs no kernels */
+    REFUSED(801, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    DO(cuModuleUnload(module));
     DO(cuMemFree_v2(memory));
     REFUSED(1, cuMemFree_v2(memory)); /* invalid value: freed already */
     DO(cuCtxDestroy_v2(context));

@@ -284,13 +284,9 @@ fn memory_of(device: &Device<'_>) -> Result<Memory, NvmlError> {
 fn list(
     read: impl Fn() -> Result<Vec<ProcessInfo>, WrapperError>,
 ) -> Result<Vec<Listed>, WrapperError> {
-    let mut result = read();
-    for _ in 1..ATTEMPTS {
-        if !matches!(result, Err(WrapperError::InsufficientSize(_))) {
-            break;
-        }
-        result = read();
-    }
+    let mut attempts = (1..ATTEMPTS).map(|_| read());
+    let fits = |result: &Result<_, _>| !matches!(result, Err(WrapperError::InsufficientSize(_)));
+    let result = attempts.find(fits).unwrap_or_else(&read);
     let bytes = |memory| match memory {
         UsedGpuMemory::Used(bytes) => Some(bytes),
         UsedGpuMemory::Unavailable => None,

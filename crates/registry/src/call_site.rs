@@ -81,6 +81,7 @@ thread_local! {
 }
 
 /// Interns the calling line, with as much of the stack as the level records.
+#[inline]
 pub(crate) fn intern(
     site: &'static Location<'static>,
     type_name: &'static str,

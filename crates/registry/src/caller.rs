@@ -21,19 +21,24 @@ thread_local! {
 const NUMBERED: NameId = 1 << 31;
 
 /// The calling thread, for [`thread_name`].
+#[inline]
 pub(crate) fn thread() -> NameId {
-    THREAD
-        .try_with(|known| {
-            if known.get() == 0 {
-                let thread = thread::current();
-                known.set(match thread.name() {
-                    Some(name) => names::intern(name),
-                    None => numbered(thread.id()),
-                });
-            }
-            known.get()
-        })
-        .unwrap_or(0)
+    match THREAD.get() {
+        0 => find_thread(),
+        known => known,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn find_thread() -> NameId {
+    let thread = thread::current();
+    let id = match thread.name() {
+        Some(name) => names::intern(name),
+        None => numbered(thread.id()),
+    };
+    THREAD.set(id);
+    id
 }
 
 fn numbered(id: ThreadId) -> NameId {
@@ -59,8 +64,9 @@ pub(crate) fn thread_name(id: NameId) -> Option<&'static str> {
 }
 
 /// The label scope of the calling thread.
+#[inline]
 pub(crate) fn scope() -> NameId {
-    SCOPE.try_with(Cell::get).unwrap_or(0)
+    SCOPE.get()
 }
 
 /// The time since the process created its first registry.

@@ -195,33 +195,3 @@ fn nothing_is_lost_between_threads() {
     assert_eq!(registry.totals(Kind::Device).allocated, 3 * 3_000 * 3);
     assert!(registry.snapshot(ContextInfo::default()).is_clean());
 }
-
-/// A visitor that comes in the middle of an insert or a remove waits for its end.
-#[test]
-fn a_visitor_waits_for_who_is_at_work() {
-    let registry = Registry::new(Level::Sites, 8);
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for maker in 1..3_u64 {
-            let (registry, over) = (&registry, &over);
-            scope.spawn(move || {
-                // Never the same address again: a record that was forgotten would be replaced.
-                let mut next = maker << 40;
-                while !over.load(Ordering::Relaxed) {
-                    next += 4;
-                    let keys = [1, 2, 3].map(|one| make(registry, next + one));
-                    for key in keys {
-                        assert!(registry.remove(key, 100).is_some());
-                    }
-                }
-            });
-        }
-        let _over = AtEnd(&over);
-        for _ in 0..5_000 {
-            let listed = registry.snapshot(ContextInfo::default()).live;
-            assert!(listed.iter().all(|group| group.amount.count <= 6));
-        }
-    });
-    assert_eq!(registry.live(), Amount::default());
-    assert!(registry.snapshot(ContextInfo::default()).is_clean());
-}

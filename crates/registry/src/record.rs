@@ -111,17 +111,19 @@ pub(crate) const WORDS: usize = size_of::<Record>() / size_of::<u64>();
 
 impl Record {
     /// Created now, by the caller.
-    pub(crate) fn new(entry: Entry, call_site: CallSiteId) -> Self {
+    #[inline]
+    pub(crate) fn new(bytes: u64, stream: u64, call_site: CallSiteId) -> Self {
         Self {
-            stream: entry.stream,
+            stream,
             call_site,
             thread: caller::thread(),
             scope: caller::scope(),
-            ..Self::unknown(entry.bytes)
+            ..Self::unknown(bytes)
         }
     }
 
     /// A resource of which only the size is known.
+    #[inline]
     pub(crate) fn unknown(bytes: u64) -> Self {
         Self {
             bytes,
@@ -216,23 +218,18 @@ impl Record {
 mod tests {
     use std::panic::Location;
 
-    use super::{Entry, Key, Record};
+    use super::{Key, Record};
     use crate::hash::{BuildSlotHasher, SLOT_SHARDS};
     use crate::in_label;
     use crate::kind::{Kind, Level};
     use crate::{call_site, names};
 
-    const ENTRY: Entry = Entry {
-        bytes: 4096,
-        type_name: "f32",
-        stream: 7,
-    };
-
     #[test]
     fn a_record_returns_what_was_put_in() {
         let _scope = in_label("scope");
         let here = Location::caller();
-        let mut record = Record::new(ENTRY, call_site::intern(here, "f32", Level::Sites, 8));
+        let call_site = call_site::intern(here, "f32", Level::Sites, 8);
+        let mut record = Record::new(4096, 7, call_site);
         assert_eq!((record.bytes(), record.stream()), (4096, 7));
         let call_site = call_site::get(record.call_site).unwrap();
         assert_eq!((call_site.site, call_site.type_name), (Some(here), "f32"));

@@ -131,12 +131,22 @@ impl Registry {
             && self.escaped_count.load(Relaxed) == 0
             && self.ever_unrecorded.load(Relaxed);
         if !is_done {
-            self.insert_record(nth, site, key, entry);
+            let (stream, type_name) = (entry.stream, entry.type_name);
+            self.insert_record(nth, site, key, entry.bytes, stream, type_name);
         }
     }
 
+    /// Takes the fields of an [`Entry`] one by one, so that level *counts* has none in memory.
     #[inline(never)]
-    fn insert_record(&self, nth: u64, site: &'static Location<'static>, key: Key, entry: Entry) {
+    fn insert_record(
+        &self,
+        nth: u64,
+        site: &'static Location<'static>,
+        key: Key,
+        bytes: u64,
+        stream: u64,
+        type_name: &'static str,
+    ) {
         if self.escaped_count.load(Relaxed) != 0
             && let Some(freed) = self.take_escaped(key)
             && let Some((_, old)) = self.flushed_for(freed).remove(&freed)
@@ -149,8 +159,8 @@ impl Registry {
             return;
         }
         set(&self.ever_recorded);
-        let call_site = call_site::intern(site, entry.type_name, level, self.depth);
-        let record = Record::new(entry, call_site);
+        let call_site = call_site::intern(site, type_name, level, self.depth);
+        let record = Record::new(bytes, stream, call_site);
         let put = |key, record| self.put(key, record);
         if let Some(record) = self.recent.insert(key, record, put) {
             self.put(key, record);

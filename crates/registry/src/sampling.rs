@@ -46,21 +46,11 @@ impl Sampling {
 }
 
 /// What the samples of one kind stand for: the live amount over the sampled one. Totals are exact, so
-/// the groups of a kind add up to them, but for rounding.
-#[derive(Clone, Copy)]
+/// the groups of a kind add up to them, but for rounding. Without samples, records stand for themselves.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Scale {
     live: Amount,
     sampled: Amount,
-}
-
-impl Default for Scale {
-    /// Records stand for themselves.
-    fn default() -> Self {
-        Self {
-            live: Amount::new(1, 1),
-            sampled: Amount::new(1, 1),
-        }
-    }
 }
 
 impl Scale {

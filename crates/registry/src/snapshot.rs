@@ -134,9 +134,7 @@ pub struct ContextInfo {
 impl fmt::Display for ContextInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ownership = if self.primary { "primary" } else { "own" };
-        let Self {
-            context, device, ..
-        } = self;
+        let (context, device) = (self.context, self.device);
         write!(f, "context {context} ({ownership}) on device {device}")?;
         match self.device_name.as_str() {
             "" => Ok(()),

@@ -59,8 +59,7 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
         _ => format!("{kind}{what}: from {} to {}", amount(before), amount(after)),
     };
     if let Some(site) = change.origin.site {
-        let file = paths.shorten(site.file);
-        line += &format!(", at {file}:{}:{}", site.line, site.column);
+        line += &format!(", at {}", paths.site(site));
     }
     let mut frames = symbols.frames(change.origin.stack, false);
     mark(&mut frames);

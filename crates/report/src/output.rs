@@ -62,13 +62,11 @@ pub(crate) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exi
 /// where the file cannot be written.
 fn write_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
     let shown = path.display();
+    let is_late = prepared.snapshot.info.reason == SnapshotReason::LateDrops;
     match to_file(path, report, at_exit) {
-        // Standard error already has the report.
-        Ok(Written::OwnOutput) => String::new(),
-        Ok(Written::File) if prepared.snapshot.info.reason == SnapshotReason::LateDrops => {
-            String::new()
-        }
-        Ok(Written::File) => {
+        // Standard error already has the report, or what it is about.
+        Ok(is_own_output) if is_own_output || is_late => String::new(),
+        Ok(_) => {
             let sum = Summary::of(prepared).line(&prepared.paths);
             format!("{sum}; report in {shown}\n")
         }
@@ -121,8 +119,8 @@ fn lock_at_exit() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
 }
 
 /// Truncates the file for the first report of this process, and appends the others. The program's own
-/// output is never truncated.
-fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
+/// standard output or standard error is never truncated; returns whether it is that.
+fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<bool> {
     let mut started = if at_exit {
         lock_at_exit()?
     } else {
@@ -132,24 +130,17 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<Written> {
     // A file may have several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_first = started.insert(known);
-    let mut written = Written::File;
+    let mut is_own_output = false;
     if file.metadata()?.is_file() {
         match own_output(&file) {
-            Some(own) => (file, written) = (own, Written::OwnOutput),
+            Some(own) => (file, is_own_output) = (own, true),
             None if is_first => file.set_len(0)?,
             None => {}
         }
     }
     file.write_all(text.as_bytes())?;
     file.flush()?;
-    Ok(written)
-}
-
-/// What a report was written to.
-enum Written {
-    File,
-    /// The program's own standard output or standard error.
-    OwnOutput,
+    Ok(is_own_output)
 }
 
 /// The program's own output, if that is this file, as for `/dev/stderr`. Its content is no report of an

@@ -26,18 +26,14 @@ impl ReportSettings {
     /// );
     /// ```
     pub fn parse(text: &str) -> (Self, Vec<Problem>) {
-        let Parsed {
-            mut settings,
-            suppress_files,
-            mut problems,
-        } = parse(text);
-        for path in suppress_files {
-            if let Err(error) = settings.suppressions.read(&path) {
+        let mut parsed = parse(text);
+        for path in parsed.suppress_files {
+            if let Err(error) = parsed.settings.suppressions.read(&path) {
                 let reason = error.to_string();
-                problems.push(Problem::CannotRead { path, reason });
+                parsed.problems.push(Problem::CannotRead { path, reason });
             }
         }
-        (settings, problems)
+        (parsed.settings, parsed.problems)
     }
 }
 

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use cuguard_registry::Site;
+
 /// Folders of a package that hold code.
 const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
 
@@ -65,6 +67,12 @@ impl Paths {
             None if Path::new(path).is_file() => path.into(),
             None => in_known_package(path),
         }
+    }
+
+    /// A call site as it is shown.
+    pub(crate) fn site(&self, site: Site) -> String {
+        let file = self.shorten(site.file);
+        format!("{file}:{}:{}", site.line, site.column)
     }
 
     /// Learns what paths are relative to, from one file with both its paths: a call site has the relative
@@ -133,10 +141,7 @@ fn in_known_package(path: &str) -> Cow<'_, str> {
         let name = name.rsplit_once('-').map_or(name, |(name, _)| name);
         return format!("{name}/{in_crate}").into();
     }
-    match in_library(path) {
-        Some(rest) => rest.into(),
-        None => in_package(path).into(),
-    }
+    in_library(path).unwrap_or_else(|| in_package(path)).into()
 }
 
 /// The part of a path inside the sources of the standard library: as it was built,

@@ -41,14 +41,10 @@ impl Suppression {
     /// beginning and `$` the end of the name. A prefix `leak:` is skipped.
     fn new(text: &str) -> Self {
         let bare = text.strip_prefix("leak:").unwrap_or(text);
-        let (begin, bare) = match bare.strip_prefix('^') {
-            Some(bare) => ("", bare),
-            None => ("*", bare),
-        };
-        let (bare, end) = match bare.strip_suffix('$') {
-            Some(bare) => (bare, ""),
-            None => (bare, "*"),
-        };
+        let begin = bare.strip_prefix('^');
+        let (begin, bare) = begin.map_or(("*", bare), |bare| ("", bare));
+        let end = bare.strip_suffix('$');
+        let (bare, end) = end.map_or((bare, "*"), |bare| (bare, ""));
         Self {
             text: text.to_owned(),
             pattern: format!("{begin}{bare}{end}"),

@@ -280,7 +280,7 @@ impl Page<'_> {
         // The innermost frame has the line, unless there is no debug information.
         let has_line = |frame: &Frame| frame.in_app && frame.symbol.line.is_some();
         if let Some(site) = site.filter(|_| !frames.iter().any(has_line)) {
-            let location = self.location(site.file, site.line, Some(site.column));
+            let location = self.paths.site(site);
             self.line(format!("{INDENT}at {location}"));
         }
         let widths = rows.iter().map(|(name, _)| name.chars().count());

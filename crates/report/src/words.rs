@@ -172,11 +172,7 @@ pub(crate) fn deferred(snapshot: &Snapshot) -> Option<String> {
 
 /// The error that broke a context, and the operation that returned it first.
 pub(crate) fn broken(error: &FailedCall) -> String {
-    let FailedCall {
-        function,
-        operation,
-        ..
-    } = error;
+    let (function, operation) = (error.function, error.operation);
     let code = error_code(error.code, error.code_name);
     format!("{code}, first returned by {function} in {operation}")
 }

@@ -41,6 +41,7 @@ pub struct Config {
     pub(crate) misuse: Misuse,
     pub(crate) latency: Duration,
     pub(crate) trace: bool,
+    pub(crate) skip_kernels: bool,
 }
 
 impl Default for Config {
@@ -52,6 +53,7 @@ impl Default for Config {
             misuse: Misuse::Abort,
             latency: Duration::ZERO,
             trace: false,
+            skip_kernels: false,
         }
     }
 }
@@ -104,6 +106,22 @@ impl Config {
         self
     }
 
+    /// Whether kernel launches are checked and skipped: the launch succeeds and the kernel does not run, so that
+    /// what it would write stays as it was. By default a launch fails with `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// The dimensions and the shared memory are checked against the limits of the device and of the kernel, and
+    /// each argument of 8 bytes that is a device address must be that of live memory. The first launch prints one line
+    /// on standard error.
+    ///
+    /// ```
+    /// let config = cuguard_sim::Config::new().skip_kernels(true);
+    /// assert!(config.to_string().ends_with(",kernels=skip"));
+    /// ```
+    pub fn skip_kernels(mut self, skip: bool) -> Self {
+        self.skip_kernels = skip;
+        self
+    }
+
     /// Whether the simulation supports as much memory and as many devices.
     fn check(&self) -> Result<(), ConfigError> {
         for (setting, value, max) in [
@@ -153,7 +171,8 @@ pub enum ConfigError {
     /// There is no setting of this name.
     #[error(
         "unknown setting `{0}` of the simulated GPU; the settings are \
-         memory=SIZE, devices=N, context=SIZE, misuse=abort|error, latency=N(us|ms), trace"
+         memory=SIZE, devices=N, context=SIZE, misuse=abort|error, latency=N(us|ms), trace, \
+         kernels=refuse|skip"
     )]
     UnknownSetting(String),
     /// The value is not valid for the setting.
@@ -186,7 +205,7 @@ pub enum ConfigError {
 }
 
 /// The settings of `CUGUARD_SIM`, and what each accepts.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 7] = [
     ("memory", "a number with B, KiB, MiB or GiB, such as 512MiB"),
     (
         "context",
@@ -196,6 +215,7 @@ const SETTINGS: [(&str, &str); 6] = [
     ("misuse", "`abort` or `error`"),
     ("latency", "a number with us or ms, such as 200us"),
     ("trace", "no value"),
+    ("kernels", "`refuse` or `skip`"),
 ];
 
 /// A number and its unit.
@@ -250,6 +270,8 @@ impl FromStr for Config {
                 ("misuse", "abort") => Some(config.misuse(Misuse::Abort)),
                 ("misuse", "error") => Some(config.misuse(Misuse::Error)),
                 ("latency", _) => parse_latency(value).map(|latency| config.latency(latency)),
+                ("kernels", "refuse") => Some(config.skip_kernels(false)),
+                ("kernels", "skip") => Some(config.skip_kernels(true)),
                 ("trace", _) => (word == setting).then(|| config.trace(true)),
                 _ => None,
             };
@@ -280,12 +302,17 @@ impl fmt::Display for Config {
         };
         write!(
             f,
-            "memory={},devices={},context={},misuse={misuse},latency={}us{}",
+            "memory={},devices={},context={},misuse={misuse},latency={}us{}{}",
             format_size(self.memory),
             self.devices,
             format_size(self.context_cost),
             self.latency.as_micros(),
-            if self.trace { ",trace" } else { "" }
+            if self.trace { ",trace" } else { "" },
+            if self.skip_kernels {
+                ",kernels=skip"
+            } else {
+                ""
+            }
         )
     }
 }
@@ -337,6 +364,7 @@ mod tests {
             ("misuse=shout", ["shout", "`abort` or `error`"]),
             ("latency=3h", ["3h", "us or ms"]),
             ("trace=on", ["`on`", "no value"]),
+            ("kernels=run", ["`run`", "`skip`"]),
             ("colour=red", ["colour=red", "latency=N"]),
         ] {
             let message = text.parse::<Config>().unwrap_err().to_string();
@@ -353,7 +381,8 @@ mod tests {
             .context_cost(0)
             .misuse(Misuse::Error)
             .latency(Duration::from_millis(2))
-            .trace(true);
+            .trace(true)
+            .skip_kernels(true);
         assert_eq!(config.to_string().parse(), Ok(config));
     }
 

@@ -12,7 +12,9 @@
     reason = "the driver's own functions, documented by the driver"
 )]
 
+use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::LazyLock;
 
 use cuguard_sys::*;
 
@@ -155,11 +157,21 @@ pub(crate) fn is_exported(function: &FunctionInfo) -> bool {
 /// ```
 #[must_use]
 pub fn lookup(name: &str) -> Option<*const c_void> {
+    // A driver loader looks up every name: a search through the list for each would take long.
+    static NUMBERS: LazyLock<HashMap<&str, usize>> = LazyLock::new(|| {
+        let exported = FUNCTIONS.iter().enumerate().filter(|(_, f)| is_exported(f));
+        exported.map(|(number, f)| (f.name, number)).collect()
+    });
     macro_rules! addresses {
-        ($($function:ident)*) => { [$($function as *const c_void),*] };
+        ($($function:ident)*) => { Addresses([$($function as *const c_void),*]) };
     }
-    let number = FUNCTIONS
-        .iter()
-        .position(|f| f.name == name && is_exported(f))?;
-    Some(with_names!(addresses)[number])
+    static ADDRESSES: Addresses = with_names!(addresses);
+    let number = NUMBERS.get(name)?;
+    Some(ADDRESSES.0[*number])
 }
+
+/// The addresses of all functions.
+struct Addresses([*const c_void; NAMES.len()]);
+
+// SAFETY: these are addresses of code, which never change.
+unsafe impl Sync for Addresses {}

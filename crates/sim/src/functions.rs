@@ -128,6 +128,14 @@ impl Function {
         )
     }
 
+    /// Launches a kernel, which fails unless launches are skipped.
+    pub(crate) fn launches_kernel(self) -> bool {
+        matches!(
+            self,
+            Self::cuLaunchKernel | Self::cuLaunchKernelEx | Self::cuLaunchCooperativeKernel
+        )
+    }
+
     pub(crate) fn creates_context(self) -> bool {
         matches!(
             self,

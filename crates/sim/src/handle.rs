@@ -21,6 +21,11 @@ pub(crate) enum Kind {
     GraphNode = 0x6E,
     GraphExec = 0x6C,
     UserObject = 0x75,
+    Module = 0x4D,
+    Function = 0xF1,
+    Library = 0x1B,
+    Kernel = 0x4B,
+    Linker = 0x14,
 }
 
 impl Kind {
@@ -36,6 +41,11 @@ impl Kind {
             Self::GraphNode => "graph node",
             Self::GraphExec => "instantiated graph",
             Self::UserObject => "user object",
+            Self::Module => "module",
+            Self::Function => "function",
+            Self::Library => "library",
+            Self::Kernel => "kernel",
+            Self::Linker => "linker state",
         }
     }
 }

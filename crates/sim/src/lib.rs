@@ -17,9 +17,10 @@
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].
 //!
-//! Limits: it executes no kernels (`cuModuleLoadData` and everything for kernels, textures,
-//! graphics and inter-process sharing fails with `CUDA_ERROR_NOT_SUPPORTED`), it does not simulate
-//! bandwidth, and at most 1024 streams execute work at the same time.
+//! Limits: it executes no kernels. Modules and libraries load, with the kernels and variables that PTX, cubins and
+//! fatbins that are not compressed declare; a launch fails with `CUDA_ERROR_NOT_SUPPORTED`, or is checked and skipped, see
+//! [`Config::skip_kernels`]. Everything for textures and graphics fails with `CUDA_ERROR_NOT_SUPPORTED`, memory is
+//! not shared between processes. It does not simulate bandwidth, and at most 1024 streams execute work at the same time.
 //!
 //! # Setup
 //!
@@ -57,13 +58,14 @@
 //! api/            what each driver function does
 //! state/          the driver's state behind one lock, and the operations on it
 //! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
-//! graph/          nodes, edges, captures
+//! graph/          nodes, edges, captures                code/      PTX, cubins
 //! config, fault, misuse, copy_engine
 //! trace
 //! functions, handle, process, result, simulated, stderr, thread_state
 //! ```
 
 mod api;
+mod code;
 mod config;
 mod copy_engine;
 pub mod entry_points;

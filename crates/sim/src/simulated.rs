@@ -62,10 +62,37 @@ macro_rules! with_simulated {
             cuCtxDetach
             cuCtxGetSharedMemConfig
             cuCtxSetSharedMemConfig
+            cuModuleLoad
             cuModuleLoadData
+            cuModuleLoadDataEx
+            cuModuleLoadFatBinary
             cuModuleUnload
+            cuModuleGetLoadingMode
             cuModuleGetFunction
+            cuModuleGetFunctionCount
+            cuModuleEnumerateFunctions
             cuModuleGetGlobal_v2
+            cuLinkCreate_v2
+            cuLinkAddData_v2
+            cuLinkAddFile_v2
+            cuLinkComplete
+            cuLinkDestroy
+            cuLibraryLoadData
+            cuLibraryLoadFromFile
+            cuLibraryUnload
+            cuLibraryGetKernel
+            cuLibraryGetKernelCount
+            cuLibraryEnumerateKernels
+            cuLibraryGetModule
+            cuKernelGetFunction
+            cuKernelGetLibrary
+            cuLibraryGetGlobal
+            cuLibraryGetManaged
+            cuKernelGetAttribute
+            cuKernelSetAttribute
+            cuKernelSetCacheConfig
+            cuKernelGetName
+            cuKernelGetParamInfo
             cuMemGetInfo_v2
             cuMemAlloc_v2
             cuMemAllocPitch_v2
@@ -198,7 +225,17 @@ macro_rules! with_simulated {
             cuEventDestroy_v2
             cuEventElapsedTime
             cuEventElapsedTime_v2
+            cuFuncGetAttribute
+            cuFuncSetAttribute
+            cuFuncSetCacheConfig
+            cuFuncGetModule
+            cuFuncGetName
+            cuFuncGetParamInfo
+            cuFuncIsLoaded
+            cuFuncLoad
             cuLaunchKernel
+            cuLaunchKernelEx
+            cuLaunchCooperativeKernel
             cuLaunchHostFunc
             cuGraphCreate
             cuGraphAddMemcpyNode
@@ -264,6 +301,10 @@ macro_rules! with_simulated {
             cuUserObjectRelease
             cuGraphRetainUserObject
             cuGraphReleaseUserObject
+            cuOccupancyMaxActiveBlocksPerMultiprocessor
+            cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+            cuOccupancyMaxPotentialBlockSize
+            cuOccupancyMaxPotentialBlockSizeWithFlags
             cuDeviceCanAccessPeer
             cuCtxEnablePeerAccess
             cuCtxDisablePeerAccess
@@ -376,6 +417,8 @@ macro_rules! with_per_thread {
             cuEventRecord_ptsz = cuEventRecord;
             cuEventRecordWithFlags_ptsz = cuEventRecordWithFlags;
             cuLaunchKernel_ptsz = cuLaunchKernel;
+            cuLaunchKernelEx_ptsz = cuLaunchKernelEx;
+            cuLaunchCooperativeKernel_ptsz = cuLaunchCooperativeKernel;
             cuLaunchHostFunc_ptsz = cuLaunchHostFunc;
             cuGraphInstantiateWithParams_ptsz = cuGraphInstantiateWithParams;
             cuGraphUpload_ptsz = cuGraphUpload;

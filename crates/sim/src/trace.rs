@@ -37,6 +37,9 @@ pub(crate) fn failed(function: Function) {
         return;
     }
     let why = match function.is_simulated() {
+        true if function.launches_kernel() => {
+            "launches no kernel (CUGUARD_SIM=kernels=skip checks and skips launches)"
+        }
         true => "does not support these arguments",
         false => "is not simulated",
     };

@@ -35,6 +35,11 @@ fn seen(list: Option<&str>, order: Option<&str>) -> String {
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let hidden =
+        "cuguard-sim: CUDA_VISIBLE_DEVICES hides all simulated devices, which are 0 to 2\n";
+    let is_empty = list.is_some_and(|list| ["", "-1", "7"].contains(&list));
+    assert_eq!(stderr.contains(hidden), is_empty, "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();
     let start = stdout.find("seen ").unwrap() + "seen ".len();
     stdout[start..].lines().next().unwrap().to_owned()

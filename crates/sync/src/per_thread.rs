@@ -146,12 +146,11 @@ pub fn slot_index() -> usize {
     #[cfg(cuguard_loom)]
     return loom_index();
     #[cfg(not(cuguard_loom))]
-    SLOT_INDEX.with(|index| {
-        if index.get() == UNKNOWN {
-            index.set(acquire());
-        }
-        index.get()
-    })
+    match SLOT_INDEX.get() {
+        // A range, so that the compiler sees that the index is within bounds.
+        known @ 0..=SHARED => known,
+        _ => acquire().min(SHARED),
+    }
 }
 
 /// loom's threads share the thread-local values of one thread, so each gets an index by its own means.
@@ -166,8 +165,16 @@ fn loom_index() -> usize {
     INDEX.with(|index| *index)
 }
 
+/// Gives the calling thread a slot.
 #[cold]
+#[inline(never)]
 fn acquire() -> usize {
+    let index = acquire_index();
+    SLOT_INDEX.set(index);
+    index
+}
+
+fn acquire_index() -> usize {
     if process::is_exiting() {
         return SHARED;
     }

@@ -8,8 +8,8 @@
 //! - [`CUresult`]: the result codes with the driver's names and descriptions;
 //! - the C types of those signatures, and the constants, one module for each enumeration.
 //!
-//! All of it is generated from plain lists in `crates/sys/list`, which `scripts/driver-interface.py` reads from
-//! NVIDIA's header.
+//! Functions, types and constants are generated from plain lists in `crates/sys/list`, which
+//! `scripts/driver-interface.py` reads from NVIDIA's header.
 //!
 //! The important difference to `cust_raw`: a result code is a number here, not a Rust enumeration. A code of a
 //! newer driver is then a code without a name, not undefined behaviour.

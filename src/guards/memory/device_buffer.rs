@@ -11,7 +11,7 @@ use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
 use super::host_limit;
 use crate::core::{
-    self, ContextState, Entered, OpenContext, OwnedResource, Request, StreamState, wait,
+    self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState, wait,
 };
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_len};
@@ -53,6 +53,9 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 
 /// Allocates device memory and stays inside the gate, so that the caller can initialize it. Not generic, so compiled
 /// once.
+///
+/// The first attempt is inlined here, and `retry` gets its arguments one by one: what it borrowed would be in memory,
+/// not in registers.
 #[track_caller]
 fn allocate<'a>(
     operation: &'static str,
@@ -60,29 +63,60 @@ fn allocate<'a>(
     bytes: usize,
     type_name: &'static str,
 ) -> Result<(Entered<'a>, OwnedResource)> {
-    let request = Request {
+    let site = Location::caller();
+    match attempt(&request(operation, bytes, site), context, type_name) {
+        Ok(allocated) => Ok(allocated),
+        Err(failed) => retry(failed, operation, context, bytes, type_name, site),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn retry<'a>(
+    failed: Failed,
+    operation: &'static str,
+    context: &'a Arc<OpenContext>,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Result<(Entered<'a>, OwnedResource)> {
+    let request = request(operation, bytes, site);
+    recovery::retry(failed, context, &request, &|| {
+        attempt(&request, context, type_name)
+    })
+}
+
+#[inline(always)]
+fn attempt<'a>(
+    request: &Request,
+    context: &'a Arc<OpenContext>,
+    type_name: &'static str,
+) -> Result<(Entered<'a>, OwnedResource), Failed> {
+    let entered = context.enter_to_wait(request.operation)?;
+    let owned = core::allocate(
+        context,
+        request,
+        Kind::Device,
+        type_name,
+        || context.into(),
+        || memory::alloc(request.bytes),
+    )?;
+    Ok((entered, owned))
+}
+
+#[inline(always)]
+fn request(operation: &'static str, bytes: usize, site: &'static Location<'static>) -> Request {
+    Request {
         operation,
         kind: Some(Kind::Device),
         bytes,
-        site: Location::caller(),
-    };
-    let state: &Arc<ContextState> = context;
-    recovery::with_recovery(state, &request, || {
-        let entered = state.enter_to_wait(operation)?;
-        let owned = core::allocate(
-            state,
-            &request,
-            Kind::Device,
-            type_name,
-            || context.into(),
-            || memory::alloc(bytes),
-        )?;
-        Ok((entered, owned))
-    })
+        site,
+    }
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` values.
+    #[inline]
     #[track_caller]
     fn allocate<'a>(
         operation: &'static str,

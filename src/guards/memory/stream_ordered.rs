@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use cuguard_driver::result::memory;
+use cuguard_driver::result::{self, memory};
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
@@ -14,73 +14,105 @@ use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
-/// Allocates stream-ordered memory from `pool`, or from the device's default pool. Not generic, so compiled once.
+/// Allocates from the device's default pool. Not generic, so compiled once.
+///
+/// The hot path of every stream-ordered allocation, so the first attempt is inlined here, and `retry` gets its
+/// arguments one by one: what it borrowed would be in memory, not in registers.
 #[track_caller]
 fn allocate(
     operation: &'static str,
-    pool: Option<&MemoryPool>,
     stream: &Arc<StreamState>,
     bytes: usize,
     type_name: &'static str,
 ) -> Result<OwnedResource> {
-    let state = stream.state();
-    if let Some(pool) = pool {
-        let pool_of = ("the pool", pool.state());
-        same_context::check(operation, pool_of, ("the stream", state))?;
-    }
-    let request = Request {
-        operation,
-        kind: Some(Kind::StreamOrdered),
-        bytes,
-        site: Location::caller(),
-    };
-    // Not `with_recovery`: the first attempt is inlined here, on the hot path of every stream-ordered allocation.
-    match attempt(&request, pool, stream, type_name) {
+    let site = Location::caller();
+    let request = request(operation, bytes, site);
+    match attempt(&request, stream, type_name) {
         Ok(owned) => Ok(owned),
-        Err(failed) => recovery::retry(failed, state, &request, &|| {
-            attempt(&request, pool, stream, type_name)
-        }),
+        Err(failed) => retry(failed, operation, stream, bytes, type_name, site),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn retry(
+    failed: Failed,
+    operation: &'static str,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Result<OwnedResource> {
+    let request = request(operation, bytes, site);
+    recovery::retry(failed, stream.state(), &request, &|| {
+        attempt(&request, stream, type_name)
+    })
 }
 
 #[inline(always)]
 fn attempt(
     request: &Request,
-    pool: Option<&MemoryPool>,
     stream: &Arc<StreamState>,
     type_name: &'static str,
 ) -> Result<OwnedResource, Failed> {
-    let (state, operation, bytes) = (stream.state(), request.operation, request.bytes);
+    let owner = || Owner::from(stream);
+    attempt_by(request, stream, type_name, owner, || {
+        // SAFETY: the stream is alive.
+        unsafe { memory::alloc_async(request.bytes, stream.handle()) }
+    })
+}
+
+/// The same from `pool`.
+#[track_caller]
+fn allocate_in(
+    operation: &'static str,
+    pool: &MemoryPool,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<OwnedResource> {
+    let state = stream.state();
+    same_context::check(operation, ("the pool", pool.state()), ("the stream", state))?;
+    let request = request(operation, bytes, Location::caller());
+    recovery::with_recovery(state, &request, || {
+        let owner = || Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone())));
+        attempt_by(&request, stream, type_name, owner, || {
+            // SAFETY: stream and pool are alive and of one context.
+            unsafe { memory::alloc_from_pool_async(bytes, pool.as_raw(), stream.handle()) }
+        })
+    })
+}
+
+#[inline(always)]
+fn request(operation: &'static str, bytes: usize, site: &'static Location<'static>) -> Request {
+    Request {
+        operation,
+        kind: Some(Kind::StreamOrdered),
+        bytes,
+        site,
+    }
+}
+
+#[inline(always)]
+fn attempt_by(
+    request: &Request,
+    stream: &Arc<StreamState>,
+    type_name: &'static str,
+    owner: impl FnOnce() -> Owner,
+    call: impl FnOnce() -> result::Result<CUdeviceptr>,
+) -> Result<OwnedResource, Failed> {
+    let (state, operation) = (stream.state(), request.operation);
     let Some(_inside) = state.try_enter() else {
         // `enter` returns the matching error.
         state.enter(operation)?;
         return Err(Error::ContextClosed { operation }.into());
     };
-    let owner = || match pool {
-        None => Owner::from(stream),
-        Some(pool) => Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone()))),
-    };
-    core::allocate(
-        state,
-        request,
-        Kind::StreamOrdered,
-        type_name,
-        owner,
-        || {
-            let stream = stream.handle();
-            // SAFETY: stream and pool are alive and of one context.
-            unsafe {
-                match pool {
-                    None => memory::alloc_async(bytes, stream),
-                    Some(pool) => memory::alloc_from_pool_async(bytes, pool.as_raw(), stream),
-                }
-            }
-        },
-    )
+    core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call)
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` values on a stream.
+    #[inline]
     #[track_caller]
     fn allocate_on(
         operation: &'static str,
@@ -90,7 +122,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
-        let owned = allocate(operation, pool, stream.stream_state(), bytes, type_name)?;
+        let stream = stream.stream_state();
+        let owned = match pool {
+            None => allocate(operation, stream, bytes, type_name)?,
+            Some(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
+        };
         Ok(Self::from_owned(len, owned))
     }
 

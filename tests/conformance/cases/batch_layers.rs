@@ -20,7 +20,7 @@ fn pointer(ptr: CUdeviceptr) -> CUmemcpy3DOperand {
 
 fn strided(ptr: CUdeviceptr, row_length: usize, layer_height: usize) -> CUmemcpy3DOperand {
     CUmemcpy3DOperand {
-        type_: memcpy3_doperand_type::POINTER,
+        type_: memcpy3d_operand_type::POINTER,
         op: CUmemcpy3DOperand_op {
             ptr: CUmemcpy3DOperand_op_ptr {
                 ptr,
@@ -34,7 +34,7 @@ fn strided(ptr: CUdeviceptr, row_length: usize, layer_height: usize) -> CUmemcpy
 
 fn in_array(array: CUarray, x: usize) -> CUmemcpy3DOperand {
     CUmemcpy3DOperand {
-        type_: memcpy3_doperand_type::ARRAY,
+        type_: memcpy3d_operand_type::ARRAY,
         op: CUmemcpy3DOperand_op {
             array: CUmemcpy3DOperand_op_array {
                 array,

@@ -34,9 +34,12 @@ mod errors;
 mod events;
 mod fills;
 mod fragmentation;
+mod functions;
 mod host_memory;
 mod kernels;
 mod lasting;
+mod launches;
+mod libraries;
 mod limits;
 mod location_pool_memory;
 mod location_pools;
@@ -44,6 +47,8 @@ mod managed;
 mod managed_batches;
 mod managed_locations;
 mod memory;
+mod module_images;
+mod modules;
 mod no_context;
 mod older_versions;
 mod order;
@@ -111,6 +116,11 @@ pub(crate) fn all() -> Vec<Entry> {
         lasting::CASES,
         process::CASES,
         dead_handles::CASES,
+        modules::CASES,
+        functions::CASES,
+        module_images::CASES,
+        libraries::CASES,
+        launches::CASES,
         kernels::CASES,
     ]
     .concat()

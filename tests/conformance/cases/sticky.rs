@@ -17,7 +17,7 @@ cases! {"sticky":
     streams_and_events.corrupts(),
     still_answered.corrupts(),
     modules.corrupts(),
-    loaded_module.differs_on_simulation(kernels::NO_KERNELS),
+    loaded_module,
     other_contexts.corrupts(),
     no_new_context.corrupts(),
     noticed_without_synchronise.corrupts(),
@@ -149,10 +149,6 @@ fn loaded_module(c: &Case) {
     primary(c);
     let mut module = CUmodule::NULL;
     let result = kernels::load_result(&mut module, kernels::SPIN);
-    if c.on_simulation() {
-        c.expect("cuModuleLoadData", result, Code::NOT_SUPPORTED);
-        return;
-    }
     c.ok("cuModuleLoadData", result);
     corrupt(c);
     c.expect("cuModuleUnload", cuModuleUnload(module), WANT);

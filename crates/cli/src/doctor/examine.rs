@@ -63,11 +63,12 @@ pub(super) fn examine(
         (None, Some(machine)) => unseen(machine, &gpus),
         _ => Vec::new(),
     };
+    let version = driver.version();
     Ok(Facts {
         driver: Driver {
             simulated,
             path: driver.path().map(|path| path.display().to_string()),
-            cuda: driver.version(),
+            cuda: version.map(|(major, minor)| format!("{major}.{minor}")),
             version: machine.and_then(Nvml::driver_version).map(str::to_owned),
         },
         without_nvml: nvml.err(),

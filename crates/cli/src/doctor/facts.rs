@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cuguard::driver::sys::CUresult;
 use cuguard_nvml::{Gpu, Process};
+use serde::Serialize;
 
 /// The facts about the machine.
 #[derive(Clone, Debug, Default)]
@@ -21,16 +22,16 @@ pub(super) struct Facts {
     pub(super) visible_devices: Option<String>,
 }
 
-/// The CUDA driver.
-#[derive(Clone, Debug, Default)]
+/// The CUDA driver, as it is in the JSON report.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Driver {
     pub(super) simulated: bool,
     /// The library's file.
     pub(super) path: Option<String>,
-    /// The newest CUDA that it supports, major and minor.
-    pub(super) cuda: Option<(u32, u32)>,
     /// The version of the kernel module.
     pub(super) version: Option<String>,
+    /// The newest CUDA that it supports, major and minor.
+    pub(super) cuda: Option<String>,
 }
 
 /// One GPU.

@@ -13,15 +13,9 @@ const VERSION: u32 = 1;
 
 /// The report, with a line break at its end.
 pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis) -> String {
-    let driver = &facts.driver;
     let mut report = header(diagnosis.worst() < Some(Severity::Problem));
     report["failure"] = Value::Null;
-    report["driver"] = json!({
-        "simulated": driver.simulated,
-        "path": driver.path,
-        "version": driver.version,
-        "cuda": driver.cuda.map(|(major, minor)| format!("{major}.{minor}")),
-    });
+    report["driver"] = json!(facts.driver);
     report["without_nvml"] = json!(facts.without_nvml);
     report["sees_all_processes"] = json!(facts.sees_all_processes);
     report["visible_devices"] = json!(facts.visible_devices);

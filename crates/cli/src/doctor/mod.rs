@@ -170,10 +170,8 @@ fn report(
             } else {
                 text::render(&facts, &diagnosis, width)
             };
-            let code = match diagnosis.worst() {
-                Some(Severity::Problem) => FOUND,
-                _ => 0,
-            };
+            let is_bad = diagnosis.worst() == Some(Severity::Problem);
+            let code = if is_bad { FOUND } else { 0 };
             let go_on = true;
             (Report { text, code, go_on }, Some(facts))
         }

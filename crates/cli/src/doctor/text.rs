@@ -81,8 +81,8 @@ fn driver(driver: &Driver) -> String {
     if let Some(version) = &driver.version {
         let _ = write!(text, " {version}");
     }
-    if let Some((major, minor)) = driver.cuda {
-        let _ = write!(text, ", for CUDA up to {major}.{minor}");
+    if let Some(cuda) = &driver.cuda {
+        let _ = write!(text, ", for CUDA up to {cuda}");
     }
     if let Some(path) = &driver.path {
         let _ = write!(text, ", {path}");
@@ -285,7 +285,7 @@ mod tests {
             driver: Driver {
                 simulated: false,
                 path: Some("/usr/lib/libcuda.so.1".to_owned()),
-                cuda: Some((13, 0)),
+                cuda: Some("13.0".to_owned()),
                 version: Some("580.1".to_owned()),
             },
             gpus: vec![gpu],

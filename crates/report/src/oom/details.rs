@@ -1,12 +1,10 @@
 //! Each cause as text: in short, and with the numbers and call sites behind it.
 
-use std::fmt::Write;
-
 use super::causes::Cause;
 use super::facts::OutOfMemory;
 use super::text::{Page, plain, pool_line};
 use crate::size::ByteSize;
-use crate::words::{age, count, description, list_some, when};
+use crate::words::{age, count, list_some, when};
 use cuguard_registry::{Level, PAGE, SiteUsage};
 
 /// How many pids are in a line.
@@ -121,11 +119,7 @@ impl OutOfMemory {
 
 impl Page<'_> {
     fn call_site(&self, usage: &SiteUsage) -> String {
-        let mut text = description(usage.group.type_name, usage.group.label.as_deref());
-        if let Some(site) = usage.group.origin.site {
-            let file = self.paths.shorten(site.file);
-            let _ = write!(text, " at {file}:{}:{}", site.line, site.column);
-        }
+        let text = self.origin(&usage.group);
         text.trim_start_matches([',', ' ']).to_owned()
     }
 

@@ -101,12 +101,9 @@ impl OtherContext {
     }
 
     /// What its blocks outside of pools occupy, as far as is known.
-    pub(super) const fn taken_outside_pools(&self) -> u64 {
+    pub(super) fn taken_outside_pools(&self) -> u64 {
         let plain = self.bytes.saturating_sub(self.pooled);
-        match self.taken {
-            Some(taken) if taken > plain => taken,
-            _ => plain,
-        }
+        plain.max(self.taken.unwrap_or(0))
     }
 }
 

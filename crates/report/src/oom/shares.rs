@@ -138,10 +138,8 @@ impl OutOfMemory {
 
     /// What guards and pools of this process hold of the device, at least. Managed memory may be on the host.
     fn taken_here(&self) -> u64 {
-        let plain = match self.pages {
-            Some(pages) => pages.taken(),
-            None => usage_of(&self.usage, Kind::Device).bytes,
-        };
+        let plain = usage_of(&self.usage, Kind::Device).bytes;
+        let plain = self.pages.map_or(plain, |pages| pages.taken());
         let contexts = || self.contexts.iter();
         let pooled = sum(contexts().map(|context| context.pooled));
         let pooled = pooled.saturating_add(usage_of(&self.usage, Kind::StreamOrdered).bytes);

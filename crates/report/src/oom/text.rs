@@ -7,7 +7,7 @@ use super::others::{PoolUse, Processes};
 use crate::paths::Paths;
 use crate::size::ByteSize;
 use crate::words::{amount_of, count, description, when};
-use cuguard_registry::{Kind, Level};
+use cuguard_registry::{Group, Kind, Level};
 
 /// How many call sites are shown.
 const CALL_SITES: usize = 8;
@@ -101,6 +101,15 @@ impl Page<'_> {
         self.line(format!("  {name:<18}{}", what.as_ref()));
     }
 
+    /// What a group is, and where it was allocated, to follow its amount.
+    pub(super) fn origin(&self, group: &Group) -> String {
+        let mut text = description(group.type_name, group.label.as_deref());
+        if let Some(site) = group.origin.site {
+            let _ = write!(text, " at {}", self.paths.site(site));
+        }
+        text
+    }
+
     fn head(&mut self) {
         let request = &self.why.request;
         let bytes = request
@@ -121,8 +130,7 @@ impl Page<'_> {
         ));
         let mut by = String::from("  ");
         if let Some(site) = request.site {
-            let file = self.paths.shorten(site.file);
-            let _ = write!(by, "at {file}:{}:{}, ", site.line, site.column);
+            let _ = write!(by, "at {}, ", self.paths.site(site));
         }
         if let Some(thread) = &request.thread {
             let _ = write!(by, "thread {}, ", plain(thread));
@@ -273,15 +281,8 @@ impl Page<'_> {
             ));
         }
         for usage in why.call_sites.iter().take(CALL_SITES) {
-            let mut line = format!(
-                "  {}{}",
-                amount_of(usage.group.kind, usage.group.amount),
-                description(usage.group.type_name, usage.group.label.as_deref())
-            );
-            if let Some(site) = usage.group.origin.site {
-                let file = self.paths.shorten(site.file);
-                let _ = write!(line, " at {file}:{}:{}", site.line, site.column);
-            }
+            let amount = amount_of(usage.group.kind, usage.group.amount);
+            let mut line = format!("  {amount}{}", self.origin(&usage.group));
             if let Some(growth) = usage.growth.filter(|growth| *growth != 0) {
                 let sign = if growth < 0 { "-" } else { "+" };
                 let size = ByteSize(growth.unsigned_abs());

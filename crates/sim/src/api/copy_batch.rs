@@ -8,7 +8,7 @@
 use cuguard_sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemLocation, CUmemcpy3DOperand, CUmemcpyAttributes,
     CUresult, CUstream, mem_location_type, memcpy_flags, memcpy_src_access_order as order,
-    memcpy3_doperand_type as operand_type, memory_type,
+    memcpy3d_operand_type as operand_type, memory_type,
 };
 
 use super::copy::{Plan, Planner, copy};

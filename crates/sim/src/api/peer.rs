@@ -3,7 +3,7 @@
 //! Copies between devices work with and without it. It is for kernels, so enabling it changes only
 //! what the driver reports.
 
-use cuguard_sys::{CUcontext, CUdevice, CUresult, device_p2_pattribute};
+use cuguard_sys::{CUcontext, CUdevice, CUresult, device_p2p_attribute};
 
 use super::context::find_live;
 use super::write_out;
@@ -33,11 +33,11 @@ pub unsafe fn cuDeviceGetP2PAttribute(
     let (device, peer) = (state.check_device(dev)?, state.check_device(peer)?);
     check(device != peer, CUresult::INVALID_DEVICE)?;
     let value = match which {
-        device_p2_pattribute::ACCESS_SUPPORTED => 1,
-        device_p2_pattribute::PERFORMANCE_RANK
-        | device_p2_pattribute::NATIVE_ATOMIC_SUPPORTED
-        | device_p2_pattribute::CUDA_ARRAY_ACCESS_SUPPORTED
-        | device_p2_pattribute::ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
+        device_p2p_attribute::ACCESS_SUPPORTED => 1,
+        device_p2p_attribute::PERFORMANCE_RANK
+        | device_p2p_attribute::NATIVE_ATOMIC_SUPPORTED
+        | device_p2p_attribute::CUDA_ARRAY_ACCESS_SUPPORTED
+        | device_p2p_attribute::ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => 0,
         _ => return Err(CUresult::INVALID_VALUE),
     };
     // SAFETY: as the caller guarantees.

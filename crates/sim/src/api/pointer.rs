@@ -52,7 +52,9 @@ fn enclosing_range(state: &DriverState, range: &MemoryRange) -> (u64, u64) {
 /// itself, or the chunk of a pool.
 fn mapping(state: &DriverState, range: &MemoryRange, ptr: u64) -> (u64, u64) {
     match range.kind {
-        MemoryKind::Device if range.size <= MAX_PACKED => (range.base - range.base % PAGE, PAGE),
+        MemoryKind::Device | MemoryKind::Variable if range.size <= MAX_PACKED => {
+            (range.base - range.base % PAGE, PAGE)
+        }
         MemoryKind::Pool(id) => {
             let first = state.pools.get(&id).map_or(range.base, |pool| pool.base);
             (ptr - (ptr - first) % CHUNK, CHUNK)

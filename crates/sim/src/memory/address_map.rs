@@ -12,6 +12,7 @@ use super::advice::Advice;
 use super::block::MemoryBlock;
 use super::device_memory::to_pages;
 use super::extent::Span;
+use crate::config::PAGE;
 use crate::handle::Id;
 use crate::result::{DriverResult, valid};
 
@@ -20,6 +21,8 @@ use crate::result::{DriverResult, valid};
 pub(crate) enum MemoryKind {
     /// `cuMemAlloc`
     Device,
+    /// A variable of a module, freed with it.
+    Variable,
     /// `cuMemAllocAsync`, from this pool.
     Pool(Id),
     /// A graph that allocates.
@@ -113,6 +116,8 @@ pub(crate) struct AddressMap {
     ranges: BTreeMap<u64, MemoryRange>,
     /// (context, base), so that the end of a context does not depend on the number of all ranges.
     by_context: BTreeSet<(Id, u64)>,
+    /// The pages of device addresses that ranges have ever been in: start → end. They never overlap or touch.
+    used: BTreeMap<u64, u64>,
     /// By device, the bytes of managed memory that device work has used, in whole pages.
     resident: Vec<AtomicU64>,
 }
@@ -131,7 +136,36 @@ impl AddressMap {
         debug_assert!(!self.overlaps(range.base, range.size), "ranges overlap");
         let owned = range.context.map(|context| (context, range.base));
         self.by_context.extend(owned);
+        if !range.on_host() {
+            self.mark_used(range.base, range.end());
+        }
         self.ranges.insert(range.base, range);
+    }
+
+    /// Remembers that device memory has been here.
+    fn mark_used(&mut self, base: u64, end: u64) {
+        let mut start = base - base % PAGE;
+        let mut end = end.next_multiple_of(PAGE);
+        if let Some((&before, &before_end)) = self.used.range(..=start).next_back() {
+            if end <= before_end {
+                return;
+            }
+            if start <= before_end {
+                start = before;
+            }
+        }
+        while let Some((&next, &next_end)) = self.used.range(start..=end).next() {
+            self.used.remove(&next);
+            end = end.max(next_end);
+        }
+        self.used.insert(start, end);
+    }
+
+    /// Whether device memory has ever been in the page of an address. Numbers that only look like an address are
+    /// told apart by this: half of all floating-point numbers do.
+    pub(crate) fn was_used(&self, address: u64) -> bool {
+        let range = self.used.range(..=address).next_back();
+        range.is_some_and(|(_, end)| address < *end)
     }
 
     /// Removes the range with this base.
@@ -250,6 +284,20 @@ mod tests {
         assert_eq!(bases(0, 1000), [100, 200]);
         assert_eq!(bases(120, 81), [100, 200]);
         assert_eq!(bases(249, u64::MAX), [200]);
+    }
+
+    #[test]
+    fn pages_that_were_used_are_known() {
+        let mut map = AddressMap::new(1);
+        let base = 1 << 49;
+        for (offset, size) in [(10, PAGE), (4 * PAGE, 5), (2 * PAGE, PAGE + 1), (20, 5)] {
+            map.insert(range(base + offset, size, MemoryKind::Device, 1));
+            map.remove(base + offset);
+        }
+        assert_eq!(map.used, BTreeMap::from([(base, base + 5 * PAGE)]));
+        assert!(map.was_used(base) && map.was_used(base + 5 * PAGE - 1));
+        assert!(!map.was_used(base - 1) && !map.was_used(base + 5 * PAGE));
+        assert!(!map.was_used(1.0_f64.to_bits()));
     }
 
     #[test]

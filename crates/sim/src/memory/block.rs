@@ -53,19 +53,46 @@ impl MemoryBlock {
 
     /// New device memory, or `None` if the host is out of memory.
     pub(crate) fn allocate(len: usize) -> Option<Arc<Self>> {
+        let block = Self::allocate_zeroed(len)?;
+        // SAFETY: nothing else uses it yet.
+        unsafe { block.fill_new() };
+        Some(block)
+    }
+
+    /// New device memory that starts with `value`, as far as there is room. The rest is zero.
+    pub(crate) fn allocate_with(len: usize, value: &[u8]) -> Option<Arc<Self>> {
+        let block = Self::allocate_zeroed(len)?;
+        block.set_new(value);
+        Some(block)
+    }
+
+    /// The same in pages, for memory that the host accesses at the same address.
+    pub(crate) fn allocate_pages_with(len: usize, value: &[u8]) -> Option<Arc<Self>> {
+        let pages = Pages::new(len)?;
+        let block = Self::new(pages.start(), len, Owner::Pages(pages));
+        block.set_new(value);
+        Some(block)
+    }
+
+    /// Sets the first bytes of a new block.
+    fn set_new(&self, value: &[u8]) {
+        let bytes = value.len().min(self.len);
+        let start = self.start.as_ptr();
+        // SAFETY: within the `len` bytes just allocated, which nothing else uses.
+        unsafe { start.copy_from_nonoverlapping(value.as_ptr(), bytes) };
+    }
+
+    fn allocate_zeroed(len: usize) -> Option<Arc<Self>> {
         if len > SMALL
-            && let Some(block) = Self::allocate_pages(len)
+            && let Some(pages) = Pages::new(len)
         {
-            return Some(block);
+            return Some(Self::new(pages.start(), len, Owner::Pages(pages)));
         }
         // Also if there are no pages, since the number of mappings is limited.
         let layout = Layout::from_size_align(len.max(1), HEAP_ALIGN).ok()?;
         // SAFETY: the layout has at least one byte.
         let start = Address::new(unsafe { alloc_zeroed(layout) })?;
-        let block = Self::new(start, len, Owner::Heap(layout));
-        // SAFETY: nothing else uses it yet.
-        unsafe { block.fill_new() };
-        Some(block)
+        Some(Self::new(start, len, Owner::Heap(layout)))
     }
 
     /// New pages, for memory that the host accesses at the same address.

@@ -91,6 +91,7 @@ impl DriverState {
         for array in arrays.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove_array(array);
         }
+        self.forget_modules(id);
         let owned = self.map.remove_context(id).into_iter();
         let (host, device): (Vec<_>, Vec<_>) = owned.partition(MemoryRange::on_host);
         for range in &host {

@@ -60,6 +60,10 @@ pub struct Counters {
     pub user_objects: u64,
     /// Memory pools that the program created.
     pub pools: u64,
+    /// Modules that the program loaded, without those of libraries.
+    pub modules: u64,
+    /// Libraries.
+    pub libraries: u64,
     /// Arrays.
     pub arrays: Usage,
     /// `cuMemAlloc` and `cuMemAllocPitch`.
@@ -162,6 +166,9 @@ pub fn live_counters() -> Counters {
     let created = state.pools.values().filter(|pool| !pool.destroyed);
     let defaults = state.devices.len() + state.location_pools.len();
     counters.pools = (created.count() - defaults) as u64;
+    let modules = state.code.modules.values();
+    counters.modules = modules.filter(|module| module.library.is_none()).count() as u64;
+    counters.libraries = state.code.libraries.len() as u64;
     for range in state.map.ranges() {
         match range.kind {
             MemoryKind::Device => counters.device.add(range.size),
@@ -170,8 +177,8 @@ pub fn live_counters() -> Counters {
             MemoryKind::Pinned => counters.pinned.add(range.size),
             MemoryKind::Registered => counters.registered.add(range.size),
             MemoryKind::Managed => counters.managed.add(range.size),
-            // Counted as physical memory.
-            MemoryKind::Mapping { .. } => {}
+            // Counted as physical memory, and with their modules.
+            MemoryKind::Mapping { .. } | MemoryKind::Variable => {}
         }
     }
     counters.arrays = Usage::of(state.arrays.values().map(|array| array.bytes));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use cuguard_sys::{CUmemLocation, CUresult, mem_location_type};
 
 use super::graph_memory::GraphAddress;
+use super::loaded_code::LoadedCode;
 use super::objects::{Array, Context, Device, Physical};
 use crate::config::Config;
 use crate::graph::{CaptureTable, GraphTable};
@@ -32,6 +33,7 @@ pub(crate) struct DriverState {
     pub(crate) host_memory: DeviceMemory,
     pub(crate) physical: HashMap<Id, Physical>,
     pub(crate) arrays: HashMap<Id, Array>,
+    pub(crate) code: LoadedCode,
     pub(crate) map: AddressMap,
     pub(crate) addresses: AddressSpace,
     /// `cuMemAddressReserve`: base → size.

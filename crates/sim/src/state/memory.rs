@@ -88,12 +88,12 @@ impl DriverState {
     pub(crate) fn release_range(&mut self, range: MemoryRange) {
         let memory = &mut self.devices[range.device as usize].memory;
         match range.kind {
-            MemoryKind::Device if range.size > MAX_PACKED => {
+            MemoryKind::Device | MemoryKind::Variable if range.size > MAX_PACKED => {
                 let pages = to_pages(range.size).unwrap_or(range.size);
                 memory.release(pages);
                 self.addresses.pages.free(range.base, pages);
             }
-            MemoryKind::Device => {
+            MemoryKind::Device | MemoryKind::Variable => {
                 let context = range.context.and_then(|id| self.contexts.get_mut(&id));
                 if let Some(context) = context {
                     let addresses = &mut self.addresses.packed;
@@ -323,7 +323,12 @@ impl DriverState {
         }
     }
 
-    /// Fails if host memory is in quarantine.
+    /// Whether an address that is in no range is in host memory that was freed.
+    pub(crate) fn is_freed_host_memory(&self, address: u64) -> bool {
+        self.quarantine.find(address, 1).is_some()
+    }
+
+    /// Fails if host memory is in quarantine, or in a pool where nothing is allocated.
     pub(crate) fn check_not_freed(&self, address: u64, bytes: u64) -> DriverResult {
         let Some(base) = self.quarantine.find(address, bytes) else {
             return Ok(());

@@ -1,5 +1,7 @@
 //! The start of the simulated driver.
 
+use std::sync::Once;
+
 use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
@@ -24,7 +26,7 @@ pub(crate) fn start() -> DriverResult {
         let mut state = lock();
         if !process::is_running() {
             let devices = visible_devices::from_env(config.devices)?;
-            check(!devices.is_empty(), CUresult::NO_DEVICE)?;
+            check_any(&devices, config.devices)?;
             *state = new_state(config, &devices)?;
             trace::set(state.config.trace);
             process::set_running();
@@ -35,6 +37,20 @@ pub(crate) fn start() -> DriverResult {
         stderr::print_line(&format!("CUGUARD_SIM: {error}"));
         Err(CUresult::INVALID_VALUE)
     })
+}
+
+/// Fails if no device is visible. Prints why, once: the variable may be meant for real GPUs.
+fn check_any(visible: &[u32], devices: u32) -> DriverResult {
+    static PRINTED: Once = Once::new();
+    if visible.is_empty() && devices > 0 {
+        PRINTED.call_once(|| {
+            stderr::print_line(&format!(
+                "CUDA_VISIBLE_DEVICES hides all simulated devices, which are 0 to {}",
+                devices - 1
+            ));
+        });
+    }
+    check(!visible.is_empty(), CUresult::NO_DEVICE)
 }
 
 /// A state with these of the configured devices, by ordinal.

@@ -272,7 +272,7 @@ pub mod device_numa_config {
 }
 
 /// The values of `CUdevice_P2PAttribute`.
-pub mod device_p2_pattribute {
+pub mod device_p2p_attribute {
     pub const PERFORMANCE_RANK: u32 = 1;
     pub const ACCESS_SUPPORTED: u32 = 2;
     pub const NATIVE_ATOMIC_SUPPORTED: u32 = 3;
@@ -1179,7 +1179,7 @@ pub mod mem_range_attribute {
 }
 
 /// The values of `CUmemcpy3DOperandType`.
-pub mod memcpy3_doperand_type {
+pub mod memcpy3d_operand_type {
     pub const POINTER: u32 = 1;
     pub const ARRAY: u32 = 2;
     pub const MAX: u32 = 2147483647;
@@ -1443,13 +1443,13 @@ pub mod tensor_map_data_type {
 }
 
 /// The values of `CUtensorMapFloatOOBfill`.
-pub mod tensor_map_float_oo_bfill {
+pub mod tensor_map_float_oob_fill {
     pub const NONE: u32 = 0;
     pub const NAN_REQUEST_ZERO_FMA: u32 = 1;
 }
 
 /// The values of `CUtensorMapIm2ColWideMode`.
-pub mod tensor_map_im2_col_wide_mode {
+pub mod tensor_map_im2col_wide_mode {
     pub const W: u32 = 0;
     pub const W128: u32 = 1;
 }

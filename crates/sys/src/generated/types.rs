@@ -73,7 +73,7 @@ pub type CUdevSmResourceSplitByCount_flags = u32;
 pub type CUdevWorkqueueConfigScope = u32;
 /// One of the values in [`device_numa_config`](super::constants::device_numa_config).
 pub type CUdeviceNumaConfig = u32;
-/// One of the values in [`device_p2_pattribute`](super::constants::device_p2_pattribute).
+/// One of the values in [`device_p2p_attribute`](super::constants::device_p2p_attribute).
 pub type CUdevice_P2PAttribute = u32;
 /// One of the values in [`device_attribute`](super::constants::device_attribute).
 pub type CUdevice_attribute = u32;
@@ -203,7 +203,7 @@ pub type CUmemRangeHandleType = u32;
 pub type CUmem_advise = u32;
 /// One of the values in [`mem_range_attribute`](super::constants::mem_range_attribute).
 pub type CUmem_range_attribute = u32;
-/// One of the values in [`memcpy3_doperand_type`](super::constants::memcpy3_doperand_type).
+/// One of the values in [`memcpy3d_operand_type`](super::constants::memcpy3d_operand_type).
 pub type CUmemcpy3DOperandType = u32;
 /// One of the values in [`memcpy_flags`](super::constants::memcpy_flags).
 pub type CUmemcpyFlags = u32;
@@ -259,9 +259,9 @@ pub type CUstream_flags = u32;
 pub type CUsynchronizationPolicy = u32;
 /// One of the values in [`tensor_map_data_type`](super::constants::tensor_map_data_type).
 pub type CUtensorMapDataType = u32;
-/// One of the values in [`tensor_map_float_oo_bfill`](super::constants::tensor_map_float_oo_bfill).
+/// One of the values in [`tensor_map_float_oob_fill`](super::constants::tensor_map_float_oob_fill).
 pub type CUtensorMapFloatOOBfill = u32;
-/// One of the values in [`tensor_map_im2_col_wide_mode`](super::constants::tensor_map_im2_col_wide_mode).
+/// One of the values in [`tensor_map_im2col_wide_mode`](super::constants::tensor_map_im2col_wide_mode).
 pub type CUtensorMapIm2ColWideMode = u32;
 /// One of the values in [`tensor_map_interleave`](super::constants::tensor_map_interleave).
 pub type CUtensorMapInterleave = u32;

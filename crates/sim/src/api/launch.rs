@@ -1,0 +1,350 @@
+//! Kernel launches. Kernels do not run: a launch fails, or is checked and skipped, as configured.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cuguard_sys::{CUfunction, CUlaunchConfig, CUresult, CUstream, launch_attribute_id};
+
+use super::function::{find_any, max_dynamic_shared, max_threads};
+use super::occupancy::{MULTIPROCESSORS, active_blocks};
+use super::{begin_work, read};
+use crate::code::Kernel;
+use crate::handle::Id;
+use crate::memory::{MemoryBlock, is_device_address};
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, StateGuard, lock};
+use crate::{stderr, thread_state};
+
+/// The limits of a grid.
+const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
+/// The limits of a block in each dimension.
+const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+/// The most blocks of a cluster, unless the kernel allows more.
+const MAX_CLUSTER: u32 = 8;
+
+/// A launch of a kernel, on a stream or as a node of a graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
+    pub(super) function: CUfunction,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(super) shared: u32,
+    /// The blocks of a cluster.
+    pub(super) cluster: [u32; 3],
+    pub(super) cooperative: bool,
+}
+
+/// The arguments of a launch: a pointer to each, or keys and values with a pointer to all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arguments {
+    pub(super) parameters: *mut *mut c_void,
+    pub(super) extra: *mut *mut c_void,
+}
+
+/// Fails unless a real driver would launch the kernel: the dimensions, the shared memory and the arguments are
+/// valid, and the arguments that are addresses of device memory are those of live memory. `stream` is the one that
+/// the kernel would run on. Returns the memory that the arguments refer to.
+///
+/// # Safety
+///
+/// The arguments are those of the function.
+pub(super) unsafe fn check_launch(
+    state: &mut DriverState,
+    stream: Id,
+    launch: &Launch,
+    arguments: Arguments,
+) -> DriverResult<Vec<Arc<MemoryBlock>>> {
+    let id = find_any(state, launch.function)?;
+    let own = state.code.function(id)?;
+    let kernel = own.kernel;
+    let context = state.streams.get(&stream).map(|stream| stream.context);
+    check(
+        context == Some(own.module.context),
+        CUresult::INVALID_HANDLE,
+    )?;
+    check_dimensions(kernel, launch)?;
+    let dynamic = max_dynamic_shared(kernel, &own.settings);
+    valid(i64::from(launch.shared) <= i64::from(dynamic))?;
+    if launch.cooperative {
+        let threads: u32 = launch.block.iter().product();
+        let blocks = active_blocks(kernel, &own.settings, threads, launch.shared as usize);
+        let most = u64::from(blocks) * u64::from(MULTIPROCESSORS);
+        let grid: u64 = launch.grid.iter().map(|n| u64::from(*n)).product();
+        check(grid <= most, CUresult::COOPERATIVE_LAUNCH_TOO_LARGE)?;
+    }
+    // SAFETY: as the caller guarantees.
+    let bytes = unsafe { read_arguments(state, kernel, arguments) }?;
+    check_addresses(state, stream, kernel, &bytes)
+}
+
+fn check_dimensions(kernel: &Kernel, launch: &Launch) -> DriverResult {
+    let within = |dims: [u32; 3], max: [u32; 3]| {
+        let mut pairs = dims.iter().zip(max);
+        pairs.all(|(dim, max)| (1..=max).contains(dim))
+    };
+    valid(within(launch.grid, MAX_GRID) && within(launch.block, MAX_BLOCK))?;
+    let threads: u32 = launch.block.iter().product();
+    valid(threads <= max_threads(kernel))?;
+    valid(kernel.block.is_none_or(|block| block == launch.block))?;
+    let dims = launch.cluster.iter();
+    let blocks = dims.fold(1_u32, |all, n| all.saturating_mul(*n));
+    check(blocks <= MAX_CLUSTER, CUresult::INVALID_CLUSTER_SIZE)?;
+    let mut pairs = launch.grid.iter().zip(launch.cluster);
+    let divides = pairs.all(|(grid, cluster)| cluster > 0 && grid % cluster == 0);
+    check(divides, CUresult::INVALID_CLUSTER_SIZE)
+}
+
+/// The keys of `extra`.
+const END: usize = 0;
+const BUFFER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
+/// Copies the arguments to where the kernel would read them.
+///
+/// # Safety
+///
+/// As [`check_launch`].
+unsafe fn read_arguments(
+    state: &DriverState,
+    kernel: &Kernel,
+    arguments: Arguments,
+) -> DriverResult<Vec<u8>> {
+    let size = kernel.parameter_bytes();
+    let mut bytes = vec![0; size];
+    // SAFETY: as the caller guarantees.
+    if let Some((buffer, len)) = unsafe { read_extra(arguments.extra) }? {
+        valid(arguments.parameters.is_null())?;
+        check(len <= size, CUresult::LAUNCH_OUT_OF_RESOURCES)?;
+        if len < size {
+            let name = kernel.name.to_string_lossy();
+            let description = format!(
+                "the argument buffer of the kernel {name} has {len} bytes, its parameters have {size}"
+            );
+            return Err(state.misuse(CUresult::INVALID_VALUE, description));
+        }
+        // SAFETY: the caller guarantees `len` bytes.
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(buffer, size) };
+        return Ok(bytes);
+    }
+    valid(kernel.parameters.is_empty() || !arguments.parameters.is_null())?;
+    for (index, parameter) in kernel.parameters.iter().enumerate() {
+        // SAFETY: the caller guarantees a pointer for each parameter.
+        let argument = unsafe { arguments.parameters.add(index).read() }.cast::<u8>();
+        valid(!argument.is_null())?;
+        let to = bytes.get_mut(parameter.offset..parameter.offset + parameter.size);
+        if let Some(to) = to {
+            // SAFETY: the caller guarantees that each argument has the size of its parameter.
+            unsafe { to.as_mut_ptr().copy_from_nonoverlapping(argument, to.len()) };
+        }
+    }
+    Ok(bytes)
+}
+
+/// The buffer and the size in a list of keys and values; `None` if there are neither.
+///
+/// # Safety
+///
+/// The list is null or ends in `CU_LAUNCH_PARAM_END`, and its values are what their keys say.
+unsafe fn read_extra(extra: *mut *mut c_void) -> DriverResult<Option<(*const u8, usize)>> {
+    let (mut buffer, mut size) = (None, None);
+    let mut at = extra;
+    while !at.is_null() {
+        // SAFETY: within the list, as the caller guarantees.
+        let key = unsafe { at.read() }.addr();
+        if key == END {
+            break;
+        }
+        // SAFETY: each key has a value.
+        let value = unsafe { at.add(1).read() };
+        match key {
+            BUFFER => buffer = Some(value.cast_const().cast::<u8>()),
+            // SAFETY: the value points to a size, as the caller guarantees.
+            BUFFER_SIZE => size = Some(unsafe { read(value.cast::<usize>()) }?),
+            _ => return Err(CUresult::INVALID_VALUE),
+        }
+        // SAFETY: the list goes on until its end.
+        at = unsafe { at.add(2) };
+    }
+    match (buffer, size) {
+        (None, None) => Ok(None),
+        (Some(buffer), Some(size)) if !buffer.is_null() && size > 0 => Ok(Some((buffer, size))),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// Fails if an argument is the address of memory that is not live. A pointer to the end of memory is allowed.
+fn check_addresses(
+    state: &DriverState,
+    stream: Id,
+    kernel: &Kernel,
+    bytes: &[u8],
+) -> DriverResult<Vec<Arc<MemoryBlock>>> {
+    let mut blocks = Vec::new();
+    for (index, parameter) in kernel.parameters.iter().enumerate() {
+        let value = bytes.get(parameter.offset..parameter.offset + parameter.size);
+        let Some(Ok(value)) = value.map(<[u8; 8]>::try_from) else {
+            continue;
+        };
+        let address = u64::from_ne_bytes(value);
+        let found = state.map.find(address);
+        if let Some(range) = found {
+            state.check_allocated(range, stream)?;
+            blocks.push(range.block.clone());
+            continue;
+        }
+        let at_end = address.checked_sub(1).and_then(|last| state.map.find(last));
+        if at_end.is_some() {
+            continue;
+        }
+        let freed = match is_device_address(address) {
+            true => state.map.was_used(address),
+            false => state.is_freed_host_memory(address),
+        };
+        if freed {
+            let name = kernel.name.to_string_lossy();
+            let number = index + 1;
+            let description = format!(
+                "argument {number} of the kernel {name} is {address:#x}, in memory that was freed"
+            );
+            return Err(state.misuse(CUresult::INVALID_VALUE, description));
+        }
+    }
+    Ok(blocks)
+}
+
+/// Checks a launch and skips it, or fails, as configured.
+///
+/// # Safety
+///
+/// As [`check_launch`].
+unsafe fn launch(stream: CUstream, launch: &Launch, arguments: Arguments) -> DriverResult {
+    if !lock().config.skip_kernels {
+        lock().current()?;
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    let (mut state, stream) = begin_launch(stream, launch.function)?;
+    // SAFETY: as the caller guarantees.
+    let blocks = unsafe { check_launch(&mut state, stream, launch, arguments) }?;
+    say_once();
+    // The memory counts as used until the stream has passed the launch.
+    let run = (!blocks.is_empty()).then(|| Box::new(move || drop(blocks)) as _);
+    state.submit(stream, None, run, None).map(drop)
+}
+
+/// Locks the state and finds the stream of a launch. Without a current context, the default stream is that of the
+/// function's context.
+fn begin_launch(stream: CUstream, function: CUfunction) -> DriverResult<(StateGuard, Id)> {
+    let is_default = matches!(stream, CUstream::NULL | CUstream::LEGACY);
+    if is_default && thread_state::current().is_none() {
+        let mut state = lock();
+        let id = find_any(&mut state, function)?;
+        let context = state.code.function(id)?.module.context;
+        state.check_alive(context)?;
+        let stream = state.contexts[&context].legacy;
+        state.join_implicit_dependencies(stream);
+        return Ok((state, stream));
+    }
+    begin_work(stream)
+}
+
+/// Says once that kernels do not run.
+fn say_once() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        stderr::print_line(
+            "kernels=skip: kernel launches are checked and skipped; kernels do not run",
+        );
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's own signature")]
+pub unsafe fn cuLaunchKernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> DriverResult {
+    let own = Launch {
+        function,
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared,
+        cluster: [1; 3],
+        cooperative: false,
+    };
+    // SAFETY: as the caller guarantees.
+    unsafe { launch(stream, &own, Arguments { parameters, extra }) }
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's own signature")]
+pub unsafe fn cuLaunchCooperativeKernel(
+    function: CUfunction,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared: u32,
+    stream: CUstream,
+    parameters: *mut *mut c_void,
+) -> DriverResult {
+    let own = Launch {
+        function,
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared,
+        cluster: [1; 3],
+        cooperative: true,
+    };
+    let extra = std::ptr::null_mut();
+    // SAFETY: as the caller guarantees.
+    unsafe { launch(stream, &own, Arguments { parameters, extra }) }
+}
+
+pub unsafe fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let config = unsafe { read(config) }?;
+    let mut own = Launch {
+        function,
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared: config.sharedMemBytes,
+        cluster: [1; 3],
+        cooperative: false,
+    };
+    valid(config.numAttrs == 0 || !config.attrs.is_null())?;
+    for index in 0..config.numAttrs as usize {
+        // SAFETY: the caller guarantees as many attributes.
+        let attribute = unsafe { config.attrs.add(index).read() };
+        valid(attribute.id <= launch_attribute_id::SHARED_MEMORY_MODE)?;
+        match attribute.id {
+            launch_attribute_id::COOPERATIVE => {
+                // SAFETY: the id says which value it is.
+                own.cooperative = unsafe { attribute.value.cooperative } != 0;
+            }
+            launch_attribute_id::CLUSTER_DIMENSION => {
+                // SAFETY: the id says which value it is.
+                let dims = unsafe { attribute.value.clusterDim };
+                own.cluster = [dims.x, dims.y, dims.z];
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: as the caller guarantees.
+    unsafe { launch(config.hStream, &own, Arguments { parameters, extra }) }
+}

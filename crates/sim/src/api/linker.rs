@@ -1,0 +1,155 @@
+//! The linker: joins PTX into one image that can be loaded.
+
+use std::ffi::{c_char, c_void};
+
+use cuguard_sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult, jit_input_type};
+
+use super::jit_log::JitLog;
+use super::module::read_file;
+use super::{write_optional, write_out};
+use crate::code::{self, Image, ImageError};
+use crate::handle::{self, Id, Kind};
+use crate::result::{DriverResult, check, valid};
+use crate::state::{DriverState, Linker, lock};
+
+/// The id of a linker. One that was destroyed is misuse: a real driver crashes.
+fn find(state: &DriverState, linker: CUlinkState) -> DriverResult<Id> {
+    let is_live = |id| state.code.linkers.contains_key(&id);
+    state.live_id(Kind::Linker, linker.0, CUresult::INVALID_HANDLE, is_live)
+}
+
+pub unsafe fn cuLinkCreate_v2(
+    count: u32,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+    out: *mut CUlinkState,
+) -> DriverResult {
+    let mut state = lock();
+    state.current()?;
+    valid(!out.is_null())?;
+    // SAFETY: as the caller guarantees.
+    let log = unsafe { JitLog::new(count, options, values) }?;
+    let id = state.ids.next(Kind::Linker);
+    let linker = Linker {
+        log: log.into_addresses(),
+        ..Linker::default()
+    };
+    state.code.linkers.insert(id, linker);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, CUlinkState(handle::encode(Kind::Linker, id))) }
+}
+
+/// Adds code to a linker.
+///
+/// # Safety
+///
+/// The buffers of the log, which the program named when it created the linker, are still valid.
+unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, linker)?;
+    let linker = state.code.linkers.get_mut(&id);
+    let linker = linker.ok_or(CUresult::INVALID_HANDLE)?;
+    valid(linker.output.is_none())?;
+    linker.failed.map_or(Ok(()), Err)?;
+    let is_binary = file.starts_with(b"\x7fELF");
+    let read = match kind {
+        jit_input_type::INPUT_PTX if !is_binary => code::read(file),
+        jit_input_type::INPUT_PTX => Err(ImageError::new(CUresult::INVALID_IMAGE)),
+        // Only relocatable code can be linked, and its symbols are not read.
+        jit_input_type::INPUT_CUBIN if is_binary => {
+            Err(ImageError::new(CUresult::NO_BINARY_FOR_GPU))
+        }
+        jit_input_type::INPUT_CUBIN => Err(ImageError::new(CUresult::INVALID_IMAGE)),
+        _ => Err(ImageError::new(CUresult::NOT_SUPPORTED)),
+    };
+    let image = read.map_err(|error| {
+        if error.code == CUresult::NO_BINARY_FOR_GPU {
+            linker.failed = Some(error.code);
+        }
+        // SAFETY: as the caller guarantees.
+        unsafe { JitLog::from_addresses(linker.log) }.failed(&error)
+    })?;
+    let joined = join(&mut linker.image, image);
+    linker.failed = joined.err();
+    joined
+}
+
+/// Adds the code of another image. A name must not be defined twice.
+fn join(to: &mut Image, from: Image) -> DriverResult {
+    let duplicate = from.kernels.iter().any(|kernel| {
+        let mut own = to.kernels.iter();
+        own.any(|other| other.name == kernel.name)
+    });
+    check(!duplicate, CUresult::UNKNOWN)?;
+    to.kernels.extend(from.kernels);
+    to.variables.extend(from.variables);
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's own signature")]
+pub unsafe fn cuLinkAddData_v2(
+    linker: CUlinkState,
+    kind: CUjitInputType,
+    data: *mut c_void,
+    size: usize,
+    _name: *const c_char,
+    count: u32,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> DriverResult {
+    find(&lock(), linker)?;
+    valid(!data.is_null() && size > 0 && kind < jit_input_type::NUM_INPUT_TYPES)?;
+    // SAFETY: as the caller guarantees; only checked.
+    unsafe { JitLog::new(count, options, values) }?;
+    // SAFETY: the caller guarantees `size` bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) };
+    // SAFETY: as the caller guarantees.
+    unsafe { add(linker, kind, bytes) }
+}
+
+pub unsafe fn cuLinkAddFile_v2(
+    linker: CUlinkState,
+    kind: CUjitInputType,
+    path: *const c_char,
+    count: u32,
+    options: *mut CUjit_option,
+    values: *mut *mut c_void,
+) -> DriverResult {
+    find(&lock(), linker)?;
+    valid(kind < jit_input_type::NUM_INPUT_TYPES)?;
+    // SAFETY: as the caller guarantees; only checked.
+    unsafe { JitLog::new(count, options, values) }?;
+    // SAFETY: as the caller guarantees.
+    let file = unsafe { read_file(path) }?;
+    // SAFETY: as the caller guarantees.
+    unsafe { add(linker, kind, &file) }
+}
+
+/// The image is valid until the linker is destroyed.
+pub unsafe fn cuLinkComplete(
+    linker: CUlinkState,
+    out: *mut *mut c_void,
+    size: *mut usize,
+) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, linker)?;
+    let linker = state.code.linkers.get_mut(&id);
+    let linker = linker.ok_or(CUresult::INVALID_HANDLE)?;
+    check(linker.output.is_none(), CUresult::INVALID_HANDLE)?;
+    valid(!out.is_null())?;
+    linker.failed.map_or(Ok(()), Err)?;
+    let output = code::write_cubin(&linker.image).ok_or(CUresult::NOT_SUPPORTED)?;
+    let output = linker.output.insert(output);
+    // SAFETY: as the caller guarantees.
+    unsafe {
+        write_optional(size, output.len());
+        write_out(out, output.as_mut_ptr().cast())
+    }
+}
+
+pub unsafe fn cuLinkDestroy(linker: CUlinkState) -> DriverResult {
+    let mut state = lock();
+    let id = find(&state, linker)?;
+    state.code.linkers.remove(&id);
+    Ok(())
+}

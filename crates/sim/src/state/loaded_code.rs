@@ -1,0 +1,363 @@
+//! Modules, libraries and their kernels.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use cuguard_sys::CUresult;
+
+use super::driver_state::DriverState;
+use crate::code::{Image, Kernel, Variable};
+use crate::fault;
+use crate::handle::{self, Id, Kind};
+use crate::memory::{MemoryBlock, MemoryKind, MemoryRange};
+use crate::result::DriverResult;
+
+/// A module in a context.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) context: Id,
+    pub(crate) image: Arc<Image>,
+    /// One for each kernel of the image.
+    pub(crate) functions: Vec<Id>,
+    /// The addresses of the image's variables.
+    pub(crate) variables: Vec<u64>,
+    /// The library that it belongs to.
+    pub(crate) library: Option<Id>,
+}
+
+/// What a program may set about a function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The most dynamic shared memory of a launch, once the program has set it.
+    pub(crate) dynamic_shared: Option<i32>,
+    /// The share of shared memory in percent; −1 for the driver's choice.
+    pub(crate) carveout: i32,
+    /// The dimensions of clusters, whether they may be other than portable, and how they are scheduled.
+    pub(crate) cluster: [i32; 3],
+    pub(crate) non_portable_cluster: i32,
+    pub(crate) cluster_scheduling: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            dynamic_shared: None,
+            carveout: -1,
+            cluster: [0; 3],
+            non_portable_cluster: 0,
+            cluster_scheduling: 0,
+        }
+    }
+}
+
+/// A kernel of a module.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) module: Id,
+    pub(crate) index: usize,
+    pub(crate) settings: Settings,
+}
+
+/// Code that is loaded into each context that uses it.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// The code, or why it cannot be loaded.
+    pub(crate) image: DriverResult<Arc<Image>>,
+    /// One for each kernel of the image.
+    pub(crate) kernels: Vec<Id>,
+    /// Context → the library's module there.
+    pub(crate) modules: BTreeMap<Id, Id>,
+}
+
+/// A kernel of a library.
+#[derive(Debug)]
+pub(crate) struct LibraryKernel {
+    pub(crate) library: Id,
+    pub(crate) index: usize,
+    /// By device.
+    pub(crate) settings: BTreeMap<u32, Settings>,
+}
+
+/// Code that is being linked.
+#[derive(Debug, Default)]
+pub(crate) struct Linker {
+    pub(crate) image: Image,
+    /// An error that a real driver returns for everything that follows.
+    pub(crate) failed: Option<CUresult>,
+    /// The linked file, once it is complete.
+    pub(crate) output: Option<Vec<u8>>,
+    /// The addresses of the program's buffer, its size and where its length is written.
+    pub(crate) log: [usize; 3],
+}
+
+/// All code that the program has loaded.
+#[derive(Debug, Default)]
+pub(crate) struct LoadedCode {
+    pub(crate) modules: HashMap<Id, Module>,
+    pub(crate) functions: HashMap<Id, Function>,
+    pub(crate) libraries: HashMap<Id, Library>,
+    pub(crate) kernels: HashMap<Id, LibraryKernel>,
+    pub(crate) linkers: HashMap<Id, Linker>,
+}
+
+/// A function with all that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FunctionInfo<'a> {
+    pub(crate) module_id: Id,
+    pub(crate) module: &'a Module,
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) settings: Settings,
+}
+
+impl LoadedCode {
+    pub(crate) fn function(&self, id: Id) -> DriverResult<FunctionInfo<'_>> {
+        let invalid = CUresult::INVALID_HANDLE;
+        let function = self.functions.get(&id).ok_or(invalid)?;
+        let module = self.modules.get(&function.module).ok_or(invalid)?;
+        let kernel = module.image.kernels.get(function.index).ok_or(invalid)?;
+        let shared = self.kernel_of(id).and_then(|kernel| {
+            let device = handle::device_of_context(module.context);
+            self.kernels.get(&kernel)?.settings.get(&device)
+        });
+        Ok(FunctionInfo {
+            module_id: function.module,
+            module,
+            kernel,
+            settings: *shared.unwrap_or(&function.settings),
+        })
+    }
+
+    /// The library's kernel that a function is in one context.
+    fn kernel_of(&self, function: Id) -> Option<Id> {
+        let function = self.functions.get(&function)?;
+        let library = self.modules.get(&function.module)?.library?;
+        let library = self.libraries.get(&library)?;
+        library.kernels.get(function.index).copied()
+    }
+
+    /// Changes a function, and with it the kernel of the library that it is of.
+    pub(crate) fn set_settings(&mut self, function: Id, settings: Settings) {
+        let context = self.function(function).map(|own| own.module.context);
+        match (self.kernel_of(function), context) {
+            (Some(kernel), Ok(context)) => {
+                self.set_kernel_settings(kernel, handle::device_of_context(context), settings);
+            }
+            _ => {
+                if let Some(own) = self.functions.get_mut(&function) {
+                    own.settings = settings;
+                }
+            }
+        }
+    }
+
+    /// Changes a library's kernel on a device.
+    pub(crate) fn set_kernel_settings(&mut self, kernel: Id, device: u32, settings: Settings) {
+        if let Some(own) = self.kernels.get_mut(&kernel) {
+            own.settings.insert(device, settings);
+        }
+    }
+
+    /// The library and the code of a kernel.
+    pub(crate) fn kernel(&self, id: Id) -> DriverResult<(&LibraryKernel, &Library, &Kernel)> {
+        let invalid = CUresult::INVALID_HANDLE;
+        let own = self.kernels.get(&id).ok_or(invalid)?;
+        let library = self.libraries.get(&own.library).ok_or(invalid)?;
+        let image = library.image.as_deref().map_err(|code| *code)?;
+        let kernel = image.kernels.get(own.index).ok_or(invalid)?;
+        Ok((own, library, kernel))
+    }
+}
+
+impl Module {
+    /// The function of this name.
+    pub(crate) fn find_function(&self, name: &CStr) -> Option<Id> {
+        let kernels = &self.image.kernels;
+        let index = kernels.iter().position(|kernel| *kernel.name == *name)?;
+        self.functions.get(index).copied()
+    }
+
+    /// Whether the variable of this name is in managed memory.
+    pub(crate) fn is_managed(&self, name: &CStr) -> bool {
+        let mut variables = self.image.variables.iter();
+        variables.any(|variable| variable.is_managed && variable.name.as_bytes() == name.to_bytes())
+    }
+
+    /// The address and size of the variable of this name.
+    pub(crate) fn find_variable(&self, name: &CStr) -> Option<(u64, usize)> {
+        let is_it = |variable: &Variable| variable.name.as_bytes() == name.to_bytes();
+        let index = self.image.variables.iter().position(is_it)?;
+        let size = self.image.variables.get(index)?.size;
+        Some((*self.variables.get(index)?, size))
+    }
+}
+
+impl DriverState {
+    /// Loads an image into a context. Its variables use device memory.
+    pub(crate) fn add_module(
+        &mut self,
+        context: Id,
+        image: Arc<Image>,
+        library: Option<Id>,
+    ) -> DriverResult<Id> {
+        let mut variables = Vec::new();
+        for variable in &image.variables {
+            match self.add_variable(context, variable) {
+                Ok(base) => variables.push(base),
+                Err(code) => {
+                    self.free_variables(&variables);
+                    return Err(code);
+                }
+            }
+        }
+        let id = self.ids.next(Kind::Module);
+        let mut functions = Vec::new();
+        for index in 0..image.kernels.len() {
+            let function = self.ids.next(Kind::Function);
+            functions.push(function);
+            let settings = Settings::default();
+            let own = Function {
+                module: id,
+                index,
+                settings,
+            };
+            self.code.functions.insert(function, own);
+        }
+        let module = Module {
+            context,
+            image,
+            functions,
+            variables,
+            library,
+        };
+        self.code.modules.insert(id, module);
+        Ok(id)
+    }
+
+    fn add_variable(&mut self, context: Id, variable: &Variable) -> DriverResult<u64> {
+        // So that each has an address of its own.
+        let bytes = variable.size.max(1);
+        let size = bytes as u64;
+        fault::on_allocation(size)?;
+        let device = self.device_of(context);
+        if variable.is_managed {
+            let block = MemoryBlock::allocate_pages_with(bytes, &variable.value);
+            let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
+            let base = block.start().as_ptr() as u64;
+            self.add_host_range(MemoryRange {
+                context: Some(context),
+                ..MemoryRange::new(base, size, MemoryKind::Managed, device, block)
+            })?;
+            return Ok(base);
+        }
+        let block = MemoryBlock::allocate_with(bytes, &variable.value);
+        let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
+        let base = self.allocate_device_memory(context, size)?;
+        self.add_range(MemoryRange {
+            context: Some(context),
+            ..MemoryRange::new(base, size, MemoryKind::Variable, device, block)
+        });
+        Ok(base)
+    }
+
+    fn free_variables(&mut self, bases: &[u64]) {
+        for base in bases {
+            if let Some(range) = self.map.remove(*base) {
+                self.expect_release(&range);
+                self.release_range(range);
+            }
+        }
+    }
+
+    /// Unloads a module. No work may use its variables.
+    pub(crate) fn remove_module(&mut self, id: Id) {
+        if let Some(module) = self.forget_module(id) {
+            self.free_variables(&module.variables);
+        }
+    }
+
+    /// Removes a module and its functions, but not the memory of its variables.
+    fn forget_module(&mut self, id: Id) -> Option<Module> {
+        let module = self.code.modules.remove(&id)?;
+        for function in &module.functions {
+            self.code.functions.remove(function);
+        }
+        let library = module
+            .library
+            .and_then(|id| self.code.libraries.get_mut(&id));
+        if let Some(library) = library {
+            library.modules.remove(&module.context);
+        }
+        Some(module)
+    }
+
+    /// Forgets the modules of a context, whose memory is released with all of the context's.
+    pub(super) fn forget_modules(&mut self, context: Id) {
+        let modules = self.code.modules.iter();
+        let ended = modules.filter(|(_, module)| module.context == context);
+        for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.forget_module(id);
+        }
+    }
+
+    /// Adds a library.
+    pub(crate) fn add_library(&mut self, image: DriverResult<Arc<Image>>) -> Id {
+        let id = self.ids.next(Kind::Library);
+        let mut kernels = Vec::new();
+        for index in 0..image.as_ref().map_or(0, |image| image.kernels.len()) {
+            let kernel = self.ids.next(Kind::Kernel);
+            kernels.push(kernel);
+            let own = LibraryKernel {
+                library: id,
+                index,
+                settings: BTreeMap::new(),
+            };
+            self.code.kernels.insert(kernel, own);
+        }
+        let library = Library {
+            image,
+            kernels,
+            modules: BTreeMap::new(),
+        };
+        self.code.libraries.insert(id, library);
+        id
+    }
+
+    /// Unloads a library from all contexts.
+    pub(crate) fn remove_library(&mut self, id: Id) {
+        let Some(library) = self.code.libraries.remove(&id) else {
+            return;
+        };
+        for module in library.modules.values() {
+            self.remove_module(*module);
+        }
+        for kernel in &library.kernels {
+            self.code.kernels.remove(kernel);
+        }
+    }
+
+    /// The module of a library in a context, loaded at its first use.
+    pub(crate) fn library_module(&mut self, library: Id, context: Id) -> DriverResult<Id> {
+        let own = self.code.libraries.get(&library);
+        let own = own.ok_or(CUresult::INVALID_HANDLE)?;
+        if let Some(module) = own.modules.get(&context) {
+            return Ok(*module);
+        }
+        let image = own.image.clone()?;
+        let module = self.add_module(context, image, Some(library))?;
+        if let Some(own) = self.code.libraries.get_mut(&library) {
+            own.modules.insert(context, module);
+        }
+        Ok(module)
+    }
+
+    /// The function of a library's kernel in a context.
+    pub(crate) fn kernel_function(&mut self, kernel: Id, context: Id) -> DriverResult<Id> {
+        let (own, ..) = self.code.kernel(kernel)?;
+        let (library, index) = (own.library, own.index);
+        let module = self.library_module(library, context)?;
+        let module = self.code.modules.get(&module);
+        let function = module.and_then(|module| module.functions.get(index));
+        function.copied().ok_or(CUresult::INVALID_HANDLE)
+    }
+}

@@ -1,0 +1,256 @@
+//! Launches: refused by default, checked and skipped with `kernels=skip`. In child processes, whose stderr is read.
+
+mod common;
+
+use std::ffi::{CString, c_void};
+use std::process::Output;
+use std::ptr;
+
+use common::*;
+use cuguard_sys::*;
+
+const CODE: &str = "
+.version 7.0
+.target sm_52
+.address_size 64
+.visible .global .align 4 .u32 counter = 7;
+.visible .entry two(.param .u64 p, .param .f64 x) { ret; }
+";
+
+/// Loads the module and finds its kernel, in a context.
+fn kernel() -> (CUmodule, CUfunction) {
+    context();
+    let text = CString::new(CODE).unwrap();
+    let (mut module, mut function) = (CUmodule::NULL, CUfunction::NULL);
+    ok(cu::cuModuleLoadData(&mut module, text.as_ptr().cast()));
+    let name = c"two".as_ptr();
+    ok(cu::cuModuleGetFunction(&mut function, module, name));
+    (module, function)
+}
+
+fn launch(function: CUfunction, mut ptr: CUdeviceptr, stream: CUstream) -> CUresult {
+    // As a number it is in the range of simulated addresses.
+    let mut number = 1.0_f64;
+    let mut list: [*mut c_void; 2] = [(&raw mut ptr).cast(), (&raw mut number).cast()];
+    let extra = ptr::null_mut();
+    cu::cuLaunchKernel(
+        function,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        0,
+        stream,
+        list.as_mut_ptr(),
+        extra,
+    )
+}
+
+/// The lines of the simulation on stderr.
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines = text.lines().filter(|line| line.starts_with("cuguard-sim:"));
+    lines.map(str::to_owned).collect()
+}
+
+const SKIPPED: &str =
+    "cuguard-sim: kernels=skip: kernel launches are checked and skipped; kernels do not run";
+
+#[test]
+fn a_launch_is_refused_by_default() {
+    const NAME: &str = "a_launch_is_refused_by_default";
+    if is_child() {
+        let (_, function) = kernel();
+        let result = launch(function, alloc(16), CUstream::NULL);
+        assert_eq!(result, CUresult::NOT_SUPPORTED);
+        return;
+    }
+    let output = child_with(NAME, Some("trace"));
+    assert!(output.status.success());
+    let line = "cuguard-sim: cuLaunchKernel launches no kernel (CUGUARD_SIM=kernels=skip checks and \
+                skips launches): CUDA_ERROR_NOT_SUPPORTED";
+    assert_eq!(lines(&output), [line]);
+}
+
+#[test]
+fn skipped_launches_are_announced_once() {
+    const NAME: &str = "skipped_launches_are_announced_once";
+    if is_child() {
+        let (module, function) = kernel();
+        let ptr = alloc(1000);
+        for address in [ptr, ptr + 500, ptr + 1000, 0, 77] {
+            ok(launch(function, address, CUstream::NULL));
+        }
+        ok(cu::cuCtxSynchronize());
+        assert_eq!(cuguard_sim::counters().modules, 1);
+        ok(cu::cuMemFree_v2(ptr));
+        ok(cu::cuModuleUnload(module));
+        assert_eq!(cuguard_sim::counters().modules, 0);
+        assert_eq!(cuguard_sim::counters().device.count, 0);
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(lines(&output), [SKIPPED]);
+}
+
+#[test]
+fn an_argument_in_freed_memory_is_misuse() {
+    const NAME: &str = "an_argument_in_freed_memory_is_misuse";
+    if is_child() {
+        let (_, function) = kernel();
+        let ptr = alloc(16 * MIB);
+        ok(cu::cuMemFree_v2(ptr));
+        let _ = launch(function, ptr + 100, CUstream::NULL);
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(!output.status.success());
+    let lines = lines(&output);
+    let line = &lines[0];
+    assert!(
+        line.starts_with("cuguard-sim: misuse: argument 1 of the kernel two is 0x")
+            && line.ends_with(", in memory that was freed"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_buffer_that_is_too_short_is_misuse() {
+    const NAME: &str = "a_buffer_that_is_too_short_is_misuse";
+    if is_child() {
+        let (_, function) = kernel();
+        let (mut buffer, mut len) = ([0_u64; 2], 8_usize);
+        let key = ptr::without_provenance_mut::<c_void>;
+        let buffer = buffer.as_mut_ptr().cast();
+        let mut extra = [key(1), buffer, key(2), (&raw mut len).cast(), key(0)];
+        let (stream, list) = (CUstream::NULL, ptr::null_mut());
+        let _ = cu::cuLaunchKernel(
+            function,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            0,
+            stream,
+            list,
+            extra.as_mut_ptr(),
+        );
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(!output.status.success());
+    let line = "cuguard-sim: misuse: the argument buffer of the kernel two has 8 bytes, its parameters have 16";
+    assert_eq!(lines(&output), [line]);
+}
+
+/// A launch waits for what is before it on its stream, and its memory is in use until then.
+#[test]
+fn a_launch_has_its_position_on_the_stream() {
+    const NAME: &str = "a_launch_has_its_position_on_the_stream";
+    if is_child() {
+        let (_, function) = kernel();
+        let (one, two) = (stream(), stream());
+        let ptr = alloc_async(1000, two);
+        ok(cu::cuStreamSynchronize(two));
+        let gate = Gate::close(one);
+        ok(launch(function, ptr, one));
+        assert_eq!(cu::cuStreamQuery(one), CUresult::NOT_READY);
+        if std::env::var_os("CUGUARD_SIM").is_some_and(|text| text == "kernels=skip") {
+            gate.open();
+            ok(cu::cuStreamSynchronize(one));
+        }
+        ok(cu::cuMemFreeAsync(ptr, two));
+        let result = cu::cuStreamSynchronize(two);
+        gate.open();
+        assert_eq!(result, CUresult::SUCCESS);
+        let misuses = cuguard_sim::misuses();
+        assert_eq!(misuses.len(), cuguard_sim::counters().misuses);
+        println!("misuses: {misuses:?}");
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("misuses: []"), "{text}");
+    let output = child_with(NAME, Some("kernels=skip,misuse=error"));
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.contains("freed on a stream while work that uses it is in flight"),
+        "{text}"
+    );
+}
+
+/// A library that was unloaded, and a linker that was destroyed: a real driver crashes.
+#[test]
+fn dead_libraries_and_linkers_are_misuse() {
+    const NAME: &str = "dead_libraries_and_linkers_are_misuse";
+    if is_child() {
+        context();
+        let (mut library, text) = (CUlibrary::NULL, CString::new(CODE).unwrap());
+        let (none, values) = (ptr::null_mut(), ptr::null_mut());
+        let (more, more_values) = (ptr::null_mut(), ptr::null_mut());
+        let code = text.as_ptr().cast();
+        ok(cu::cuLibraryLoadData(
+            &mut library,
+            code,
+            none,
+            values,
+            0,
+            more,
+            more_values,
+            0,
+        ));
+        assert_eq!(cuguard_sim::counters().libraries, 1);
+        ok(cu::cuLibraryUnload(library));
+        assert_eq!(cuguard_sim::counters().libraries, 0);
+        assert_eq!(cu::cuLibraryUnload(library), CUresult::INVALID_HANDLE);
+        let mut linker = CUlinkState::NULL;
+        ok(cu::cuLinkCreate_v2(0, none, values, &mut linker));
+        ok(cu::cuLinkDestroy(linker));
+        assert_eq!(cu::cuLinkDestroy(linker), CUresult::INVALID_HANDLE);
+        assert_eq!(cuguard_sim::misuses().len(), 2);
+        return;
+    }
+    let output = child_with(NAME, Some("misuse=error"));
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Variables of a module use device memory, and a module that does not fit is not loaded.
+#[test]
+fn variables_use_device_memory() {
+    const NAME: &str = "variables_use_device_memory";
+    if is_child() {
+        context();
+        let before = free_bytes();
+        let load = |mib: usize| {
+            let bytes = mib << 20;
+            let text = format!(
+                ".version 7.0\n.target sm_52\n.visible .global .b8 one[4194304];\n.visible .global .b8 two[{bytes}];\n"
+            );
+            let (mut module, text) = (CUmodule::NULL, CString::new(text).unwrap());
+            let result = cu::cuModuleLoadData(&mut module, text.as_ptr().cast());
+            (result, module)
+        };
+        let (result, module) = load(8);
+        ok(result);
+        assert_eq!(before - free_bytes(), 12 * MIB);
+        ok(cu::cuModuleUnload(module));
+        assert_eq!(free_bytes(), before);
+        assert_eq!(load(64).0, CUresult::OUT_OF_MEMORY);
+        assert_eq!(free_bytes(), before);
+        let (result, _) = load(8);
+        ok(result);
+        release();
+        context();
+        assert_eq!(free_bytes(), before);
+        return;
+    }
+    let output = child_with(NAME, Some("memory=64MiB"));
+    assert!(output.status.success(), "{output:?}");
+}
