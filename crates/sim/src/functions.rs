@@ -116,6 +116,10 @@ impl Function {
                 | Self::cuMemPoolCreate
                 | Self::cuMemPoolTrimTo
                 | Self::cuMemPoolDestroy
+                | Self::cuMemPoolGetAttribute
+                | Self::cuMemPoolSetAttribute
+                | Self::cuDeviceSetMemPool
+                | Self::cuPointerSetAttribute
                 | Self::cuArrayCreate_v2
                 | Self::cuArray3DCreate_v2
                 | Self::cuArrayDestroy

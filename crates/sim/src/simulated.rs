@@ -238,6 +238,12 @@ macro_rules! with_simulated {
             cuLaunchCooperativeKernel
             cuLaunchHostFunc
             cuGraphCreate
+            cuGraphAddKernelNode
+            cuGraphAddKernelNode_v2
+            cuGraphKernelNodeGetParams
+            cuGraphKernelNodeGetParams_v2
+            cuGraphKernelNodeSetParams
+            cuGraphKernelNodeSetParams_v2
             cuGraphAddMemcpyNode
             cuGraphMemcpyNodeGetParams
             cuGraphMemcpyNodeSetParams
@@ -282,6 +288,8 @@ macro_rules! with_simulated {
             cuGraphInstantiateWithFlags
             cuGraphInstantiateWithParams
             cuGraphExecGetFlags
+            cuGraphExecKernelNodeSetParams
+            cuGraphExecKernelNodeSetParams_v2
             cuGraphExecMemcpyNodeSetParams
             cuGraphExecMemsetNodeSetParams
             cuGraphExecHostNodeSetParams
@@ -301,6 +309,10 @@ macro_rules! with_simulated {
             cuUserObjectRelease
             cuGraphRetainUserObject
             cuGraphReleaseUserObject
+            cuGraphAddNode
+            cuGraphAddNode_v2
+            cuGraphNodeSetParams
+            cuGraphExecNodeSetParams
             cuOccupancyMaxActiveBlocksPerMultiprocessor
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
             cuOccupancyMaxPotentialBlockSize

@@ -32,7 +32,7 @@ pub unsafe fn cuGraphDestroy(graph: CUgraph) -> DriverResult {
     let id = state.graph(graph)?;
     // A child graph belongs to its node.
     valid(state.graph_data(id)?.parent.is_none())?;
-    valid(!state.is_captured(id))?;
+    check(!state.is_captured(id), CUresult::ILLEGAL_STATE)?;
     state.release_graph_memory(id);
     let destroyed = state.graphs.remove_graph(id);
     drop(state);

@@ -84,9 +84,6 @@ impl DriverState {
     /// stays, since it belongs to the device. Returns the host memory, which work of other contexts
     /// may still use.
     fn close_context(&mut self, id: Id) -> Vec<MemoryRange> {
-        for other in self.contexts.values_mut() {
-            other.peers.remove(&id);
-        }
         let arrays = self.arrays.iter().filter(|(_, array)| array.context == id);
         for array in arrays.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove_array(array);
@@ -110,7 +107,14 @@ impl DriverState {
             // A statistic, not a matter of memory safety.
             debug_assert_eq!(context.packed.bytes(), 0, "packed blocks are freed");
         }
-        self.streams.retain(|_, stream| stream.context != id);
+        for other in self.contexts.values_mut() {
+            other.peers.remove(&id);
+        }
+        let own = self.streams.iter().filter(|(_, own)| own.context == id);
+        for stream in own.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            self.destroy_capturing(stream);
+            self.streams.remove(&stream);
+        }
         self.events.orphan_context(id);
         let (device, cost) = (self.device_of(id), self.config.context_cost);
         self.device_mut(device).memory.release(cost);
