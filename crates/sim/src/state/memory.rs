@@ -312,7 +312,7 @@ impl DriverState {
         self.map.spans(address, len).map(drop)
     }
 
-    /// Whether an address is in host memory that was freed.
+    /// Whether an address that is in no range is in host memory that was freed.
     pub(crate) fn is_freed_host_memory(&self, address: u64) -> bool {
         self.quarantine.find(address, 1).is_some()
     }
@@ -322,6 +322,7 @@ impl DriverState {
         let Some(base) = self.quarantine.find(address, bytes) else {
             return Ok(());
         };
+        // Where nothing is allocated, addresses of a pool are in quarantine from the start.
         let in_pool = self.pools.values().any(|pool| pool.base == base);
         let problem = match in_pool {
             true => "of a pool, where nothing is allocated",
