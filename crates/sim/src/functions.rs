@@ -136,7 +136,12 @@ impl Function {
     pub(crate) fn launches_kernel(self) -> bool {
         matches!(
             self,
-            Self::cuLaunchKernel | Self::cuLaunchKernelEx | Self::cuLaunchCooperativeKernel
+            Self::cuLaunchKernel
+                | Self::cuLaunchKernelEx
+                | Self::cuLaunchCooperativeKernel
+                | Self::cuLaunch
+                | Self::cuLaunchGrid
+                | Self::cuLaunchGridAsync
         )
     }
 

@@ -237,6 +237,16 @@ macro_rules! with_simulated {
             cuLaunchKernelEx
             cuLaunchCooperativeKernel
             cuLaunchHostFunc
+            cuFuncSetBlockShape
+            cuFuncSetSharedSize
+            cuParamSetSize
+            cuParamSeti
+            cuParamSetf
+            cuParamSetv
+            cuLaunch
+            cuLaunchGrid
+            cuLaunchGridAsync
+            cuFuncSetSharedMemConfig
             cuGraphCreate
             cuGraphAddKernelNode
             cuGraphAddKernelNode_v2

@@ -75,6 +75,78 @@ fn a_launch_is_refused_by_default() {
 }
 
 #[test]
+fn a_launch_that_no_driver_accepts_is_invalid_by_default() {
+    const NAME: &str = "a_launch_that_no_driver_accepts_is_invalid_by_default";
+    if is_child() {
+        let (_, function) = kernel();
+        let (none, all) = (ptr::null_mut(), ptr::null_mut());
+        let stream = CUstream::NULL;
+        let result = cu::cuLaunchKernel(function, 1, 1, 1, 1025, 1, 1, 0, stream, none, all);
+        assert_eq!(result, CUresult::INVALID_VALUE);
+        return;
+    }
+    let output = child_with(NAME, Some("trace"));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(lines(&output), [""; 0]);
+}
+
+/// Sets the arguments of the kernel as in CUDA 2.0.
+fn set_arguments(function: CUfunction, mut ptr: CUdeviceptr) {
+    ok(cu::cuFuncSetBlockShape(function, 32, 2, 1));
+    ok(cu::cuParamSetv(function, 0, (&raw mut ptr).cast(), 8));
+    ok(cu::cuParamSeti(function, 8, 0));
+    ok(cu::cuParamSetf(function, 12, 1.0));
+    ok(cu::cuParamSetSize(function, 16));
+}
+
+#[test]
+fn old_launches_are_refused_by_default() {
+    const NAME: &str = "old_launches_are_refused_by_default";
+    if is_child() {
+        let (_, function) = kernel();
+        set_arguments(function, alloc(16));
+        assert_eq!(cu::cuLaunch(function), CUresult::NOT_SUPPORTED);
+        assert_eq!(cu::cuLaunchGrid(function, 2, 2), CUresult::NOT_SUPPORTED);
+        return;
+    }
+    let output = child_with(NAME, Some("trace"));
+    assert!(output.status.success(), "{output:?}");
+    let why = "launches no kernel (CUGUARD_SIM=kernels=skip checks and skips launches): \
+               CUDA_ERROR_NOT_SUPPORTED";
+    let expected = ["cuLaunch", "cuLaunchGrid"].map(|name| format!("cuguard-sim: {name} {why}"));
+    assert_eq!(lines(&output), expected);
+}
+
+#[test]
+fn old_launches_use_what_was_set_before() {
+    const NAME: &str = "old_launches_use_what_was_set_before";
+    if is_child() {
+        let (_, function) = kernel();
+        let ptr = alloc(16 * MIB);
+        set_arguments(function, ptr);
+        ok(cu::cuLaunch(function));
+        ok(cu::cuLaunchGrid(function, 3, 2));
+        ok(cu::cuLaunchGridAsync(function, 1, 1, CUstream::NULL));
+        ok(cu::cuFuncSetSharedSize(function, 49_152));
+        ok(cu::cuLaunch(function));
+        ok(cu::cuCtxSynchronize());
+        ok(cu::cuMemFree_v2(ptr));
+        // The address of the first argument is still set.
+        let _ = cu::cuLaunch(function);
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(!output.status.success());
+    let lines = lines(&output);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(lines[0], SKIPPED);
+    assert!(
+        lines[1].contains("argument 1 of the kernel two"),
+        "{lines:?}"
+    );
+}
+
+#[test]
 fn skipped_launches_are_announced_once() {
     const NAME: &str = "skipped_launches_are_announced_once";
     if is_child() {

@@ -70,7 +70,7 @@ fn attribute(
             let bytes = constants.map(|v| v.size).fold(0, usize::saturating_add);
             i32::try_from(bytes).unwrap_or(i32::MAX)
         }
-        names::LOCAL_SIZE_BYTES => 0,
+        names::LOCAL_SIZE_BYTES => kernel.local as i32,
         names::NUM_REGS => registers(kernel) as i32,
         names::PTX_VERSION => image.ptx_architecture as i32,
         names::BINARY_VERSION => image.architecture as i32,

@@ -109,6 +109,20 @@ const END: usize = 0;
 const BUFFER: usize = 1;
 const BUFFER_SIZE: usize = 2;
 
+impl Arguments {
+    /// The list of keys and values for arguments in a buffer.
+    pub(super) fn list(buffer: &mut [u8], size: &mut usize) -> [*mut c_void; 5] {
+        let key = std::ptr::without_provenance_mut;
+        [
+            key(BUFFER),
+            buffer.as_mut_ptr().cast(),
+            key(BUFFER_SIZE),
+            std::ptr::from_mut(size).cast(),
+            key(END),
+        ]
+    }
+}
+
 /// Copies the arguments to where the kernel would read them.
 ///
 /// # Safety
@@ -227,9 +241,17 @@ fn check_addresses(
 /// # Safety
 ///
 /// As [`check_launch`].
-unsafe fn launch(stream: CUstream, launch: &Launch, arguments: Arguments) -> DriverResult {
+pub(super) unsafe fn launch(
+    stream: CUstream,
+    launch: &Launch,
+    arguments: Arguments,
+) -> DriverResult {
     if !lock().config.skip_kernels {
-        lock().current()?;
+        let mut state = lock();
+        state.current()?;
+        // A launch that no driver accepts fails as on a real one.
+        let id = find_any(&mut state, launch.function)?;
+        check_dimensions(state.code.function(id)?.kernel, launch)?;
         return Err(CUresult::NOT_SUPPORTED);
     }
     let (mut state, stream) = begin_launch(stream, launch.function)?;

@@ -12,6 +12,9 @@ use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Linker, lock};
 
+/// How an archive of object files starts.
+const ARCHIVE: &[u8] = b"!<arch>\n";
+
 /// The id of a linker. One that was destroyed is misuse: a real driver crashes.
 fn find(state: &DriverState, linker: CUlinkState) -> DriverResult<Id> {
     let is_live = |id| state.code.linkers.contains_key(&id);
@@ -60,6 +63,9 @@ unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverR
             Err(ImageError::new(CUresult::NO_BINARY_FOR_GPU))
         }
         jit_input_type::INPUT_CUBIN => Err(ImageError::new(CUresult::INVALID_IMAGE)),
+        // Only what other code refers to is linked from a library, and references are not read.
+        jit_input_type::INPUT_LIBRARY if file.starts_with(ARCHIVE) => Ok(Image::default()),
+        jit_input_type::INPUT_LIBRARY => Err(ImageError::new(CUresult::INVALID_IMAGE)),
         _ => Err(ImageError::new(CUresult::NOT_SUPPORTED)),
     };
     let image = read.map_err(|error| {

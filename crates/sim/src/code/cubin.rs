@@ -7,7 +7,7 @@ use cuguard_sys::CUresult;
 
 use super::elf::{Elf, NO_BITS, Section, Symbol, u16_at, u32_at};
 use super::image::{
-    Image, ImageError, Kernel, MAX_REGISTERS, MAX_SHARED, Parameter, Variable, c_name,
+    Image, ImageError, Kernel, MAX_LOCAL, MAX_REGISTERS, MAX_SHARED, Parameter, Variable, c_name,
 };
 
 /// Symbol types and flags of the ELF format for CUDA.
@@ -19,6 +19,7 @@ const ENTRY: u8 = 0x10;
 mod attribute {
     pub(super) const MAX_THREADS: u8 = 0x05;
     pub(super) const REQUIRED_BLOCK: u8 = 0x10;
+    pub(super) const FRAME_SIZE: u8 = 0x11;
     pub(super) const PARAMETER: u8 = 0x17;
     pub(super) const REGISTERS: u8 = 0x2f;
 }
@@ -58,7 +59,8 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
         ptx_architecture: architecture,
         ..Image::default()
     };
-    let registers = registers(elf)?;
+    let registers = by_function(elf, attribute::REGISTERS)?;
+    let frames = by_function(elf, attribute::FRAME_SIZE)?;
     // Compilers for newer architectures count the system's part of a block's shared memory.
     let reserves = symbols
         .iter()
@@ -73,6 +75,9 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
             kernel.shared = kernel.shared.saturating_sub(reserved);
             let count = registers.get(&number);
             kernel.registers = count.map(|count| (*count).min(MAX_REGISTERS));
+            kernel.local = frames
+                .get(&number)
+                .map_or(0, |bytes| (*bytes).min(MAX_LOCAL));
             image.kernels.push(kernel);
         } else if symbol.kind == OBJECT {
             image.variables.extend(variable(elf, symbol));
@@ -107,14 +112,14 @@ fn entries<'a>(section: &Section<'a>) -> Option<Vec<Info<'a>>> {
     Some(entries)
 }
 
-/// The registers of functions, by the numbers of their symbols.
-fn registers(elf: &Elf<'_>) -> Option<HashMap<usize, u32>> {
+/// An attribute of functions, by the numbers of their symbols.
+fn by_function(elf: &Elf<'_>, attribute: u8) -> Option<HashMap<usize, u32>> {
     let Some(section) = elf.section(".nv.info") else {
         return Some(HashMap::new());
     };
     let counts = entries(section)?
         .into_iter()
-        .filter(|info| info.attribute == attribute::REGISTERS)
+        .filter(|info| info.attribute == attribute)
         .filter_map(|info| Some((u32_at(info.value, 0)? as usize, u32_at(info.value, 4)?)));
     Some(counts.collect())
 }
@@ -209,6 +214,7 @@ mod tests {
         assert_eq!(kernel("withshared").shared, 2048);
         assert_eq!(kernel("usevars").registers, Some(14));
         assert_eq!(kernel("empty").parameters, []);
+        assert_eq!(kernel("usevars").local, 0);
         let mut variables: Vec<_> = image
             .variables
             .iter()
@@ -227,6 +233,21 @@ mod tests {
         let counter = image.variables.iter().find(|v| v.name == "counter");
         assert_eq!(counter.unwrap().value, [7, 0, 0, 0]);
         assert_eq!(image.architecture, 90);
+    }
+
+    #[test]
+    fn local_memory_is_the_size_of_the_frame() {
+        let mut file = LINKED.to_vec();
+        let entry = [4, attribute::FRAME_SIZE, 8, 0];
+        let places: Vec<_> = (0..file.len())
+            .filter(|at| file[*at..].starts_with(&entry))
+            .collect();
+        for at in places {
+            file[at + 8..at + 12].copy_from_slice(&4000_u32.to_le_bytes());
+        }
+        let image = read(&file).unwrap();
+        assert!(image.kernels.iter().all(|kernel| kernel.local == 4000));
+        assert_eq!(image.kernels.len(), 9);
     }
 
     #[test]

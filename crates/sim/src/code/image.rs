@@ -41,6 +41,8 @@ pub(crate) struct Kernel {
     pub(crate) shared: usize,
     /// The registers of a thread, if known. Only compiled code has a number.
     pub(crate) registers: Option<u32>,
+    /// Bytes of local memory of a thread. Only compiled code has a number.
+    pub(crate) local: u32,
 }
 
 impl Kernel {
@@ -55,6 +57,8 @@ impl Kernel {
 pub(super) const MAX_SHARED: usize = 1 << 30;
 /// The most registers of a thread.
 pub(super) const MAX_REGISTERS: u32 = 255;
+/// The most bytes of local memory of a thread.
+pub(super) const MAX_LOCAL: u32 = 512 << 10;
 
 /// A variable in device memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -59,6 +59,29 @@ pub(crate) struct Function {
     pub(crate) settings: Settings,
 }
 
+/// What the launch functions of CUDA 2.0 use: it is set by calls before the launch.
+#[derive(Clone, Debug)]
+pub(crate) struct OldLaunch {
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) shared: u32,
+    /// The arguments, as far as they are set.
+    pub(crate) arguments: Vec<u8>,
+    /// How many bytes of arguments a launch has.
+    pub(crate) size: usize,
+}
+
+impl Default for OldLaunch {
+    fn default() -> Self {
+        Self {
+            block: [1; 3],
+            shared: 0,
+            arguments: Vec::new(),
+            size: 0,
+        }
+    }
+}
+
 /// Code that is loaded into each context that uses it.
 #[derive(Debug)]
 pub(crate) struct Library {
@@ -96,6 +119,8 @@ pub(crate) struct Linker {
 pub(crate) struct LoadedCode {
     pub(crate) modules: HashMap<Id, Module>,
     pub(crate) functions: HashMap<Id, Function>,
+    /// By function, once one of these settings is made.
+    pub(crate) old_launches: HashMap<Id, OldLaunch>,
     pub(crate) libraries: HashMap<Id, Library>,
     pub(crate) kernels: HashMap<Id, LibraryKernel>,
     pub(crate) linkers: HashMap<Id, Linker>,
@@ -281,6 +306,7 @@ impl DriverState {
         let module = self.code.modules.remove(&id)?;
         for function in &module.functions {
             self.code.functions.remove(function);
+            self.code.old_launches.remove(function);
         }
         let library = module
             .library

@@ -30,7 +30,7 @@ pub use counters::{Counters, Usage, counters, live_counters};
 pub(crate) use driver_state::DriverState;
 pub(crate) use graph_launch::Launch;
 pub(crate) use graph_memory::{GraphUsage, allocations};
-pub(crate) use loaded_code::{Library, Linker, Module, Settings};
+pub(crate) use loaded_code::{Library, Linker, Module, OldLaunch, Settings};
 pub(crate) use lock::{StateGuard, lock};
 pub(crate) use memory::Operand;
 pub(crate) use objects::{Array, Closing, Physical};
