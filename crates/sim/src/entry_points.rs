@@ -36,7 +36,7 @@ fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
         Ok(()) if function.confirms_completion() => copy_engine::stopped(),
         Ok(()) => CUresult::SUCCESS,
         Err(code) => {
-            trace::failed(function, code);
+            trace::failed(function);
             code
         }
     }

@@ -27,11 +27,9 @@ pub(crate) fn not_simulated() -> CUresult {
     CUresult::NOT_SUPPORTED
 }
 
-/// Prints that a call failed with [`not_simulated`], once for each function. Launches that are not
-/// supported fail for want of kernels.
-pub(crate) fn failed(function: Function, code: CUresult) {
-    let launch = function.launches_kernel() && code == CUresult::NOT_SUPPORTED;
-    if !(NOT_SIMULATED.take() || launch) || !ON.load(Ordering::Relaxed) {
+/// Prints that a call failed with [`not_simulated`], once for each function.
+pub(crate) fn failed(function: Function) {
+    if !NOT_SIMULATED.take() || !ON.load(Ordering::Relaxed) {
         return;
     }
     static PRINTED: [AtomicBool; NAMES.len()] = [const { AtomicBool::new(false) }; NAMES.len()];

@@ -19,6 +19,7 @@ use crate::graph::NodeParams;
 use crate::handle::Id;
 use crate::result::{DriverResult, valid};
 use crate::state::DriverState;
+use crate::trace::not_simulated;
 
 /// The parameters of a copy.
 #[repr(C)]
@@ -102,11 +103,10 @@ unsafe fn new(
             }
             kind::MEM_FREE => free_params(state, graph, variant::<CUdeviceptr>(params)),
             kind::KERNEL => kernel_params(state, variant::<CUDA_KERNEL_NODE_PARAMS>(params)),
-            // Not simulated.
             kind::EXT_SEMAS_SIGNAL
             | kind::EXT_SEMAS_WAIT
             | kind::BATCH_MEM_OP
-            | kind::CONDITIONAL => Err(CUresult::NOT_SUPPORTED),
+            | kind::CONDITIONAL => Err(not_simulated()),
             _ => replaceable(state, params),
         }
     }

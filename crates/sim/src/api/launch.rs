@@ -16,6 +16,7 @@ use crate::memory::{MemoryBlock, is_device_address};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Settings, StateGuard, lock};
 use crate::streams::Run;
+use crate::trace::not_simulated;
 use crate::{stderr, thread_state};
 
 /// The limits of a grid.
@@ -252,7 +253,7 @@ pub(super) unsafe fn launch(
         // A launch that no driver accepts fails as on a real one.
         let id = find_any(&mut state, launch.function)?;
         check_dimensions(state.code.function(id)?.kernel, launch)?;
-        return Err(CUresult::NOT_SUPPORTED);
+        return Err(not_simulated());
     }
     let (mut state, stream) = begin_launch(stream, launch.function)?;
     if state.is_capturing(stream) {
@@ -278,7 +279,9 @@ pub(super) unsafe fn node_params(
     launch: &Launch,
     arguments: Arguments,
 ) -> DriverResult<NodeParams> {
-    check(state.config.skip_kernels, CUresult::NOT_SUPPORTED)?;
+    if !state.config.skip_kernels {
+        return Err(not_simulated());
+    }
     let id = find_any(state, launch.function)?;
     let own = state.code.function(id)?;
     let kernel = own.kernel;
