@@ -40,6 +40,15 @@ pub(crate) fn poke(address: u64, value: u8) {
     unsafe { (address as *mut u8).write_volatile(value) }
 }
 
+/// The nodes at an address that the driver returned.
+pub(crate) fn handles(nodes: *const CUgraphNode, count: usize) -> Vec<CUgraphNode> {
+    if nodes.is_null() || count == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the cases pass a list that the driver has just returned.
+    unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec()
+}
+
 /// A string of the driver, or `None` for a null pointer.
 pub(crate) fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {

@@ -16,6 +16,7 @@ mod case;
 mod cases;
 mod child;
 mod driver;
+mod graphs;
 mod host;
 mod report;
 mod runner;

@@ -1,11 +1,13 @@
 //! A snapshot while other threads insert and remove. In a process of its own: threads of other tests would share
 //! the slots of these threads, and records outside the slots are not listed at one point in time.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cuguard_registry::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
 
+#[track_caller]
 fn insert(registry: &Registry, address: u64) -> Key {
     let key = Key::new(Kind::Device, address);
     let entry = Entry {
@@ -13,7 +15,7 @@ fn insert(registry: &Registry, address: u64) -> Key {
         type_name: "f32",
         stream: 0,
     };
-    registry.insert(key, entry);
+    registry.insert_at(Location::caller(), key, entry);
     key
 }
 

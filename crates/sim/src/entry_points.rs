@@ -73,7 +73,7 @@ fn admit(function: Function) -> DriverResult {
         }
         return Err(code);
     }
-    if function.is_unsafe_in_capture() && state::any_capture() {
+    if state::any_capture() && function.is_unsafe_in_capture() {
         state::lock().check_unsafe_call()?;
     }
     Ok(())

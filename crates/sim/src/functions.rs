@@ -116,6 +116,10 @@ impl Function {
                 | Self::cuMemPoolCreate
                 | Self::cuMemPoolTrimTo
                 | Self::cuMemPoolDestroy
+                | Self::cuMemPoolGetAttribute
+                | Self::cuMemPoolSetAttribute
+                | Self::cuDeviceSetMemPool
+                | Self::cuPointerSetAttribute
                 | Self::cuArrayCreate_v2
                 | Self::cuArray3DCreate_v2
                 | Self::cuArrayDestroy
@@ -128,7 +132,7 @@ impl Function {
         )
     }
 
-    /// Launches a kernel, which fails unless launches are skipped.
+    /// Launches a kernel, or adds one to a graph, which fails unless launches are skipped.
     pub(crate) fn launches_kernel(self) -> bool {
         matches!(
             self,
@@ -138,6 +142,8 @@ impl Function {
                 | Self::cuLaunch
                 | Self::cuLaunchGrid
                 | Self::cuLaunchGridAsync
+                | Self::cuGraphAddKernelNode
+                | Self::cuGraphAddKernelNode_v2
         )
     }
 

@@ -10,6 +10,8 @@
 //!   context uses memory, a memory pool reserves chunks of 32 MiB: memory fragments as on a GPU.
 //! - **Asynchronous streams.** Each stream executes its work in order on threads of the driver; a
 //!   copy is in flight until the program synchronizes with it.
+//! - **Graphs and stream capture.** A launch of a graph executes its nodes, those that do not depend on each
+//!   other at the same time; a capture permits what it permits on a real driver.
 //! - **Misuse is detected.** What a real driver leaves undefined, such as the use of a destroyed
 //!   stream or of stream-ordered memory before its allocation, aborts the process with a message;
 //!   see [`Misuse`].
@@ -19,8 +21,9 @@
 //!
 //! Limits: it executes no kernels. Modules and libraries load, with the kernels and variables that PTX, cubins and
 //! fatbins that are not compressed declare; a launch fails with `CUDA_ERROR_NOT_SUPPORTED`, or is checked and skipped, see
-//! [`Config::skip_kernels`]. Everything for textures and graphics fails with `CUDA_ERROR_NOT_SUPPORTED`, memory is
-//! not shared between processes. It does not simulate bandwidth, and at most 1024 streams execute work at the same time.
+//! [`Config::skip_kernels`]. It has no textures, no graphics, no sharing between processes, and none of the conditional
+//! nodes, batch memory operations and external semaphores of graphs. It does not simulate bandwidth, and at most
+//! 1024 streams execute work at the same time.
 //!
 //! # Setup
 //!

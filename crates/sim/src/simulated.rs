@@ -248,6 +248,12 @@ macro_rules! with_simulated {
             cuLaunchGridAsync
             cuFuncSetSharedMemConfig
             cuGraphCreate
+            cuGraphAddKernelNode
+            cuGraphAddKernelNode_v2
+            cuGraphKernelNodeGetParams
+            cuGraphKernelNodeGetParams_v2
+            cuGraphKernelNodeSetParams
+            cuGraphKernelNodeSetParams_v2
             cuGraphAddMemcpyNode
             cuGraphMemcpyNodeGetParams
             cuGraphMemcpyNodeSetParams
@@ -292,6 +298,8 @@ macro_rules! with_simulated {
             cuGraphInstantiateWithFlags
             cuGraphInstantiateWithParams
             cuGraphExecGetFlags
+            cuGraphExecKernelNodeSetParams
+            cuGraphExecKernelNodeSetParams_v2
             cuGraphExecMemcpyNodeSetParams
             cuGraphExecMemsetNodeSetParams
             cuGraphExecHostNodeSetParams
@@ -311,6 +319,10 @@ macro_rules! with_simulated {
             cuUserObjectRelease
             cuGraphRetainUserObject
             cuGraphReleaseUserObject
+            cuGraphAddNode
+            cuGraphAddNode_v2
+            cuGraphNodeSetParams
+            cuGraphExecNodeSetParams
             cuOccupancyMaxActiveBlocksPerMultiprocessor
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
             cuOccupancyMaxPotentialBlockSize

@@ -21,6 +21,9 @@ mod array_copies;
 mod arrays;
 mod batch_copies;
 mod batch_layers;
+mod capture_forks;
+mod capture_rules;
+mod captures;
 mod context_events;
 mod context_versions;
 mod contexts;
@@ -35,6 +38,10 @@ mod events;
 mod fills;
 mod fragmentation;
 mod functions;
+mod graph_launches;
+mod graph_memory;
+mod graph_objects;
+mod graphs;
 mod host_memory;
 mod kernels;
 mod lasting;
@@ -109,6 +116,13 @@ pub(crate) fn all() -> Vec<Entry> {
         events::CASES,
         waits::CASES,
         virtual_memory::CASES,
+        graphs::CASES,
+        graph_launches::CASES,
+        graph_memory::CASES,
+        graph_objects::CASES,
+        captures::CASES,
+        capture_forks::CASES,
+        capture_rules::CASES,
         promises::CASES,
         accounting::CASES,
         fragmentation::CASES,

@@ -198,11 +198,13 @@ pub unsafe fn cuMemcpyHtoAAsync_v2(
 ) -> DriverResult {
     let plan = to_array(dst, offset, Operand::Any(src as u64), bytes);
     let node = CUDA_MEMCPY3D {
-        dstMemoryType: memory_type::ARRAY,
         dstArray: dst,
-        dstDevice: 0,
         dstXInBytes: offset,
-        ..linear_node(Operand::Known(0), Operand::Any(src as u64), bytes)
+        ..linear_node(
+            (memory_type::ARRAY, 0),
+            (memory_type::HOST, src as u64),
+            bytes,
+        )
     };
     copy(Some(stream), plan, Some(node))
 }
@@ -229,11 +231,13 @@ pub unsafe fn cuMemcpyAtoHAsync_v2(
 ) -> DriverResult {
     let plan = from_array(Operand::Any(dst as u64), src, offset, bytes);
     let node = CUDA_MEMCPY3D {
-        srcMemoryType: memory_type::ARRAY,
         srcArray: src,
-        srcDevice: 0,
         srcXInBytes: offset,
-        ..linear_node(Operand::Any(dst as u64), Operand::Known(0), bytes)
+        ..linear_node(
+            (memory_type::HOST, dst as u64),
+            (memory_type::ARRAY, 0),
+            bytes,
+        )
     };
     copy(Some(stream), plan, Some(node))
 }

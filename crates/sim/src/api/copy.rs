@@ -5,9 +5,9 @@ use std::ffi::c_void;
 
 use cuguard_sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUresult, CUstream, memory_type};
 
-use super::{begin_work, check_context, copy_3d};
+use super::graph_nodes::copy_params;
+use super::{begin_work, check_context};
 use crate::copy_engine;
-use crate::graph::NodeParams;
 use crate::handle::Id;
 use crate::memory::{Extent, Shape};
 use crate::result::DriverResult;
@@ -83,41 +83,31 @@ fn capture(state: &mut DriverState, stream: Id, node: Option<CUDA_MEMCPY3D>) -> 
     if node.WidthInBytes == 0 || node.Height == 0 || node.Depth == 0 {
         return Ok(());
     }
-    copy_3d::check_captured(state, &node)?;
-    state.capture(stream, NodeParams::Copy(node))
+    let params = copy_params(state, node)?;
+    state.capture(stream, params)
 }
 
-/// The parameters of a node that copies contiguous bytes.
-pub(super) fn linear_node(dst: Operand, src: Operand, bytes: usize) -> CUDA_MEMCPY3D {
-    let (dst_type, dst) = side_of_node(dst);
-    let (src_type, src) = side_of_node(src);
-    let on_host = |memory_type, address: u64| match memory_type == memory_type::HOST {
-        true => address as *mut c_void,
-        false => std::ptr::null_mut(),
+/// The parameters of a node that copies contiguous bytes, with the type of both memories.
+pub(super) fn linear_node(dst: (u32, u64), src: (u32, u64), bytes: usize) -> CUDA_MEMCPY3D {
+    let host = |(memory_type, address)| match memory_type {
+        memory_type::HOST => address as *mut c_void,
+        _ => std::ptr::null_mut(),
     };
-    let on_device = |memory_type, address| match memory_type == memory_type::HOST {
-        true => 0,
-        false => address,
+    let device = |(memory_type, address)| match memory_type {
+        memory_type::HOST => 0,
+        _ => address,
     };
     CUDA_MEMCPY3D {
-        dstMemoryType: dst_type,
-        dstHost: on_host(dst_type, dst),
-        dstDevice: on_device(dst_type, dst),
-        srcMemoryType: src_type,
-        srcHost: on_host(src_type, src),
-        srcDevice: on_device(src_type, src),
+        dstMemoryType: dst.0,
+        dstHost: host(dst),
+        dstDevice: device(dst),
+        srcMemoryType: src.0,
+        srcHost: host(src),
+        srcDevice: device(src),
         WidthInBytes: bytes,
         Height: 1,
         Depth: 1,
         ..CUDA_MEMCPY3D::default()
-    }
-}
-
-/// The memory type and the address of one side of a node.
-fn side_of_node(operand: Operand) -> (u32, u64) {
-    match operand {
-        Operand::Known(address) | Operand::Device(address) => (memory_type::DEVICE, address),
-        Operand::Any(address) => (memory_type::UNIFIED, address),
     }
 }
 
@@ -133,29 +123,29 @@ fn linear(dst: Operand, src: Operand, bytes: usize) -> impl Planner {
     }
 }
 
-fn copy_async(stream: CUstream, dst: Operand, src: Operand, bytes: usize) -> DriverResult {
-    let node = linear_node(dst, src, bytes);
-    copy(Some(stream), linear(dst, src, bytes), Some(node))
-}
-
 macro_rules! copies {
-    ($($sync:ident $async:ident: $to:ident($dst:ty) $from:ident($src:ty);)*) => {$(
+    ($($sync:ident $async:ident:
+       $to:ident($dst:ty, $dst_type:ident) $from:ident($src:ty, $src_type:ident);)*) => {$(
         pub unsafe fn $sync(dst: $dst, src: $src, bytes: usize) -> DriverResult {
             let plan = linear(Operand::$to(dst as u64), Operand::$from(src as u64), bytes);
             copy(None, plan, None)
         }
 
         pub unsafe fn $async(dst: $dst, src: $src, bytes: usize, stream: CUstream) -> DriverResult {
-            copy_async(stream, Operand::$to(dst as u64), Operand::$from(src as u64), bytes)
+            let (dst, src) = (dst as u64, src as u64);
+            let (to, from) = (memory_type::$dst_type, memory_type::$src_type);
+            let node = linear_node((to, dst), (from, src), bytes);
+            let plan = linear(Operand::$to(dst), Operand::$from(src), bytes);
+            copy(Some(stream), plan, Some(node))
         }
     )*};
 }
 
 copies! {
-    cuMemcpy cuMemcpyAsync: Any(CUdeviceptr) Any(CUdeviceptr);
-    cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2: Known(CUdeviceptr) Any(*const c_void);
-    cuMemcpyDtoH_v2 cuMemcpyDtoHAsync_v2: Any(*mut c_void) Device(CUdeviceptr);
-    cuMemcpyDtoD_v2 cuMemcpyDtoDAsync_v2: Known(CUdeviceptr) Known(CUdeviceptr);
+    cuMemcpy cuMemcpyAsync: Any(CUdeviceptr, UNIFIED) Any(CUdeviceptr, UNIFIED);
+    cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2: Known(CUdeviceptr, DEVICE) Any(*const c_void, HOST);
+    cuMemcpyDtoH_v2 cuMemcpyDtoHAsync_v2: Any(*mut c_void, HOST) Device(CUdeviceptr, DEVICE);
+    cuMemcpyDtoD_v2 cuMemcpyDtoDAsync_v2: Known(CUdeviceptr, DEVICE) Known(CUdeviceptr, DEVICE);
 }
 
 /// Checks the contexts of a copy between devices; the addresses determine the rest.

@@ -113,15 +113,6 @@ impl Side {
         let (operand, volume) = self.memory(size)?;
         state.check_operand(operand, volume)
     }
-
-    /// Fails if a copy cannot be captured.
-    fn check_captured(&self, state: &DriverState, size: Size) -> DriverResult {
-        if self.memory_type == memory_type::ARRAY {
-            return self.resolve(state, 0, size).map(drop);
-        }
-        let (operand, volume) = self.memory(size)?;
-        state.check_captured(operand.address(), volume)
-    }
 }
 
 fn volume(size: Size, pitch: usize, height: usize) -> DriverResult<Volume> {
@@ -188,13 +179,6 @@ fn copy_3d(stream: Option<CUstream>, parameters: CUDA_MEMCPY3D) -> DriverResult 
 pub(super) fn plan_3d(parameters: &CUDA_MEMCPY3D) -> impl Planner + use<> {
     let (to, from, size) = sides!(parameters);
     plan(to, from, size)
-}
-
-/// Fails if a copy, of at least one byte, cannot be captured.
-pub(super) fn check_captured(state: &DriverState, parameters: &CUDA_MEMCPY3D) -> DriverResult {
-    let (to, from, size) = sides!(parameters);
-    from.check_captured(state, size)?;
-    to.check_captured(state, size)
 }
 
 /// The parameters of a node with a copy.

@@ -16,7 +16,7 @@ use super::copy_3d::{self, Side, Size};
 use super::{array, read, write_optional};
 use crate::handle::Id;
 use crate::memory::Shape;
-use crate::result::{DriverResult, valid};
+use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Operand, lock};
 use crate::thread_state;
 
@@ -33,7 +33,11 @@ fn whole<T>(result: DriverResult<T>) -> BatchResult<T> {
 
 /// A batch cannot be on the legacy default stream.
 pub(super) fn check_stream(stream: CUstream) -> DriverResult {
-    valid(stream != CUstream::NULL && stream != CUstream::LEGACY)
+    valid(stream != CUstream::NULL && stream != CUstream::LEGACY)?;
+    let mut state = lock();
+    let capturing = state.stream(stream).is_ok_and(|id| state.is_capturing(id));
+    // A batch cannot be captured, and does not invalidate the capture.
+    check(!capturing, CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
 /// Without a current context, no address is valid.

@@ -32,7 +32,7 @@ pub unsafe fn cuGraphDestroy(graph: CUgraph) -> DriverResult {
     let id = state.graph(graph)?;
     // A child graph belongs to its node.
     valid(state.graph_data(id)?.parent.is_none())?;
-    valid(!state.is_captured(id))?;
+    check(!state.is_captured(id), CUresult::ILLEGAL_STATE)?;
     state.release_graph_memory(id);
     let destroyed = state.graphs.remove_graph(id);
     drop(state);
@@ -122,12 +122,10 @@ pub unsafe fn cuGraphGetRootNodes(
 ///
 /// `data` is null or valid for `count` writes.
 unsafe fn write_edge_data(data: *mut CUgraphEdgeData, count: usize) {
+    let count = if data.is_null() { 0 } else { count };
     for index in 0..count {
         // SAFETY: within the array.
-        unsafe { write_optional(data.wrapping_add(index), CUgraphEdgeData::default()) };
-        if data.is_null() {
-            return;
-        }
+        unsafe { data.add(index).write_unaligned(CUgraphEdgeData::default()) };
     }
 }
 

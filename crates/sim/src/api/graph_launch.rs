@@ -9,7 +9,7 @@ use cuguard_sys::{
 
 use super::graph::node_handle;
 use super::user_object::destroy_all;
-use super::{begin_work, copy, copy_3d, event, fill, read, stream, write_out};
+use super::{begin_work, copy, copy_3d, event, fill, launch, read, stream, write_out};
 use crate::graph::{Exec, NodeParams, Step};
 use crate::handle::{self, Id, Kind};
 use crate::misuse;
@@ -161,19 +161,20 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> DriverResult
     let automatic = exec.flags & u64::from(flag::AUTO_FREE_ON_LAUNCH) != 0;
     let left = check_memory(&state, &steps)?;
     valid(automatic || left.is_empty())?;
-    let mut launch = Launch::begin(&mut state, id, stream)?;
+    state.reserve_graph_memory(&steps, &left)?;
+    let mut submission = Launch::begin(&mut state, id, stream)?;
     for address in left {
         state.free_on_stream(address, stream)?;
     }
     let mut outcome = Ok(());
     for step in &steps {
-        let lane = launch.lane(&mut state, &step.after)?;
+        let lane = submission.lane(&mut state, &step.after)?;
         if step.enabled {
             outcome = outcome.and(submit_checked(&mut state, lane, &step.params));
         }
-        launch.submitted(&state);
+        submission.submitted(&state);
     }
-    launch.end(&mut state)?;
+    submission.end(&mut state)?;
     outcome
 }
 
@@ -222,6 +223,7 @@ fn submit(state: &mut DriverState, stream: Id, params: &NodeParams) -> DriverRes
             work.map(|work| Box::new(work) as Run)
         }
         NodeParams::Host(host) => Some(stream::host_work(*host)),
+        NodeParams::Kernel(kernel) => launch::node_work(state, stream, kernel)?,
         NodeParams::Record(event) => {
             event::check_live(state, *event)?;
             return event::record(state, *event, stream);

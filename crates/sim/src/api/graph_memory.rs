@@ -68,7 +68,7 @@ pub unsafe fn cuGraphAddMemAllocNode(
         let mut found = read(params)?;
         add(place, |state, _| {
             let params = allocate_params(state, found.poolProps, found.bytesize)?;
-            if let NodeParams::Allocate(allocation) = params {
+            if let NodeParams::Allocate(allocation) = &params {
                 address = allocation.address;
             }
             Ok(params)
@@ -131,7 +131,7 @@ pub(super) fn capture_allocation(
     stream: Id,
     bytes: usize,
 ) -> DriverResult<CUdeviceptr> {
-    let graph = state.captured_graph(stream)?;
+    state.captured_graph(stream)?;
     if bytes == 0 {
         return Ok(0);
     }
@@ -145,12 +145,12 @@ pub(super) fn capture_allocation(
         ..CUmemPoolProps::default()
     };
     let params = allocate_params(state, properties, bytes)?;
-    state.graph_data(graph)?;
+    let address = match &params {
+        NodeParams::Allocate(allocation) => allocation.address,
+        _ => return Err(CUresult::INVALID_VALUE),
+    };
     state.capture(stream, params)?;
-    match params {
-        NodeParams::Allocate(allocation) => Ok(allocation.address),
-        _ => Err(CUresult::INVALID_VALUE),
-    }
+    Ok(address)
 }
 
 /// A free on a capturing stream.

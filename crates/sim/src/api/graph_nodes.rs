@@ -57,11 +57,11 @@ pub(super) fn get<T>(
 /// Replaces the parameters of a node by others of the same kind.
 pub(super) fn set(
     node: CUgraphNode,
-    make: impl FnOnce(&DriverState) -> DriverResult<NodeParams>,
+    make: impl FnOnce(&mut DriverState) -> DriverResult<NodeParams>,
 ) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
-    let params = make(&state)?;
+    let params = make(&mut state)?;
     valid(state.node_params(id)?.node_type() == params.node_type())?;
     state.graphs.set_params(id, params);
     Ok(())
@@ -284,6 +284,12 @@ pub unsafe fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, out: *mut CUgraph
     unsafe { write_out(out, graph_handle(child)) }
 }
 
+/// The event of a node.
+pub(super) fn event_of_node(state: &DriverState, event: CUevent) -> DriverResult<Id> {
+    valid(!event.is_null())?;
+    event::find(state, event)
+}
+
 macro_rules! event_nodes {
     ($($kind:ident: $add:ident $get:ident $set:ident;)*) => {$(
         pub unsafe fn $add(
@@ -295,7 +301,7 @@ macro_rules! event_nodes {
         ) -> DriverResult {
             let place = Place { out, graph, after, count };
             // SAFETY: as the caller guarantees.
-            unsafe { add(place, |state, _| event::find(state, event).map(NodeParams::$kind)) }
+            unsafe { add(place, |state, _| event_of_node(state, event).map(NodeParams::$kind)) }
         }
 
         pub unsafe fn $get(node: CUgraphNode, out: *mut CUevent) -> DriverResult {
@@ -308,7 +314,7 @@ macro_rules! event_nodes {
         }
 
         pub unsafe fn $set(node: CUgraphNode, event: CUevent) -> DriverResult {
-            set(node, |state| event::find(state, event).map(NodeParams::$kind))
+            set(node, |state| event_of_node(state, event).map(NodeParams::$kind))
         }
     )*};
 }

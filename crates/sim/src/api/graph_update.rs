@@ -7,8 +7,10 @@ use cuguard_sys::{
 };
 
 use super::graph::node_handle;
-use super::graph_nodes::{check_node_context, copy_params, fill_params, host_params};
-use super::{event, read, write_optional, write_out};
+use super::graph_nodes::{
+    check_node_context, copy_params, event_of_node, fill_params, host_params,
+};
+use super::{read, write_optional, write_out};
 use crate::graph::{NodeParams, Step, UpdateFailure};
 use crate::handle::Id;
 use crate::result::{DriverResult, check, valid};
@@ -54,14 +56,14 @@ fn may_replace(state: &DriverState, old: &NodeParams, new: &NodeParams) -> bool 
 pub(super) fn replace(
     exec: CUgraphExec,
     node: CUgraphNode,
-    make: impl FnOnce(&DriverState) -> DriverResult<NodeParams>,
+    make: impl FnOnce(&mut DriverState) -> DriverResult<NodeParams>,
 ) -> DriverResult {
     let mut state = lock();
     let exec = state.exec(exec)?;
     let node = state.node(node)?;
-    let new = make(&state)?;
+    let new = make(&mut state)?;
     let found = state.graphs.execs.get_mut(&exec);
-    let step = found.and_then(|exec| exec.step(node).map(|step| step.params));
+    let step = found.and_then(|exec| exec.step(node).map(|step| step.params.clone()));
     let old = step.ok_or(CUresult::INVALID_VALUE)?;
     valid(may_replace(&state, &old, &new))?;
     let found = state.graphs.execs.get_mut(&exec);
@@ -115,7 +117,7 @@ pub unsafe fn cuGraphExecEventRecordNodeSetEvent(
     event: CUevent,
 ) -> DriverResult {
     replace(exec, node, |state| {
-        event::find(state, event).map(NodeParams::Record)
+        event_of_node(state, event).map(NodeParams::Record)
     })
 }
 
@@ -125,7 +127,7 @@ pub unsafe fn cuGraphExecEventWaitNodeSetEvent(
     event: CUevent,
 ) -> DriverResult {
     replace(exec, node, |state| {
-        event::find(state, event).map(NodeParams::Wait)
+        event_of_node(state, event).map(NodeParams::Wait)
     })
 }
 
@@ -237,5 +239,5 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams(
     valid(is_child)?;
     let steps = state.graphs.steps(graph).ok_or(CUresult::INVALID_VALUE)?;
     let updated = update(&mut state, exec, &steps, Some(node));
-    valid(updated.is_ok())
+    check(updated.is_ok(), CUresult::GRAPH_EXEC_UPDATE_FAILURE)
 }

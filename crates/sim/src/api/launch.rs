@@ -10,10 +10,13 @@ use super::function::{find_any, max_dynamic_shared, max_threads};
 use super::occupancy::{MULTIPROCESSORS, active_blocks};
 use super::{begin_work, read};
 use crate::code::Kernel;
+use crate::graph::{KernelParams, NodeParams};
 use crate::handle::Id;
 use crate::memory::{MemoryBlock, is_device_address};
 use crate::result::{DriverResult, check, valid};
-use crate::state::{DriverState, StateGuard, lock};
+use crate::state::{DriverState, Settings, StateGuard, lock};
+use crate::streams::Run;
+use crate::trace::not_simulated;
 use crate::{stderr, thread_state};
 
 /// The limits of a grid.
@@ -64,19 +67,25 @@ pub(super) unsafe fn check_launch(
         context == Some(own.module.context),
         CUresult::INVALID_HANDLE,
     )?;
+    check_limits(kernel, &own.settings, launch)?;
+    // SAFETY: as the caller guarantees.
+    let bytes = unsafe { read_arguments(state, kernel, arguments) }?;
+    check_addresses(state, stream, kernel, &bytes)
+}
+
+/// Fails unless the kernel can be launched with these dimensions and this shared memory.
+fn check_limits(kernel: &Kernel, settings: &Settings, launch: &Launch) -> DriverResult {
     check_dimensions(kernel, launch)?;
-    let dynamic = max_dynamic_shared(kernel, &own.settings);
+    let dynamic = max_dynamic_shared(kernel, settings);
     valid(i64::from(launch.shared) <= i64::from(dynamic))?;
     if launch.cooperative {
         let threads: u32 = launch.block.iter().product();
-        let blocks = active_blocks(kernel, &own.settings, threads, launch.shared as usize);
+        let blocks = active_blocks(kernel, settings, threads, launch.shared as usize);
         let most = u64::from(blocks) * u64::from(MULTIPROCESSORS);
         let grid: u64 = launch.grid.iter().map(|n| u64::from(*n)).product();
         check(grid <= most, CUresult::COOPERATIVE_LAUNCH_TOO_LARGE)?;
     }
-    // SAFETY: as the caller guarantees.
-    let bytes = unsafe { read_arguments(state, kernel, arguments) }?;
-    check_addresses(state, stream, kernel, &bytes)
+    Ok(())
 }
 
 fn check_dimensions(kernel: &Kernel, launch: &Launch) -> DriverResult {
@@ -245,15 +254,72 @@ pub(super) unsafe fn launch(
         // A launch that no driver accepts fails as on a real one.
         let id = find_any(&mut state, launch.function)?;
         check_dimensions(state.code.function(id)?.kernel, launch)?;
-        return Err(CUresult::NOT_SUPPORTED);
+        return Err(not_simulated());
     }
     let (mut state, stream) = begin_launch(stream, launch.function)?;
+    if state.is_capturing(stream) {
+        // SAFETY: as the caller guarantees.
+        let params = unsafe { node_params(&mut state, launch, arguments) }?;
+        return state.capture(stream, params);
+    }
     // SAFETY: as the caller guarantees.
     let blocks = unsafe { check_launch(&mut state, stream, launch, arguments) }?;
     say_once();
     // The memory counts as used until the stream has passed the launch.
     let run = (!blocks.is_empty()).then(|| Box::new(move || drop(blocks)) as _);
     state.submit(stream, None, run, None).map(drop)
+}
+
+/// A launch as a node of a graph, with a copy of the arguments.
+///
+/// # Safety
+///
+/// As [`check_launch`].
+pub(super) unsafe fn node_params(
+    state: &mut DriverState,
+    launch: &Launch,
+    arguments: Arguments,
+) -> DriverResult<NodeParams> {
+    if !state.config.skip_kernels {
+        return Err(not_simulated());
+    }
+    let id = find_any(state, launch.function)?;
+    let own = state.code.function(id)?;
+    let kernel = own.kernel;
+    check_limits(kernel, &own.settings, launch)?;
+    // SAFETY: as the caller guarantees.
+    let mut bytes = unsafe { read_arguments(state, kernel, arguments) }?;
+    let offsets: Vec<_> = kernel.parameters.iter().map(|own| own.offset).collect();
+    let start = bytes.as_mut_ptr();
+    let pointers = offsets
+        .iter()
+        .map(|offset| start.wrapping_add(*offset).cast());
+    Ok(NodeParams::Kernel(Arc::new(KernelParams {
+        function: launch.function.0,
+        grid: launch.grid,
+        block: launch.block,
+        shared: launch.shared,
+        pointers: pointers.collect(),
+        arguments: bytes,
+    })))
+}
+
+/// The work of a kernel node on a stream, as checked as a launch is.
+pub(super) fn node_work(
+    state: &mut DriverState,
+    stream: Id,
+    node: &KernelParams,
+) -> DriverResult<Option<Run>> {
+    let id = find_any(state, CUfunction(node.function))?;
+    let own = state.code.function(id)?;
+    let context = state.streams.get(&stream).map(|stream| stream.context);
+    check(
+        context == Some(own.module.context),
+        CUresult::INVALID_HANDLE,
+    )?;
+    let blocks = check_addresses(state, stream, own.kernel, &node.arguments)?;
+    say_once();
+    Ok((!blocks.is_empty()).then(|| Box::new(move || drop(blocks)) as Run))
 }
 
 /// Locks the state and finds the stream of a launch. Without a current context, the default stream is that of the

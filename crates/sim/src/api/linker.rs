@@ -11,6 +11,7 @@ use crate::code::{self, Image, ImageError};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Linker, lock};
+use crate::trace::not_simulated;
 
 /// How an archive of object files starts.
 const ARCHIVE: &[u8] = b"!<arch>\n";
@@ -66,7 +67,7 @@ unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverR
         // Only what other code refers to is linked from a library, and references are not read.
         jit_input_type::INPUT_LIBRARY if file.starts_with(ARCHIVE) => Ok(Image::default()),
         jit_input_type::INPUT_LIBRARY => Err(ImageError::new(CUresult::INVALID_IMAGE)),
-        _ => Err(ImageError::new(CUresult::NOT_SUPPORTED)),
+        _ => Err(ImageError::new(not_simulated())),
     };
     let image = read.map_err(|error| {
         if error.code == CUresult::NO_BINARY_FOR_GPU {

@@ -25,9 +25,9 @@ pub(super) fn destroy_all(objects: Vec<HostFunction>) {
     }
 }
 
-/// The number of references that a call may change at a time.
+/// A call changes at least one reference.
 fn check_count(count: u32) -> DriverResult {
-    valid(count > 0 && count <= i32::MAX as u32)
+    valid(count > 0)
 }
 
 pub unsafe fn cuUserObjectCreate(
@@ -89,6 +89,7 @@ pub unsafe fn cuGraphRetainUserObject(
     Ok(())
 }
 
+/// Like a real driver, ignores a release of more references than the graph holds.
 pub unsafe fn cuGraphReleaseUserObject(
     graph: CUgraph,
     object: CUuserObject,
@@ -98,10 +99,12 @@ pub unsafe fn cuGraphReleaseUserObject(
     let graph = state.graph(graph)?;
     let id = state.user_object(object)?;
     check_count(count)?;
-    let owned = state.graphs.graphs.get_mut(&graph);
-    let owned = owned.and_then(|graph| graph.objects.get_mut(&id));
-    let owned = owned.ok_or(CUresult::INVALID_VALUE)?;
-    *owned = owned.checked_sub(count).ok_or(CUresult::INVALID_VALUE)?;
+    let data = state.graphs.graphs.get_mut(&graph);
+    let held = data.and_then(|graph| graph.objects.get_mut(&id));
+    let Some(held) = held.filter(|held| **held >= count) else {
+        return Ok(());
+    };
+    *held -= count;
     let destroyed = state.graphs.release(id, count.into());
     drop(state);
     destroy_all(destroyed.into_iter().collect());

@@ -10,8 +10,6 @@ use crate::handle::Id;
 #[derive(Debug)]
 pub(crate) struct Capture {
     pub(crate) graph: Id,
-    /// Whether the graph was created for the capture.
-    pub(crate) owns_graph: bool,
     /// The stream on which it began.
     pub(crate) origin: Id,
     /// `CUstreamCaptureMode`

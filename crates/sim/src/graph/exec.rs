@@ -86,7 +86,7 @@ impl Exec {
             }
         }
         for (own, new) in own.iter_mut().zip(from) {
-            own.params = new.params;
+            own.params = new.params.clone();
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl GraphTable {
             }
             steps.push(Step {
                 node: id,
-                params: node.params,
+                params: node.params.clone(),
                 enabled: true,
                 after: before,
                 inner: steps.len() - start,

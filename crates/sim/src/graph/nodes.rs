@@ -94,9 +94,9 @@ impl Graph {
         edges.collect()
     }
 
-    /// The nodes that depend on no other.
+    /// The nodes that depend on no other. Like a real driver, the last one first.
     pub(crate) fn roots(&self) -> Vec<Id> {
-        let roots = self.nodes.iter();
+        let roots = self.nodes.iter().rev();
         let roots = roots.filter(|(_, node)| node.dependencies.is_empty());
         roots.map(|(id, _)| *id).collect()
     }

@@ -1,12 +1,13 @@
 //! What a node of a graph does.
 
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::handle::Id;
 use cuguard_sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUhostFn, CUmemPoolProps,
     graph_node_type,
 };
-use std::ffi::c_void;
-
-use crate::handle::Id;
 
 /// A function of the program, with its argument.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +37,32 @@ pub(crate) struct AllocateParams {
     pub(crate) address: u64,
 }
 
+/// A kernel with a copy of its arguments.
+#[derive(Debug)]
+pub(crate) struct KernelParams {
+    /// The handle of the function.
+    pub(crate) function: usize,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) shared: u32,
+    /// As the kernel would read them.
+    pub(crate) arguments: Vec<u8>,
+    /// A pointer to each argument, for programs that ask. They point into `arguments`, which never
+    /// changes.
+    pub(crate) pointers: Vec<*mut c_void>,
+}
+
+// SAFETY: the pointers are to the arguments, which the structure owns and never changes.
+unsafe impl Send for KernelParams {}
+// SAFETY: as above.
+unsafe impl Sync for KernelParams {}
+
 /// What a node does when the graph executes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum NodeParams {
     Empty,
+    Kernel(Arc<KernelParams>),
     Copy(CUDA_MEMCPY3D),
     Fill(CUDA_MEMSET_NODE_PARAMS),
     Host(HostFunction),
@@ -63,6 +86,7 @@ impl NodeParams {
     pub(crate) fn node_type(&self) -> u32 {
         match self {
             Self::Empty => graph_node_type::EMPTY,
+            Self::Kernel(_) => graph_node_type::KERNEL,
             Self::Copy(_) => graph_node_type::MEMCPY,
             Self::Fill(_) => graph_node_type::MEMSET,
             Self::Host(_) => graph_node_type::HOST,
@@ -81,6 +105,6 @@ impl NodeParams {
 
     /// Whether the node can be disabled in an instantiated graph.
     pub(crate) fn can_be_disabled(&self) -> bool {
-        matches!(self, Self::Copy(_) | Self::Fill(_))
+        matches!(self, Self::Copy(_) | Self::Fill(_) | Self::Kernel(_))
     }
 }

@@ -52,15 +52,15 @@ impl GraphTable {
         after: &[Id],
     ) -> Id {
         let id = ids.next(Kind::GraphNode);
-        if let Some(graph) = self.graphs.get_mut(&graph) {
-            graph.add(id, params, after);
-        }
-        self.owners.insert(id, graph);
         if let NodeParams::Child(child) = params
             && let Some(child) = self.graphs.get_mut(&child)
         {
             child.parent = Some(id);
         }
+        if let Some(graph) = self.graphs.get_mut(&graph) {
+            graph.add(id, params, after);
+        }
+        self.owners.insert(id, graph);
         id
     }
 
@@ -74,7 +74,7 @@ impl GraphTable {
         let nodes: Vec<_> = original
             .nodes
             .iter()
-            .map(|(id, n)| (*id, n.params))
+            .map(|(id, n)| (*id, n.params.clone()))
             .collect();
         let edges: Vec<_> = original
             .nodes

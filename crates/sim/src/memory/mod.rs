@@ -20,7 +20,7 @@ pub(crate) use address_space::{AddressSpace, is_device_address};
 pub(crate) use advice::{Advice, CPU, NO_DEVICE, NOWHERE, PageAdvice};
 pub(crate) use block::{Cleanup, FILL_BYTE, MemoryBlock, is_unused};
 pub use device_memory::OtherProcess;
-pub(crate) use device_memory::{DeviceMemory, MAX_PACKED, PackedPages, to_pages};
+pub(crate) use device_memory::{BLOCK_ALIGN, DeviceMemory, MAX_PACKED, PackedPages, to_pages};
 pub(crate) use extent::{Extent, Shape, Span, Volume};
 pub(crate) use pages::{Address, HOST_PAGE, address_space_limit, is_mapped};
 pub(crate) use pool::{CHUNK, Pool};

@@ -4,6 +4,7 @@
 //! was recorded on a capturing stream, and must be joined by the origin, in the same way, before the
 //! capture ends.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard_sys::{CUresult, stream_capture_mode as mode};
@@ -62,7 +63,6 @@ impl DriverState {
         into: Option<(Id, Vec<Id>)>,
     ) -> DriverResult {
         check(!self.is_capturing(stream), CUresult::ILLEGAL_STATE)?;
-        let owns_graph = into.is_none();
         let (graph, after) = match into {
             Some(into) => into,
             None => (self.graphs.create(&mut self.ids), Vec::new()),
@@ -71,7 +71,6 @@ impl DriverState {
         let number = self.captures.last;
         let capture = Capture {
             graph,
-            owns_graph,
             origin: stream,
             mode,
             thread: thread_state::thread_number(),
@@ -204,9 +203,11 @@ impl DriverState {
     /// the capture.
     pub(crate) fn capture_wait(&mut self, stream: Id, position: &CapturedPosition) -> DriverResult {
         let capture = self.captures.captures.get_mut(&position.capture);
-        // An event of a capture that has ended stands for nothing.
-        let capture = capture.ok_or(CUresult::INVALID_VALUE)?;
-        check(!capture.invalidated, CUresult::STREAM_CAPTURE_INVALIDATED)?;
+        // An event of a capture that has ended, or is invalidated, stands for nothing.
+        let Some(capture) = capture.filter(|capture| !capture.invalidated) else {
+            self.invalidate_capture(stream);
+            return Err(CUresult::INVALID_VALUE);
+        };
         let role = self.streams.get(&stream).map(|own| own.role);
         if role == Some(Role::Legacy) {
             capture.invalidated = true;
@@ -228,48 +229,35 @@ impl DriverState {
         Ok(())
     }
 
-    /// Ends the capture that began on a stream. Returns its graph.
+    /// Ends the capture that began on a stream. Returns its graph, which is destroyed if that fails.
     pub(crate) fn end_capture(&mut self, stream: Id) -> DriverResult<Id> {
         let (number, capture) = self.capture_of(stream).ok_or(CUresult::ILLEGAL_STATE)?;
-        let other_thread = capture.thread != thread_state::thread_number();
-        let wrong_thread = other_thread && capture.mode != mode::RELAXED;
-        check(!wrong_thread, CUresult::STREAM_CAPTURE_WRONG_THREAD)?;
         if capture.origin != stream {
             self.invalidate_capture(stream);
             return Err(CUresult::STREAM_CAPTURE_UNMATCHED);
         }
-        let (graph, owns_graph) = (capture.graph, capture.owns_graph);
-        let outcome = self.check_complete(capture);
-        self.remove_capture(number);
-        if outcome.is_err() && owns_graph {
-            // A graph that is only captured has no user objects.
-            self.release_graph_memory(graph);
-            self.graphs.remove_graph(graph);
+        let other_thread = capture.thread != thread_state::thread_number();
+        let wrong_thread = other_thread && capture.mode != mode::RELAXED;
+        let graph = capture.graph;
+        let outcome = check(!capture.invalidated, CUresult::STREAM_CAPTURE_INVALIDATED)
+            .and_then(|()| check(!wrong_thread, CUresult::STREAM_CAPTURE_WRONG_THREAD))
+            .and_then(|()| self.check_joined(capture));
+        match outcome {
+            Ok(()) => self.remove_capture(number),
+            Err(_) => self.discard_capture(number, graph),
         }
         outcome.map(|()| graph)
     }
 
-    /// Fails if a capture is invalidated, or if the origin does not depend on all work of its other
-    /// streams.
-    fn check_complete(&self, capture: &Capture) -> DriverResult {
-        check(!capture.invalidated, CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    /// Fails if the origin of a capture does not depend on all work of its other streams.
+    fn check_joined(&self, capture: &Capture) -> DriverResult {
         let graph = self.graph_data(capture.graph)?;
-        let mut joined: Vec<Id> = Vec::new();
-        let mut next = capture
-            .streams
-            .get(&capture.origin)
-            .cloned()
-            .unwrap_or_default();
+        let mut joined = BTreeSet::new();
+        let mut next = self.capture_dependencies(capture.origin);
         while let Some(id) = next.pop() {
-            if !joined.contains(&id) {
-                joined.push(id);
-                next.extend(
-                    graph
-                        .nodes
-                        .get(&id)
-                        .into_iter()
-                        .flat_map(|n| &n.dependencies),
-                );
+            if joined.insert(id) {
+                let node = graph.nodes.get(&id);
+                next.extend(node.into_iter().flat_map(|node| &node.dependencies));
             }
         }
         let all = capture.streams.values().flatten();
@@ -284,24 +272,23 @@ impl DriverState {
         }
     }
 
-    /// A stream is destroyed. A capture that began on it ends, another one is invalidated.
+    /// Ends a capture without a graph.
+    fn discard_capture(&mut self, number: u64, graph: Id) {
+        self.remove_capture(number);
+        self.release_graph_memory(graph);
+        let destroyed = self.graphs.remove_graph(graph);
+        // A graph of the program may hold references to user objects.
+        self.destroyed_objects.extend(destroyed);
+    }
+
+    /// A stream is destroyed, and a capture that began on it. Another one has to join its work.
     pub(crate) fn destroy_capturing(&mut self, stream: Id) {
         let Some((number, capture)) = self.capture_of(stream) else {
             return;
         };
-        if capture.origin != stream {
-            self.invalidate_capture(stream);
-            self.captures.of_stream.remove(&stream);
-            if let Some(capture) = self.captures.captures.get_mut(&number) {
-                capture.streams.remove(&stream);
-            }
-            return;
-        }
-        let (graph, owns_graph) = (capture.graph, capture.owns_graph);
-        self.remove_capture(number);
-        if owns_graph {
-            self.release_graph_memory(graph);
-            self.graphs.remove_graph(graph);
+        match capture.origin == stream {
+            true => self.discard_capture(number, capture.graph),
+            false => drop(self.captures.of_stream.remove(&stream)),
         }
     }
 

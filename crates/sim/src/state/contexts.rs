@@ -110,7 +110,11 @@ impl DriverState {
         for other in self.contexts.values_mut() {
             other.peers.remove(&id);
         }
-        self.streams.retain(|_, stream| stream.context != id);
+        let own = self.streams.iter().filter(|(_, own)| own.context == id);
+        for stream in own.map(|(stream, _)| *stream).collect::<Vec<_>>() {
+            self.destroy_capturing(stream);
+            self.streams.remove(&stream);
+        }
         self.events.orphan_context(id);
         let (device, cost) = (self.device_of(id), self.config.context_cost);
         self.device_mut(device).memory.release(cost);

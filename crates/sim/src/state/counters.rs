@@ -157,7 +157,7 @@ pub fn live_counters() -> Counters {
     counters.contexts = live.count() as u64;
     counters.streams = state.streams.values().filter(|s| s.is_created()).count() as u64;
     counters.events = state.events.live.len() as u64;
-    // A child graph belongs to its node, and a graph that is being captured to nobody yet.
+    // A child graph belongs to its node, and a graph that is being captured is not the program's yet.
     let graphs = state.graphs.graphs.iter();
     let graphs = graphs.filter(|(id, graph)| graph.parent.is_none() && !state.is_captured(**id));
     counters.graphs = graphs.count() as u64;

@@ -8,7 +8,7 @@ use super::graph_memory::GraphAddress;
 use super::loaded_code::LoadedCode;
 use super::objects::{Array, Context, Device, Physical};
 use crate::config::Config;
-use crate::graph::{CaptureTable, GraphTable};
+use crate::graph::{CaptureTable, GraphTable, HostFunction};
 use crate::handle::{self, Id, IdAllocator, Kind};
 use crate::memory::{
     AddressMap, AddressSpace, Cleanup, DeviceMemory, MemoryRange, Pool, PoolLocation, Quarantine,
@@ -45,6 +45,8 @@ pub(crate) struct DriverState {
     pub(crate) quarantine: Quarantine,
     pub(crate) graphs: GraphTable,
     pub(crate) captures: CaptureTable,
+    /// What is to be called because the last reference to a user object was released, without the lock.
+    pub(crate) destroyed_objects: Vec<HostFunction>,
     /// Where nodes of graphs allocate, by address.
     pub(crate) graph_addresses: BTreeMap<u64, GraphAddress>,
     pub(crate) workers: WorkerPool,

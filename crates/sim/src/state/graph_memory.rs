@@ -4,19 +4,21 @@
 //! instances. The memory is allocated when the graph is launched, and then the program's: it may be
 //! freed by a node, by the program, or by another graph.
 
+use std::collections::BTreeMap;
+
 use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
 use crate::PAGE;
 use crate::graph::{AllocateParams, NodeParams, Step};
 use crate::handle::Id;
-use crate::memory::{CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
+use crate::memory::{BLOCK_ALIGN, CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
 use crate::result::{DriverResult, valid};
 
 /// What graphs use of a device's memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GraphUsage {
-    /// In pages, what is allocated now.
+    /// In blocks, what is allocated now.
     allocated: u64,
     /// In chunks, and with what is kept for the next launch. A real driver reports this as used, too.
     pub(crate) reserved: u64,
@@ -67,8 +69,8 @@ impl DriverState {
         let graph = self.graphs.graphs.get(&graph);
         graph.is_some_and(|graph| {
             let mut nodes = graph.nodes.values();
-            nodes.any(|node| match node.params {
-                NodeParams::Child(child) => self.has_memory_nodes(child),
+            nodes.any(|node| match &node.params {
+                NodeParams::Child(child) => self.has_memory_nodes(*child),
                 params => params.is_memory(),
             })
         })
@@ -120,19 +122,14 @@ impl DriverState {
     pub(crate) fn allocate_graph_memory(&mut self, base: u64, stream: Id) -> DriverResult {
         let found = self.graph_addresses.get(&base);
         let found = found.ok_or(CUresult::INVALID_VALUE)?;
-        let (device, bytes, size) = (found.device, found.bytes, found.size);
+        let (device, bytes) = (found.device, found.bytes);
         valid(self.map.at(base).is_none())?;
         let block = MemoryBlock::allocate(bytes as usize);
         let block = block.ok_or(CUresult::OUT_OF_MEMORY)?;
-        let usage = self.device(device).graph_memory;
-        let needed = (usage.allocated + size).next_multiple_of(CHUNK);
-        let missing = needed.saturating_sub(usage.reserved);
-        self.reserve_pages(device, missing)?;
-        let usage = &mut self.device_mut(device).graph_memory;
-        usage.reserved += missing;
-        usage.allocated += size;
-        usage.used_high = usage.used_high.max(usage.reserved);
-        usage.reserved_high = usage.reserved_high.max(usage.reserved);
+        let size = bytes.next_multiple_of(BLOCK_ALIGN);
+        let allocated = self.device(device).graph_memory.allocated + size;
+        self.grow_graph_memory(device, allocated)?;
+        self.device_mut(device).graph_memory.allocated = allocated;
         let work = self.submit(stream, None, None, None)?;
         self.add_range(MemoryRange {
             allocated_at: Some((stream, work)),
@@ -141,10 +138,48 @@ impl DriverState {
         Ok(())
     }
 
+    /// Reserves what a launch allocates at a time, beside what is allocated now and not at the addresses
+    /// `left`, so that it fails before any node executes.
+    pub(crate) fn reserve_graph_memory(&mut self, steps: &[Step], left: &[u64]) -> DriverResult {
+        let mut peaks: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+        let freed = left.iter().map(|address| (*address, -1));
+        let changes = steps.iter().filter_map(|step| match step.params {
+            NodeParams::Allocate(allocation) => Some((allocation.address, 1)),
+            NodeParams::Free(address) => Some((address, -1)),
+            _ => None,
+        });
+        for (address, sign) in freed.chain(changes) {
+            if let Some(found) = self.graph_addresses.get(&address) {
+                let (now, peak) = peaks.entry(found.device).or_default();
+                *now += sign * found.bytes.next_multiple_of(BLOCK_ALIGN) as i64;
+                *peak = (*peak).max(*now);
+            }
+        }
+        for (device, (_, peak)) in peaks {
+            let allocated = self.device(device).graph_memory.allocated;
+            let needed = allocated.saturating_add_signed(peak);
+            self.grow_graph_memory(device, needed)?;
+        }
+        Ok(())
+    }
+
+    /// Reserves as many chunks of a device as `needed` bytes take.
+    fn grow_graph_memory(&mut self, device: u32, needed: u64) -> DriverResult {
+        let reserved = self.device(device).graph_memory.reserved;
+        let missing = needed.next_multiple_of(CHUNK).saturating_sub(reserved);
+        self.reserve_pages(device, missing)?;
+        let usage = &mut self.device_mut(device).graph_memory;
+        usage.reserved += missing;
+        usage.used_high = usage.used_high.max(usage.reserved);
+        usage.reserved_high = usage.reserved_high.max(usage.reserved);
+        Ok(())
+    }
+
     /// Memory of a graph is freed. What it occupied stays reserved for the next launch.
     pub(crate) fn uncount_graph_memory(&mut self, base: u64) {
         if let Some(address) = self.graph_addresses.get(&base) {
-            let (device, size) = (address.device, address.size);
+            let (device, bytes) = (address.device, address.bytes);
+            let size = bytes.next_multiple_of(BLOCK_ALIGN);
             self.device_mut(device).graph_memory.allocated -= size;
         }
     }

@@ -50,7 +50,7 @@ impl DriverState {
 
     /// The parameters of a node that was looked up.
     pub(crate) fn node_params(&self, node: Id) -> DriverResult<NodeParams> {
-        let params = self.graphs.params(node).copied();
+        let params = self.graphs.params(node).cloned();
         params.ok_or(CUresult::INVALID_VALUE)
     }
 

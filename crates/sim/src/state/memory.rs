@@ -312,18 +312,7 @@ impl DriverState {
         self.map.spans(address, len).map(drop)
     }
 
-    /// Fails if a captured access leaves the allocation in which it starts. Like a real driver, accepts
-    /// an address that it does not know.
-    pub(crate) fn check_captured(&self, address: u64, volume: Volume) -> DriverResult {
-        let len = self.byte_len(address, volume)?;
-        let known = self.map.find(address).is_some();
-        match known && !self.is_graph_address(address, len as u64) {
-            true => self.map.spans(address, len).map(drop),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether an address is in host memory that was freed.
+    /// Whether an address that is in no range is in host memory that was freed.
     pub(crate) fn is_freed_host_memory(&self, address: u64) -> bool {
         self.quarantine.find(address, 1).is_some()
     }
@@ -333,6 +322,7 @@ impl DriverState {
         let Some(base) = self.quarantine.find(address, bytes) else {
             return Ok(());
         };
+        // Where nothing is allocated, addresses of a pool are in quarantine from the start.
         let in_pool = self.pools.values().any(|pool| pool.base == base);
         let problem = match in_pool {
             true => "of a pool, where nothing is allocated",

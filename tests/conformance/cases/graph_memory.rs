@@ -1,0 +1,305 @@
+//! Memory that graphs allocate and free.
+
+use crate::case::Case;
+use crate::driver::CUresult as Code;
+use crate::driver::*;
+use crate::graphs::*;
+use crate::tools::*;
+
+cases! {"graph_memory":
+    parameters,
+    an_address_without_memory,
+    allocated_by_a_launch,
+    freed_by_the_program,
+    freed_by_the_graph,
+    freed_by_another_graph,
+    freed_at_the_next_launch,
+    frees,
+    what_such_graphs_do_not_support,
+    usage,
+    high_water_marks,
+}
+
+/// An allocation of device memory.
+fn allocation(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
+    CUDA_MEM_ALLOC_NODE_PARAMS {
+        poolProps: CUmemPoolProps {
+            allocType: mem_allocation_type::PINNED,
+            location: CUmemLocation {
+                type_: mem_location_type::DEVICE,
+                id: 0,
+            },
+            ..CUmemPoolProps::default()
+        },
+        bytesize: bytes,
+        ..CUDA_MEM_ALLOC_NODE_PARAMS::default()
+    }
+}
+
+/// A node that allocates, and the address.
+fn allocate(c: &Case, graph: CUgraph, bytes: usize) -> (CUgraphNode, CUdeviceptr) {
+    let (mut node, mut params) = (CUgraphNode::NULL, allocation(bytes));
+    let result = cuGraphAddMemAllocNode(&mut node, graph, std::ptr::null(), 0, &mut params);
+    c.require("cuGraphAddMemAllocNode", result);
+    (node, params.dptr)
+}
+
+fn add_free(graph: CUgraph, address: CUdeviceptr, after: &[CUgraphNode]) -> CUresult {
+    let mut node = CUgraphNode::NULL;
+    cuGraphAddMemFreeNode(&mut node, graph, after.as_ptr(), after.len(), address)
+}
+
+/// What graphs use and have reserved, and the high-water marks of both, in MiB.
+fn attributes(c: &Case) -> [u64; 4] {
+    [0, 1, 2, 3].map(|attribute| {
+        let mut value = 0_u64;
+        let result = cuDeviceGetGraphMemAttribute(0, attribute, (&raw mut value).cast());
+        c.require("cuDeviceGetGraphMemAttribute", result);
+        value / MIB as u64
+    })
+}
+
+/// Device memory, at least a byte of it, not shared with other processes.
+fn parameters(c: &Case) {
+    primary(c);
+    let graph = graph(c);
+    let mut node = CUgraphNode::NULL;
+    let mut try_with = |mut params: CUDA_MEM_ALLOC_NODE_PARAMS| {
+        cuGraphAddMemAllocNode(&mut node, graph, std::ptr::null(), 0, &mut params)
+    };
+    c.invalid("no bytes", try_with(allocation(0)));
+    let mut params = allocation(64);
+    params.poolProps.location.id = 99;
+    c.invalid("device 99", try_with(params));
+    params = allocation(64);
+    params.poolProps.allocType = 0;
+    c.invalid("no type", try_with(params));
+    params = allocation(64);
+    params.poolProps.handleTypes = 1;
+    c.expect("shared", try_with(params), Code::NOT_SUPPORTED);
+    params = allocation(64);
+    params.poolProps.location.type_ = mem_location_type::HOST;
+    c.expect("host memory", try_with(params), Code::NOT_SUPPORTED);
+    c.expect("1 PiB", try_with(allocation(1 << 50)), Code::OUT_OF_MEMORY);
+    let null = std::ptr::null();
+    let result = cuGraphAddMemAllocNode(&mut node, graph, null, 0, std::ptr::null_mut());
+    c.invalid("no parameters", result);
+    c.same("nodes", types(c, graph), vec![]);
+    let (node, address) = allocate(c, graph, 1000);
+    let mut found = CUDA_MEM_ALLOC_NODE_PARAMS::default();
+    c.ok(
+        "its parameters",
+        cuGraphMemAllocNodeGetParams(node, &mut found),
+    );
+    c.same("bytes", found.bytesize, 1000);
+    c.yes("the address", found.dptr == address && address != 0);
+}
+
+/// The address of an allocation is known from the beginning, but is not allocated.
+fn an_address_without_memory(c: &Case) {
+    primary(c);
+    let (_, address) = allocate(c, graph(c), MIB);
+    let (mut base, mut size, mut kind) = (0, 0, 0_u32);
+    let result = cuMemGetAddressRange_v2(&mut base, &mut size, address);
+    c.expect("its range", result, Code::NOT_FOUND);
+    let which = pointer_attribute::MEMORY_TYPE;
+    let result = cuPointerGetAttribute((&raw mut kind).cast(), which, address);
+    c.invalid("its memory type", result);
+    c.invalid("fill", cuMemsetD8_v2(address, 1, 8));
+    c.invalid("free", cuMemFree_v2(address));
+}
+
+/// A launch allocates, and the memory is the program's.
+fn allocated_by_a_launch(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (node, address) = allocate(c, graph, MIB);
+    fill(c, graph, &fill_of(address, 66, 64), &[node]);
+    let exec = instantiate(c, graph);
+    run(c, exec, stream);
+    c.same("filled", read(c, address, 2), vec![66, 66]);
+    let (mut base, mut size) = (0, 0);
+    let result = cuMemGetAddressRange_v2(&mut base, &mut size, address + 5);
+    c.ok("its range", result);
+    c.same("size", size, MIB);
+    c.yes("base", base == address);
+    c.invalid("launch while it is allocated", cuGraphLaunch(exec, stream));
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
+    c.ok("destroy the graph", cuGraphDestroy(graph));
+    c.same("it is still allocated", read(c, address, 2), vec![66, 66]);
+    c.ok("free", cuMemFreeAsync(address, stream));
+    c.invalid("free twice", cuMemFreeAsync(address, stream));
+}
+
+/// The program frees with both free functions, and the graph can be launched again.
+fn freed_by_the_program(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (_, address) = allocate(c, graph, MIB);
+    let exec = instantiate(c, graph);
+    run(c, exec, stream);
+    c.ok("free on the stream", cuMemFreeAsync(address, stream));
+    c.invalid("again", cuMemFreeAsync(address, stream));
+    run(c, exec, stream);
+    c.ok("free at once", cuMemFree_v2(address));
+    c.invalid("again", cuMemFree_v2(address));
+    run(c, exec, stream);
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
+    let again = instantiate(c, graph);
+    c.ok("free", cuMemFreeAsync(address, stream));
+    run(c, again, stream);
+    c.ok("free", cuMemFreeAsync(address, stream));
+}
+
+/// A graph that frees what it allocates can be launched any number of times.
+fn freed_by_the_graph(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (node, address) = allocate(c, graph, MIB);
+    let filled = fill(c, graph, &fill_of(address, 1, 64), &[node]);
+    let result = pinned(c, 64);
+    let copied = copy(c, graph, &download_of(result, address, 64), &[filled]);
+    c.ok("free", add_free(graph, address, &[copied]));
+    c.invalid("free twice", add_free(graph, address, &[copied]));
+    let exec = instantiate(c, graph);
+    for _ in 0..3 {
+        c.ok("launch", cuGraphLaunch(exec, stream));
+    }
+    wait_for(c, stream);
+    c.same("executed", peek(result as u64 + 63), 1);
+    let mut byte = 0_u8;
+    let result = cuMemcpyDtoH_v2((&raw mut byte).cast(), address, 1);
+    c.invalid("read it afterwards", result);
+    c.invalid("free it afterwards", cuMemFreeAsync(address, stream));
+}
+
+/// A graph may free what another one allocated.
+fn freed_by_another_graph(c: &Case) {
+    primary(c);
+    let (stream, one, other) = (independent(c), graph(c), graph(c));
+    let (_, address) = allocate(c, one, MIB);
+    c.ok("free in another graph", add_free(other, address, &[]));
+    let (one, other) = (instantiate(c, one), instantiate(c, other));
+    c.invalid("free first", cuGraphLaunch(other, stream));
+    for _ in 0..2 {
+        c.ok("allocate", cuGraphLaunch(one, stream));
+        c.ok("free", cuGraphLaunch(other, stream));
+    }
+    c.ok("allocate", cuGraphLaunch(one, stream));
+    c.ok("free by the program", cuMemFreeAsync(address, stream));
+    c.invalid("free by the graph", cuGraphLaunch(other, stream));
+    wait_for(c, stream);
+}
+
+/// With automatic free, a launch frees what the one before left.
+fn freed_at_the_next_launch(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (_, address) = allocate(c, graph, MIB);
+    let mut exec = CUgraphExec::NULL;
+    let automatic = graph_instantiate_flags::AUTO_FREE_ON_LAUNCH.into();
+    let result = cuGraphInstantiateWithFlags(&mut exec, graph, automatic);
+    c.ok("instantiate", result);
+    run(c, exec, stream);
+    run(c, exec, stream);
+    run(c, exec, independent(c));
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
+    c.ok("destroy the graph", cuGraphDestroy(graph));
+    c.ok("free", cuMemFreeAsync(address, stream));
+    wait_for(c, stream);
+}
+
+/// A graph frees only what a graph allocates.
+fn frees(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (node, address) = allocate(c, graph, MIB);
+    c.invalid("cuMemAlloc", add_free(graph, alloc(c, 64), &[node]));
+    let pooled = alloc_async(c, 64, stream);
+    c.invalid("cuMemAllocAsync", add_free(graph, pooled, &[node]));
+    c.invalid("null", add_free(graph, 0, &[node]));
+    c.invalid("an inner address", add_free(graph, address + 512, &[node]));
+    let mut freed = CUgraphNode::NULL;
+    let result = cuGraphAddMemFreeNode(&mut freed, graph, &node, 1, address);
+    c.ok("the allocation", result);
+    let mut found = 0;
+    c.ok(
+        "its parameters",
+        cuGraphMemFreeNodeGetParams(freed, &mut found),
+    );
+    c.yes("the address", found == address);
+    let mut params = CUDA_MEM_ALLOC_NODE_PARAMS::default();
+    let result = cuGraphMemAllocNodeGetParams(freed, &mut params);
+    c.invalid("parameters of an allocation", result);
+}
+
+/// Memory nodes stay, with their edges, and there is one instance at a time.
+fn what_such_graphs_do_not_support(c: &Case) {
+    primary(c);
+    let (graph, other) = (graph(c), graph(c));
+    let (node, address) = allocate(c, graph, MIB);
+    let filled = fill(c, graph, &fill_of(address, 1, 64), &[node]);
+    let unsupported = Code::NOT_SUPPORTED;
+    let (mut clone, mut child) = (CUgraph::NULL, CUgraphNode::NULL);
+    c.expect("clone", cuGraphClone(&mut clone, graph), unsupported);
+    c.expect("destroy the node", cuGraphDestroyNode(node), unsupported);
+    let result = cuGraphRemoveDependencies(graph, &node, &filled, 1);
+    c.expect("remove its edge", result, unsupported);
+    let null = std::ptr::null();
+    let result = cuGraphAddChildGraphNode(&mut child, other, null, 0, graph);
+    c.expect("a child graph", result, unsupported);
+    let exec = instantiate(c, graph);
+    let mut second = CUgraphExec::NULL;
+    let result = cuGraphInstantiateWithFlags(&mut second, graph, 0);
+    c.expect("a second instance", result, unsupported);
+    c.ok("destroy the first", cuGraphExecDestroy(exec));
+    let result = cuGraphInstantiateWithFlags(&mut second, graph, 0);
+    c.ok("another instance", result);
+    let mut info = CUgraphExecUpdateResultInfo::default();
+    let result = cuGraphExecUpdate_v2(second, graph, &mut info);
+    c.ok("update it from its own graph", result);
+}
+
+/// What a launch allocates stays reserved until it is trimmed, and counts as used.
+fn usage(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (_, address) = allocate(c, graph, MIB);
+    c.same("an address", attributes(c), [0; 4]);
+    let exec = instantiate(c, graph);
+    c.same("an instance", attributes(c), [0; 4]);
+    run(c, exec, stream);
+    c.same("a launch", attributes(c), [32; 4]);
+    c.ok("free", cuMemFreeAsync(address, stream));
+    wait_for(c, stream);
+    c.same("freed", attributes(c), [32; 4]);
+    c.ok("trim", cuDeviceGraphMemTrim(0));
+    c.same("trimmed", attributes(c), [0, 32, 0, 32]);
+    c.expect("no device", cuDeviceGraphMemTrim(99), Code::INVALID_DEVICE);
+}
+
+/// The high-water marks can be reset, and nothing else be set.
+fn high_water_marks(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (_, address) = allocate(c, graph, MIB);
+    run(c, instantiate(c, graph), stream);
+    c.ok("free", cuMemFreeAsync(address, stream));
+    wait_for(c, stream);
+    c.ok("trim", cuDeviceGraphMemTrim(0));
+    let set = |attribute, mut value: u64| {
+        cuDeviceSetGraphMemAttribute(0, attribute, (&raw mut value).cast())
+    };
+    c.ok("used", set(1, 0));
+    c.ok("reserved", set(3, 0));
+    c.same("reset", attributes(c), [0; 4]);
+    c.invalid("to 5", set(1, 5));
+    c.invalid("what is used", set(0, 0));
+    let mut value = 0_u64;
+    let into = (&raw mut value).cast();
+    c.invalid("no attribute", cuDeviceGetGraphMemAttribute(0, 9, into));
+    let result = cuDeviceGetGraphMemAttribute(0, 0, std::ptr::null_mut());
+    c.invalid("into null", result);
+    let result = cuDeviceGetGraphMemAttribute(99, 0, into);
+    c.expect("no device", result, Code::INVALID_DEVICE);
+}
