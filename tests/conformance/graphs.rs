@@ -62,7 +62,7 @@ pub(crate) fn fill(
 ) -> CUgraphNode {
     let mut node = CUgraphNode::NULL;
     let (first, count) = (after.as_ptr(), after.len());
-    let result = cuGraphAddMemsetNode(&mut node, graph, first, count, params, CUcontext::NULL);
+    let result = cuGraphAddMemsetNode(&mut node, graph, first, count, params, current(c));
     c.require("cuGraphAddMemsetNode", result);
     node
 }

@@ -114,7 +114,11 @@ fn allocated_by_a_launch(c: &Case) {
     primary(c);
     let (stream, graph) = (independent(c), graph(c));
     let (node, address) = allocate(c, graph, MIB);
-    fill(c, graph, &fill_of(address, 66, 64), &[node]);
+    let params = fill_of(address, 66, 64);
+    let (mut none, null) = (CUgraphNode::NULL, CUcontext::NULL);
+    let result = cuGraphAddMemsetNode(&mut none, graph, &node, 1, &params, null);
+    c.invalid("fill without a context", result);
+    fill(c, graph, &params, &[node]);
     let exec = instantiate(c, graph);
     run(c, exec, stream);
     c.same("filled", read(c, address, 2), vec![66, 66]);

@@ -299,6 +299,11 @@ fn linker(c: &Case) -> CUlinkState {
     linker
 }
 
+/// Text with the NUL that a real driver reads it up to.
+fn terminated(text: &str) -> Vec<u8> {
+    format!("{text}\0").into_bytes()
+}
+
 fn add(linker: CUlinkState, kind: u32, data: &[u8]) -> CUresult {
     let (options, values) = (ptr::null_mut(), ptr::null_mut());
     let from = data.as_ptr().cast_mut().cast();
@@ -319,7 +324,7 @@ fn linked(c: &Case) {
     primary(c);
     let linker = linker(c);
     let ptx = jit_input_type::INPUT_PTX;
-    c.ok("add", add(linker, ptx, CODE.as_bytes()));
+    c.ok("add", add(linker, ptx, &terminated(CODE)));
     let other = format!("{HEADER}.visible .entry other(.param .u32 z) {{ ret; }}\n\0");
     c.ok("add another", add(linker, ptx, other.as_bytes()));
     let (mut image, mut size) = (ptr::null_mut(), 0);
@@ -331,7 +336,7 @@ fn linked(c: &Case) {
     c.yes("it has a size", size > 64);
     let again = cuLinkComplete(linker, &mut image, &mut size);
     c.expect("complete again", again, Code::INVALID_HANDLE);
-    c.invalid("add then", add(linker, ptx, CODE.as_bytes()));
+    c.invalid("add then", add(linker, ptx, &terminated(CODE)));
     let mut module = CUmodule::NULL;
     c.ok("load it", cuModuleLoadData(&mut module, image));
     c.ok("destroy the linker", cuLinkDestroy(linker));
@@ -375,10 +380,10 @@ fn linker_errors(c: &Case) {
     let (mut image, mut size) = (ptr::null_mut(), 0);
     let null = CUlinkState::NULL;
     let want = Code::INVALID_HANDLE;
-    c.expect("add to null", add(null, ptx, CODE.as_bytes()), want);
+    c.expect("add to null", add(null, ptx, &terminated(CODE)), want);
     c.expect("destroy null", cuLinkDestroy(null), want);
     c.invalid("add nothing", add(own, ptx, &[]));
-    c.invalid("add an unknown kind", add(own, 99, CODE.as_bytes()));
+    c.invalid("add an unknown kind", add(own, 99, &terminated(CODE)));
     c.expect(
         "add nonsense",
         add(own, ptx, b"nonsense\0"),
@@ -397,10 +402,10 @@ fn linker_errors(c: &Case) {
     c.same("functions of nothing", count, 0);
     c.ok("destroy", cuLinkDestroy(own));
     let own = linker(c);
-    c.ok("add", add(own, ptx, CODE.as_bytes()));
+    c.ok("add", add(own, ptx, &terminated(CODE)));
     c.expect(
         "add the same",
-        add(own, ptx, CODE.as_bytes()),
+        add(own, ptx, &terminated(CODE)),
         Code::UNKNOWN,
     );
     let result = cuLinkComplete(own, &mut image, &mut size);
@@ -409,7 +414,7 @@ fn linker_errors(c: &Case) {
     let own = linker(c);
     c.expect(
         "add PTX as a cubin",
-        add(own, cubin, CODE.as_bytes()),
+        add(own, cubin, &terminated(CODE)),
         Code::INVALID_IMAGE,
     );
     let file = |path| cuLinkAddFile_v2(own, ptx, path, 0, options, values);

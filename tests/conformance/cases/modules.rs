@@ -316,5 +316,6 @@ fn destroyed_context(c: &Case) {
     let module = load(c, CODE);
     c.ok("unload in another context", cuModuleUnload(kept));
     c.require("destroy", cuCtxDestroy_v2(other));
-    c.expect("unload", cuModuleUnload(module), Code::INVALID_HANDLE);
+    // A real driver returns INVALID_HANDLE or CONTEXT_IS_DESTROYED.
+    c.never_success("unload", || cuModuleUnload(module));
 }

@@ -178,6 +178,8 @@ pub unsafe fn cuGraphAddMemsetNode(
         let fill = read(params)?;
         add(place, |state, _| {
             check_node_context(state, context)?;
+            // Measured: without a context, memory that a graph allocates is refused.
+            valid(!context.is_null() || !state.is_graph_address(fill.dst, 1))?;
             fill_params(state, fill)
         })
     }
