@@ -3,6 +3,7 @@
 use crate::case::Case;
 use crate::driver::*;
 use crate::host;
+use crate::tools::current;
 
 /// A graph without nodes.
 pub(crate) fn graph(c: &Case) -> CUgraph {
