@@ -1,7 +1,9 @@
 //! Every raw free: only an [`OwnedResource`](super::OwnedResource), teardown, and what never had a guard call this.
 
-use cuguard_driver::result::{Result, event, memory, module, pool, stream};
-use cuguard_driver::sys::{CUevent, CUmemoryPool, CUmodule, CUstream};
+use cuguard_driver::result::{CallError, Result, event, memory, module, pool, stream};
+use cuguard_driver::sys::{
+    CUevent, CUmemoryPool, CUmodule, CUresult, CUstream, stream_capture_mode,
+};
 use cuguard_registry::{Key, Kind};
 
 /// Frees a resource.
@@ -11,8 +13,41 @@ use cuguard_registry::{Key, Kind};
 /// The key names a resource of the current context (of any context, for device memory) that is no longer used and that
 /// nothing else frees. Stream-ordered memory is freed on `stream`; it is alive, and so is its context.
 #[inline]
-#[expect(clippy::disallowed_methods, reason = "the one place that frees")]
 pub(crate) unsafe fn free(key: Key, stream: CUstream) -> Result {
+    // SAFETY: as the caller ensures.
+    match unsafe { free_once(key, stream) } {
+        Err(error) if error.code == CUresult::STREAM_CAPTURE_UNSUPPORTED => {
+            // SAFETY: as the caller ensures, and it is not freed yet.
+            unsafe { free_in_capture(key, stream, error) }
+        }
+        freed => freed,
+    }
+}
+
+/// Another stream is being captured, in a mode that prohibits frees on this thread. The call has ended that capture: what
+/// remains is to lose no memory.
+///
+/// # Safety
+///
+/// As [`free`].
+#[cold]
+unsafe fn free_in_capture(key: Key, stream: CUstream, error: CallError) -> Result {
+    let Ok(mode) = stream::exchange_capture_mode(stream_capture_mode::RELAXED) else {
+        return Err(error);
+    };
+    // SAFETY: as the caller ensures.
+    let freed = unsafe { free_once(key, stream) };
+    // It was the mode of this thread before, so it is valid.
+    let _ = stream::exchange_capture_mode(mode);
+    freed
+}
+
+/// # Safety
+///
+/// As [`free`].
+#[inline]
+#[expect(clippy::disallowed_methods, reason = "the one place that frees")]
+unsafe fn free_once(key: Key, stream: CUstream) -> Result {
     let address = key.address;
     let handle = address as usize;
     // SAFETY: as the caller ensures.

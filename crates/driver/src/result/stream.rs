@@ -93,3 +93,16 @@ pub unsafe fn wait_event(stream: CUstream, event: CUevent) -> Result {
     // SAFETY: as the caller ensures; there are no flags.
     unsafe { call!(cuStreamWaitEvent(stream, event, 0)) }
 }
+
+/// Sets which calls of this thread the captures of streams prohibit, a value of
+/// [`stream_capture_mode`](cuguard_sys::stream_capture_mode), and returns what was set before.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_FOUND` from a driver older than CUDA 10.1.
+#[inline]
+pub fn exchange_capture_mode(mut mode: u32) -> Result<u32> {
+    // SAFETY: the variable can be read and written to.
+    unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
+    Ok(mode)
+}
