@@ -59,6 +59,7 @@ impl DriverState {
             streams.extend(own.flatten());
         }
         for stream in streams {
+            self.destroy_capturing(stream);
             self.destroy_stream(stream);
         }
     }
