@@ -80,11 +80,12 @@ pub unsafe fn cuGraphRetainUserObject(
     let id = state.user_object(object)?;
     check_count(count)?;
     valid(flags & !MOVE == 0)?;
+    let data = state.graphs.graphs.get_mut(&graph);
+    let held = data.ok_or(CUresult::INVALID_VALUE)?.objects.entry(id);
+    let held = held.or_default();
+    *held = held.checked_add(count).ok_or(CUresult::INVALID_VALUE)?;
     if flags & MOVE == 0 {
         state.graphs.retain(id, count.into());
-    }
-    if let Some(graph) = state.graphs.graphs.get_mut(&graph) {
-        *graph.objects.entry(id).or_default() += count;
     }
     Ok(())
 }
