@@ -51,9 +51,8 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     // SAFETY: as the caller guarantees.
     let after = unsafe {
         check_edge_data(data, count)?;
-        read_nodes(after, count)?
+        read_nodes(&state, graph, after, count)?
     };
-    let after = state.nodes_of(graph, &after)?;
     state.check_can_capture(stream)?;
     state.begin_capture(stream, mode, Some((graph, after)))
 }
@@ -172,8 +171,7 @@ pub unsafe fn cuStreamUpdateCaptureDependencies(
     valid(flags <= update::SET_CAPTURE_DEPENDENCIES)?;
     let graph = state.captured_graph(stream)?;
     // SAFETY: as the caller guarantees.
-    let nodes = unsafe { read_nodes(nodes, count) }?;
-    let nodes = state.nodes_of(graph, &nodes)?;
+    let nodes = unsafe { read_nodes(&state, graph, nodes, count) }?;
     let replace = flags == update::SET_CAPTURE_DEPENDENCIES;
     state.update_capture_dependencies(stream, nodes, replace)
 }

@@ -116,17 +116,26 @@ pub unsafe fn cuGraphGetRootNodes(
     unsafe { write_nodes(out, count, &roots) }
 }
 
-/// Edges have no data: no node has ports.
+/// Writes the data of edges, which have none: no node has ports. Only if the nodes were written, too:
+/// otherwise `*count` is the number of edges, and not what the caller has room for.
 ///
 /// # Safety
 ///
-/// `data` is null or valid for `count` writes.
-unsafe fn write_edge_data(data: *mut CUgraphEdgeData, count: usize) {
-    let count = if data.is_null() { 0 } else { count };
-    for index in 0..count {
+/// `count` is null or valid. If neither `nodes` nor `data` is null, `data` is valid for `*count` writes.
+unsafe fn write_edge_data(
+    data: *mut CUgraphEdgeData,
+    nodes: *const CUgraphNode,
+    count: *const usize,
+) -> DriverResult {
+    if nodes.is_null() || data.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as the caller guarantees.
+    for index in 0..unsafe { read(count) }? {
         // SAFETY: within the array.
         unsafe { data.add(index).write_unaligned(CUgraphEdgeData::default()) };
     }
+    Ok(())
 }
 
 pub unsafe fn cuGraphGetEdges(
@@ -158,9 +167,8 @@ pub unsafe fn cuGraphGetEdges_v2(
     // SAFETY: as the caller guarantees.
     unsafe {
         cuGraphGetEdges(graph, from, to, count)?;
-        write_edge_data(data, read(count)?);
+        write_edge_data(data, from, count)
     }
-    Ok(())
 }
 
 pub unsafe fn cuGraphNodeGetDependencies(
@@ -168,11 +176,10 @@ pub unsafe fn cuGraphNodeGetDependencies(
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> DriverResult {
-    let mut state = lock();
-    let id = state.node(node)?;
-    let graph = state.graphs.graph_of(id).ok_or(CUresult::INVALID_VALUE)?;
+    let state = lock();
+    let found = state.node_data(state.node(node)?)?;
     // SAFETY: as the caller guarantees.
-    unsafe { write_nodes(out, count, &graph.nodes[&id].dependencies) }
+    unsafe { write_nodes(out, count, &found.dependencies) }
 }
 
 pub unsafe fn cuGraphNodeGetDependencies_v2(
@@ -184,9 +191,8 @@ pub unsafe fn cuGraphNodeGetDependencies_v2(
     // SAFETY: as the caller guarantees.
     unsafe {
         cuGraphNodeGetDependencies(node, out, count)?;
-        write_edge_data(data, read(count)?);
+        write_edge_data(data, out, count)
     }
-    Ok(())
 }
 
 pub unsafe fn cuGraphNodeGetDependentNodes(
@@ -194,11 +200,10 @@ pub unsafe fn cuGraphNodeGetDependentNodes(
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> DriverResult {
-    let mut state = lock();
-    let id = state.node(node)?;
-    let graph = state.graphs.graph_of(id).ok_or(CUresult::INVALID_VALUE)?;
+    let state = lock();
+    let found = state.node_data(state.node(node)?)?;
     // SAFETY: as the caller guarantees.
-    unsafe { write_nodes(out, count, &graph.nodes[&id].dependents) }
+    unsafe { write_nodes(out, count, &found.dependents) }
 }
 
 pub unsafe fn cuGraphNodeGetDependentNodes_v2(
@@ -210,9 +215,8 @@ pub unsafe fn cuGraphNodeGetDependentNodes_v2(
     // SAFETY: as the caller guarantees.
     unsafe {
         cuGraphNodeGetDependentNodes(node, out, count)?;
-        write_edge_data(data, read(count)?);
+        write_edge_data(data, out, count)
     }
-    Ok(())
 }
 
 pub unsafe fn cuGraphNodeGetType(node: CUgraphNode, out: *mut u32) -> DriverResult {
@@ -222,22 +226,26 @@ pub unsafe fn cuGraphNodeGetType(node: CUgraphNode, out: *mut u32) -> DriverResu
     unsafe { write_out(out, params.node_type()) }
 }
 
-/// Reads an array of handles.
+/// The nodes of an array of handles, all of which must be of one graph. Reads no further than to the
+/// first that is not, whatever the caller's count is.
 ///
 /// # Safety
 ///
 /// `nodes` is null or valid for `count` reads.
 pub(super) unsafe fn read_nodes(
+    state: &DriverState,
+    graph: Id,
     nodes: *const CUgraphNode,
     count: usize,
-) -> DriverResult<Vec<CUgraphNode>> {
-    if count == 0 {
-        return Ok(Vec::new());
+) -> DriverResult<Vec<Id>> {
+    valid(count == 0 || !nodes.is_null())?;
+    let mut found = Vec::new();
+    for index in 0..count {
+        // SAFETY: as the caller guarantees.
+        let handle = unsafe { nodes.wrapping_add(index).read_unaligned() };
+        found.push(state.node_of(graph, handle)?);
     }
-    valid(!nodes.is_null())?;
-    // SAFETY: as the caller guarantees.
-    let read = (0..count).map(|index| unsafe { nodes.add(index).read_unaligned() });
-    Ok(read.collect())
+    Ok(found)
 }
 
 /// Fails unless edges have no data: only kernel nodes have ports.
@@ -269,9 +277,10 @@ unsafe fn read_edges(
     count: usize,
 ) -> DriverResult<Vec<(Id, Id)>> {
     // SAFETY: as the caller guarantees.
-    let (from, to) = unsafe { (read_nodes(from, count)?, read_nodes(to, count)?) };
-    let from = state.nodes_of(graph, &from)?;
-    let to = state.nodes_of(graph, &to)?;
+    let (from, to) = unsafe {
+        let from = read_nodes(state, graph, from, count)?;
+        (from, read_nodes(state, graph, to, count)?)
+    };
     Ok(from.into_iter().zip(to).collect())
 }
 
@@ -356,6 +365,7 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
     check(!state.node_params(id)?.is_memory(), CUresult::NOT_SUPPORTED)?;
+    state.captures.forget_node(id);
     let destroyed = state.graphs.remove_node(id);
     drop(state);
     destroy_all(destroyed);

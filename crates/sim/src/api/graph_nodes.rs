@@ -34,8 +34,7 @@ pub(super) unsafe fn add(
     let mut state = lock();
     let graph = state.graph(place.graph)?;
     // SAFETY: as the caller guarantees.
-    let after = unsafe { read_nodes(place.after, place.count) }?;
-    let after = state.nodes_of(graph, &after)?;
+    let after = unsafe { read_nodes(&state, graph, place.after, place.count) }?;
     let distinct = |(index, node): (usize, &Id)| !after[..index].contains(node);
     valid(after.iter().enumerate().all(distinct))?;
     let params = make(&mut state, graph)?;

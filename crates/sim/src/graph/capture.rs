@@ -57,6 +57,16 @@ impl CaptureTable {
         list
     }
 
+    /// A node is destroyed: nothing that is captured from now on depends on it.
+    pub(crate) fn forget_node(&mut self, node: Id) {
+        let captures = self.captures.values_mut();
+        let of_streams = captures.flat_map(|capture| capture.streams.values_mut());
+        let of_events = self.events.values_mut().map(|position| &mut position.nodes);
+        for nodes in of_streams.chain(of_events) {
+            nodes.retain(|id| *id != node);
+        }
+    }
+
     /// Removes a capture from its streams.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Capture> {
         let capture = self.captures.remove(&number)?;
