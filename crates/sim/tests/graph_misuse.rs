@@ -24,6 +24,42 @@ fn empty_node(graph: CUgraph, after: &[CUgraphNode]) -> CUgraphNode {
     node
 }
 
+/// Adds a child graph without nodes. Returns its node, and the child graph.
+fn add_child(graph: CUgraph) -> (CUgraphNode, CUgraph) {
+    let mut empty = CUgraph::NULL;
+    ok(cu::cuGraphCreate(&mut empty, 0));
+    let (mut node, mut child) = (CUgraphNode::NULL, CUgraph::NULL);
+    ok(cu::cuGraphAddChildGraphNode(
+        &mut node,
+        graph,
+        null(),
+        0,
+        empty,
+    ));
+    ok(cu::cuGraphChildGraphNodeGetGraph(node, &mut child));
+    ok(cu::cuGraphDestroy(empty));
+    (node, child)
+}
+
+/// Adds a node that allocates, and returns the address.
+fn allocation(graph: CUgraph) -> CUdeviceptr {
+    let mut params = CUDA_MEM_ALLOC_NODE_PARAMS {
+        bytesize: 1000,
+        ..Default::default()
+    };
+    params.poolProps.allocType = mem_allocation_type::PINNED;
+    params.poolProps.location.type_ = mem_location_type::DEVICE;
+    let mut node = CUgraphNode::NULL;
+    ok(cu::cuGraphAddMemAllocNode(
+        &mut node,
+        graph,
+        null(),
+        0,
+        &mut params,
+    ));
+    params.dptr
+}
+
 fn end_capture(stream: CUstream) -> (CUresult, CUgraph) {
     let mut graph = CUgraph::NULL;
     (cu::cuStreamEndCapture(stream, &mut graph), graph)
@@ -191,6 +227,77 @@ fn a_graph_retains_too_many_references() {
     assert_eq!(DESTROYED.load(Ordering::Acquire), 0);
     ok(cu::cuGraphDestroy(graph));
     assert_eq!(DESTROYED.load(Ordering::Acquire), 1);
+}
+
+#[test]
+fn graphs_that_are_nested_too_deep() {
+    if !is_child() {
+        return lives("graphs_that_are_nested_too_deep");
+    }
+    context();
+    let (top, empty) = (graph(), graph());
+    let (mut at, mut depth) = (top, 0);
+    let mut node = CUgraphNode::NULL;
+    let refused = loop {
+        let added = cu::cuGraphAddChildGraphNode(&mut node, at, null(), 0, empty);
+        if added != CUresult::SUCCESS || depth == 20_000 {
+            break added;
+        }
+        depth += 1;
+        ok(cu::cuGraphChildGraphNodeGetGraph(node, &mut at));
+    };
+    assert_eq!(refused, CUresult::INVALID_VALUE);
+    // A graph as deep as possible is a child of no graph.
+    let outer = graph();
+    let added = cu::cuGraphAddChildGraphNode(&mut node, outer, null(), 0, top);
+    assert_eq!(added, CUresult::INVALID_VALUE);
+    let mut exec = CUgraphExec::NULL;
+    ok(cu::cuGraphInstantiateWithFlags(&mut exec, top, 0));
+    ok(cu::cuGraphDestroy(top));
+}
+
+#[test]
+fn addresses_of_graphs_are_reused() {
+    let _turn = turn();
+    context();
+    let outer = graph();
+    let in_child = || {
+        let (node, child) = add_child(outer);
+        let address = allocation(child);
+        ok(cu::cuGraphDestroyNode(node));
+        address
+    };
+    assert_eq!(in_child(), in_child());
+    let in_cycle = || {
+        let graph = graph();
+        let address = allocation(graph);
+        let first = empty_node(graph, &[]);
+        let last = empty_node(graph, &[first]);
+        ok(cu::cuGraphAddDependencies(graph, &last, &first, 1));
+        ok(cu::cuGraphDestroy(graph));
+        address
+    };
+    assert_eq!(in_cycle(), in_cycle());
+    ok(cu::cuGraphDestroy(outer));
+    release();
+}
+
+#[test]
+fn memory_in_a_child_graph_has_one_instance() {
+    let _turn = turn();
+    context();
+    let graph = graph();
+    let (_, child) = add_child(graph);
+    allocation(child);
+    let (mut one, mut two) = (CUgraphExec::NULL, CUgraphExec::NULL);
+    ok(cu::cuGraphInstantiateWithFlags(&mut one, graph, 0));
+    let second = cu::cuGraphInstantiateWithFlags(&mut two, graph, 0);
+    assert_eq!(second, CUresult::NOT_SUPPORTED);
+    ok(cu::cuGraphExecDestroy(one));
+    ok(cu::cuGraphInstantiateWithFlags(&mut two, graph, 0));
+    ok(cu::cuGraphExecDestroy(two));
+    ok(cu::cuGraphDestroy(graph));
+    release();
 }
 
 #[test]

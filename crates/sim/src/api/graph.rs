@@ -45,7 +45,10 @@ pub unsafe fn cuGraphClone(out: *mut CUgraph, original: CUgraph) -> DriverResult
     let mut state = lock();
     let state = &mut *state;
     let original = state.graph(original)?;
-    check(!state.has_memory_nodes(original), CUresult::NOT_SUPPORTED)?;
+    check(
+        !state.graphs.has_memory_nodes(original),
+        CUresult::NOT_SUPPORTED,
+    )?;
     let id = state.graphs.clone_graph(&mut state.ids, original);
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, graph_handle(id)) }
@@ -364,7 +367,11 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
 pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
-    check(!state.node_params(id)?.is_memory(), CUresult::NOT_SUPPORTED)?;
+    let params = state.node_params(id)?;
+    check(!params.is_memory(), CUresult::NOT_SUPPORTED)?;
+    if let NodeParams::Child(child) = params {
+        state.release_graph_memory(child);
+    }
     state.captures.forget_node(id);
     let destroyed = state.graphs.remove_node(id);
     drop(state);

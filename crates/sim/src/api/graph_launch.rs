@@ -51,9 +51,10 @@ fn instantiate(graph: CUgraph, flags: u64) -> Result<Id, Failure> {
         });
     };
     let id = state.ids.next(Kind::GraphExec);
+    let has_memory = state.graphs.has_memory_nodes(graph);
     let data = state.graphs.graphs.get_mut(&graph);
     let data = data.ok_or(CUresult::INVALID_VALUE)?;
-    if data.has_memory_nodes() {
+    if has_memory {
         check(data.instance.is_none(), CUresult::NOT_SUPPORTED)?;
         data.instance = Some(id);
     }
@@ -181,9 +182,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> DriverResult
 /// Fails if a graph would free memory that is not allocated. Returns the addresses at which it would
 /// allocate and memory is allocated already.
 fn check_memory(state: &DriverState, steps: &[Step]) -> DriverResult<Vec<u64>> {
-    let own: Vec<_> = allocations(steps)
-        .map(|allocation| allocation.address)
-        .collect();
+    let own: Vec<_> = allocations(steps).collect();
     for step in steps {
         if let NodeParams::Free(address) = step.params {
             valid(own.contains(&address) || state.is_graph_memory_allocated(address))?;

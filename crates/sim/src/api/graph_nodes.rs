@@ -254,7 +254,12 @@ pub(super) fn child_params(
 ) -> DriverResult<NodeParams> {
     let child = state.graph(child)?;
     valid(child != graph)?;
-    check(!state.has_memory_nodes(child), CUresult::NOT_SUPPORTED)?;
+    check(
+        !state.graphs.has_memory_nodes(child),
+        CUresult::NOT_SUPPORTED,
+    )?;
+    // A limit of the simulation.
+    valid(state.graphs.can_nest(child, graph))?;
     let clone = state.graphs.clone_graph(&mut state.ids, child);
     Ok(NodeParams::Child(clone))
 }

@@ -5,6 +5,7 @@
 
 mod capture;
 mod exec;
+mod nesting;
 mod nodes;
 mod params;
 mod table;

@@ -150,10 +150,6 @@ impl Graph {
         }
         None
     }
-
-    pub(crate) fn has_memory_nodes(&self) -> bool {
-        self.nodes.values().any(|node| node.params.is_memory())
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
 use crate::PAGE;
-use crate::graph::{AllocateParams, NodeParams, Step};
+use crate::graph::{NodeParams, Step};
 use crate::handle::Id;
 use crate::memory::{BLOCK_ALIGN, CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
 use crate::result::{DriverResult, valid};
@@ -64,41 +64,34 @@ impl DriverState {
         })
     }
 
-    /// Whether a graph, or a child graph of it, allocates or frees memory.
-    pub(crate) fn has_memory_nodes(&self, graph: Id) -> bool {
-        let graph = self.graphs.graphs.get(&graph);
-        graph.is_some_and(|graph| {
-            let mut nodes = graph.nodes.values();
-            nodes.any(|node| match &node.params {
-                NodeParams::Child(child) => self.has_memory_nodes(*child),
-                params => params.is_memory(),
-            })
-        })
-    }
-
     /// An instance of a graph shares the addresses of its allocations.
     pub(crate) fn share_graph_memory(&mut self, steps: &[Step]) {
         for address in allocations(steps) {
-            if let Some(found) = self.graph_addresses.get_mut(&address.address) {
+            if let Some(found) = self.graph_addresses.get_mut(&address) {
                 found.owners += 1;
             }
         }
     }
 
-    /// A graph is about to be destroyed.
+    /// A graph, which may have a cycle, is about to be destroyed.
     pub(crate) fn release_graph_memory(&mut self, graph: Id) {
-        let steps = self.graphs.steps(graph).unwrap_or_default();
-        self.unshare_graph_memory(&steps);
+        for address in self.graphs.addresses(graph) {
+            self.unshare_graph_address(address);
+        }
     }
 
     /// An instance is about to be destroyed.
     pub(crate) fn unshare_graph_memory(&mut self, steps: &[Step]) {
         for address in allocations(steps) {
-            if let Some(found) = self.graph_addresses.get_mut(&address.address) {
-                found.owners -= 1;
-            }
-            self.free_graph_address(address.address);
+            self.unshare_graph_address(address);
         }
+    }
+
+    fn unshare_graph_address(&mut self, address: u64) {
+        if let Some(found) = self.graph_addresses.get_mut(&address) {
+            found.owners = found.owners.saturating_sub(1);
+        }
+        self.free_graph_address(address);
     }
 
     /// Frees an address that has no owner, unless the memory is still allocated.
@@ -194,10 +187,7 @@ impl DriverState {
     }
 }
 
-/// The allocations of an instantiated graph.
-pub(crate) fn allocations(steps: &[Step]) -> impl Iterator<Item = AllocateParams> {
-    steps.iter().filter_map(|step| match step.params {
-        NodeParams::Allocate(allocation) => Some(allocation),
-        _ => None,
-    })
+/// The addresses at which an instantiated graph allocates.
+pub(crate) fn allocations(steps: &[Step]) -> impl Iterator<Item = u64> {
+    steps.iter().filter_map(|step| step.params.allocates_at())
 }
