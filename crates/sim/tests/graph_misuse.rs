@@ -60,6 +60,11 @@ fn allocation(graph: CUgraph) -> CUdeviceptr {
     params.dptr
 }
 
+fn capture_into(stream: CUstream, graph: CUgraph) -> CUresult {
+    let mode = stream_capture_mode::RELAXED;
+    cu::cuStreamBeginCaptureToGraph(stream, graph, null(), null(), 0, mode)
+}
+
 fn end_capture(stream: CUstream) -> (CUresult, CUgraph) {
     let mut graph = CUgraph::NULL;
     (cu::cuStreamEndCapture(stream, &mut graph), graph)
@@ -317,5 +322,75 @@ fn the_id_of_a_stream_during_a_capture() {
     for stream in [one, other] {
         ok(cu::cuStreamDestroy_v2(stream));
     }
+    release();
+}
+
+#[test]
+fn a_graph_that_is_being_captured() {
+    let _turn = turn();
+    context();
+    let (one, other, graph) = (stream(), stream(), graph());
+    let (node, child) = add_child(graph);
+    ok(capture_into(one, child));
+    assert_eq!(cu::cuGraphDestroy(graph), CUresult::ILLEGAL_STATE);
+    assert_eq!(cu::cuGraphDestroyNode(node), CUresult::ILLEGAL_STATE);
+    assert_eq!(capture_into(other, child), CUresult::ILLEGAL_STATE);
+    assert_eq!(capture_into(other, graph), CUresult::ILLEGAL_STATE);
+    let memory = alloc(8);
+    ok(cu::cuMemsetD8Async(memory, 0, 8, one));
+    ok(end_capture(one).0);
+    ok(capture_into(other, graph));
+    assert_eq!(capture_into(one, child), CUresult::ILLEGAL_STATE);
+    ok(end_capture(other).0);
+    ok(cu::cuGraphDestroy(graph));
+    ok(cu::cuMemFree_v2(memory));
+    for stream in [one, other] {
+        ok(cu::cuStreamDestroy_v2(stream));
+    }
+    release();
+}
+
+#[test]
+fn a_graph_of_the_program_is_counted_during_a_capture() {
+    let _turn = turn();
+    context();
+    let (graph, stream) = (graph(), stream());
+    assert_eq!(counters().graphs, 1);
+    ok(capture_into(stream, graph));
+    assert_eq!(counters().graphs, 1);
+    ok(end_capture(stream).0);
+    assert_eq!(counters().graphs, 1);
+    ok(cu::cuGraphDestroy(graph));
+    ok(cu::cuStreamDestroy_v2(stream));
+    release();
+}
+
+const KERNEL: &std::ffi::CStr = c".version 7.0
+.target sm_52
+.address_size 64
+.visible .entry one() { ret; }
+";
+
+#[test]
+fn a_launch_that_is_not_simulated_invalidates_the_capture() {
+    let _turn = turn();
+    context();
+    let (stream, mut module, mut function) = (stream(), CUmodule::NULL, CUfunction::NULL);
+    ok(cu::cuModuleLoadData(&mut module, KERNEL.as_ptr().cast()));
+    ok(cu::cuModuleGetFunction(
+        &mut function,
+        module,
+        c"one".as_ptr(),
+    ));
+    ok(cu::cuStreamBeginCapture_v2(
+        stream,
+        stream_capture_mode::RELAXED,
+    ));
+    let none = null_mut();
+    let launched = cu::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, none);
+    assert_eq!(launched, CUresult::NOT_SUPPORTED);
+    assert_eq!(end_capture(stream).0, CUresult::STREAM_CAPTURE_INVALIDATED);
+    ok(cu::cuModuleUnload(module));
+    ok(cu::cuStreamDestroy_v2(stream));
     release();
 }

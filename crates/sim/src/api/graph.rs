@@ -370,6 +370,7 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let params = state.node_params(id)?;
     check(!params.is_memory(), CUresult::NOT_SUPPORTED)?;
     if let NodeParams::Child(child) = params {
+        check(!state.is_captured(child), CUresult::ILLEGAL_STATE)?;
         state.release_graph_memory(child);
     }
     state.captures.forget_node(id);

@@ -10,6 +10,8 @@ use crate::handle::Id;
 #[derive(Debug)]
 pub(crate) struct Capture {
     pub(crate) graph: Id,
+    /// Whether the program created the graph.
+    pub(crate) into_existing: bool,
     /// The stream on which it began.
     pub(crate) origin: Id,
     /// `CUstreamCaptureMode`
