@@ -351,6 +351,18 @@ fn a_graph_that_is_being_captured() {
 }
 
 #[test]
+fn objects_of_a_graph_that_is_discarded_with_a_context() {
+    static DESTROYED: AtomicUsize = AtomicUsize::new(0);
+    let _turn = turn();
+    let own = create();
+    let (stream, graph, object) = (stream(), graph(), object(&DESTROYED));
+    ok(cu::cuGraphRetainUserObject(graph, object, 1, 1));
+    ok(capture_into(stream, graph));
+    ok(cu::cuCtxDestroy_v2(own));
+    assert_eq!(DESTROYED.load(Ordering::Acquire), 1);
+}
+
+#[test]
 fn a_graph_of_the_program_is_counted_during_a_capture() {
     let _turn = turn();
     context();

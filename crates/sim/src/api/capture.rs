@@ -7,7 +7,6 @@ use cuguard_sys::{
 };
 
 use super::graph::{check_edge_data, graph_handle, node_handle, read_nodes};
-use super::user_object::destroy_all;
 use super::{read, write_optional, write_out};
 use crate::handle::Id;
 use crate::result::{DriverResult, check, valid};
@@ -64,9 +63,6 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> DriverR
     let stream = state.stream(stream)?;
     let ended = state.end_capture(stream);
     let graph = ended.map_or(CUgraph::NULL, graph_handle);
-    let destroyed = std::mem::take(&mut state.destroyed_objects);
-    drop(state);
-    destroy_all(destroyed);
     // SAFETY: as the caller guarantees.
     unsafe { write_optional(out, graph) };
     ended.map(drop)

@@ -2,7 +2,6 @@
 
 use cuguard_sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 
-use super::user_object::destroy_all;
 use super::{read, write_optional, write_out};
 use crate::graph::NodeParams;
 use crate::handle::{self, Id, Kind};
@@ -35,8 +34,7 @@ pub unsafe fn cuGraphDestroy(graph: CUgraph) -> DriverResult {
     check(!state.is_captured(id), CUresult::ILLEGAL_STATE)?;
     state.release_graph_memory(id);
     let destroyed = state.graphs.remove_graph(id);
-    drop(state);
-    destroy_all(destroyed);
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }
 
@@ -375,7 +373,6 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     }
     state.captures.forget_node(id);
     let destroyed = state.graphs.remove_node(id);
-    drop(state);
-    destroy_all(destroyed);
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }

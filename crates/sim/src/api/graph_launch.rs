@@ -8,7 +8,6 @@ use cuguard_sys::{
 };
 
 use super::graph::node_handle;
-use super::user_object::destroy_all;
 use super::{begin_work, copy, copy_3d, event, fill, launch, read, stream, write_out};
 use crate::graph::{Exec, NodeParams, Step};
 use crate::handle::{self, Id, Kind};
@@ -135,12 +134,10 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     {
         graph.instance = None;
     }
-    let objects = exec.objects.into_iter();
-    let destroyed =
-        objects.filter_map(|(object, count)| state.graphs.release(object, count.into()));
-    let destroyed = destroyed.collect();
-    drop(state);
-    destroy_all(destroyed);
+    for (object, count) in exec.objects {
+        let destroyed = state.graphs.release(object, count.into());
+        state.destroyed_objects.extend(destroyed);
+    }
     Ok(())
 }
 

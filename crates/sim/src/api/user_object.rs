@@ -9,21 +9,11 @@ use crate::graph::{HostFunction, UserObject};
 use crate::handle::{self, Kind};
 use crate::result::{DriverResult, valid};
 use crate::state::lock;
-use crate::thread_state;
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, without which no object can be created.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`: the graph takes over references of the caller.
 const MOVE: u32 = 1;
-
-/// Destroys objects whose last reference was released. Without the state's lock, since this calls
-/// functions of the program, in which driver calls fail.
-pub(super) fn destroy_all(objects: Vec<HostFunction>) {
-    for HostFunction { function, data } in objects {
-        // SAFETY: the program passed the function with the argument to call it with.
-        thread_state::run_host_function(|| unsafe { function(data) });
-    }
-}
 
 /// A call changes at least one reference.
 fn check_count(count: u32) -> DriverResult {
@@ -64,8 +54,7 @@ pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> DriverRes
     let id = state.user_object(object)?;
     check_count(count)?;
     let destroyed = state.graphs.release(id, count.into());
-    drop(state);
-    destroy_all(destroyed.into_iter().collect());
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }
 
@@ -107,7 +96,6 @@ pub unsafe fn cuGraphReleaseUserObject(
     };
     *held -= count;
     let destroyed = state.graphs.release(id, count.into());
-    drop(state);
-    destroy_all(destroyed.into_iter().collect());
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }
