@@ -187,6 +187,11 @@ impl DriverState {
     /// Fails, and invalidates captures, if the calling thread must not make calls that are unsafe
     /// during a capture: those that may wait for other streams.
     pub(crate) fn check_unsafe_call(&mut self) -> DriverResult {
+        if self.captures.captures.is_empty() {
+            return Ok(());
+        }
+        // Their captures, which no thread can end any more, prohibit nothing.
+        self.destroy_streams_of_ended_threads();
         let thread = thread_state::thread_number();
         let prohibits = |capture: &&mut Capture| match thread_state::capture_mode() {
             mode::GLOBAL if capture.mode == mode::GLOBAL => true,

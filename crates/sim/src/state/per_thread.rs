@@ -50,7 +50,7 @@ impl DriverState {
         Ok(id)
     }
 
-    fn destroy_streams_of_ended_threads(&mut self) {
+    pub(super) fn destroy_streams_of_ended_threads(&mut self) {
         let ended = lock_unless_forked(&ENDED).map(|mut ended| std::mem::take(&mut *ended));
         let ended = ended.unwrap_or_default();
         let mut streams = Vec::new();
