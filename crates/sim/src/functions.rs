@@ -129,6 +129,7 @@ impl Function {
                 | Self::cuMemAdvise
                 | Self::cuMemAdvise_v2
                 | Self::cuCtxSetLimit
+                | Self::cuStreamGetId
         )
     }
 

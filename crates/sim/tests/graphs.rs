@@ -29,7 +29,9 @@ fn fill(graph: CUgraph, dst: CUdeviceptr, value: u32, after: &[CUgraphNode]) -> 
         height: 1,
         pitch: 0,
     };
-    let (mut node, context) = (CUgraphNode::NULL, CUcontext::NULL);
+    let (mut node, mut context) = (CUgraphNode::NULL, CUcontext::NULL);
+    // Without a context, memory that a graph allocates is refused.
+    ok(cu::cuCtxGetCurrent(&mut context));
     let (first, count) = (after.as_ptr(), after.len());
     ok(cu::cuGraphAddMemsetNode(
         &mut node, graph, first, count, &params, context,

@@ -7,7 +7,6 @@ use cuguard_sys::{
 };
 
 use super::graph::{check_edge_data, graph_handle, node_handle, read_nodes};
-use super::user_object::destroy_all;
 use super::{read, write_optional, write_out};
 use crate::handle::Id;
 use crate::result::{DriverResult, check, valid};
@@ -51,9 +50,8 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     // SAFETY: as the caller guarantees.
     let after = unsafe {
         check_edge_data(data, count)?;
-        read_nodes(after, count)?
+        read_nodes(&state, graph, after, count)?
     };
-    let after = state.nodes_of(graph, &after)?;
     state.check_can_capture(stream)?;
     state.begin_capture(stream, mode, Some((graph, after)))
 }
@@ -65,9 +63,6 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> DriverR
     let stream = state.stream(stream)?;
     let ended = state.end_capture(stream);
     let graph = ended.map_or(CUgraph::NULL, graph_handle);
-    let destroyed = std::mem::take(&mut state.destroyed_objects);
-    drop(state);
-    destroy_all(destroyed);
     // SAFETY: as the caller guarantees.
     unsafe { write_optional(out, graph) };
     ended.map(drop)
@@ -172,8 +167,7 @@ pub unsafe fn cuStreamUpdateCaptureDependencies(
     valid(flags <= update::SET_CAPTURE_DEPENDENCIES)?;
     let graph = state.captured_graph(stream)?;
     // SAFETY: as the caller guarantees.
-    let nodes = unsafe { read_nodes(nodes, count) }?;
-    let nodes = state.nodes_of(graph, &nodes)?;
+    let nodes = unsafe { read_nodes(&state, graph, nodes, count) }?;
     let replace = flags == update::SET_CAPTURE_DEPENDENCIES;
     state.update_capture_dependencies(stream, nodes, replace)
 }

@@ -2,7 +2,6 @@
 
 use cuguard_sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 
-use super::user_object::destroy_all;
 use super::{read, write_optional, write_out};
 use crate::graph::NodeParams;
 use crate::handle::{self, Id, Kind};
@@ -35,8 +34,7 @@ pub unsafe fn cuGraphDestroy(graph: CUgraph) -> DriverResult {
     check(!state.is_captured(id), CUresult::ILLEGAL_STATE)?;
     state.release_graph_memory(id);
     let destroyed = state.graphs.remove_graph(id);
-    drop(state);
-    destroy_all(destroyed);
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }
 
@@ -45,7 +43,10 @@ pub unsafe fn cuGraphClone(out: *mut CUgraph, original: CUgraph) -> DriverResult
     let mut state = lock();
     let state = &mut *state;
     let original = state.graph(original)?;
-    check(!state.has_memory_nodes(original), CUresult::NOT_SUPPORTED)?;
+    check(
+        !state.graphs.has_memory_nodes(original),
+        CUresult::NOT_SUPPORTED,
+    )?;
     let id = state.graphs.clone_graph(&mut state.ids, original);
     // SAFETY: as the caller guarantees.
     unsafe { write_out(out, graph_handle(id)) }
@@ -116,17 +117,26 @@ pub unsafe fn cuGraphGetRootNodes(
     unsafe { write_nodes(out, count, &roots) }
 }
 
-/// Edges have no data: no node has ports.
+/// Writes the data of edges, which have none: no node has ports. Only if the nodes were written, too:
+/// otherwise `*count` is the number of edges, and not what the caller has room for.
 ///
 /// # Safety
 ///
-/// `data` is null or valid for `count` writes.
-unsafe fn write_edge_data(data: *mut CUgraphEdgeData, count: usize) {
-    let count = if data.is_null() { 0 } else { count };
-    for index in 0..count {
+/// `count` is null or valid. If neither `nodes` nor `data` is null, `data` is valid for `*count` writes.
+unsafe fn write_edge_data(
+    data: *mut CUgraphEdgeData,
+    nodes: *const CUgraphNode,
+    count: *const usize,
+) -> DriverResult {
+    if nodes.is_null() || data.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as the caller guarantees.
+    for index in 0..unsafe { read(count) }? {
         // SAFETY: within the array.
         unsafe { data.add(index).write_unaligned(CUgraphEdgeData::default()) };
     }
+    Ok(())
 }
 
 pub unsafe fn cuGraphGetEdges(
@@ -158,9 +168,8 @@ pub unsafe fn cuGraphGetEdges_v2(
     // SAFETY: as the caller guarantees.
     unsafe {
         cuGraphGetEdges(graph, from, to, count)?;
-        write_edge_data(data, read(count)?);
+        write_edge_data(data, from, count)
     }
-    Ok(())
 }
 
 pub unsafe fn cuGraphNodeGetDependencies(
@@ -168,11 +177,10 @@ pub unsafe fn cuGraphNodeGetDependencies(
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> DriverResult {
-    let mut state = lock();
-    let id = state.node(node)?;
-    let graph = state.graphs.graph_of(id).ok_or(CUresult::INVALID_VALUE)?;
+    let state = lock();
+    let found = state.node_data(state.node(node)?)?;
     // SAFETY: as the caller guarantees.
-    unsafe { write_nodes(out, count, &graph.nodes[&id].dependencies) }
+    unsafe { write_nodes(out, count, &found.dependencies) }
 }
 
 pub unsafe fn cuGraphNodeGetDependencies_v2(
@@ -184,9 +192,8 @@ pub unsafe fn cuGraphNodeGetDependencies_v2(
     // SAFETY: as the caller guarantees.
     unsafe {
         cuGraphNodeGetDependencies(node, out, count)?;
-        write_edge_data(data, read(count)?);
+        write_edge_data(data, out, count)
     }
-    Ok(())
 }
 
 pub unsafe fn cuGraphNodeGetDependentNodes(
@@ -194,11 +201,10 @@ pub unsafe fn cuGraphNodeGetDependentNodes(
     out: *mut CUgraphNode,
     count: *mut usize,
 ) -> DriverResult {
-    let mut state = lock();
-    let id = state.node(node)?;
-    let graph = state.graphs.graph_of(id).ok_or(CUresult::INVALID_VALUE)?;
+    let state = lock();
+    let found = state.node_data(state.node(node)?)?;
     // SAFETY: as the caller guarantees.
-    unsafe { write_nodes(out, count, &graph.nodes[&id].dependents) }
+    unsafe { write_nodes(out, count, &found.dependents) }
 }
 
 pub unsafe fn cuGraphNodeGetDependentNodes_v2(
@@ -210,9 +216,8 @@ pub unsafe fn cuGraphNodeGetDependentNodes_v2(
     // SAFETY: as the caller guarantees.
     unsafe {
         cuGraphNodeGetDependentNodes(node, out, count)?;
-        write_edge_data(data, read(count)?);
+        write_edge_data(data, out, count)
     }
-    Ok(())
 }
 
 pub unsafe fn cuGraphNodeGetType(node: CUgraphNode, out: *mut u32) -> DriverResult {
@@ -222,22 +227,26 @@ pub unsafe fn cuGraphNodeGetType(node: CUgraphNode, out: *mut u32) -> DriverResu
     unsafe { write_out(out, params.node_type()) }
 }
 
-/// Reads an array of handles.
+/// The nodes of an array of handles, all of which must be of one graph. Reads no further than to the
+/// first that is not, whatever the caller's count is.
 ///
 /// # Safety
 ///
 /// `nodes` is null or valid for `count` reads.
 pub(super) unsafe fn read_nodes(
+    state: &DriverState,
+    graph: Id,
     nodes: *const CUgraphNode,
     count: usize,
-) -> DriverResult<Vec<CUgraphNode>> {
-    if count == 0 {
-        return Ok(Vec::new());
+) -> DriverResult<Vec<Id>> {
+    valid(count == 0 || !nodes.is_null())?;
+    let mut found = Vec::new();
+    for index in 0..count {
+        // SAFETY: as the caller guarantees.
+        let handle = unsafe { nodes.wrapping_add(index).read_unaligned() };
+        found.push(state.node_of(graph, handle)?);
     }
-    valid(!nodes.is_null())?;
-    // SAFETY: as the caller guarantees.
-    let read = (0..count).map(|index| unsafe { nodes.add(index).read_unaligned() });
-    Ok(read.collect())
+    Ok(found)
 }
 
 /// Fails unless edges have no data: only kernel nodes have ports.
@@ -269,9 +278,10 @@ unsafe fn read_edges(
     count: usize,
 ) -> DriverResult<Vec<(Id, Id)>> {
     // SAFETY: as the caller guarantees.
-    let (from, to) = unsafe { (read_nodes(from, count)?, read_nodes(to, count)?) };
-    let from = state.nodes_of(graph, &from)?;
-    let to = state.nodes_of(graph, &to)?;
+    let (from, to) = unsafe {
+        let from = read_nodes(state, graph, from, count)?;
+        (from, read_nodes(state, graph, to, count)?)
+    };
     Ok(from.into_iter().zip(to).collect())
 }
 
@@ -355,9 +365,14 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
 pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
-    check(!state.node_params(id)?.is_memory(), CUresult::NOT_SUPPORTED)?;
+    let params = state.node_params(id)?;
+    check(!params.is_memory(), CUresult::NOT_SUPPORTED)?;
+    if let NodeParams::Child(child) = params {
+        check(!state.is_captured(child), CUresult::ILLEGAL_STATE)?;
+        state.release_graph_memory(child);
+    }
+    state.captures.forget_node(id);
     let destroyed = state.graphs.remove_node(id);
-    drop(state);
-    destroy_all(destroyed);
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }

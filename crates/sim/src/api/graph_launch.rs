@@ -8,7 +8,6 @@ use cuguard_sys::{
 };
 
 use super::graph::node_handle;
-use super::user_object::destroy_all;
 use super::{begin_work, copy, copy_3d, event, fill, launch, read, stream, write_out};
 use crate::graph::{Exec, NodeParams, Step};
 use crate::handle::{self, Id, Kind};
@@ -51,9 +50,10 @@ fn instantiate(graph: CUgraph, flags: u64) -> Result<Id, Failure> {
         });
     };
     let id = state.ids.next(Kind::GraphExec);
+    let has_memory = state.graphs.has_memory_nodes(graph);
     let data = state.graphs.graphs.get_mut(&graph);
     let data = data.ok_or(CUresult::INVALID_VALUE)?;
-    if data.has_memory_nodes() {
+    if has_memory {
         check(data.instance.is_none(), CUresult::NOT_SUPPORTED)?;
         data.instance = Some(id);
     }
@@ -134,12 +134,10 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     {
         graph.instance = None;
     }
-    let objects = exec.objects.into_iter();
-    let destroyed =
-        objects.filter_map(|(object, count)| state.graphs.release(object, count.into()));
-    let destroyed = destroyed.collect();
-    drop(state);
-    destroy_all(destroyed);
+    for (object, count) in exec.objects {
+        let destroyed = state.graphs.release(object, count.into());
+        state.destroyed_objects.extend(destroyed);
+    }
     Ok(())
 }
 
@@ -181,9 +179,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> DriverResult
 /// Fails if a graph would free memory that is not allocated. Returns the addresses at which it would
 /// allocate and memory is allocated already.
 fn check_memory(state: &DriverState, steps: &[Step]) -> DriverResult<Vec<u64>> {
-    let own: Vec<_> = allocations(steps)
-        .map(|allocation| allocation.address)
-        .collect();
+    let own: Vec<_> = allocations(steps).collect();
     for step in steps {
         if let NodeParams::Free(address) = step.params {
             valid(own.contains(&address) || state.is_graph_memory_allocated(address))?;

@@ -34,8 +34,7 @@ pub(super) unsafe fn add(
     let mut state = lock();
     let graph = state.graph(place.graph)?;
     // SAFETY: as the caller guarantees.
-    let after = unsafe { read_nodes(place.after, place.count) }?;
-    let after = state.nodes_of(graph, &after)?;
+    let after = unsafe { read_nodes(&state, graph, place.after, place.count) }?;
     let distinct = |(index, node): (usize, &Id)| !after[..index].contains(node);
     valid(after.iter().enumerate().all(distinct))?;
     let params = make(&mut state, graph)?;
@@ -255,7 +254,12 @@ pub(super) fn child_params(
 ) -> DriverResult<NodeParams> {
     let child = state.graph(child)?;
     valid(child != graph)?;
-    check(!state.has_memory_nodes(child), CUresult::NOT_SUPPORTED)?;
+    check(
+        !state.graphs.has_memory_nodes(child),
+        CUresult::NOT_SUPPORTED,
+    )?;
+    // A limit of the simulation.
+    valid(state.graphs.can_nest(child, graph))?;
     let clone = state.graphs.clone_graph(&mut state.ids, child);
     Ok(NodeParams::Child(clone))
 }

@@ -14,7 +14,7 @@ use crate::graph::{KernelParams, NodeParams};
 use crate::handle::Id;
 use crate::memory::{MemoryBlock, is_device_address};
 use crate::result::{DriverResult, check, valid};
-use crate::state::{DriverState, Settings, StateGuard, lock};
+use crate::state::{DriverState, Settings, StateGuard, any_capture, lock};
 use crate::streams::Run;
 use crate::trace::not_simulated;
 use crate::{stderr, thread_state};
@@ -254,6 +254,11 @@ pub(super) unsafe fn launch(
         // A launch that no driver accepts fails as on a real one.
         let id = find_any(&mut state, launch.function)?;
         check_dimensions(state.code.function(id)?.kernel, launch)?;
+        if any_capture() {
+            // Otherwise the capture would end with a graph that lacks the kernel.
+            let stream = state.stream(stream)?;
+            state.invalidate_capture(stream);
+        }
         return Err(not_simulated());
     }
     let (mut state, stream) = begin_launch(stream, launch.function)?;

@@ -87,7 +87,8 @@ pub unsafe fn cuMemFree_v2(ptr: CUdeviceptr) -> DriverResult {
         }
         MemoryKind::Graph => {
             state.check_unused(found, "freed at once")?;
-            state.uncount_graph_memory(ptr);
+            let (device, bytes) = (found.device, found.size);
+            state.uncount_graph_memory(device, bytes);
             state.map.remove(ptr)
         }
         MemoryKind::Device | MemoryKind::Managed => {

@@ -5,7 +5,6 @@ use std::ffi::c_void;
 use cuguard_sys::{CUcontext, CUhostFn, CUresult, CUstream, CUstreamCallback, flags};
 
 use super::context::clamp_priority;
-use super::user_object::destroy_all;
 use super::{begin_work, write_out};
 use crate::graph::{HostFunction, NodeParams};
 use crate::handle::{self, Id, Kind};
@@ -95,9 +94,6 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> DriverResult {
     let id = state.stream(stream)?;
     state.destroy_capturing(id);
     state.destroy_stream(id);
-    let destroyed = std::mem::take(&mut state.destroyed_objects);
-    drop(state);
-    destroy_all(destroyed);
     Ok(())
 }
 

@@ -9,21 +9,11 @@ use crate::graph::{HostFunction, UserObject};
 use crate::handle::{self, Kind};
 use crate::result::{DriverResult, valid};
 use crate::state::lock;
-use crate::thread_state;
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, without which no object can be created.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`: the graph takes over references of the caller.
 const MOVE: u32 = 1;
-
-/// Destroys objects whose last reference was released. Without the state's lock, since this calls
-/// functions of the program, in which driver calls fail.
-pub(super) fn destroy_all(objects: Vec<HostFunction>) {
-    for HostFunction { function, data } in objects {
-        // SAFETY: the program passed the function with the argument to call it with.
-        thread_state::run_host_function(|| unsafe { function(data) });
-    }
-}
 
 /// A call changes at least one reference.
 fn check_count(count: u32) -> DriverResult {
@@ -64,8 +54,7 @@ pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> DriverRes
     let id = state.user_object(object)?;
     check_count(count)?;
     let destroyed = state.graphs.release(id, count.into());
-    drop(state);
-    destroy_all(destroyed.into_iter().collect());
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }
 
@@ -80,11 +69,12 @@ pub unsafe fn cuGraphRetainUserObject(
     let id = state.user_object(object)?;
     check_count(count)?;
     valid(flags & !MOVE == 0)?;
+    let data = state.graphs.graphs.get_mut(&graph);
+    let held = data.ok_or(CUresult::INVALID_VALUE)?.objects.entry(id);
+    let held = held.or_default();
+    *held = held.checked_add(count).ok_or(CUresult::INVALID_VALUE)?;
     if flags & MOVE == 0 {
         state.graphs.retain(id, count.into());
-    }
-    if let Some(graph) = state.graphs.graphs.get_mut(&graph) {
-        *graph.objects.entry(id).or_default() += count;
     }
     Ok(())
 }
@@ -106,7 +96,6 @@ pub unsafe fn cuGraphReleaseUserObject(
     };
     *held -= count;
     let destroyed = state.graphs.release(id, count.into());
-    drop(state);
-    destroy_all(destroyed.into_iter().collect());
+    state.destroyed_objects.extend(destroyed);
     Ok(())
 }

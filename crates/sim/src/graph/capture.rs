@@ -10,6 +10,8 @@ use crate::handle::Id;
 #[derive(Debug)]
 pub(crate) struct Capture {
     pub(crate) graph: Id,
+    /// Whether the program created the graph.
+    pub(crate) into_existing: bool,
     /// The stream on which it began.
     pub(crate) origin: Id,
     /// `CUstreamCaptureMode`
@@ -55,6 +57,16 @@ impl CaptureTable {
         let list = self.lists.entry(stream).or_default();
         *list = DependencyList { nodes, edges };
         list
+    }
+
+    /// A node is destroyed: nothing that is captured from now on depends on it.
+    pub(crate) fn forget_node(&mut self, node: Id) {
+        let captures = self.captures.values_mut();
+        let of_streams = captures.flat_map(|capture| capture.streams.values_mut());
+        let of_events = self.events.values_mut().map(|position| &mut position.nodes);
+        for nodes in of_streams.chain(of_events) {
+            nodes.retain(|id| *id != node);
+        }
     }
 
     /// Removes a capture from its streams.

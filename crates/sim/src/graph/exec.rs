@@ -109,7 +109,7 @@ impl GraphTable {
             let mut before: Vec<usize> = node
                 .dependencies
                 .iter()
-                .map(|from| position[from])
+                .filter_map(|from| position.get(from).copied())
                 .collect();
             if before.is_empty() {
                 before = after.to_vec();

@@ -5,6 +5,7 @@
 
 mod capture;
 mod exec;
+mod nesting;
 mod nodes;
 mod params;
 mod table;
@@ -12,7 +13,7 @@ mod user_object;
 
 pub(crate) use capture::{Capture, CaptureTable, CapturedPosition};
 pub(crate) use exec::{Exec, Step, UpdateFailure};
-pub(crate) use nodes::Graph;
+pub(crate) use nodes::{Graph, Node};
 pub(crate) use params::{AllocateParams, HostFunction, KernelParams, NodeParams};
 pub(crate) use table::GraphTable;
 pub(crate) use user_object::UserObject;

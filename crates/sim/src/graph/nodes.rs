@@ -51,9 +51,10 @@ impl Graph {
         from.is_some_and(|node| node.dependents.contains(&to))
     }
 
-    /// Adds an edge between two nodes of this graph, unless there is one.
+    /// Adds an edge between two nodes, unless there is one, or one of them is not of this graph.
     pub(crate) fn add_edge(&mut self, from: Id, to: Id) {
-        if self.has_edge(from, to) {
+        let exist = self.nodes.contains_key(&from) && self.nodes.contains_key(&to);
+        if !exist || self.has_edge(from, to) {
             return;
         }
         if let Some(node) = self.nodes.get_mut(&from) {
@@ -148,10 +149,6 @@ impl Graph {
             }
         }
         None
-    }
-
-    pub(crate) fn has_memory_nodes(&self) -> bool {
-        self.nodes.values().any(|node| node.params.is_memory())
     }
 }
 

@@ -103,6 +103,14 @@ impl NodeParams {
         matches!(self, Self::Allocate(_) | Self::Free(_))
     }
 
+    /// The address of an allocation.
+    pub(crate) fn allocates_at(&self) -> Option<u64> {
+        match self {
+            Self::Allocate(allocation) => Some(allocation.address),
+            _ => None,
+        }
+    }
+
     /// Whether the node can be disabled in an instantiated graph.
     pub(crate) fn can_be_disabled(&self) -> bool {
         matches!(self, Self::Copy(_) | Self::Fill(_) | Self::Kernel(_))

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::exec::Exec;
-use super::nodes::Graph;
+use super::nodes::{Graph, Node};
 use super::params::{HostFunction, NodeParams};
 use super::user_object::UserObject;
 use crate::handle::{Id, IdAllocator, Kind};
@@ -24,10 +24,13 @@ impl GraphTable {
         self.graphs.get_mut(graph)
     }
 
-    pub(crate) fn params(&self, node: Id) -> Option<&NodeParams> {
+    pub(crate) fn node(&self, node: Id) -> Option<&Node> {
         let graph = self.owners.get(&node)?;
-        let node = self.graphs.get(graph)?.nodes.get(&node)?;
-        Some(&node.params)
+        self.graphs.get(graph)?.nodes.get(&node)
+    }
+
+    pub(crate) fn params(&self, node: Id) -> Option<&NodeParams> {
+        self.node(node).map(|node| &node.params)
     }
 
     pub(crate) fn set_params(&mut self, node: Id, params: NodeParams) {
@@ -84,7 +87,7 @@ impl GraphTable {
         clone.objects.clone_from(&original.objects);
         for (object, count) in &clone.objects {
             if let Some(object) = self.objects.get_mut(object) {
-                object.references += u64::from(*count);
+                object.references = object.references.saturating_add(u64::from(*count));
             }
         }
         let mut copies = HashMap::new();
@@ -105,7 +108,9 @@ impl GraphTable {
             clone.insert(copy, params, Some(node));
         }
         for (from, to) in edges {
-            clone.add_edge(copies[&from], copies[&to]);
+            if let (Some(from), Some(to)) = (copies.get(&from), copies.get(&to)) {
+                clone.add_edge(*from, *to);
+            }
         }
         self.graphs.insert(id, clone);
         id
@@ -142,7 +147,7 @@ impl GraphTable {
 
     pub(crate) fn retain(&mut self, object: Id, count: u64) {
         if let Some(object) = self.objects.get_mut(&object) {
-            object.references += count;
+            object.references = object.references.saturating_add(count);
         }
     }
 

@@ -50,10 +50,19 @@ impl DriverState {
         }
     }
 
-    /// Whether a graph is being captured.
+    /// Whether a graph, or a child graph of it, is being captured.
     pub(crate) fn is_captured(&self, graph: Id) -> bool {
         let mut captures = self.captures.captures.values();
-        captures.any(|capture| capture.graph == graph)
+        captures.any(|capture| {
+            let mut enclosing = self.graphs.enclosing(capture.graph);
+            enclosing.any(|id| id == graph)
+        })
+    }
+
+    /// Whether a graph is the program's only when its capture has ended.
+    pub(crate) fn is_new_capture(&self, graph: Id) -> bool {
+        let mut captures = self.captures.captures.values();
+        captures.any(|capture| capture.graph == graph && !capture.into_existing)
     }
 
     pub(crate) fn begin_capture(
@@ -63,6 +72,13 @@ impl DriverState {
         into: Option<(Id, Vec<Id>)>,
     ) -> DriverResult {
         check(!self.is_capturing(stream), CUresult::ILLEGAL_STATE)?;
+        let into_existing = into.is_some();
+        if let Some((graph, _)) = &into {
+            // A capture that fails destroys its graph, which must not contain that of another.
+            let outermost = self.graphs.enclosing(*graph).last();
+            let captured = outermost.is_some_and(|outermost| self.is_captured(outermost));
+            check(!captured, CUresult::ILLEGAL_STATE)?;
+        }
         let (graph, after) = match into {
             Some(into) => into,
             None => (self.graphs.create(&mut self.ids), Vec::new()),
@@ -71,6 +87,7 @@ impl DriverState {
         let number = self.captures.last;
         let capture = Capture {
             graph,
+            into_existing,
             origin: stream,
             mode,
             thread: thread_state::thread_number(),
@@ -170,6 +187,11 @@ impl DriverState {
     /// Fails, and invalidates captures, if the calling thread must not make calls that are unsafe
     /// during a capture: those that may wait for other streams.
     pub(crate) fn check_unsafe_call(&mut self) -> DriverResult {
+        if self.captures.captures.is_empty() {
+            return Ok(());
+        }
+        // Their captures, which no thread can end any more, prohibit nothing.
+        self.destroy_streams_of_ended_threads();
         let thread = thread_state::thread_number();
         let prohibits = |capture: &&mut Capture| match thread_state::capture_mode() {
             mode::GLOBAL if capture.mode == mode::GLOBAL => true,
@@ -275,6 +297,11 @@ impl DriverState {
     /// Ends a capture without a graph.
     fn discard_capture(&mut self, number: u64, graph: Id) {
         self.remove_capture(number);
+        // A child graph belongs to its node.
+        let data = self.graphs.graphs.get(&graph);
+        if data.is_some_and(|data| data.parent.is_some()) {
+            return;
+        }
         self.release_graph_memory(graph);
         let destroyed = self.graphs.remove_graph(graph);
         // A graph of the program may hold references to user objects.

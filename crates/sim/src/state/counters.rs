@@ -159,7 +159,7 @@ pub fn live_counters() -> Counters {
     counters.events = state.events.live.len() as u64;
     // A child graph belongs to its node, and a graph that is being captured is not the program's yet.
     let graphs = state.graphs.graphs.iter();
-    let graphs = graphs.filter(|(id, graph)| graph.parent.is_none() && !state.is_captured(**id));
+    let graphs = graphs.filter(|(id, graph)| graph.parent.is_none() && !state.is_new_capture(**id));
     counters.graphs = graphs.count() as u64;
     counters.graph_execs = state.graphs.execs.len() as u64;
     counters.user_objects = state.graphs.objects.len() as u64;

@@ -10,7 +10,7 @@ use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
 use crate::PAGE;
-use crate::graph::{AllocateParams, NodeParams, Step};
+use crate::graph::{NodeParams, Step};
 use crate::handle::Id;
 use crate::memory::{BLOCK_ALIGN, CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
 use crate::result::{DriverResult, valid};
@@ -64,41 +64,34 @@ impl DriverState {
         })
     }
 
-    /// Whether a graph, or a child graph of it, allocates or frees memory.
-    pub(crate) fn has_memory_nodes(&self, graph: Id) -> bool {
-        let graph = self.graphs.graphs.get(&graph);
-        graph.is_some_and(|graph| {
-            let mut nodes = graph.nodes.values();
-            nodes.any(|node| match &node.params {
-                NodeParams::Child(child) => self.has_memory_nodes(*child),
-                params => params.is_memory(),
-            })
-        })
-    }
-
     /// An instance of a graph shares the addresses of its allocations.
     pub(crate) fn share_graph_memory(&mut self, steps: &[Step]) {
         for address in allocations(steps) {
-            if let Some(found) = self.graph_addresses.get_mut(&address.address) {
+            if let Some(found) = self.graph_addresses.get_mut(&address) {
                 found.owners += 1;
             }
         }
     }
 
-    /// A graph is about to be destroyed.
+    /// A graph, which may have a cycle, is about to be destroyed.
     pub(crate) fn release_graph_memory(&mut self, graph: Id) {
-        let steps = self.graphs.steps(graph).unwrap_or_default();
-        self.unshare_graph_memory(&steps);
+        for address in self.graphs.addresses(graph) {
+            self.unshare_graph_address(address);
+        }
     }
 
     /// An instance is about to be destroyed.
     pub(crate) fn unshare_graph_memory(&mut self, steps: &[Step]) {
         for address in allocations(steps) {
-            if let Some(found) = self.graph_addresses.get_mut(&address.address) {
-                found.owners -= 1;
-            }
-            self.free_graph_address(address.address);
+            self.unshare_graph_address(address);
         }
+    }
+
+    fn unshare_graph_address(&mut self, address: u64) {
+        if let Some(found) = self.graph_addresses.get_mut(&address) {
+            found.owners = found.owners.saturating_sub(1);
+        }
+        self.free_graph_address(address);
     }
 
     /// Frees an address that has no owner, unless the memory is still allocated.
@@ -129,8 +122,8 @@ impl DriverState {
         let size = bytes.next_multiple_of(BLOCK_ALIGN);
         let allocated = self.device(device).graph_memory.allocated + size;
         self.grow_graph_memory(device, allocated)?;
-        self.device_mut(device).graph_memory.allocated = allocated;
         let work = self.submit(stream, None, None, None)?;
+        self.device_mut(device).graph_memory.allocated = allocated;
         self.add_range(MemoryRange {
             allocated_at: Some((stream, work)),
             ..MemoryRange::new(base, bytes, MemoryKind::Graph, device, block)
@@ -175,13 +168,11 @@ impl DriverState {
         Ok(())
     }
 
-    /// Memory of a graph is freed. What it occupied stays reserved for the next launch.
-    pub(crate) fn uncount_graph_memory(&mut self, base: u64) {
-        if let Some(address) = self.graph_addresses.get(&base) {
-            let (device, bytes) = (address.device, address.bytes);
-            let size = bytes.next_multiple_of(BLOCK_ALIGN);
-            self.device_mut(device).graph_memory.allocated -= size;
-        }
+    /// Memory of a graph on a device is freed. What it occupied stays reserved for the next launch.
+    pub(crate) fn uncount_graph_memory(&mut self, device: u32, bytes: u64) {
+        let usage = &mut self.device_mut(device).graph_memory;
+        let size = bytes.next_multiple_of(BLOCK_ALIGN);
+        usage.allocated = usage.allocated.saturating_sub(size);
     }
 
     /// Releases what is reserved for launches and not used.
@@ -194,10 +185,32 @@ impl DriverState {
     }
 }
 
-/// The allocations of an instantiated graph.
-pub(crate) fn allocations(steps: &[Step]) -> impl Iterator<Item = AllocateParams> {
-    steps.iter().filter_map(|step| match step.params {
-        NodeParams::Allocate(allocation) => Some(allocation),
-        _ => None,
-    })
+/// The addresses at which an instantiated graph allocates.
+pub(crate) fn allocations(steps: &[Step]) -> impl Iterator<Item = u64> {
+    steps.iter().filter_map(|step| step.params.allocates_at())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+    use crate::state::start::new_state;
+
+    #[test]
+    fn what_cannot_be_submitted_is_not_counted() {
+        let mut state = new_state(Config::new(), &[0]).unwrap();
+        let context = state.device(0).primary;
+        state.open_context(context, 0, 0).unwrap();
+        let (stream, destroyed) = (state.contexts[&context].legacy, u64::MAX);
+        let base = state.reserve_graph_address(0, 1000).unwrap();
+        assert!(state.allocate_graph_memory(base, destroyed).is_err());
+        assert_eq!(state.device(0).graph_memory.allocated, 0);
+        state.allocate_graph_memory(base, stream).unwrap();
+        let allocated = state.device(0).graph_memory.allocated;
+        assert!(allocated >= 1000 && state.is_graph_memory_allocated(base));
+        assert!(state.free_on_stream(base, destroyed).is_err());
+        assert_eq!(state.device(0).graph_memory.allocated, allocated);
+        assert!(state.is_graph_memory_allocated(base));
+        state.free_on_stream(base, stream).unwrap();
+        assert_eq!(state.device(0).graph_memory.allocated, 0);
+    }
 }

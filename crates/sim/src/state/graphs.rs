@@ -3,7 +3,7 @@
 use cuguard_sys::{CUgraph, CUgraphExec, CUgraphNode, CUresult, CUuserObject};
 
 use super::driver_state::DriverState;
-use crate::graph::{Graph, NodeParams};
+use crate::graph::{Graph, Node, NodeParams};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, valid};
 
@@ -37,15 +37,16 @@ impl DriverState {
         self.graphs.graphs.get(&id).ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// The nodes of handles, all of which must be of one graph.
-    pub(crate) fn nodes_of(&self, graph: Id, handles: &[CUgraphNode]) -> DriverResult<Vec<Id>> {
-        let mut nodes = Vec::with_capacity(handles.len());
-        for handle in handles {
-            let node = self.node(*handle)?;
-            valid(self.graphs.owners.get(&node) == Some(&graph))?;
-            nodes.push(node);
-        }
-        Ok(nodes)
+    /// The node of a handle, which must be of one graph.
+    pub(crate) fn node_of(&self, graph: Id, handle: CUgraphNode) -> DriverResult<Id> {
+        let node = self.node(handle)?;
+        valid(self.graphs.owners.get(&node) == Some(&graph))?;
+        Ok(node)
+    }
+
+    /// A node that was looked up.
+    pub(crate) fn node_data(&self, node: Id) -> DriverResult<&Node> {
+        self.graphs.node(node).ok_or(CUresult::INVALID_VALUE)
     }
 
     /// The parameters of a node that was looked up.

@@ -5,8 +5,9 @@ use std::sync::{Condvar, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::driver_state::DriverState;
+use crate::graph::HostFunction;
 use crate::memory::Cleanup;
-use crate::stderr;
+use crate::{stderr, thread_state};
 
 static STATE: LazyLock<Mutex<DriverState>> = LazyLock::new(Mutex::default);
 
@@ -37,13 +38,41 @@ pub(crate) fn lock() -> StateGuard {
     }
 }
 
+/// What is to be done without the lock.
+struct Pending {
+    cleanups: Vec<Cleanup>,
+    /// User objects whose last reference was released.
+    objects: Vec<HostFunction>,
+}
+
+impl Pending {
+    fn of(state: &mut DriverState) -> Self {
+        Self {
+            cleanups: std::mem::take(&mut state.cleanups),
+            objects: std::mem::take(&mut state.destroyed_objects),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cleanups.is_empty() && self.objects.is_empty()
+    }
+
+    fn run(self) {
+        self.cleanups.into_iter().for_each(Cleanup::run);
+        for HostFunction { function, data } in self.objects {
+            // SAFETY: the program passed the function with the argument to call it with.
+            thread_state::run_host_function(|| unsafe { function(data) });
+        }
+    }
+}
+
 impl StateGuard {
-    /// Runs the pending cleanups without the lock.
+    /// Runs the pending cleanups, and the destructors of user objects, without the lock.
     pub(crate) fn clean_up(&mut self) {
-        let cleanups = std::mem::take(&mut self.cleanups);
-        if !cleanups.is_empty() {
+        let pending = Pending::of(self);
+        if !pending.is_empty() {
             self.state = None;
-            cleanups.into_iter().for_each(Cleanup::run);
+            pending.run();
             self.state = Some(lock_state());
         }
     }
@@ -84,9 +113,9 @@ impl Drop for StateGuard {
         if std::thread::panicking() && !self.was_panicking {
             abort_after_panic();
         }
-        let cleanups = std::mem::take(&mut self.cleanups);
+        let pending = Pending::of(self);
         self.state = None;
-        cleanups.into_iter().for_each(Cleanup::run);
+        pending.run();
     }
 }
 

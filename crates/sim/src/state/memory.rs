@@ -187,15 +187,13 @@ impl DriverState {
         let range = self.map.at(base).ok_or(CUresult::INVALID_VALUE)?;
         self.check_allocated(range, stream)?;
         let (key, size, kind) = ((range.context, range.id), range.size, range.kind);
+        let device = range.device;
         let work = self.last_work(stream) + 1;
         // Before the work is submitted, since it may complete at once.
         let removed = self.map.remove(base);
         self.pending_frees.extend(removed.map(|range| (key, range)));
         if let Some(pool) = self.pool_of(kind) {
             pool.free_after(base, size, stream, work);
-        }
-        if kind == MemoryKind::Graph {
-            self.uncount_graph_memory(base);
         }
         let submitted = self.submit(stream, None, None, Some(OnComplete::Free(key)));
         if submitted.is_err()
@@ -206,7 +204,11 @@ impl DriverState {
             }
             self.map.insert(range);
         }
-        submitted.map(drop)
+        submitted?;
+        if kind == MemoryKind::Graph {
+            self.uncount_graph_memory(device, size);
+        }
+        Ok(())
     }
 
     /// A stream has reached a free.

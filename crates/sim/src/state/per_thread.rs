@@ -50,7 +50,7 @@ impl DriverState {
         Ok(id)
     }
 
-    fn destroy_streams_of_ended_threads(&mut self) {
+    pub(super) fn destroy_streams_of_ended_threads(&mut self) {
         let ended = lock_unless_forked(&ENDED).map(|mut ended| std::mem::take(&mut *ended));
         let ended = ended.unwrap_or_default();
         let mut streams = Vec::new();
@@ -59,6 +59,7 @@ impl DriverState {
             streams.extend(own.flatten());
         }
         for stream in streams {
+            self.destroy_capturing(stream);
             self.destroy_stream(stream);
         }
     }

@@ -54,7 +54,7 @@ fn check_any(visible: &[u32], devices: u32) -> DriverResult {
 }
 
 /// A state with these of the configured devices, by ordinal.
-fn new_state(config: Config, devices: &[u32]) -> DriverResult<DriverState> {
+pub(super) fn new_state(config: Config, devices: &[u32]) -> DriverResult<DriverState> {
     let mut state = DriverState {
         map: AddressMap::new(config.devices),
         addresses: AddressSpace::new(&config),
