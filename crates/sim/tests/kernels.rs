@@ -15,6 +15,7 @@ const CODE: &str = "
 .address_size 64
 .visible .global .align 4 .u32 counter = 7;
 .visible .entry two(.param .u64 p, .param .f64 x) { ret; }
+.visible .entry shape(.param .u64 p, .param .align 8 .b8 shape[8]) { ret; }
 .visible .entry empty() { ret; }
 ";
 
@@ -190,6 +191,71 @@ fn an_argument_in_freed_memory_is_misuse() {
     );
 }
 
+/// A struct of two numbers that, as one, would be an address near that of freed memory.
+#[test]
+fn numbers_are_not_addresses() {
+    const NAME: &str = "numbers_are_not_addresses";
+    if is_child() {
+        let (module, two) = kernel();
+        let mut function = CUfunction::NULL;
+        let name = c"shape".as_ptr();
+        ok(cu::cuModuleGetFunction(&mut function, module, name));
+        let freed = alloc(1000);
+        ok(cu::cuMemFree_v2(freed));
+        // No memory has been there, in the page of the freed memory.
+        ok(launch(two, freed + 4096, CUstream::NULL));
+        assert_ne!(freed >> 32, 131_072);
+        let mut memory = alloc(5000);
+        for mut number in [freed, 131_072 << 32 | 4096] {
+            let mut list = [(&raw mut memory).cast(), (&raw mut number).cast()];
+            let (stream, list, none) = (CUstream::NULL, list.as_mut_ptr(), ptr::null_mut());
+            let result = cu::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, list, none);
+            ok(result);
+        }
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Freed memory that follows live memory.
+#[test]
+fn the_start_of_freed_memory_is_not_the_end_of_other_memory() {
+    const NAME: &str = "the_start_of_freed_memory_is_not_the_end_of_other_memory";
+    if is_child() {
+        let (_, function) = kernel();
+        let default = CUstream::NULL;
+        for size in [512, 2 * MIB] {
+            let blocks = [alloc(size), alloc(size), alloc(size)];
+            assert_eq!(blocks[1], blocks[0] + size as u64);
+            // The end of live memory, where other live memory starts, and where nothing is known.
+            ok(launch(function, blocks[2] + size as u64, default));
+            ok(cu::cuMemFree_v2(blocks[1]));
+            let result = launch(function, blocks[1], default);
+            assert_eq!(result, CUresult::INVALID_VALUE, "{size}");
+        }
+        // The same for stream-ordered memory.
+        let stream = stream();
+        let blocks = [alloc_async(4096, stream), alloc_async(4096, stream)];
+        ok(cu::cuMemFreeAsync(blocks[1], stream));
+        ok(cu::cuStreamSynchronize(stream));
+        let result = launch(function, blocks[1], stream);
+        assert_eq!(result, CUresult::INVALID_VALUE);
+        // Part of a block that was freed is allocated again. Its end is the start of no freed memory.
+        let freed = alloc(16 * MIB);
+        ok(cu::cuMemFree_v2(freed));
+        let part = alloc(4 * MIB);
+        assert_eq!(part, freed);
+        ok(launch(function, part + 4 * MIB as u64, default));
+        let result = launch(function, freed + 5 * MIB as u64, default);
+        assert_eq!(result, CUresult::INVALID_VALUE);
+        assert_eq!(cuguard_sim::misuses().len(), 4);
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip,misuse=error"));
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn a_buffer_that_is_too_short_is_misuse() {
     const NAME: &str = "a_buffer_that_is_too_short_is_misuse";
@@ -221,7 +287,6 @@ fn a_buffer_that_is_too_short_is_misuse() {
     assert_eq!(lines(&output), [line]);
 }
 
-/// A launch waits for what is before it on its stream, and its memory is in use until then.
 /// As pycuda launches it.
 #[test]
 fn a_kernel_without_parameters_may_have_an_empty_buffer() {
@@ -268,6 +333,7 @@ fn a_kernel_without_parameters_may_have_an_empty_buffer() {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// A launch waits for what is before it on its stream, and its memory is in use until then.
 #[test]
 fn a_launch_has_its_position_on_the_stream() {
     const NAME: &str = "a_launch_has_its_position_on_the_stream";

@@ -12,7 +12,7 @@ use super::{begin_work, read};
 use crate::code::Kernel;
 use crate::graph::{KernelParams, NodeParams};
 use crate::handle::Id;
-use crate::memory::{MemoryBlock, is_device_address};
+use crate::memory::MemoryBlock;
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Settings, StateGuard, lock};
 use crate::streams::Run;
@@ -198,7 +198,8 @@ unsafe fn read_extra(extra: *mut *mut c_void) -> DriverResult<Option<(*const u8,
     }
 }
 
-/// Fails if an argument is the address of memory that is not live. A pointer to the end of memory is allowed.
+/// Fails if an argument is the address of memory that was freed. The end of live memory is allowed, unless freed
+/// memory starts there.
 fn check_addresses(
     state: &DriverState,
     stream: Id,
@@ -211,22 +212,14 @@ fn check_addresses(
         let Some(Ok(value)) = value.map(<[u8; 8]>::try_from) else {
             continue;
         };
+        if !parameter.may_be_address {
+            continue;
+        }
         let address = u64::from_ne_bytes(value);
-        let found = state.map.find(address);
-        if let Some(range) = found {
+        if let Some(range) = state.map.find(address) {
             state.check_allocated(range, stream)?;
             blocks.push(range.block.clone());
-            continue;
-        }
-        let at_end = address.checked_sub(1).and_then(|last| state.map.find(last));
-        if at_end.is_some() {
-            continue;
-        }
-        let freed = match is_device_address(address) {
-            true => state.map.was_used(address),
-            false => state.is_freed_host_memory(address),
-        };
-        if freed {
+        } else if state.is_freed(address) {
             let name = kernel.name.to_string_lossy();
             let number = index + 1;
             let description = format!(

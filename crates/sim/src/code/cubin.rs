@@ -143,6 +143,7 @@ fn kernel(elf: &Elf<'_>, name: &str) -> Option<Kernel> {
                 let parameter = Parameter {
                     offset: offset.into(),
                     size: size as usize,
+                    may_be_address: size == 8,
                 };
                 parameters.push((ordinal, parameter));
             }

@@ -345,6 +345,7 @@ impl<'a> Reader<'a> {
             kernel.parameters.push(Parameter {
                 offset,
                 size: found.size,
+                may_be_address: found.may_be_address,
             });
             match self.tokens.next()? {
                 Some(Token::Sign(',')) => {}

@@ -17,6 +17,8 @@ pub(super) struct Declaration<'a> {
     pub(super) is_unsized: bool,
     /// Textures, samplers and surfaces, which have no memory.
     pub(super) is_opaque: bool,
+    /// Whether it may be a pointer: one integer of 64 bits.
+    pub(super) may_be_address: bool,
 }
 
 /// The type of an element.
@@ -25,6 +27,8 @@ struct Element {
     size: usize,
     align: usize,
     is_float: bool,
+    /// Whether a pointer has this type.
+    is_address: bool,
 }
 
 /// The bytes of a fundamental type.
@@ -93,6 +97,7 @@ pub(super) fn declaration<'a>(tokens: &mut Tokens<'a>) -> Result<Declaration<'a>
     }
     found.name = tokens.name()?;
     let element = element.ok_or_else(|| tokens.error("a type is expected"))?;
+    let is_array = tokens.peek()? == Some(Token::Sign('['));
     let count = dimensions(tokens, &mut found)?;
     let size = element.size * vector;
     found.size = size
@@ -100,6 +105,7 @@ pub(super) fn declaration<'a>(tokens: &mut Tokens<'a>) -> Result<Declaration<'a>
         .filter(|bytes| *bytes <= MAX_BYTES)
         .ok_or_else(|| tokens.error("the variable is too large"))?;
     found.align = found.align.max(element.align * vector);
+    found.may_be_address = element.is_address && found.size == 8 && !is_array;
     if tokens.take_sign('=')? {
         found.value = value(tokens, element)?;
         if found.is_unsized {
@@ -117,6 +123,7 @@ fn element_of(size: usize, name: &str) -> Element {
         size,
         align: size,
         is_float: matches!(name, ".f32" | ".f64"),
+        is_address: matches!(name, ".b64" | ".u64" | ".s64"),
     }
 }
 

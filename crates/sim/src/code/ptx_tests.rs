@@ -27,6 +27,8 @@ fn parameters_are_placed_as_in_c() {
         places,
         [(0, 1), (8, 8), (16, 24), (40, 4), (48, 8), (64, 16)]
     );
+    let addresses = kernel.parameters.iter().map(|own| own.may_be_address);
+    assert!(addresses.eq([false, true, false, false, true, false]));
     assert_eq!(kernel.max_threads, Some(128));
     assert_eq!(kernel.parameter_bytes(), 80);
 }
