@@ -406,6 +406,25 @@ fn dead_libraries_and_linkers_are_misuse() {
     assert!(output.status.success(), "{output:?}");
 }
 
+#[test]
+fn code_larger_than_any_memory_is_invalid() {
+    const NAME: &str = "code_larger_than_any_memory_is_invalid";
+    if is_child() {
+        context();
+        let (mut linker, text) = (CUlinkState::NULL, CString::new(CODE).unwrap());
+        let (none, values) = (ptr::null_mut(), ptr::null_mut());
+        ok(cu::cuLinkCreate_v2(0, none, values, &mut linker));
+        let code = text.as_ptr().cast_mut().cast();
+        let add = |size| cu::cuLinkAddData_v2(linker, 1, code, size, ptr::null(), 0, none, values);
+        assert_eq!(add(usize::MAX), CUresult::INVALID_VALUE);
+        ok(add(CODE.len()));
+        ok(cu::cuLinkDestroy(linker));
+        return;
+    }
+    let output = child_with(NAME, None);
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// Variables of a module use device memory, and a module that does not fit is not loaded.
 #[test]
 fn variables_use_device_memory() {
