@@ -89,7 +89,52 @@ fn a_launch_that_no_driver_accepts_is_invalid_by_default() {
     }
     let output = child_with(NAME, Some("trace"));
     assert!(output.status.success(), "{output:?}");
+    let line = "cuguard-sim: cuLaunchKernel: the block has 1025 threads, the limit is 1024";
+    assert_eq!(lines(&output), [line]);
+    let output = child_with(NAME, Some("memory=1GiB"));
+    assert!(output.status.success(), "{output:?}");
     assert_eq!(lines(&output), [""; 0]);
+}
+
+/// A result code alone does not name what is wrong.
+#[test]
+fn what_is_wrong_with_a_launch_is_printed_once() {
+    const NAME: &str = "what_is_wrong_with_a_launch_is_printed_once";
+    if is_child() {
+        let (_, function) = kernel();
+        let (mut ptr, mut number) = (alloc(16), 1.0_f64);
+        let list: [*mut c_void; 2] = [(&raw mut ptr).cast(), (&raw mut number).cast()];
+        let none = ptr::null_mut();
+        let launch = |grid, block: [u32; 3], shared, mut list: [*mut c_void; 2]| {
+            let ([x, y, z], list) = (block, list.as_mut_ptr());
+            let stream = CUstream::NULL;
+            cu::cuLaunchKernel(function, grid, 1, 1, x, y, z, shared, stream, list, none)
+        };
+        let invalid = CUresult::INVALID_VALUE;
+        for _ in 0..2 {
+            assert_eq!(launch(1, [64, 64, 1], 0, list), invalid);
+            assert_eq!(launch(0, [1, 1, 1], 0, list), invalid);
+            assert_eq!(launch(1, [1, 1, 65], 0, list), invalid);
+            assert_eq!(launch(1, [1, 1, 1], 50_000, list), invalid);
+            assert_eq!(launch(1, [1, 1, 1], 0, [list[0], none.cast()]), invalid);
+        }
+        let stream = CUstream::NULL;
+        let result = cu::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, none);
+        assert_eq!(result, invalid);
+        return;
+    }
+    let output = child_with(NAME, Some("kernels=skip"));
+    assert!(output.status.success(), "{output:?}");
+    let expected = [
+        "the block has 4096 threads, the limit is 1024",
+        "the grid is 0 x 1 x 1, each dimension must be at least 1, the limits are 2147483647 x 65535 x 65535",
+        "the block is 1 x 1 x 65, each dimension must be at least 1, the limits are 1024 x 1024 x 64",
+        "the launch has 50000 bytes of dynamic shared memory, the limit is 49152",
+        "the pointer to argument 2 of the kernel two is null",
+        "the launch has no arguments, the kernel two has 2 parameters",
+    ]
+    .map(|why| format!("cuguard-sim: cuLaunchKernel: {why}"));
+    assert_eq!(lines(&output), expected);
 }
 
 /// Sets the arguments of the kernel as in CUDA 2.0.
@@ -397,7 +442,9 @@ fn dead_libraries_and_linkers_are_misuse() {
         assert_eq!(cu::cuLibraryUnload(library), CUresult::INVALID_HANDLE);
         let mut linker = CUlinkState::NULL;
         ok(cu::cuLinkCreate_v2(0, none, values, &mut linker));
+        assert_eq!(cuguard_sim::counters().linkers, 1);
         ok(cu::cuLinkDestroy(linker));
+        assert_eq!(cuguard_sim::counters().linkers, 0);
         assert_eq!(cu::cuLinkDestroy(linker), CUresult::INVALID_HANDLE);
         assert_eq!(cuguard_sim::misuses().len(), 2);
         return;
