@@ -6,25 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuguard_sys::{CUfunction, CUlaunchConfig, CUresult, CUstream, launch_attribute_id};
 
-use super::function::{find_any, max_dynamic_shared, max_threads};
-use super::occupancy::{MULTIPROCESSORS, active_blocks};
+use super::function::find_any;
+use super::launch_limits::{check_dimensions, check_limits};
 use super::{begin_work, read};
 use crate::code::Kernel;
 use crate::graph::{KernelParams, NodeParams};
 use crate::handle::Id;
-use crate::memory::{MemoryBlock, is_device_address};
-use crate::result::{DriverResult, check, valid};
-use crate::state::{DriverState, Settings, StateGuard, any_capture, lock};
+use crate::memory::MemoryBlock;
+use crate::result::{DriverResult, valid};
+use crate::state::{DriverState, StateGuard, any_capture, lock};
 use crate::streams::Run;
-use crate::trace::not_simulated;
+use crate::trace::{not_simulated, require};
 use crate::{stderr, thread_state};
-
-/// The limits of a grid.
-const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
-/// The limits of a block in each dimension.
-const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
-/// The most blocks of a cluster, unless the kernel allows more.
-const MAX_CLUSTER: u32 = 8;
 
 /// A launch of a kernel, on a stream or as a node of a graph.
 #[derive(Clone, Copy, Debug)]
@@ -62,47 +55,18 @@ pub(super) unsafe fn check_launch(
     let id = find_any(state, launch.function)?;
     let own = state.code.function(id)?;
     let kernel = own.kernel;
-    let context = state.streams.get(&stream).map(|stream| stream.context);
-    check(
-        context == Some(own.module.context),
-        CUresult::INVALID_HANDLE,
-    )?;
+    check_context(state, stream, own.module.context)?;
     check_limits(kernel, &own.settings, launch)?;
     // SAFETY: as the caller guarantees.
     let bytes = unsafe { read_arguments(state, kernel, arguments) }?;
     check_addresses(state, stream, kernel, &bytes)
 }
 
-/// Fails unless the kernel can be launched with these dimensions and this shared memory.
-fn check_limits(kernel: &Kernel, settings: &Settings, launch: &Launch) -> DriverResult {
-    check_dimensions(kernel, launch)?;
-    let dynamic = max_dynamic_shared(kernel, settings);
-    valid(i64::from(launch.shared) <= i64::from(dynamic))?;
-    if launch.cooperative {
-        let threads: u32 = launch.block.iter().product();
-        let blocks = active_blocks(kernel, settings, threads, launch.shared as usize);
-        let most = u64::from(blocks) * u64::from(MULTIPROCESSORS);
-        let grid: u64 = launch.grid.iter().map(|n| u64::from(*n)).product();
-        check(grid <= most, CUresult::COOPERATIVE_LAUNCH_TOO_LARGE)?;
-    }
-    Ok(())
-}
-
-fn check_dimensions(kernel: &Kernel, launch: &Launch) -> DriverResult {
-    let within = |dims: [u32; 3], max: [u32; 3]| {
-        let mut pairs = dims.iter().zip(max);
-        pairs.all(|(dim, max)| (1..=max).contains(dim))
-    };
-    valid(within(launch.grid, MAX_GRID) && within(launch.block, MAX_BLOCK))?;
-    let threads: u32 = launch.block.iter().product();
-    valid(threads <= max_threads(kernel))?;
-    valid(kernel.block.is_none_or(|block| block == launch.block))?;
-    let dims = launch.cluster.iter();
-    let blocks = dims.fold(1_u32, |all, n| all.saturating_mul(*n));
-    check(blocks <= MAX_CLUSTER, CUresult::INVALID_CLUSTER_SIZE)?;
-    let mut pairs = launch.grid.iter().zip(launch.cluster);
-    let divides = pairs.all(|(grid, cluster)| cluster > 0 && grid % cluster == 0);
-    check(divides, CUresult::INVALID_CLUSTER_SIZE)
+/// Fails if the kernel is not in the context of the stream.
+fn check_context(state: &DriverState, stream: Id, context: Id) -> DriverResult {
+    let own = state.streams.get(&stream).map(|stream| stream.context);
+    let why = || "the stream belongs to another context than the kernel".to_owned();
+    require(own == Some(context), CUresult::INVALID_HANDLE, why)
 }
 
 /// The keys of `extra`.
@@ -136,12 +100,20 @@ unsafe fn read_arguments(
 ) -> DriverResult<Vec<u8>> {
     let size = kernel.parameter_bytes();
     let mut bytes = vec![0; size];
+    let name = kernel.name.to_string_lossy();
     // SAFETY: as the caller guarantees.
     if let Some((buffer, len)) = unsafe { read_extra(arguments.extra) }? {
-        valid(arguments.parameters.is_null())?;
-        check(len <= size, CUresult::LAUNCH_OUT_OF_RESOURCES)?;
+        require(
+            arguments.parameters.is_null(),
+            CUresult::INVALID_VALUE,
+            || "the arguments are in a list and in a buffer".to_owned(),
+        )?;
+        require(len <= size, CUresult::LAUNCH_OUT_OF_RESOURCES, || {
+            format!(
+                "the argument buffer of the kernel {name} has {len} bytes, its parameters have {size}"
+            )
+        })?;
         if len < size {
-            let name = kernel.name.to_string_lossy();
             let description = format!(
                 "the argument buffer of the kernel {name} has {len} bytes, its parameters have {size}"
             );
@@ -151,11 +123,19 @@ unsafe fn read_arguments(
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(buffer, size) };
         return Ok(bytes);
     }
-    valid(kernel.parameters.is_empty() || !arguments.parameters.is_null())?;
+    let count = kernel.parameters.len();
+    require(
+        count == 0 || !arguments.parameters.is_null(),
+        CUresult::INVALID_VALUE,
+        || format!("the launch has no arguments, the kernel {name} has {count} parameters"),
+    )?;
     for (index, parameter) in kernel.parameters.iter().enumerate() {
         // SAFETY: the caller guarantees a pointer for each parameter.
         let argument = unsafe { arguments.parameters.add(index).read() }.cast::<u8>();
-        valid(!argument.is_null())?;
+        require(!argument.is_null(), CUresult::INVALID_VALUE, || {
+            let number = index + 1;
+            format!("the pointer to argument {number} of the kernel {name} is null")
+        })?;
         let to = bytes.get_mut(parameter.offset..parameter.offset + parameter.size);
         if let Some(to) = to {
             // SAFETY: the caller guarantees that each argument has the size of its parameter.
@@ -198,7 +178,8 @@ unsafe fn read_extra(extra: *mut *mut c_void) -> DriverResult<Option<(*const u8,
     }
 }
 
-/// Fails if an argument is the address of memory that is not live. A pointer to the end of memory is allowed.
+/// Fails if an argument is the address of memory that was freed. The end of live memory is allowed, unless freed
+/// memory starts there.
 fn check_addresses(
     state: &DriverState,
     stream: Id,
@@ -211,22 +192,14 @@ fn check_addresses(
         let Some(Ok(value)) = value.map(<[u8; 8]>::try_from) else {
             continue;
         };
+        if !parameter.may_be_address {
+            continue;
+        }
         let address = u64::from_ne_bytes(value);
-        let found = state.map.find(address);
-        if let Some(range) = found {
+        if let Some(range) = state.map.find(address) {
             state.check_allocated(range, stream)?;
             blocks.push(range.block.clone());
-            continue;
-        }
-        let at_end = address.checked_sub(1).and_then(|last| state.map.find(last));
-        if at_end.is_some() {
-            continue;
-        }
-        let freed = match is_device_address(address) {
-            true => state.map.was_used(address),
-            false => state.is_freed_host_memory(address),
-        };
-        if freed {
+        } else if state.is_freed(address) {
             let name = kernel.name.to_string_lossy();
             let number = index + 1;
             let description = format!(
@@ -317,11 +290,7 @@ pub(super) fn node_work(
 ) -> DriverResult<Option<Run>> {
     let id = find_any(state, CUfunction(node.function))?;
     let own = state.code.function(id)?;
-    let context = state.streams.get(&stream).map(|stream| stream.context);
-    check(
-        context == Some(own.module.context),
-        CUresult::INVALID_HANDLE,
-    )?;
+    check_context(state, stream, own.module.context)?;
     let blocks = check_addresses(state, stream, own.kernel, &node.arguments)?;
     say_once();
     Ok((!blocks.is_empty()).then(|| Box::new(move || drop(blocks)) as Run))

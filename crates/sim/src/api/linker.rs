@@ -1,5 +1,6 @@
 //! The linker: joins PTX into one image that can be loaded.
 
+use std::collections::HashSet;
 use std::ffi::{c_char, c_void};
 
 use cuguard_sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult, jit_input_type};
@@ -43,18 +44,23 @@ pub unsafe fn cuLinkCreate_v2(
     unsafe { write_out(out, CUlinkState(handle::encode(Kind::Linker, id))) }
 }
 
+/// A linker that code can be added to.
+fn find_open(state: &mut DriverState, linker: CUlinkState) -> DriverResult<&mut Linker> {
+    let id = find(state, linker)?;
+    let linker = state.code.linkers.get_mut(&id);
+    let linker = linker.ok_or(CUresult::INVALID_HANDLE)?;
+    valid(linker.output.is_none())?;
+    linker.failed.map_or(Ok(linker), Err)
+}
+
 /// Adds code to a linker.
 ///
 /// # Safety
 ///
 /// The buffers of the log, which the program named when it created the linker, are still valid.
 unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverResult {
-    let mut state = lock();
-    let id = find(&state, linker)?;
-    let linker = state.code.linkers.get_mut(&id);
-    let linker = linker.ok_or(CUresult::INVALID_HANDLE)?;
-    valid(linker.output.is_none())?;
-    linker.failed.map_or(Ok(()), Err)?;
+    find_open(&mut lock(), linker)?;
+    // Without the lock, since it takes a while.
     let is_binary = file.starts_with(b"\x7fELF");
     let read = match kind {
         jit_input_type::INPUT_PTX if !is_binary => code::read(file),
@@ -69,6 +75,8 @@ unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverR
         jit_input_type::INPUT_LIBRARY => Err(ImageError::new(CUresult::INVALID_IMAGE)),
         _ => Err(ImageError::new(not_simulated())),
     };
+    let mut state = lock();
+    let linker = find_open(&mut state, linker)?;
     let image = read.map_err(|error| {
         if error.code == CUresult::NO_BINARY_FOR_GPU {
             linker.failed = Some(error.code);
@@ -83,10 +91,9 @@ unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverR
 
 /// Adds the code of another image. A name must not be defined twice.
 fn join(to: &mut Image, from: Image) -> DriverResult {
-    let duplicate = from.kernels.iter().any(|kernel| {
-        let mut own = to.kernels.iter();
-        own.any(|other| other.name == kernel.name)
-    });
+    let names: HashSet<_> = to.kernels.iter().map(|kernel| &kernel.name).collect();
+    let mut kernels = from.kernels.iter();
+    let duplicate = kernels.any(|kernel| names.contains(&kernel.name));
     check(!duplicate, CUresult::UNKNOWN)?;
     to.kernels.extend(from.kernels);
     to.variables.extend(from.variables);
@@ -106,9 +113,12 @@ pub unsafe fn cuLinkAddData_v2(
 ) -> DriverResult {
     find(&lock(), linker)?;
     valid(!data.is_null() && size > 0 && kind < jit_input_type::NUM_INPUT_TYPES)?;
-    // SAFETY: as the caller guarantees; only checked.
+    // No memory is larger.
+    valid(isize::try_from(size).is_ok())?;
+    // The log for errors is that of the linker. These options are checked, and what they return is written.
+    // SAFETY: as the caller guarantees.
     unsafe { JitLog::new(count, options, values) }?;
-    // SAFETY: the caller guarantees `size` bytes.
+    // SAFETY: the caller guarantees `size` bytes, not more than `isize::MAX`.
     let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) };
     // SAFETY: as the caller guarantees.
     unsafe { add(linker, kind, bytes) }
@@ -124,7 +134,8 @@ pub unsafe fn cuLinkAddFile_v2(
 ) -> DriverResult {
     find(&lock(), linker)?;
     valid(kind < jit_input_type::NUM_INPUT_TYPES)?;
-    // SAFETY: as the caller guarantees; only checked.
+    // The log for errors is that of the linker. These options are checked, and what they return is written.
+    // SAFETY: as the caller guarantees.
     unsafe { JitLog::new(count, options, values) }?;
     // SAFETY: as the caller guarantees.
     let file = unsafe { read_file(path) }?;

@@ -36,6 +36,7 @@ mod host;
 mod init;
 mod jit_log;
 mod launch;
+mod launch_limits;
 mod library;
 mod linker;
 mod managed_batch;

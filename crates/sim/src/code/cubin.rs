@@ -66,12 +66,17 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
         .iter()
         .any(|symbol| symbol.name.starts_with(".nv.reservedSmem"));
     let reserved = if reserves { RESERVED_SHARED } else { 0 };
+    // What is copied is part of the file once, or the file is malformed.
+    let mut left = elf.len;
     for (number, symbol) in symbols.iter().enumerate() {
         if symbol.name.is_empty() {
             continue;
         }
         if symbol.kind == FUNCTION && symbol.other & ENTRY != 0 {
-            let mut kernel = kernel(elf, symbol.name)?;
+            let info = elf.section(&format!(".nv.info.{}", symbol.name));
+            let info_len = info.map_or(0, |section| section.bytes.len());
+            left = left.checked_sub(symbol.name.len() + info_len)?;
+            let mut kernel = kernel(elf, symbol.name, info)?;
             kernel.shared = kernel.shared.saturating_sub(reserved);
             let count = registers.get(&number);
             kernel.registers = count.map(|count| (*count).min(MAX_REGISTERS));
@@ -79,8 +84,18 @@ fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
                 .get(&number)
                 .map_or(0, |bytes| (*bytes).min(MAX_LOCAL));
             image.kernels.push(kernel);
-        } else if symbol.kind == OBJECT {
-            image.variables.extend(variable(elf, symbol));
+        } else if symbol.kind == OBJECT
+            && let Some((value, is_const)) = value(elf, symbol)
+        {
+            left = left.checked_sub(symbol.name.len() + value.len())?;
+            image.variables.push(Variable {
+                name: symbol.name.to_owned(),
+                size: symbol.size,
+                align: 1,
+                value: value.to_vec(),
+                is_const,
+                is_managed: false,
+            });
         }
     }
     Some(image)
@@ -124,14 +139,15 @@ fn by_function(elf: &Elf<'_>, attribute: u8) -> Option<HashMap<usize, u32>> {
     Some(counts.collect())
 }
 
-fn kernel(elf: &Elf<'_>, name: &str) -> Option<Kernel> {
+/// A kernel with the section that describes it, if there is one.
+fn kernel(elf: &Elf<'_>, name: &str, info: Option<&Section<'_>>) -> Option<Kernel> {
     let mut kernel = Kernel {
         name: c_name(name),
         ..Kernel::default()
     };
     let shared = elf.section(&format!(".nv.shared.{name}"));
     kernel.shared = shared.map_or(0, |section| section.size.min(MAX_SHARED));
-    let Some(section) = elf.section(&format!(".nv.info.{name}")) else {
+    let Some(section) = info else {
         return Some(kernel);
     };
     let mut parameters = Vec::new();
@@ -143,6 +159,7 @@ fn kernel(elf: &Elf<'_>, name: &str) -> Option<Kernel> {
                 let parameter = Parameter {
                     offset: offset.into(),
                     size: size as usize,
+                    may_be_address: size == 8,
                 };
                 parameters.push((ordinal, parameter));
             }
@@ -164,8 +181,8 @@ fn dimensions(value: &[u8]) -> Option<[u32; 3]> {
     Some([u32_at(value, 0)?, u32_at(value, 4)?, u32_at(value, 8)?])
 }
 
-/// A variable in global or constant memory.
-fn variable(elf: &Elf<'_>, symbol: &Symbol<'_>) -> Option<Variable> {
+/// The first value of a variable in global or constant memory, and whether the memory is constant.
+fn value<'a>(elf: &Elf<'a>, symbol: &Symbol<'_>) -> Option<(&'a [u8], bool)> {
     let section = elf.sections.get(symbol.section)?;
     let is_const = section.name.starts_with(".nv.constant");
     if !is_const && !section.name.starts_with(".nv.global") {
@@ -177,14 +194,7 @@ fn variable(elf: &Elf<'_>, symbol: &Symbol<'_>) -> Option<Variable> {
             .bytes
             .get(symbol.value..symbol.value.checked_add(symbol.size)?)?,
     };
-    Some(Variable {
-        name: symbol.name.to_owned(),
-        size: symbol.size,
-        align: 1,
-        value: value.to_vec(),
-        is_const,
-        is_managed: false,
-    })
+    Some((value, is_const))
 }
 
 #[cfg(test)]
@@ -266,6 +276,57 @@ mod tests {
         for len in (0..0x3808 + 44 * 64).step_by(7) {
             let error = read(&LINKED[..len]).unwrap_err();
             assert_eq!(error.code, CUresult::INVALID_IMAGE, "{len}");
+        }
+    }
+
+    /// A file of a table of strings and symbols of one kind, which are all alike.
+    fn file_of_symbols(names: &[u8], symbol: [u8; 24], count: usize) -> Vec<u8> {
+        let sections = [
+            (3_u32, 0_u32, b"\0.nv.global\0".to_vec()),
+            (3, 0, names.to_vec()),
+            (2, 1, symbol.repeat(count)),
+            (1, 0, vec![7; 4096]),
+        ];
+        let mut file = vec![0; 64];
+        let mut headers = Vec::new();
+        for (index, (kind, link, bytes)) in sections.into_iter().enumerate() {
+            let name = u32::from(index == 3);
+            headers.extend([name, kind].map(u32::to_le_bytes).concat());
+            headers.extend([0; 16]);
+            headers.extend((file.len() as u64).to_le_bytes());
+            headers.extend((bytes.len() as u64).to_le_bytes());
+            headers.extend(link.to_le_bytes());
+            headers.resize((index + 1) * 64, 0);
+            file.extend(bytes);
+        }
+        let offset = file.len() as u64;
+        file.extend(headers);
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[18..20].copy_from_slice(&190_u16.to_le_bytes());
+        file[40..48].copy_from_slice(&offset.to_le_bytes());
+        file[49] = 90;
+        file[60] = 4;
+        file
+    }
+
+    /// Many symbols with one long name or one long value would take memory out of proportion to the file.
+    #[test]
+    fn names_and_values_are_not_longer_than_the_file() {
+        let name = [&[b'a'; 10_000][..], &[0]].concat();
+        let mut entry = [0; 24];
+        entry[4..6].copy_from_slice(&[FUNCTION, ENTRY]);
+        let mut object = [0; 24];
+        // In the last section, all of whose bytes are the value.
+        object[4..8].copy_from_slice(&[OBJECT, 0, 3, 0]);
+        object[16..24].copy_from_slice(&4096_u64.to_le_bytes());
+        let object_name = [b'a', 0];
+        for (names, symbol) in [(&name[..], entry), (&object_name[..], object)] {
+            let image = read(&file_of_symbols(names, symbol, 1)).unwrap();
+            assert_eq!(image.kernels.len() + image.variables.len(), 1);
+            for count in [4, 1000] {
+                let error = read(&file_of_symbols(names, symbol, count)).unwrap_err();
+                assert_eq!(error.code, CUresult::INVALID_IMAGE, "{count}");
+            }
         }
     }
 }

@@ -15,6 +15,9 @@ pub(super) const SYMBOL_TABLE: u32 = 2;
 pub(super) const NO_BITS: u32 = 8;
 /// More sections than any compiler writes.
 const MAX_SECTIONS: usize = 1 << 20;
+/// Names may share bytes. Together they are no longer than this many files: a name that all symbols share would take
+/// time and memory out of proportion to the file.
+const MAX_SHARED_NAMES: usize = 8;
 
 /// A little-endian number at an offset.
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
@@ -73,10 +76,33 @@ pub(super) struct Symbol<'a> {
 /// The sections of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Elf<'a> {
+    /// The bytes of the file.
+    pub(super) len: usize,
     pub(super) flags: u32,
     pub(super) sections: Vec<Section<'a>>,
     /// The number of a section. There are some for each kernel, and files with thousands of kernels.
     by_name: HashMap<&'a str, usize>,
+}
+
+/// The names in a table of strings.
+struct Names<'a> {
+    table: &'a [u8],
+    /// The bytes that further names may have.
+    left: usize,
+}
+
+impl<'a> Names<'a> {
+    fn new(table: &'a [u8], file_len: usize) -> Self {
+        let left = file_len.saturating_mul(MAX_SHARED_NAMES);
+        Self { table, left }
+    }
+
+    /// The name at an offset; `None` also if the names are too long.
+    fn at(&mut self, offset: u32) -> Option<&'a str> {
+        let name = text_at(self.table, offset as usize)?;
+        self.left = self.left.checked_sub(name.len())?;
+        Some(name)
+    }
 }
 
 /// The offset and the size of the table of section headers.
@@ -116,10 +142,10 @@ impl<'a> Elf<'a> {
         }
         let names = usize::from(u16_at(header, 62)?);
         let names = table.chunks_exact(SECTION).nth(names)?;
-        let names = contents(file, names)?;
+        let mut names = Names::new(contents(file, names)?, file.len());
         let sections = table.chunks_exact(SECTION).map(|header| {
             Some(Section {
-                name: text_at(names, u32_at(header, 0)? as usize)?,
+                name: names.at(u32_at(header, 0)?)?,
                 kind: u32_at(header, 4)?,
                 link: u32_at(header, 40)? as usize,
                 size: usize_at(header, 32)?,
@@ -129,6 +155,7 @@ impl<'a> Elf<'a> {
         let sections: Vec<Section<'_>> = sections.collect::<Option<_>>()?;
         let numbers = sections.iter().enumerate();
         Some(Self {
+            len: file.len(),
             flags: u32_at(header, 48)?,
             by_name: numbers.map(|(at, section)| (section.name, at)).collect(),
             sections,
@@ -145,11 +172,11 @@ impl<'a> Elf<'a> {
         let Some(table) = tables.clone().find(|s| s.kind == SYMBOL_TABLE) else {
             return Some(Vec::new());
         };
-        let names = self.sections.get(table.link)?.bytes;
+        let mut names = Names::new(self.sections.get(table.link)?.bytes, self.len);
         let symbols = table.bytes.chunks_exact(SYMBOL).map(|symbol| {
             let info = *symbol.get(4)?;
             Some(Symbol {
-                name: text_at(names, u32_at(symbol, 0)? as usize)?,
+                name: names.at(u32_at(symbol, 0)?)?,
                 kind: info & 0xf,
                 other: *symbol.get(5)?,
                 section: usize::from(u16_at(symbol, 6)?),

@@ -26,6 +26,8 @@ impl ImageError {
 pub(crate) struct Parameter {
     pub(crate) offset: usize,
     pub(crate) size: usize,
+    /// Whether its type may be that of a pointer. Compiled code has only the size.
+    pub(crate) may_be_address: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! PTX: the kernels and variables that a text declares. Bodies are skipped, but for their shared memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::image::{Image, ImageError, Kernel, MAX_SHARED, Parameter, Variable, c_name};
-use super::ptx_declarations::{Declaration, declaration};
+use super::ptx_declarations::{Declaration, declarator, type_of};
 use super::tokens::{Token, Tokens};
 
 /// The greatest version that a driver of CUDA 13.0 compiles, as `major * 10 + minor`.
@@ -38,6 +38,7 @@ pub(super) fn read(text: &str) -> Result<Image, ImageError> {
             architecture: ARCHITECTURE,
             ..Image::default()
         },
+        names: HashSet::new(),
         version: 0,
         shared: BTreeMap::new(),
     };
@@ -55,9 +56,15 @@ struct Linkage {
     is_managed: bool,
 }
 
+fn duplicate(tokens: &Tokens<'_>, name: &str) -> ImageError {
+    tokens.error(&format!("Duplicate definition of variable '{name}'"))
+}
+
 struct Reader<'a> {
     tokens: Tokens<'a>,
     image: Image,
+    /// Of the kernels and variables in the image.
+    names: HashSet<&'a str>,
     /// Of PTX, as `major * 10 + minor`.
     version: u32,
     /// The size and alignment of shared variables outside of kernels.
@@ -195,20 +202,9 @@ impl<'a> Reader<'a> {
             self.tokens.next()?;
             linkage.is_managed |= self.attribute()?;
         }
-        let found = declaration(&mut self.tokens)?;
-        // More names of the same type.
-        let mut more = vec![found.clone()];
-        while self.tokens.take_sign(',')? {
-            let name = self.tokens.name()?;
-            let value = Vec::new();
-            more.push(Declaration {
-                name,
-                value,
-                ..found.clone()
-            });
-        }
-        self.tokens.sign(';')?;
-        for found in more {
+        let of = type_of(&mut self.tokens)?;
+        loop {
+            let found = declarator(&mut self.tokens, of)?;
             match space {
                 ".shared" if !linkage.is_extern => {
                     self.shared.insert(found.name, (found.size, found.align));
@@ -218,8 +214,10 @@ impl<'a> Reader<'a> {
                 }
                 _ => {}
             }
+            if !self.tokens.take_sign(',')? {
+                return self.tokens.sign(';');
+            }
         }
-        Ok(())
     }
 
     fn add_variable(
@@ -243,18 +241,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn check_unique(&self, name: &str) -> Result<(), ImageError> {
-        let image = &self.image;
-        let known = image
-            .kernels
-            .iter()
-            .any(|kernel| kernel.name.as_bytes() == name.as_bytes())
-            || image.variables.iter().any(|variable| variable.name == name);
-        match known {
-            true => Err(self
-                .tokens
-                .error(&format!("Duplicate definition of variable '{name}'"))),
-            false => Ok(()),
+    /// Fails if the name of a kernel or variable is already defined.
+    fn check_unique(&mut self, name: &'a str) -> Result<(), ImageError> {
+        match self.names.insert(name) {
+            true => Ok(()),
+            false => Err(duplicate(&self.tokens, name)),
         }
     }
 
@@ -290,6 +281,7 @@ impl<'a> Reader<'a> {
                     kernel.max_threads = Some(threads.unwrap_or(u32::MAX));
                 }
                 Some(Token::Directive(".reqntid")) => kernel.block = Some(self.dimensions()?),
+                Some(Token::Directive(".pragma")) => self.skip_statement()?,
                 Some(Token::Directive(_) | Token::Text | Token::Number(_) | Token::Sign(','))
                 | Some(Token::Sign('(' | ')')) => {}
                 other => return Err(self.tokens.unexpected(other, "'{'")),
@@ -324,27 +316,28 @@ impl<'a> Reader<'a> {
         let is_new = self.version >= 81 && self.image.ptx_architecture >= 70;
         let [old_most, new_most] = MAX_PARAMETER_BYTES;
         let most = if is_new { new_most } else { old_most };
-        let mut names = Vec::new();
+        let mut names = HashSet::new();
         let mut end = 0_usize;
         loop {
             match self.tokens.next()? {
                 Some(Token::Directive(".param")) => {}
                 other => return Err(self.tokens.unexpected(other, ".param")),
             }
-            let found = declaration(&mut self.tokens)?;
-            if names.contains(&found.name) {
-                let message = format!("Duplicate definition of variable '{}'", found.name);
-                return Err(self.tokens.error(&message));
+            let of = type_of(&mut self.tokens)?;
+            let found = declarator(&mut self.tokens, of)?;
+            if !names.insert(found.name) {
+                return Err(duplicate(&self.tokens, found.name));
             }
-            names.push(found.name);
             let offset = end.next_multiple_of(found.align.max(1));
             end = offset + found.size;
-            if end > most {
+            // A parameter may have no bytes, so that their number is limited too.
+            if end > most || names.len() > most {
                 return Err(self.tokens.error("Formal parameter space overflowed"));
             }
             kernel.parameters.push(Parameter {
                 offset,
                 size: found.size,
+                may_be_address: found.may_be_address,
             });
             match self.tokens.next()? {
                 Some(Token::Sign(',')) => {}
@@ -358,7 +351,7 @@ impl<'a> Reader<'a> {
     fn body(&mut self) -> Result<usize, ImageError> {
         let mut depth = 1_u32;
         let mut shared = 0_usize;
-        let mut used = Vec::new();
+        let mut used = HashSet::new();
         let mut add = |size: usize, align: usize| {
             shared = shared
                 .next_multiple_of(align.max(1))
@@ -380,14 +373,19 @@ impl<'a> Reader<'a> {
                 Some(Token::Directive(".shared"))
                     if !matches!(last, Some(Token::Word(_) | Token::Directive(_))) =>
                 {
-                    let found = declaration(&mut self.tokens)?;
-                    add(found.size, found.align);
+                    let of = type_of(&mut self.tokens)?;
+                    loop {
+                        let found = declarator(&mut self.tokens, of)?;
+                        add(found.size, found.align);
+                        if !self.tokens.take_sign(',')? {
+                            break;
+                        }
+                    }
                 }
                 Some(Token::Word(name)) => {
                     if let Some((&name, &(size, align))) = self.shared.get_key_value(name)
-                        && !used.contains(&name)
+                        && used.insert(name)
                     {
-                        used.push(name);
                         add(size, align);
                     }
                 }

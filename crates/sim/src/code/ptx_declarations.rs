@@ -7,7 +7,7 @@ use super::tokens::{Token, Tokens, parse_integer};
 const MAX_BYTES: usize = 1 << 46;
 
 /// A parameter or variable.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Declaration<'a> {
     pub(super) name: &'a str,
     pub(super) size: usize,
@@ -17,6 +17,8 @@ pub(super) struct Declaration<'a> {
     pub(super) is_unsized: bool,
     /// Textures, samplers and surfaces, which have no memory.
     pub(super) is_opaque: bool,
+    /// Whether it may be a pointer: one integer of 64 bits.
+    pub(super) may_be_address: bool,
 }
 
 /// The type of an element.
@@ -25,6 +27,8 @@ struct Element {
     size: usize,
     align: usize,
     is_float: bool,
+    /// Whether a pointer has this type.
+    is_address: bool,
 }
 
 /// The bytes of a fundamental type.
@@ -48,19 +52,29 @@ fn vector_len(name: &str) -> Option<usize> {
     }
 }
 
-/// Reads a declaration after its state space: alignment, type, name, dimensions and, for variables, the value.
-pub(super) fn declaration<'a>(tokens: &mut Tokens<'a>) -> Result<Declaration<'a>, ImageError> {
-    let mut found = Declaration::default();
+/// What all names of a declaration share: `.align 8 .v2 .f32`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Type {
+    element: Element,
+    /// Elements of a vector.
+    vector: usize,
+    align: usize,
+    is_opaque: bool,
+}
+
+/// Reads the type of a declaration, after its state space.
+pub(super) fn type_of(tokens: &mut Tokens<'_>) -> Result<Type, ImageError> {
     let (mut vector, mut element) = (1, None);
+    let (mut align, mut is_opaque) = (1, false);
     loop {
         match tokens.peek()? {
             Some(Token::Directive(".align")) => {
                 tokens.next()?;
-                let align = tokens.number()?;
-                if !align.is_power_of_two() || align > 1 << 20 {
+                let number = tokens.number()?;
+                if !number.is_power_of_two() || number > 1 << 20 {
                     return Err(tokens.error("Alignment must be a power of two"));
                 }
-                found.align = align as usize;
+                align = number as usize;
             }
             // `.ptr` is about what a pointer points to, its alignment included.
             Some(Token::Directive(".ptr")) => {
@@ -74,7 +88,7 @@ pub(super) fn declaration<'a>(tokens: &mut Tokens<'a>) -> Result<Declaration<'a>
             }
             Some(Token::Directive(".texref" | ".samplerref" | ".surfref")) => {
                 tokens.next()?;
-                found.is_opaque = true;
+                is_opaque = true;
                 // Passed as a handle.
                 element = Some(element_of(8, ""));
             }
@@ -91,17 +105,36 @@ pub(super) fn declaration<'a>(tokens: &mut Tokens<'a>) -> Result<Declaration<'a>
             _ => break,
         }
     }
-    found.name = tokens.name()?;
     let element = element.ok_or_else(|| tokens.error("a type is expected"))?;
+    Ok(Type {
+        element,
+        vector,
+        align: align.max(element.align * vector),
+        is_opaque,
+    })
+}
+
+/// Reads one name of a declaration, with its dimensions and, for variables, its value.
+pub(super) fn declarator<'a>(
+    tokens: &mut Tokens<'a>,
+    of: Type,
+) -> Result<Declaration<'a>, ImageError> {
+    let mut found = Declaration {
+        name: tokens.name()?,
+        align: of.align,
+        is_opaque: of.is_opaque,
+        ..Declaration::default()
+    };
+    let is_array = tokens.peek()? == Some(Token::Sign('['));
     let count = dimensions(tokens, &mut found)?;
-    let size = element.size * vector;
+    let size = of.element.size * of.vector;
     found.size = size
         .checked_mul(count)
         .filter(|bytes| *bytes <= MAX_BYTES)
         .ok_or_else(|| tokens.error("the variable is too large"))?;
-    found.align = found.align.max(element.align * vector);
+    found.may_be_address = of.element.is_address && found.size == 8 && !is_array;
     if tokens.take_sign('=')? {
-        found.value = value(tokens, element)?;
+        found.value = value(tokens, of.element)?;
         if found.is_unsized {
             found.size = found.value.len();
         }
@@ -117,6 +150,7 @@ fn element_of(size: usize, name: &str) -> Element {
         size,
         align: size,
         is_float: matches!(name, ".f32" | ".f64"),
+        is_address: matches!(name, ".b64" | ".u64" | ".s64"),
     }
 }
 

@@ -27,6 +27,8 @@ fn parameters_are_placed_as_in_c() {
         places,
         [(0, 1), (8, 8), (16, 24), (40, 4), (48, 8), (64, 16)]
     );
+    let addresses = kernel.parameters.iter().map(|own| own.may_be_address);
+    assert!(addresses.eq([false, true, false, false, true, false]));
     assert_eq!(kernel.max_threads, Some(128));
     assert_eq!(kernel.parameter_bytes(), 80);
 }
@@ -125,4 +127,69 @@ fn malformed_text_is_an_error_with_its_line() {
         assert_eq!(error.code, CUresult::INVALID_PTX, "{text}");
         assert!(error.log.contains(" line "), "{}", error.log);
     }
+}
+
+#[test]
+fn each_name_of_a_declaration_has_its_own_dimensions_and_value() {
+    let image = with_header(
+        ".global .u32 a = 1, b = 2;\n\
+         .global .align 8 .u16 c[2], d[3][2] = {{1}, {2}}, e, f[] = {1, 2, 3};\n\
+         .shared .u64 outer[2], unused;\n\
+         .visible .entry k() { .shared .u32 x, y[2]; .reg .b32 %r<3>; mov.u32 %r1, outer; ret; }\n",
+    )
+    .unwrap();
+    let found: Vec<_> = image
+        .variables
+        .iter()
+        .map(|own| (own.name.as_str(), own.size, own.align, &own.value[..]))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("a", 4, 4, &[1, 0, 0, 0][..]),
+            ("b", 4, 4, &[2, 0, 0, 0]),
+            ("c", 4, 8, &[]),
+            ("d", 12, 8, &[1, 0, 2, 0]),
+            ("e", 2, 8, &[]),
+            ("f", 6, 8, &[1, 0, 2, 0, 3, 0]),
+        ]
+    );
+    // 12 bytes of its own, and 16 aligned to 8.
+    assert_eq!(image.kernels[0].shared, 32);
+}
+
+#[test]
+fn a_pragma_may_precede_a_body() {
+    let image = with_header(
+        ".visible .entry a(.param .u64 p)\n.maxntid 8\n.pragma \"nounroll\", \"x\";\n{ ret; }\n",
+    )
+    .unwrap();
+    assert_eq!(image.kernels[0].max_threads, Some(8));
+}
+
+/// They took more than a minute when the time grew with the square of the length.
+#[test]
+fn the_time_is_in_proportion_to_the_length() {
+    const COUNT: usize = 50_000;
+    let of = |text: &dyn Fn(usize) -> String| (0..COUNT).map(text).collect::<String>();
+    let start = std::time::Instant::now();
+    let shared_value = of(&|_| "1,".to_owned());
+    let names = of(&|number| format!(", n{number}"));
+    let image = with_header(&format!(
+        ".global .b8 a[{COUNT}] = {{{shared_value}}}{names};"
+    ));
+    assert_eq!(image.unwrap().variables.len(), COUNT + 1);
+    let image = with_header(&of(&|number| format!(".global .b8 n{number};\n")));
+    assert_eq!(image.unwrap().variables.len(), COUNT);
+    let image = with_header(&of(&|number| format!(".entry n{number}() {{ ret; }}\n")));
+    assert_eq!(image.unwrap().kernels.len(), COUNT);
+    // Parameters of no bytes.
+    let parameters = of(&|number| format!(".param .b8 n{number}[],"));
+    let error = with_header(&format!(".entry e({parameters}.param .b8 last) {{ ret; }}"));
+    assert!(error.unwrap_err().log.contains("space overflowed"));
+    let variables = of(&|number| format!(".shared .b8 n{number};\n"));
+    let uses = of(&|number| format!("mov.u32 %r1, n{number};\n"));
+    let image = with_header(&format!("{variables}.entry e() {{ {uses} }}"));
+    assert_eq!(image.unwrap().kernels[0].shared, COUNT);
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }

@@ -12,7 +12,7 @@ use super::advice::Advice;
 use super::block::MemoryBlock;
 use super::device_memory::to_pages;
 use super::extent::Span;
-use crate::config::PAGE;
+use super::freed_ranges::FreedRanges;
 use crate::handle::Id;
 use crate::result::{DriverResult, valid};
 
@@ -116,8 +116,8 @@ pub(crate) struct AddressMap {
     ranges: BTreeMap<u64, MemoryRange>,
     /// (context, base), so that the end of a context does not depend on the number of all ranges.
     by_context: BTreeSet<(Id, u64)>,
-    /// The pages of device addresses that ranges have ever been in: start → end. They never overlap or touch.
-    used: BTreeMap<u64, u64>,
+    /// Device addresses that were freed.
+    freed: FreedRanges,
     /// By device, the bytes of managed memory that device work has used, in whole pages.
     resident: Vec<AtomicU64>,
 }
@@ -137,40 +137,17 @@ impl AddressMap {
         let owned = range.context.map(|context| (context, range.base));
         self.by_context.extend(owned);
         if !range.on_host() {
-            self.mark_used(range.base, range.end());
+            self.freed.remove(range.base, range.end());
         }
         self.ranges.insert(range.base, range);
-    }
-
-    /// Remembers that device memory has been here.
-    fn mark_used(&mut self, base: u64, end: u64) {
-        let mut start = base - base % PAGE;
-        let mut end = end.next_multiple_of(PAGE);
-        if let Some((&before, &before_end)) = self.used.range(..=start).next_back() {
-            if end <= before_end {
-                return;
-            }
-            if start <= before_end {
-                start = before;
-            }
-        }
-        while let Some((&next, &next_end)) = self.used.range(start..=end).next() {
-            self.used.remove(&next);
-            end = end.max(next_end);
-        }
-        self.used.insert(start, end);
-    }
-
-    /// Whether device memory has ever been in the page of an address. Numbers that only look like an address are
-    /// told apart by this: half of all floating-point numbers do.
-    pub(crate) fn was_used(&self, address: u64) -> bool {
-        let range = self.used.range(..=address).next_back();
-        range.is_some_and(|(_, end)| address < *end)
     }
 
     /// Removes the range with this base.
     pub(crate) fn remove(&mut self, base: u64) -> Option<MemoryRange> {
         let range = self.ranges.remove(&base)?;
+        if !range.on_host() {
+            self.freed.add(base, range.end());
+        }
         if let Some(context) = range.context {
             self.by_context.remove(&(context, base));
         }
@@ -206,6 +183,11 @@ impl AddressMap {
     pub(crate) fn find(&self, address: u64) -> Option<&MemoryRange> {
         let (_, range) = self.ranges.range(..=address).next_back()?;
         (address < range.end()).then_some(range)
+    }
+
+    /// The start of the freed range of device addresses that an address is in.
+    pub(crate) fn find_freed(&self, address: u64) -> Option<u64> {
+        self.freed.find(address)
     }
 
     /// The ranges that overlap this one.
@@ -255,6 +237,7 @@ impl AddressMap {
 
 #[cfg(test)]
 mod tests {
+    use super::super::address_space::BASE;
     use super::*;
 
     fn range(base: u64, size: u64, kind: MemoryKind, context: Id) -> MemoryRange {
@@ -287,17 +270,20 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_were_used_are_known() {
+    fn freed_device_addresses_are_known_until_they_are_allocated_again() {
         let mut map = AddressMap::new(1);
-        let base = 1 << 49;
-        for (offset, size) in [(10, PAGE), (4 * PAGE, 5), (2 * PAGE, PAGE + 1), (20, 5)] {
-            map.insert(range(base + offset, size, MemoryKind::Device, 1));
-            map.remove(base + offset);
-        }
-        assert_eq!(map.used, BTreeMap::from([(base, base + 5 * PAGE)]));
-        assert!(map.was_used(base) && map.was_used(base + 5 * PAGE - 1));
-        assert!(!map.was_used(base - 1) && !map.was_used(base + 5 * PAGE));
-        assert!(!map.was_used(1.0_f64.to_bits()));
+        let base = BASE + 4096;
+        map.insert(range(base, 1000, MemoryKind::Device, 1));
+        map.insert(range(0x1000, 100, MemoryKind::Pinned, 1));
+        assert_eq!(map.find_freed(base), None);
+        map.remove_context(1);
+        assert_eq!(map.find_freed(base + 999), Some(base));
+        assert_eq!(map.find_freed(base - 1), None);
+        assert_eq!(map.find_freed(base + 1000), None);
+        assert_eq!(map.find_freed(0x1000), None);
+        map.insert(range(base, 10, MemoryKind::Device, 1));
+        assert_eq!(map.find_freed(base), None);
+        assert_eq!(map.find_freed(base + 10), Some(base));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use super::free_ranges::FreeRanges;
 use crate::config::{Config, PAGE};
 
 /// The limits of simulated device addresses. The host maps no memory here, so host code that
-/// dereferences a device address by mistake faults, as it should.
-const BASE: u64 = 1 << 49;
+/// dereferences a device address by mistake faults, as it should. Aligned to pages, but not a round
+/// number, so that two numbers of 32 bits in one argument of a kernel do not look like an address.
+pub(super) const BASE: u64 = 0x0002_1b7d_4000_0000;
 const END: u64 = 1 << 62;
 
 /// Addresses for `cuMemAddressReserve` beyond what the devices' memory needs.
@@ -79,6 +80,11 @@ mod tests {
         }
         space.free_pool(last);
         assert_eq!(space.allocate_pool(), Some(last));
+    }
+
+    #[test]
+    fn the_first_address_starts_a_page() {
+        assert_eq!(BASE % PAGE, 0);
     }
 
     #[test]

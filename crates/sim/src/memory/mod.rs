@@ -10,6 +10,7 @@ mod device_memory;
 mod extent;
 mod free_ranges;
 mod freed_blocks;
+mod freed_ranges;
 mod pages;
 mod pool;
 mod pool_location;

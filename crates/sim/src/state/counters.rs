@@ -64,6 +64,8 @@ pub struct Counters {
     pub modules: u64,
     /// Libraries.
     pub libraries: u64,
+    /// Linkers.
+    pub linkers: u64,
     /// Arrays.
     pub arrays: Usage,
     /// `cuMemAlloc` and `cuMemAllocPitch`.
@@ -169,6 +171,7 @@ pub fn live_counters() -> Counters {
     let modules = state.code.modules.values();
     counters.modules = modules.filter(|module| module.library.is_none()).count() as u64;
     counters.libraries = state.code.libraries.len() as u64;
+    counters.linkers = state.code.linkers.len() as u64;
     for range in state.map.ranges() {
         match range.kind {
             MemoryKind::Device => counters.device.add(range.size),

@@ -314,9 +314,25 @@ impl DriverState {
         self.map.spans(address, len).map(drop)
     }
 
-    /// Whether an address that is in no range is in host memory that was freed.
-    pub(crate) fn is_freed_host_memory(&self, address: u64) -> bool {
-        self.quarantine.find(address, 1).is_some()
+    /// Whether an address that is in no range is in memory that was freed. The end of live memory is not, unless
+    /// freed memory starts there.
+    pub(crate) fn is_freed(&self, address: u64) -> bool {
+        let start = match is_device_address(address) {
+            true => self.map.find_freed(address),
+            false => self.quarantine.find(address, 1),
+        };
+        let at_end = || {
+            let last = address.checked_sub(1);
+            last.is_some_and(|last| self.map.find(last).is_some())
+        };
+        // A pool of host memory is in quarantine as a whole.
+        let is_host_pool = || !is_device_address(address) && self.is_pool(address);
+        start.is_some_and(|start| (start == address && !is_host_pool()) || !at_end())
+    }
+
+    /// Whether a pool starts at an address.
+    fn is_pool(&self, base: u64) -> bool {
+        self.pools.values().any(|pool| pool.base == base)
     }
 
     /// Fails if host memory is in quarantine, or in a pool where nothing is allocated.
@@ -325,8 +341,7 @@ impl DriverState {
             return Ok(());
         };
         // Where nothing is allocated, addresses of a pool are in quarantine from the start.
-        let in_pool = self.pools.values().any(|pool| pool.base == base);
-        let problem = match in_pool {
+        let problem = match self.is_pool(base) {
             true => "of a pool, where nothing is allocated",
             false => "that was freed",
         };

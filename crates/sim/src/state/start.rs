@@ -28,7 +28,8 @@ pub(crate) fn start() -> DriverResult {
             let devices = visible_devices::from_env(config.devices)?;
             check_any(&devices, config.devices)?;
             *state = new_state(config, &devices)?;
-            trace::set(state.config.trace);
+            let (on, skips) = (state.config.trace, state.config.skip_kernels);
+            trace::set(on, on || skips);
             process::set_running();
         }
         Ok(())

@@ -1,0 +1,88 @@
+//! What a launch must fulfil: the dimensions of grid, block and cluster, and the shared memory.
+
+use cuguard_sys::CUresult;
+
+use super::function::{max_dynamic_shared, max_threads};
+use super::launch::Launch;
+use super::occupancy::{MULTIPROCESSORS, active_blocks};
+use crate::code::Kernel;
+use crate::result::DriverResult;
+use crate::state::Settings;
+use crate::trace::require;
+
+/// The limits of a grid.
+const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
+/// The limits of a block in each dimension.
+const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
+/// The most blocks of a cluster, unless the kernel allows more.
+const MAX_CLUSTER: u64 = 8;
+
+/// Fails unless the kernel can be launched with these dimensions and this shared memory.
+pub(super) fn check_limits(kernel: &Kernel, settings: &Settings, launch: &Launch) -> DriverResult {
+    check_dimensions(kernel, launch)?;
+    let (shared, most) = (launch.shared, max_dynamic_shared(kernel, settings));
+    require(
+        i64::from(shared) <= i64::from(most),
+        CUresult::INVALID_VALUE,
+        || format!("the launch has {shared} bytes of dynamic shared memory, the limit is {most}"),
+    )?;
+    if launch.cooperative {
+        let threads = u32::try_from(count(launch.block)).unwrap_or(u32::MAX);
+        let blocks = active_blocks(kernel, settings, threads, shared as usize);
+        let most = u64::from(blocks) * u64::from(MULTIPROCESSORS);
+        let grid = count(launch.grid);
+        require(grid <= most, CUresult::COOPERATIVE_LAUNCH_TOO_LARGE, || {
+            format!("the grid of the cooperative launch has {grid} blocks, the limit is {most}")
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn check_dimensions(kernel: &Kernel, launch: &Launch) -> DriverResult {
+    let valid = |holds, why: &dyn Fn() -> String| require(holds, CUresult::INVALID_VALUE, why);
+    let (grid, block) = (launch.grid, launch.block);
+    let (threads, most) = (count(block), max_threads(kernel));
+    valid(threads <= u64::from(most), &|| {
+        format!("the block has {threads} threads, the limit is {most}")
+    })?;
+    for (what, dims, max) in [("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)] {
+        let within = dims
+            .iter()
+            .zip(max)
+            .all(|(dim, max)| (1..=max).contains(dim));
+        valid(within, &|| {
+            let (dims, max) = (product(dims), product(max));
+            format!("the {what} is {dims}, each dimension must be at least 1, the limits are {max}")
+        })?;
+    }
+    if let Some(required) = kernel.block {
+        valid(required == block, &|| {
+            let (block, required) = (product(block), product(required));
+            format!("the block is {block}, the kernel requires {required} (.reqntid)")
+        })?;
+    }
+    let cluster = launch.cluster;
+    let blocks = count(cluster);
+    require(
+        blocks <= MAX_CLUSTER,
+        CUresult::INVALID_CLUSTER_SIZE,
+        || format!("the cluster has {blocks} blocks, the limit is {MAX_CLUSTER}"),
+    )?;
+    let mut pairs = grid.iter().zip(cluster);
+    let divides = pairs.all(|(grid, cluster)| cluster > 0 && grid % cluster == 0);
+    require(divides, CUresult::INVALID_CLUSTER_SIZE, || {
+        let (grid, cluster) = (product(grid), product(cluster));
+        format!("the grid is {grid}, no multiple of the cluster, which is {cluster}")
+    })
+}
+
+/// The number of blocks or threads.
+fn count(dims: [u32; 3]) -> u64 {
+    let dims = dims.into_iter().map(u64::from);
+    dims.fold(1, u64::saturating_mul)
+}
+
+/// Dimensions in a message.
+fn product([x, y, z]: [u32; 3]) -> String {
+    format!("{x} x {y} x {z}")
+}
