@@ -1,6 +1,6 @@
 //! Misuse: what a real driver leaves undefined, such as the use of a destroyed stream or a length
 //! that wraps around the address space. A real driver may crash, corrupt memory, or seem to work.
-//! The simulation always detects it.
+//! The simulation detects the cases that the guide lists in its chapter about testing without a GPU.
 
 use std::cell::Cell;
 use std::sync::Mutex;
