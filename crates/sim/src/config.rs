@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_comes_too_late_says_what_else_works() {
+    fn an_error_for_a_late_configuration_names_what_works() {
         let message = ConfigError::Running.to_string();
         for words in ["whole process", "CUGUARD_SIM", "test binary of its own"] {
             assert!(message.contains(words), "{message}");

@@ -72,7 +72,7 @@ fn a_program_sees_the_listed_devices() {
 }
 
 #[test]
-fn a_line_says_why_no_device_is_visible() {
+fn a_line_names_why_no_device_is_visible() {
     let (no_device, invalid) = (CUresult::NO_DEVICE.0, CUresult::INVALID_DEVICE.0);
     for (settings, list, order, code, line) in [
         (
