@@ -40,12 +40,12 @@ while [ $# -gt 0 ]; do
             ;;
         --offline) offline=yes ;;
         --jobs | --timeout)
-            [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || fail "$1 needs a number"
+            [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || fail "$1 needs a number from 1"
             options+=("$1" "$2")
             shift
             ;;
         cudarc | numba-cuda | pycuda) clients+=("$1") ;;
-        *) fail "unknown argument $1; see --help" ;;
+        *) fail "unknown argument '$1'; see --help" ;;
     esac
     shift
 done
@@ -54,8 +54,25 @@ done
 for tool in cargo cc c++ python3; do
     command -v "$tool" >/dev/null || fail "$tool is not installed"
 done
-mkdir -p "$work"
 python=$work/venv/bin/python
+
+# Without what an earlier run fetched, --offline fails before anything is built.
+check_fetched() {
+    [ -x "$python" ] || fail "$work/venv is missing; run without --offline first"
+    local client
+    for client in "${clients[@]}"; do
+        case $client in
+            cudarc) [ -e "$work/cudarc/Cargo.toml" ] || fail "$work/cudarc is missing; run without --offline first" ;;
+            pycuda)
+                compgen -G "$work/pycuda-source/pycuda-*.tar.gz" >/dev/null ||
+                    fail "$work/pycuda-source is missing; run without --offline first"
+                ;;
+        esac
+    done
+}
+[ -z "$offline" ] || check_fetched
+
+mkdir -p "$work"
 log=$work/build.log
 : >"$log"
 
@@ -116,7 +133,6 @@ print(next(p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["na
         chmod -R u+w "$work/cudarc"
         echo '[workspace]' >>"$work/cudarc/Cargo.toml"
     fi
-    [ -e "$work/cudarc/Cargo.toml" ] || fail "$work/cudarc is missing; run without --offline"
 }
 
 build_cudarc() {
@@ -135,8 +151,7 @@ fetch_pycuda() {
         step "Fetching pycuda from PyPI" "$python" -m pip download --disable-pip-version-check --no-deps \
             --no-build-isolation --no-binary pycuda --dest "$work/pycuda-source" pycuda
     fi
-    archive=$(ls "$work"/pycuda-source/pycuda-*.tar.gz 2>/dev/null) ||
-        fail "$work/pycuda-source is missing; run without --offline"
+    archive=$(ls "$work"/pycuda-source/pycuda-*.tar.gz) || fail "$work/pycuda-source has no archive of pycuda"
     pycuda=$(basename "$archive" .tar.gz)
     # The tests are not in what pip installs.
     rm -rf "$work/pycuda" "$work/$pycuda"

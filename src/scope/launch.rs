@@ -153,7 +153,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// [`Error::WrongContext`],
     /// [`Error::ContextClosed`],
-    /// [`Error::NoKernels`] on the simulated GPU,
+    /// [`Error::NoKernels`] on the simulated GPU (with `CUGUARD_SIM=kernels=skip` it checks and skips the launch instead),
     /// [`Error::OutOfMemory`], or any other driver error. An error of the kernel itself is
     /// returned by a later call that waits for it.
     #[track_caller]

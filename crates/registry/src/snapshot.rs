@@ -113,7 +113,7 @@ impl Snapshot {
 /// let mut info = cuguard::snapshot::ContextInfo::default();
 /// info.device_name = "NVIDIA H200".into();
 /// info.context = 1;
-/// assert_eq!(info.to_string(), "context 1 (own) on device 0, NVIDIA H200");
+/// assert_eq!(info.to_string(), "context 1 (dedicated) on device 0, NVIDIA H200");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContextInfo {
@@ -133,7 +133,7 @@ pub struct ContextInfo {
 
 impl fmt::Display for ContextInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ownership = if self.primary { "primary" } else { "own" };
+        let ownership = if self.primary { "primary" } else { "dedicated" };
         let (context, device) = (self.context, self.device);
         write!(f, "context {context} ({ownership}) on device {device}")?;
         match self.device_name.as_str() {

@@ -23,7 +23,8 @@ pub(crate) const MAX_DEVICES: u32 = 64;
 
 /// The configuration of the simulated GPU. It is set once per process, before the first `cuInit`,
 /// with [`configure`](crate::configure), or by the environment variable `CUGUARD_SIM` in the form
-/// that [`Config::from_str`] parses.
+/// that [`Config::from_str`] parses. Tests that need different configurations run in processes of their
+/// own, such as one test binary for each.
 ///
 /// ```
 /// use cuguard_sim::Config;
@@ -189,7 +190,9 @@ pub enum ConfigError {
     },
     /// More than the simulation supports.
     #[error(
-        "{value} is too large for the simulated GPU's setting `{setting}`; the maximum is {max}"
+        "{} is too large for the simulated GPU's setting `{setting}`; the maximum is {}",
+        format_value(setting, *value),
+        format_value(setting, *max)
     )]
     TooLarge {
         /// The setting.
@@ -199,18 +202,37 @@ pub enum ConfigError {
         /// The maximum.
         max: u64,
     },
+    /// Too little memory for a context. Only where `context` is not set too: with it, a context that
+    /// does not fit is intended.
+    #[error(
+        "`{value}` is too small for the simulated GPU's setting `memory`: a context uses {} \
+         (setting `context`), and memory has whole pages of {}; the minimum is {}",
+        format_size(*context),
+        format_size(PAGE),
+        format_size(*context + PAGE)
+    )]
+    TooSmall {
+        /// The value of `memory`.
+        value: String,
+        /// The memory that a context uses, in bytes.
+        context: u64,
+    },
     /// The simulated GPU is already running.
-    #[error("the simulated GPU is already running; configure it before the first call of cuInit")]
+    #[error(
+        "the simulated GPU is already running, and its configuration is that of the whole process; \
+         configure it before the first call of cuInit, with CUGUARD_SIM, or in a test binary of its own"
+    )]
     Running,
 }
 
+/// What the settings of a size accept.
+const SIZE: &str =
+    "a number of bytes, or one with KiB, MiB, GiB or TiB, such as 512MiB, up to 64TiB";
+
 /// The settings of `CUGUARD_SIM`, and what each accepts.
 const SETTINGS: [(&str, &str); 7] = [
-    ("memory", "a number with B, KiB, MiB or GiB, such as 512MiB"),
-    (
-        "context",
-        "a number with B, KiB, MiB or GiB, such as 512MiB",
-    ),
+    ("memory", SIZE),
+    ("context", SIZE),
     ("devices", "a number from 0 to 64"),
     ("misuse", "`abort` or `error`"),
     ("latency", "a number with us or ms, such as 200us"),
@@ -231,10 +253,10 @@ fn parse_size(value: &str) -> Option<u64> {
         "KiB" => 10,
         "MiB" => 20,
         "GiB" => 30,
+        "TiB" => 40,
         _ => return None,
     };
-    let bytes = number.checked_mul(1 << shift);
-    bytes.filter(|bytes| *bytes <= MAX_MEMORY)
+    number.checked_mul(1 << shift)
 }
 
 fn parse_latency(value: &str) -> Option<Duration> {
@@ -249,9 +271,16 @@ impl FromStr for Config {
     type Err = ConfigError;
 
     /// Parses a comma-separated list such as `memory=8GiB,devices=2,misuse=error`. Settings that
-    /// are not listed keep their defaults.
+    /// are not listed keep their defaults. A size without a unit is in bytes.
+    ///
+    /// # Errors
+    ///
+    /// For a setting or value that is not known, more than the simulation supports, or less memory than
+    /// a context uses. With `context` in the list too, less memory is accepted: creating a context then
+    /// fails with `CUDA_ERROR_OUT_OF_MEMORY`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
+        let (mut memory, mut is_context_set) = (None, false);
         let words = text.split(',').map(str::trim);
         for word in words.filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -259,14 +288,10 @@ impl FromStr for Config {
             let Some(&(setting, accepted)) = known else {
                 return Err(ConfigError::UnknownSetting(word.to_owned()));
             };
-            let devices = |count: &u32| *count <= MAX_DEVICES;
             let parsed = match (setting, value) {
                 ("memory", _) => parse_size(value).map(|bytes| config.memory(bytes)),
                 ("context", _) => parse_size(value).map(|bytes| config.context_cost(bytes)),
-                ("devices", _) => {
-                    let count = value.parse().ok().filter(devices);
-                    count.map(|count| config.devices(count))
-                }
+                ("devices", _) => value.parse().ok().map(|count| config.devices(count)),
                 ("misuse", "abort") => Some(config.misuse(Misuse::Abort)),
                 ("misuse", "error") => Some(config.misuse(Misuse::Error)),
                 ("latency", _) => parse_latency(value).map(|latency| config.latency(latency)),
@@ -280,17 +305,39 @@ impl FromStr for Config {
                 value: value.to_owned(),
                 accepted,
             })?;
+            match setting {
+                "memory" => memory = Some(value),
+                "context" => is_context_set = true,
+                _ => {}
+            }
         }
-        Ok(config)
+        config.check()?;
+        match memory {
+            Some(value) if !is_context_set && config.memory < config.context_cost + PAGE => {
+                Err(ConfigError::TooSmall {
+                    value: value.to_owned(),
+                    context: config.context_cost,
+                })
+            }
+            _ => Ok(config),
+        }
     }
 }
 
 /// Bytes in the largest unit that divides them.
 fn format_size(bytes: u64) -> String {
-    let mut units = [(30, "GiB"), (20, "MiB")].into_iter();
+    let mut units = [(40, "TiB"), (30, "GiB"), (20, "MiB")].into_iter();
     let unit = units.find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     let (shift, unit) = unit.unwrap_or((0, "B"));
     format!("{}{unit}", bytes >> shift)
+}
+
+/// The value of a setting with a maximum: a number of devices, or a size.
+fn format_value(setting: &str, value: u64) -> String {
+    match setting {
+        "devices" => value.to_string(),
+        _ => format_size(value),
+    }
 }
 
 impl fmt::Display for Config {
@@ -359,8 +406,14 @@ mod tests {
     fn every_bad_value_is_named_with_what_is_accepted() {
         for (text, words) in [
             ("memory=12XB", ["12XB", "MiB"]),
-            ("memory=99999999GiB", ["99999999GiB", "MiB"]),
+            ("memory=99999GiB", ["99999GiB", "maximum is 64TiB"]),
+            ("context=65TiB", ["65TiB", "maximum is 64TiB"]),
+            ("memory=99999999999TiB", ["99999999999TiB", "up to 64TiB"]),
+            ("memory=99999", ["`99999`", "34MiB"]),
+            ("memory=32MiB", ["`32MiB`", "uses 32MiB"]),
+            ("memory=33MiB,devices=2", ["`33MiB`", "34MiB"]),
             ("devices=many", ["many", "0 to 64"]),
+            ("devices=65", ["65", "maximum is 64"]),
             ("misuse=shout", ["shout", "`abort` or `error`"]),
             ("latency=3h", ["3h", "us or ms"]),
             ("trace=on", ["`on`", "no value"]),
@@ -384,6 +437,28 @@ mod tests {
             .trace(true)
             .skip_kernels(true);
         assert_eq!(config.to_string().parse(), Ok(config));
+    }
+
+    #[test]
+    fn sizes_have_units_up_to_tebibytes_or_are_in_bytes() {
+        let memory = |text: &str| text.parse::<Config>().unwrap().memory;
+        assert_eq!(memory("memory=2TiB"), 2 << 40);
+        assert_eq!(memory("memory=64TiB"), MAX_MEMORY);
+        assert_eq!(memory("memory=34MiB"), 34 << 20);
+        assert_eq!(memory("memory=1073741824"), 1 << 30);
+        // A context that does not fit, on purpose.
+        assert_eq!(memory("memory=64MiB,context=100MiB"), 64 << 20);
+        assert_eq!(memory("context=0,memory=0"), 0);
+        let config = Config::new().memory(3 << 40);
+        assert!(config.to_string().starts_with("memory=3TiB,"), "{config}");
+    }
+
+    #[test]
+    fn an_error_for_a_late_configuration_names_what_works() {
+        let message = ConfigError::Running.to_string();
+        for words in ["whole process", "CUGUARD_SIM", "test binary of its own"] {
+            assert!(message.contains(words), "{message}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use cuguard_sys::*;
 use crate::functions::Function;
 use crate::result::DriverResult;
 use crate::simulated::{with_aliases, with_per_thread, with_simulated};
-use crate::{api, copy_engine, fault, process, state, thread_state, trace};
+use crate::{api, copy_engine, fault, misuse, process, state, thread_state, trace};
 
 #[doc(inline)]
 pub use not_simulated::*;
@@ -31,7 +31,7 @@ fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
     if let Err(code) = admit(function) {
         return code;
     }
-    match body() {
+    match misuse::in_call(function, body) {
         // The device may have stopped after the call was admitted.
         Ok(()) if function.confirms_completion() => copy_engine::stopped(),
         Ok(()) => CUresult::SUCCESS,

@@ -113,7 +113,7 @@ static ARMED: Mutex<Vec<(Fault, Arc<AtomicU64>)>> = Mutex::new(Vec::new());
 /// Whether any fault is armed, so that calls take no lock otherwise.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// An injected fault.
+/// An injected fault: counts how often it fires. The fault stays armed when this is dropped; [`clear_faults`] disarms it.
 ///
 /// ```
 /// let injected = cuguard_sim::inject(cuguard_sim::Fault::nth_call(1_000_000))?;
@@ -134,6 +134,10 @@ impl InjectedFault {
 }
 
 /// Arms a fault. Several can be armed; a call fails with the first that matches.
+///
+/// Faults belong to the process: calls on all threads count and can fail, those of tests that run at the same time too.
+/// A fault is armed until it fires, a [sticky](Fault::sticky) one until [`clear_faults`]. Dropping the returned value,
+/// which only counts, disarms nothing.
 ///
 /// ```
 /// use cuguard_sim::{Fault, clear_faults, inject};
@@ -167,7 +171,7 @@ pub fn inject(fault: Fault) -> Result<InjectedFault, FaultError> {
     Ok(InjectedFault { fired })
 }
 
-/// Disarms every fault.
+/// Disarms every fault of the process, and ends the stop of the device by a sticky one.
 ///
 /// ```
 /// cuguard_sim::clear_faults();

@@ -2,7 +2,7 @@
 //! not produce on demand.
 //!
 //! It is a driver, not a mock: [`lookup`] returns a C function for each function of the driver API of CUDA
-//! 13.0. Those that are simulated behave as measured on a real driver; each other one fails with
+//! 13.0, except `cuEventCreateFromEGLSync`, which only drivers of integrated GPUs have. Those that are simulated behave as measured on a real driver; each other one fails with
 //! `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! - **The same result codes.** One conformance suite runs on the simulation and on a real GPU.
@@ -13,8 +13,9 @@
 //! - **Graphs and stream capture.** A launch of a graph executes its nodes, those that do not depend on each
 //!   other at the same time; a capture permits what it permits on a real driver.
 //! - **Misuse is detected.** What a real driver leaves undefined, such as the use of a destroyed
-//!   stream or of stream-ordered memory before its allocation, aborts the process with a message;
-//!   see [`Misuse`].
+//!   stream or of stream-ordered memory before its allocation, aborts the process with a message that
+//!   names the call; see [`Misuse`]. What a real driver notices, such as the use of freed device memory and copies
+//!   out of bounds, fails with its result code.
 //! - **Faults on demand**: see [`Fault`]; a sticky error: see [`set_sticky_error`].
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].

@@ -3,9 +3,12 @@
 //! Read at `cuInit`. The rules are those of a real driver, errors included: an entry that names no
 //! device ends the list, a device that is listed twice is an error.
 
+use std::sync::Once;
+
 use cuguard_sys::CUresult;
 
 use crate::result::{DriverResult, check};
+use crate::stderr;
 
 /// How an entry begins that is a UUID.
 const UUID: &str = "GPU-";
@@ -66,11 +69,20 @@ fn by_uuid(entry: &str, devices: u32) -> Option<u32> {
     first.filter(|_| matching.next().is_none())
 }
 
+/// Why the variables are invalid.
+#[derive(Debug, PartialEq, Eq)]
+enum Invalid {
+    Order,
+    Twice(u32),
+}
+
 /// The numbers of the devices that a program sees, by ordinal.
-fn visible(devices: u32, list: Option<&str>, order: Option<&str>) -> DriverResult<Vec<u32>> {
+fn visible(devices: u32, list: Option<&str>, order: Option<&str>) -> Result<Vec<u32>, Invalid> {
     // All devices are equally fast, so both orders are the one on the bus.
     let known = order.is_none_or(|order| matches!(order, "FASTEST_FIRST" | "PCI_BUS_ID"));
-    check(known, CUresult::INVALID_DEVICE)?;
+    if !known {
+        return Err(Invalid::Order);
+    }
     let Some(list) = list else {
         return Ok((0..devices).collect());
     };
@@ -82,27 +94,70 @@ fn visible(devices: u32, list: Option<&str>, order: Option<&str>) -> DriverResul
     };
     let mut numbers = Vec::new();
     for number in list.split(',').map_while(|entry| find(entry, devices)) {
-        check(!numbers.contains(&number), CUresult::INVALID_DEVICE)?;
+        if numbers.contains(&number) {
+            return Err(Invalid::Twice(number));
+        }
         numbers.push(number);
     }
     Ok(numbers)
 }
 
-/// The numbers of the devices that the environment makes visible, by ordinal.
+/// Prints a line on standard error, once: a program may call `cuInit` again.
+fn print_once(line: &str) {
+    static PRINTED: Once = Once::new();
+    PRINTED.call_once(|| stderr::print_line(line));
+}
+
+/// The numbers of the devices that the environment makes visible, by ordinal. Fails if there is none, and
+/// prints why: the variables may be meant for real GPUs.
 pub(crate) fn from_env(devices: u32) -> DriverResult<Vec<u32>> {
     let variable = |name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
     let (list, order) = (
         variable("CUDA_VISIBLE_DEVICES"),
         variable("CUDA_DEVICE_ORDER"),
     );
-    visible(devices, list.as_deref(), order.as_deref())
+    let (list, order) = (list.as_deref(), order.as_deref());
+    let numbers = visible(devices, list, order).map_err(|invalid| {
+        print_once(&match invalid {
+            Invalid::Order => format!(
+                "CUDA_DEVICE_ORDER={:?} is invalid: CUDA_ERROR_INVALID_DEVICE; \
+                 it accepts FASTEST_FIRST and PCI_BUS_ID",
+                order.unwrap_or_default()
+            ),
+            Invalid::Twice(number) => format!(
+                "CUDA_VISIBLE_DEVICES={:?} names device {number} twice: CUDA_ERROR_INVALID_DEVICE",
+                list.unwrap_or_default()
+            ),
+        });
+        CUresult::INVALID_DEVICE
+    })?;
+    if numbers.is_empty() {
+        print_once(&why_none(devices, list));
+    }
+    check(!numbers.is_empty(), CUresult::NO_DEVICE)?;
+    Ok(numbers)
+}
+
+/// Why no device is visible.
+fn why_none(devices: u32, list: Option<&str>) -> String {
+    let existing = match devices {
+        0 => {
+            return "there is no simulated device: the configuration (CUGUARD_SIM or `configure`) has devices=0"
+                .to_owned();
+        }
+        1 => "there is device 0".to_owned(),
+        _ => format!("there are devices 0 to {}", devices - 1),
+    };
+    format!(
+        "CUDA_VISIBLE_DEVICES={:?} names no simulated device: {existing} \
+         (CUGUARD_SIM=devices=N sets the number)",
+        list.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TWICE: DriverResult<Vec<u32>> = Err(CUresult::INVALID_DEVICE);
 
     #[test]
     fn indices_are_read_as_c_does_and_an_invalid_one_ends_the_list() {
@@ -126,7 +181,7 @@ mod tests {
         ] {
             assert_eq!(visible(list).as_deref(), Ok(numbers), "{list:?}");
         }
-        assert_eq!(visible("1,1"), TWICE);
+        assert_eq!(visible("1,1"), Err(Invalid::Twice(1)));
         assert_eq!(visible("1,0,9,1"), Ok(vec![1, 0]));
     }
 
@@ -150,7 +205,7 @@ mod tests {
         ] {
             assert_eq!(visible(list).as_deref(), Ok(numbers), "{list:?}");
         }
-        assert_eq!(visible("GPU-02,GPU-026"), TWICE);
+        assert_eq!(visible("GPU-02,GPU-026"), Err(Invalid::Twice(2)));
     }
 
     #[test]
@@ -159,7 +214,7 @@ mod tests {
             assert_eq!(visible(2, None, order), Ok(vec![0, 1]));
         }
         for order in ["", "pci_bus_id", "BUS"] {
-            assert_eq!(visible(2, None, Some(order)), Err(CUresult::INVALID_DEVICE));
+            assert_eq!(visible(2, None, Some(order)), Err(Invalid::Order));
         }
     }
 }

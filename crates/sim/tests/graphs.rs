@@ -142,13 +142,14 @@ fn a_launch_without_enough_memory_executes_nothing() {
     release();
 }
 
-/// The line of the misuse for which a test in a process of its own aborts.
-fn aborted(name: &str) -> String {
+/// The line of the misuse in `call` for which a test in a process of its own aborts.
+fn aborted(name: &str, call: &str) -> String {
     let output = child(name);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "the child did not abort: {text}");
     let mut lines = text.lines();
-    let line = lines.find(|line| line.starts_with("cuguard-sim: misuse: "));
+    let start = format!("cuguard-sim: misuse in {call}: ");
+    let line = lines.find(|line| line.starts_with(&start));
     line.unwrap_or_else(|| panic!("no misuse was reported: {text}"))
         .to_owned()
 }
@@ -164,7 +165,7 @@ fn a_launch_that_uses_freed_memory() {
         let _ = cu::cuGraphLaunch(exec, CUstream::NULL);
         return;
     }
-    let line = aborted("a_launch_that_uses_freed_memory");
+    let line = aborted("a_launch_that_uses_freed_memory", "cuGraphLaunch");
     assert!(line.contains("memory that is not allocated"), "{line}");
 }
 
@@ -180,7 +181,10 @@ fn a_node_that_does_not_depend_on_the_allocation_of_its_memory() {
         let _ = cu::cuGraphLaunch(exec, stream);
         return;
     }
-    let line = aborted("a_node_that_does_not_depend_on_the_allocation_of_its_memory");
+    let line = aborted(
+        "a_node_that_does_not_depend_on_the_allocation_of_its_memory",
+        "cuGraphLaunch",
+    );
     assert!(line.contains("nothing orders the two"), "{line}");
 }
 
@@ -194,7 +198,7 @@ fn a_destroyed_node() {
         let _ = cu::cuGraphDestroyNode(node);
         return;
     }
-    let line = aborted("a_destroyed_node");
+    let line = aborted("a_destroyed_node", "cuGraphDestroyNode");
     assert!(
         line.contains("graph node") && line.contains("was destroyed"),
         "{line}"

@@ -230,8 +230,9 @@ fn an_argument_in_freed_memory_is_misuse() {
     let lines = lines(&output);
     let line = &lines[0];
     assert!(
-        line.starts_with("cuguard-sim: misuse: argument 1 of the kernel two is 0x")
-            && line.ends_with(", in memory that was freed"),
+        line.starts_with(
+            "cuguard-sim: misuse in cuLaunchKernel: argument 1 of the kernel two is 0x"
+        ) && line.ends_with(", in memory that was freed"),
         "{line}"
     );
 }
@@ -328,7 +329,8 @@ fn a_buffer_that_is_too_short_is_misuse() {
     }
     let output = child_with(NAME, Some("kernels=skip"));
     assert!(!output.status.success());
-    let line = "cuguard-sim: misuse: the argument buffer of the kernel two has 8 bytes, its parameters have 16";
+    let line = "cuguard-sim: misuse in cuLaunchKernel: \
+                the argument buffer of the kernel two has 8 bytes, its parameters have 16";
     assert_eq!(lines(&output), [line]);
 }
 

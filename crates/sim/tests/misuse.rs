@@ -9,14 +9,13 @@ use common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
 
-/// Runs the test of this name in a child process, which must abort, and returns the line.
-fn aborted(name: &str) -> String {
+/// Runs the test of this name in a child process, which must abort in `call`, and returns the line.
+fn aborted(name: &str, call: &str) -> String {
     let output = child(name);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "the child did not abort: {text}");
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("cuguard-sim: misuse: "));
+    let start = format!("cuguard-sim: misuse in {call}: ");
+    let line = text.lines().find(|line| line.starts_with(&start));
     line.unwrap_or_else(|| panic!("no misuse was reported: {text}"))
         .to_owned()
 }
@@ -30,7 +29,7 @@ fn a_destroyed_stream() {
         let _ = cu::cuStreamSynchronize(stream);
         return;
     }
-    let line = aborted("a_destroyed_stream");
+    let line = aborted("a_destroyed_stream", "cuStreamSynchronize");
     assert!(
         line.contains("stream") && line.contains("was destroyed"),
         "{line}"
@@ -47,7 +46,7 @@ fn a_destroyed_event() {
         let _ = cu::cuEventQuery(event);
         return;
     }
-    let line = aborted("a_destroyed_event");
+    let line = aborted("a_destroyed_event", "cuEventQuery");
     assert!(
         line.contains("event") && line.contains("was destroyed"),
         "{line}"
@@ -61,7 +60,8 @@ fn a_handle_of_nothing() {
         let _ = cu::cuStreamQuery(CUstream(0xdead_beef));
         return;
     }
-    assert!(aborted("a_handle_of_nothing").contains("0xdeadbeef"));
+    let line = aborted("a_handle_of_nothing", "cuStreamQuery");
+    assert!(line.contains("0xdeadbeef"), "{line}");
 }
 
 #[test]
@@ -71,7 +71,8 @@ fn a_length_that_wraps() {
         let _ = cu::cuMemsetD8_v2(alloc(16), 1, usize::MAX);
         return;
     }
-    assert!(aborted("a_length_that_wraps").contains("wrap"));
+    let line = aborted("a_length_that_wraps", "cuMemsetD8_v2");
+    assert!(line.contains("wrap"), "{line}");
 }
 
 #[test]
@@ -86,7 +87,10 @@ fn with_misuse_as_an_error_the_process_goes_on() {
             cu::cuMemsetD8_v2(alloc(16), 1, usize::MAX),
             CUresult::INVALID_VALUE
         );
-        assert_eq!(misuses().len(), 2);
+        let recorded = misuses();
+        assert_eq!(recorded.len(), 2);
+        assert!(recorded[0].starts_with("cuStreamDestroy_v2: use of the stream"));
+        assert!(recorded[1].starts_with("cuMemsetD8_v2: "));
         assert_eq!(cuguard_sim::counters().misuses, 2);
         return;
     }
@@ -96,7 +100,7 @@ fn with_misuse_as_an_error_the_process_goes_on() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(!String::from_utf8_lossy(&output.stderr).contains("misuse:"));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("misuse"));
 }
 
 /// A test harness captures `eprintln!` until the test ends, and loses it if the process aborts. The
@@ -114,5 +118,8 @@ fn the_line_is_there_under_a_harness_that_keeps_output() {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().find(|line| line.contains("was destroyed"));
     let line = line.unwrap_or_else(|| panic!("no misuse was reported: {text}"));
-    assert!(line.starts_with("cuguard-sim: misuse: "), "{line}");
+    assert!(
+        line.starts_with("cuguard-sim: misuse in cuStreamSynchronize: "),
+        "{line}"
+    );
 }

@@ -22,11 +22,15 @@ fn print_devices() {
     println!("seen {} {numbers:?}", result.0);
 }
 
-/// What a program sees of three devices with these variables.
+/// What a program sees with these variables, and what the driver prints on stderr.
 #[track_caller]
-fn seen(list: Option<&str>, order: Option<&str>) -> String {
+fn seen_and_printed(
+    settings: &str,
+    list: Option<&str>,
+    order: Option<&str>,
+) -> (String, Vec<String>) {
     let mut command = child_command("a_program_sees_the_listed_devices");
-    command.env("CUGUARD_SIM", "devices=3");
+    command.env("CUGUARD_SIM", settings);
     for (name, value) in [("CUDA_VISIBLE_DEVICES", list), ("CUDA_DEVICE_ORDER", order)] {
         match value {
             Some(value) => command.env(name, value),
@@ -36,13 +40,20 @@ fn seen(list: Option<&str>, order: Option<&str>) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let hidden =
-        "cuguard-sim: CUDA_VISIBLE_DEVICES hides all simulated devices, which are 0 to 2\n";
-    let is_empty = list.is_some_and(|list| ["", "-1", "7"].contains(&list));
-    assert_eq!(stderr.contains(hidden), is_empty, "{stderr}");
+    let lines = stderr.lines();
+    let printed = lines.filter_map(|line| line.strip_prefix("cuguard-sim: "));
     let stdout = String::from_utf8(output.stdout).unwrap();
     let start = stdout.find("seen ").unwrap() + "seen ".len();
-    stdout[start..].lines().next().unwrap().to_owned()
+    let seen = stdout[start..].lines().next().unwrap().to_owned();
+    (seen, printed.map(str::to_owned).collect())
+}
+
+/// What a program sees of three devices with these variables, without a line on stderr.
+#[track_caller]
+fn seen(list: Option<&str>, order: Option<&str>) -> String {
+    let (seen, printed) = seen_and_printed("devices=3", list, order);
+    assert_eq!(printed, [""; 0]);
+    seen
 }
 
 #[test]
@@ -50,18 +61,78 @@ fn a_program_sees_the_listed_devices() {
     if is_child() {
         return print_devices();
     }
-    let (success, no_device) = (CUresult::SUCCESS.0, CUresult::NO_DEVICE.0);
+    let success = CUresult::SUCCESS.0;
     assert_eq!(seen(None, None), format!("{success} [1, 2, 3]"));
     assert_eq!(seen(Some("2,0"), None), format!("{success} [3, 1]"));
     assert_eq!(seen(Some("1,-1,0"), None), format!("{success} [2]"));
     let uuid = "GPU-02637567-7561-7264-2d73-696d2d677075,GPU-00";
     assert_eq!(seen(Some(uuid), None), format!("{success} [3, 1]"));
-    for none in ["", "-1", "7"] {
-        assert_eq!(seen(Some(none), None), format!("{no_device} []"), "{none}");
-    }
     let bus = Some("PCI_BUS_ID");
     assert_eq!(seen(Some("1"), bus), format!("{success} [2]"));
-    let invalid = CUresult::INVALID_DEVICE.0;
-    assert_eq!(seen(Some("1,1"), None), format!("{invalid} []"));
-    assert_eq!(seen(None, Some("SLOWEST")), format!("{invalid} []"));
+}
+
+#[test]
+fn a_line_names_why_no_device_is_visible() {
+    let (no_device, invalid) = (CUresult::NO_DEVICE.0, CUresult::INVALID_DEVICE.0);
+    for (settings, list, order, code, line) in [
+        (
+            "devices=3",
+            Some(""),
+            None,
+            no_device,
+            "CUDA_VISIBLE_DEVICES=\"\" names no simulated device: there are devices 0 to 2 \
+             (CUGUARD_SIM=devices=N sets the number)",
+        ),
+        (
+            "devices=3",
+            Some("-1"),
+            None,
+            no_device,
+            "CUDA_VISIBLE_DEVICES=\"-1\" names no simulated device: there are devices 0 to 2 \
+             (CUGUARD_SIM=devices=N sets the number)",
+        ),
+        (
+            "devices=1",
+            Some("1"),
+            None,
+            no_device,
+            "CUDA_VISIBLE_DEVICES=\"1\" names no simulated device: there is device 0 \
+             (CUGUARD_SIM=devices=N sets the number)",
+        ),
+        (
+            "devices=0",
+            None,
+            None,
+            no_device,
+            "there is no simulated device: the configuration (CUGUARD_SIM or `configure`) has devices=0",
+        ),
+        (
+            "devices=3",
+            Some("1,1"),
+            None,
+            invalid,
+            "CUDA_VISIBLE_DEVICES=\"1,1\" names device 1 twice: CUDA_ERROR_INVALID_DEVICE",
+        ),
+        (
+            "devices=3",
+            None,
+            Some("SLOWEST"),
+            invalid,
+            "CUDA_DEVICE_ORDER=\"SLOWEST\" is invalid: CUDA_ERROR_INVALID_DEVICE; \
+             it accepts FASTEST_FIRST and PCI_BUS_ID",
+        ),
+    ] {
+        let (seen, printed) = seen_and_printed(settings, list, order);
+        assert_eq!(seen, format!("{code} []"), "{line}");
+        assert_eq!(printed, [line]);
+    }
+}
+
+#[test]
+fn a_configuration_that_is_invalid_is_printed_with_its_error() {
+    let (seen, printed) = seen_and_printed("memory=99999", None, None);
+    assert_eq!(seen, format!("{} []", CUresult::INVALID_VALUE.0));
+    assert_eq!(printed.len(), 1, "{printed:?}");
+    let line = "CUGUARD_SIM=\"memory=99999\": `99999` is too small";
+    assert!(printed[0].starts_with(line), "{printed:?}");
 }

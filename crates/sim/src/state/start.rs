@@ -1,7 +1,5 @@
 //! The start of the simulated driver.
 
-use std::sync::Once;
-
 use cuguard_sys::CUresult;
 
 use super::driver_state::DriverState;
@@ -10,7 +8,7 @@ use super::objects::Device;
 use super::workers;
 use crate::config::{Config, with_configured};
 use crate::memory::{AddressMap, AddressSpace, DeviceMemory, PoolLocation};
-use crate::result::{DriverResult, check};
+use crate::result::DriverResult;
 use crate::{process, stderr, trace, visible_devices};
 
 /// What pools of host and managed memory can reserve. The host itself decides how much it has.
@@ -26,7 +24,6 @@ pub(crate) fn start() -> DriverResult {
         let mut state = lock();
         if !process::is_running() {
             let devices = visible_devices::from_env(config.devices)?;
-            check_any(&devices, config.devices)?;
             *state = new_state(config, &devices)?;
             let (on, skips) = (state.config.trace, state.config.skip_kernels);
             trace::set(on, on || skips);
@@ -35,23 +32,10 @@ pub(crate) fn start() -> DriverResult {
         Ok(())
     });
     started.unwrap_or_else(|error| {
-        stderr::print_line(&format!("CUGUARD_SIM: {error}"));
+        let value = std::env::var_os("CUGUARD_SIM").unwrap_or_default();
+        stderr::print_line(&format!("CUGUARD_SIM={value:?}: {error}"));
         Err(CUresult::INVALID_VALUE)
     })
-}
-
-/// Fails if no device is visible. Prints why, once: the variable may be meant for real GPUs.
-fn check_any(visible: &[u32], devices: u32) -> DriverResult {
-    static PRINTED: Once = Once::new();
-    if visible.is_empty() && devices > 0 {
-        PRINTED.call_once(|| {
-            stderr::print_line(&format!(
-                "CUDA_VISIBLE_DEVICES hides all simulated devices, which are 0 to {}",
-                devices - 1
-            ));
-        });
-    }
-    check(!visible.is_empty(), CUresult::NO_DEVICE)
 }
 
 /// A state with these of the configured devices, by ordinal.
