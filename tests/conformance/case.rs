@@ -146,6 +146,15 @@ impl Case {
         self.check(what, &format!("{got:?}"), &format!("{want:?}"));
     }
 
+    /// The same for addresses and handles, which differ from driver to driver and are not recorded.
+    pub(crate) fn same_handle<T: PartialEq + Debug>(&self, what: impl Display, got: T, want: T) {
+        let equal = "as expected";
+        match got == want {
+            true => self.check(what, equal, equal),
+            false => self.same(what, got, want),
+        }
+    }
+
     /// Expects that the statement `what` is true.
     pub(crate) fn yes(&self, what: impl Display, got: bool) {
         self.check(what, word(got), word(true));

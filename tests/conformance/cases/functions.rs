@@ -26,7 +26,7 @@ fn names(c: &Case) {
     c.same("its name", name_of(c, first), "first".to_owned());
     let mut found = CUmodule::NULL;
     c.ok("its module", cuFuncGetModule(&mut found, first));
-    c.same("its module", found, module);
+    c.same_handle("its module", found, module);
     let mut name = ptr::null();
     let none = CUfunction::NULL;
     c.invalid("name to null", cuFuncGetName(ptr::null_mut(), first));

@@ -82,7 +82,7 @@ fn dependencies_of_a_new_node(c: &Case) {
     c.invalid("no graph", cuGraphAddEmptyNode(&mut node, nowhere, null, 0));
     let result = cuGraphAddEmptyNode(std::ptr::null_mut(), one, null, 0);
     c.invalid("into null", result);
-    c.same("nodes", nodes(c, one), vec![a, b]);
+    c.same_handle("nodes", nodes(c, one), vec![a, b]);
     c.same("edges of the first", degrees(c, a), (0, 1));
     c.same("edges of the second", degrees(c, b), (1, 0));
 }
@@ -299,7 +299,7 @@ fn destroyed_nodes(c: &Case) {
     let b = empty(c, graph, &[a]);
     let e = empty(c, graph, &[a, b]);
     c.ok("destroy", cuGraphDestroyNode(b));
-    c.same("nodes", nodes(c, graph), vec![a, e]);
+    c.same_handle("nodes", nodes(c, graph), vec![a, e]);
     c.same("edges of the first", degrees(c, a), (0, 1));
     c.same("edges of the last", degrees(c, e), (1, 0));
 }

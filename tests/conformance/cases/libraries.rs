@@ -54,7 +54,7 @@ fn kernels(c: &Case) {
     start(c);
     let library = load(c, CODE);
     let first = kernel(c, library, c"first");
-    c.same("the same handle again", kernel(c, library, c"first"), first);
+    c.same_handle("the same handle again", kernel(c, library, c"first"), first);
     kernel(c, library, c"not_visible");
     let mut found = CUkernel::NULL;
     for name in [c"nope", c"helper", c"counter", c""] {
@@ -64,7 +64,7 @@ fn kernels(c: &Case) {
     c.same("its name", name_of(c, first), "first".to_owned());
     let mut of = CUlibrary::NULL;
     c.ok("its library", cuKernelGetLibrary(&mut of, first));
-    c.same("its library", of, library);
+    c.same_handle("its library", of, library);
     c.ok("unload", cuLibraryUnload(library));
 }
 
@@ -126,18 +126,18 @@ fn in_a_context(c: &Case) {
     c.ok("module", cuLibraryGetModule(&mut module, library));
     let (mut again, mut same) = (CUmodule::NULL, CUfunction::NULL);
     c.ok("module again", cuLibraryGetModule(&mut again, library));
-    c.same("it is the same", again, module);
+    c.same_handle("it is the same", again, module);
     let name = c"first".as_ptr();
     c.ok(
         "function of the module",
         cuModuleGetFunction(&mut same, module, name),
     );
-    c.same("it is the same", same, function);
+    c.same_handle("it is the same", same, function);
     c.ok(
         "module of the function",
         cuFuncGetModule(&mut again, function),
     );
-    c.same("it is the same", again, module);
+    c.same_handle("it is the same", again, module);
     c.expect(
         "unload the module",
         cuModuleUnload(module),
@@ -166,7 +166,7 @@ fn two_contexts(c: &Case) {
         "module in the first again",
         cuLibraryGetModule(&mut two, library),
     );
-    c.same("it is the same", two, one);
+    c.same_handle("it is the same", two, one);
     c.ok("unload", cuLibraryUnload(library));
 }
 
@@ -190,7 +190,7 @@ fn variables(c: &Case) {
         "of the module",
         cuModuleGetGlobal_v2(&mut same, &mut bytes, module, name),
     );
-    c.same("it is the same", same, ptr);
+    c.same_handle("it is the same", same, ptr);
     let nope = c"nope".as_ptr();
     let result = cuLibraryGetGlobal(&mut ptr, &mut bytes, library, nope);
     c.expect("a name that is not there", result, Code::NOT_FOUND);

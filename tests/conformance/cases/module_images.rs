@@ -245,7 +245,7 @@ fn log(c: &Case) {
     let broken = format!("{HEADER}.visible .entry e(.param .u33 a) {{ ret; }}\n");
     let (result, len, text) = load(&broken, &mut buffer);
     c.expect("malformed PTX", result, Code::INVALID_PTX);
-    c.same("its length", len, text.len());
+    c.yes("its length", len == text.len());
     c.yes(
         "it names the line",
         text.contains("ptxas application ptx input, line 4;"),

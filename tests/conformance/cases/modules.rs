@@ -75,7 +75,7 @@ fn functions(c: &Case) {
     };
     let (result, first) = get(c"first");
     c.ok("a kernel", result);
-    c.same("the same handle again", get(c"first").1, first);
+    c.same_handle("the same handle again", get(c"first").1, first);
     c.ok("a kernel that is not visible", get(c"not_visible").0);
     for name in [c"nope", c"helper", c"counter", c"in_a_comment"] {
         let (result, found) = get(name);
@@ -121,7 +121,7 @@ fn enumeration(c: &Case) {
         "list 3",
         cuModuleEnumerateFunctions(some.as_mut_ptr(), 3, module),
     );
-    c.same(
+    c.same_handle(
         "those are the first 3",
         &some[..4],
         &[all[0], all[1], all[2], CUfunction::NULL],
@@ -226,7 +226,7 @@ fn variable_memory(c: &Case) {
         "its range",
         cuMemGetAddressRange_v2(&mut base, &mut size, table),
     );
-    c.same("its range", (base, size), (table, 100));
+    c.same_handle("its range", (base, size), (table, 100));
     let mut bytes = [0_u8; 8];
     let to = bytes.as_mut_ptr().cast();
     c.invalid("a copy past its end", cuMemcpyDtoH_v2(to, counter, 8));

@@ -101,14 +101,14 @@ fn device_memory(c: &Case) {
     };
     let ptr = alloc(c, 3 * MIB);
     large.check(c, "3 MiB", ptr);
-    c.same(
+    c.same_handle(
         "3 MiB: mapping starts",
         long(ptr, MAPPING_BASE_ADDR),
         Ok(ptr),
     );
     let far = ptr + 5 * MIB as u64 / 2;
     large.check(c, "3 MiB, in the second page", far);
-    c.same("its mapping starts", long(far, MAPPING_BASE_ADDR), Ok(ptr));
+    c.same_handle("its mapping starts", long(far, MAPPING_BASE_ADDR), Ok(ptr));
     c.same("decompression", word(ptr, IS_HW_DECOMPRESS_CAPABLE), Ok(1));
 }
 
@@ -130,7 +130,7 @@ fn stream_ordered_memory(c: &Case) {
         ("20 MiB more", third),
     ] {
         facts.check(c, what, ptr);
-        c.same(
+        c.same_handle(
             format_args!("{what}: chunk"),
             long(ptr, MAPPING_BASE_ADDR),
             Ok(first),
@@ -139,7 +139,7 @@ fn stream_ordered_memory(c: &Case) {
     let end = third + 20 * MIB as u64 - 1;
     facts.check(c, "the end", end);
     let next = first + 32 * MIB as u64;
-    c.same("the end: chunk", long(end, MAPPING_BASE_ADDR), Ok(next));
+    c.same_handle("the end: chunk", long(end, MAPPING_BASE_ADDR), Ok(next));
     let block = |ptr| long(ptr, MEMORY_BLOCK_ID);
     c.yes("one chunk is one block", block(first) == block(third));
     c.no("two chunks are one block", block(first) == block(end));
@@ -203,7 +203,7 @@ fn host_pool_memory(c: &Case) {
     };
     facts.check(c, "host pool", ptr);
     c.same("type", word(ptr, MEMORY_TYPE), Ok(memory_type::HOST as i32));
-    c.same("host address", long(ptr, HOST_POINTER), Ok(ptr));
+    c.same_handle("host address", long(ptr, HOST_POINTER), Ok(ptr));
     let device = long(ptr, DEVICE_POINTER);
     c.same("device address", device, Err(Code::INVALID_VALUE));
     c.same("context", long(ptr, CONTEXT), Ok(0));
@@ -217,7 +217,7 @@ fn host_pool_memory(c: &Case) {
         flags: mem_access_flags::READWRITE,
     };
     c.require("allow access", cuMemPoolSetAccess(pool, &access, 1));
-    c.same("device address then", long(ptr, DEVICE_POINTER), Ok(ptr));
+    c.same_handle("device address then", long(ptr, DEVICE_POINTER), Ok(ptr));
 }
 
 /// Maps 2 MiB of physical memory at the start of 8 MiB of addresses.
@@ -253,8 +253,8 @@ fn mapped_memory(c: &Case) {
     };
     c.require("cuMemSetAccess", cuMemSetAccess(ptr, PAGE, &access, 1));
     PLAIN.check(c, "with access", ptr + 10);
-    c.same("mapping starts", long(ptr + 10, MAPPING_BASE_ADDR), Ok(ptr));
-    c.same("range starts", long(ptr + 10, RANGE_START_ADDR), Ok(ptr));
+    c.same_handle("mapping starts", long(ptr + 10, MAPPING_BASE_ADDR), Ok(ptr));
+    c.same_handle("range starts", long(ptr + 10, RANGE_START_ADDR), Ok(ptr));
     c.same("range", long(ptr + 10, RANGE_SIZE), Ok(4 * PAGE as u64));
     let mut second = 0;
     c.require("reserve", cuMemAddressReserve(&mut second, PAGE, 0, 0, 0));

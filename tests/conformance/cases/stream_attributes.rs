@@ -49,7 +49,7 @@ fn device_and_context(c: &Case) {
     let (mut own, mut green) = (CUcontext::NULL, CUgreenCtx(7));
     let result = cuStreamGetCtx_v2(stream, &mut own, &mut green);
     c.ok("cuStreamGetCtx_v2", result);
-    c.same("the context", own, context);
+    c.same_handle("the context", own, context);
     c.same("the green context", green, CUgreenCtx::NULL);
 }
 
