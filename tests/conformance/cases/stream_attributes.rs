@@ -27,7 +27,7 @@ fn ids(c: &Case) {
     };
     let (first, second) = (independent(c), independent(c));
     c.yes("two streams", id(first) != id(second));
-    c.same(
+    c.same_handle(
         "the default stream",
         id(CUstream::NULL),
         id(CUstream::LEGACY),
