@@ -70,9 +70,9 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, Event, Function,
-    Global, ManagedBuffer, MemoryInfo, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream,
-    StreamBuilder,
+    Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, DeviceView,
+    DeviceViewMut, Event, Function, Global, ManagedBuffer, MemoryInfo, MemoryPool, Module,
+    PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
 };
 pub use scope::Scope;
 
@@ -106,8 +106,8 @@ pub mod snapshot {
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-        RegisteredVec, Stream, report::Report,
+        Context, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
+        MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }
 
