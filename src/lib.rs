@@ -71,8 +71,9 @@ pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
     Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, DeviceView,
-    DeviceViewMut, Event, Function, Global, ManagedBuffer, MemoryInfo, MemoryPool, Module,
-    PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
+    DeviceViewMut, Event, Function, Global, ManagedAdvice, ManagedBuffer, MemoryInfo,
+    MemoryLocation, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
+    WriteCombinedBuffer,
 };
 pub use scope::Scope;
 

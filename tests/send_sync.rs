@@ -110,6 +110,7 @@ generic! {
     DeviceBox<T>:                      both, send, sync, none;
     ManagedBuffer<T>:                  both, send, sync, none;
     PinnedBuffer<T>:                   both, send, sync, none;
+    WriteCombinedBuffer<T>:            both, send, sync, none;
     RegisteredVec<T>:                     both, send, sync, none;
 
     // Shared bindings, as `&[T]`.
@@ -147,7 +148,7 @@ plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     Error FailedFreeGroup Group KindUsage SiteUsage Kind LateDrops Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
-    ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
+    ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );
 
 // The driver loader.

@@ -22,8 +22,8 @@ pub use context_guard::ContextGuard;
 pub use device_heap::DeviceHeap;
 pub use event::Event;
 pub use memory::{
-    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec,
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
+    MemoryLocation, MemoryPool, PinnedBuffer, RegisteredVec, WriteCombinedBuffer,
 };
 pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;

@@ -27,6 +27,8 @@ pub enum Kind {
     Pinned,
     /// The program's own host memory, registered with the driver.
     Registered,
+    /// Write-combined page-locked host memory, which the driver allocated.
+    WriteCombined,
     /// Managed memory.
     Managed,
     /// A stream.
@@ -53,6 +55,7 @@ impl Kind {
         Self::StreamOrdered,
         Self::Pinned,
         Self::Registered,
+        Self::WriteCombined,
         Self::Managed,
         Self::Stream,
         Self::Event,
@@ -75,6 +78,7 @@ impl Kind {
         ("stream_ordered", "stream-ordered memory"),
         ("pinned", "pinned host memory"),
         ("registered", "registered host memory"),
+        ("write_combined", "write-combined host memory"),
         ("managed", "managed memory"),
         ("stream", "stream"),
         ("event", "event"),
