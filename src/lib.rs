@@ -71,8 +71,9 @@ pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
     Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, Event, Function,
-    Global, ManagedBuffer, MemoryInfo, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream,
-    StreamBuilder,
+    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
+    MemoryPool, Module, ModuleBuilder, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
+    SuggestedBlock,
 };
 pub use scope::Scope;
 

@@ -3,6 +3,7 @@
 //! A guard converts between the caller's types and `core`, which owns and frees. Scopes and chunked streaming borrow
 //! guards; this folder must not import them.
 
+mod code;
 mod context;
 mod context_builder;
 mod context_guard;
@@ -11,11 +12,14 @@ mod event;
 mod keep;
 mod memory;
 mod memory_info;
-mod module;
 mod stream;
 #[cfg(doctest)]
 mod thread_refusals;
 
+pub use code::{
+    Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, Module, ModuleBuilder,
+    SuggestedBlock,
+};
 pub use context::Context;
 pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
@@ -24,5 +28,4 @@ pub use event::Event;
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
 pub(crate) use memory::{bytes_of, check_len};
 pub use memory_info::MemoryInfo;
-pub use module::{Function, Global, Module};
 pub use stream::{Stream, StreamBuilder};

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Deref;
 use std::ptr;
 
-use cuguard_driver::result::module;
+use cuguard_driver::result::function as driver_function;
 use cuguard_driver::sys::{CUfunction, CUresult};
 use cuguard_driver::{DriverKind, loaded};
 use cust::function::{BlockSize, GridSize};
@@ -187,7 +187,7 @@ impl<'scope> Scope<'scope, '_> {
                 // SAFETY: the function's module is borrowed until the stream is idle. The driver reads the parameters during
                 // the call; the caller ensures that they are the kernel's.
                 unsafe {
-                    module::launch_kernel(
+                    driver_function::launch_kernel(
                         function,
                         grid,
                         block,
