@@ -26,6 +26,6 @@ pub use context_guard::ContextGuard;
 pub use device_heap::DeviceHeap;
 pub use event::Event;
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
-pub(crate) use memory::{bytes_of, check_len};
+pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
 pub use stream::{Stream, StreamBuilder};
