@@ -272,8 +272,8 @@ fn modules_load_and_kernels_do_not_run() {
             let saxpy = module::function(module, c"saxpy")?;
             let (one, on) = ([1; 3], CUstream::NULL);
             let mut argument = 1.5_f32;
-            let mut parameters = [(&raw mut argument).cast()];
-            let launched = function::launch_kernel(saxpy, one, one, 0, on, &mut parameters);
+            let parameters = [(&raw mut argument).cast()];
+            let launched = function::launch_kernel(saxpy, one, one, 0, on, &parameters);
             assert_eq!(launched, failed("cuLaunchKernel", CUresult::NOT_SUPPORTED));
             module::unload(module)?;
             let code = CUresult::INVALID_HANDLE;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use cuguard_driver::result::{self, device, function};
 use cuguard_driver::sys::{CUfunction, device_attribute, function_attribute};
 
-use super::LaunchConfig;
+use super::{Function, LaunchConfig};
 use crate::core::lock::lock;
 use crate::core::{ContextState, Entered, Failed};
 use crate::error::Error;
@@ -134,6 +134,16 @@ impl FunctionInfo {
         }))
     }
 
+    /// Fails for a launch that this device cannot run. Whether an earlier launch has prepared the kernel for this one.
+    #[inline]
+    fn is_prepared(&self, operation: &'static str, config: &LaunchConfig) -> Result<bool, Error> {
+        let Some(limits) = self.limits.get() else {
+            return Ok(false);
+        };
+        limits.check(operation, self, config)?;
+        Ok(config.shared_bytes <= self.granted.load(Ordering::Acquire))
+    }
+
     /// Allows launches with this much dynamic shared memory. Without it the driver accepts 48 KiB.
     #[inline]
     pub(crate) fn allow_shared(&self, handle: CUfunction, bytes: u32) -> result::Result {
@@ -156,6 +166,32 @@ impl FunctionInfo {
         // Only now: a launch on another thread that reads it relies on the driver's setting.
         self.granted.store(bytes, Ordering::Release);
         Ok(())
+    }
+}
+
+impl Function<'_> {
+    /// Checks a launch against the limits of device and kernel, and allows it the shared memory that it needs. Calls the
+    /// driver at the first launch of a kernel, and where it needs more shared memory than those before.
+    #[inline]
+    pub(crate) fn prepare(
+        &self,
+        operation: &'static str,
+        config: &LaunchConfig,
+    ) -> Result<(), Failed> {
+        match self.info().is_prepared(operation, config)? {
+            true => Ok(()),
+            false => self.prepare_first(operation, config),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn prepare_first(&self, operation: &'static str, config: &LaunchConfig) -> Result<(), Failed> {
+        let (info, handle) = (self.info(), *self.handle());
+        let entered = self.state().enter(operation)?;
+        let limits = info.limits(&entered, self.state(), handle)?;
+        limits.check(operation, info, config)?;
+        Failed::check(&entered, info.allow_shared(handle, config.shared_bytes))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration of a launch: grid, block, shared memory, cluster.
 
+use cuguard_driver::sys::{CUlaunchAttribute, CUlaunchConfig, CUstream, launch_attribute_id};
 use cust::function::{BlockSize, GridSize};
 
 use super::Function;
@@ -112,10 +113,50 @@ impl LaunchConfig {
         self.cooperative
     }
 
+    /// Calls `call` with the driver's form of this configuration.
+    pub(crate) fn with_attributes<R>(
+        &self,
+        stream: CUstream,
+        call: impl FnOnce(&CUlaunchConfig) -> R,
+    ) -> R {
+        // SAFETY: plain numbers, of which each may be zero.
+        let mut attributes: [CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+        let mut count = 0;
+        if self.cooperative {
+            attributes[count].id = launch_attribute_id::COOPERATIVE;
+            attributes[count].value.cooperative = 1;
+            count += 1;
+        }
+        if let Some([x, y, z]) = self.cluster {
+            attributes[count].id = launch_attribute_id::CLUSTER_DIMENSION;
+            // SAFETY: all bits of the value are zero, which is valid for every field.
+            let cluster = unsafe { &mut attributes[count].value.clusterDim };
+            (cluster.x, cluster.y, cluster.z) = (x, y, z);
+            count += 1;
+        }
+        call(&CUlaunchConfig {
+            gridDimX: self.grid[0],
+            gridDimY: self.grid[1],
+            gridDimZ: self.grid[2],
+            blockDimX: self.block[0],
+            blockDimY: self.block[1],
+            blockDimZ: self.block[2],
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
+        })
+    }
+
     /// The number of threads of a block.
     #[inline]
     pub(crate) fn threads(&self) -> u64 {
         product(self.block)
+    }
+
+    /// The number of blocks per cluster.
+    pub(crate) fn cluster_blocks(&self) -> u64 {
+        self.cluster.map_or(1, product)
     }
 
     /// The number of blocks.

@@ -1,5 +1,6 @@
 //! Device code: modules, their kernels and variables, the driver's compiler and linker, launch configurations.
 
+mod cust_function;
 mod function;
 mod function_attributes;
 mod function_info;

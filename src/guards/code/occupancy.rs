@@ -1,6 +1,7 @@
 //! Occupancy: how many blocks of a kernel a multiprocessor runs at a time.
 
-use cuguard_driver::result::function;
+use cuguard_driver::result::{self, function};
+use cuguard_driver::sys::{CUfunction, CUlaunchConfig, CUstream};
 
 use super::function_info::Limits;
 use super::{Function, LaunchConfig};
@@ -92,6 +93,50 @@ impl<'module> Function<'module> {
         let entered = self.state().enter("Function::max_cooperative_blocks")?;
         let limits = self.query(&entered, self.state())?;
         Ok(blocks.saturating_mul(limits.multiprocessors))
+    }
+
+    /// The most blocks that a [cluster](LaunchConfig::cluster) of such a launch can have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn max_cluster_blocks(&self, config: &LaunchConfig) -> Result<u32> {
+        self.query_clusters("Function::max_cluster_blocks", config, |handle, own| {
+            // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
+            unsafe { function::max_potential_cluster_size(handle, own) }
+        })
+    }
+
+    /// How many [clusters](LaunchConfig::cluster) of such a launch the device runs at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideLimits`], [`Error::UnsupportedLaunch`], [`Error::ContextClosed`], or any other driver error.
+    pub fn max_active_clusters(&self, config: &LaunchConfig) -> Result<u32> {
+        const OPERATION: &str = "Function::max_active_clusters";
+        let entered = self.state().enter(OPERATION)?;
+        let limits = self.query(&entered, self.state())?;
+        limits.check(OPERATION, self.info(), config)?;
+        entered.check(
+            self.info()
+                .allow_shared(*self.handle(), config.shared_bytes),
+        )?;
+        drop(entered);
+        self.query_clusters(OPERATION, config, |handle, own| {
+            // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
+            unsafe { function::max_active_clusters(handle, own) }
+        })
+    }
+
+    fn query_clusters(
+        &self,
+        operation: &'static str,
+        config: &LaunchConfig,
+        query: impl FnOnce(CUfunction, &CUlaunchConfig) -> result::Result<i32>,
+    ) -> Result<u32> {
+        let entered = self.state().enter(operation)?;
+        let count = config.with_attributes(CUstream::NULL, |own| query(*self.handle(), own));
+        Ok(entered.check(count)?.max(0) as u32)
     }
 
     /// The block size with the highest occupancy, for blocks with `shared_bytes` of dynamic shared memory.

@@ -175,6 +175,24 @@ pub unsafe fn max_active_clusters(function: CUfunction, config: &CUlaunchConfig)
     out(|clusters| unsafe { call!(cuOccupancyMaxActiveClusters(clusters, function, config)) })
 }
 
+/// Returns the most blocks that a cluster of this launch can have.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE`, or any other driver error.
+///
+/// # Safety
+///
+/// As [`max_active_clusters`].
+#[inline]
+pub unsafe fn max_potential_cluster_size(
+    function: CUfunction,
+    config: &CUlaunchConfig,
+) -> Result<i32> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    out(|size| unsafe { call!(cuOccupancyMaxPotentialClusterSize(size, function, config)) })
+}
+
 /// Launches a kernel on `stream`. `grid` and `block` are x, y, z; each parameter points to an argument.
 ///
 /// # Errors
@@ -194,9 +212,9 @@ pub unsafe fn launch_kernel(
     block: [u32; 3],
     shared_bytes: u32,
     stream: CUstream,
-    parameters: &mut [*mut c_void],
+    parameters: &[*mut c_void],
 ) -> Result {
-    // SAFETY: as the caller ensures.
+    // SAFETY: as the caller ensures; the driver only reads the pointers.
     unsafe {
         call!(cuLaunchKernel(
             function,
@@ -208,7 +226,7 @@ pub unsafe fn launch_kernel(
             block[2],
             shared_bytes,
             stream,
-            parameters.as_mut_ptr(),
+            parameters.as_ptr().cast_mut(),
             ptr::null_mut(),
         ))
     }
@@ -227,14 +245,14 @@ pub unsafe fn launch_kernel(
 pub unsafe fn launch_kernel_ex(
     config: &CUlaunchConfig,
     function: CUfunction,
-    parameters: &mut [*mut c_void],
+    parameters: &[*mut c_void],
 ) -> Result {
-    // SAFETY: as the caller ensures.
+    // SAFETY: as the caller ensures; the driver only reads the pointers.
     unsafe {
         call!(cuLaunchKernelEx(
             config,
             function,
-            parameters.as_mut_ptr(),
+            parameters.as_ptr().cast_mut(),
             ptr::null_mut()
         ))
     }

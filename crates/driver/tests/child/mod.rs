@@ -268,7 +268,7 @@ fn modules() -> Outcome {
     result::init()?;
     let mut log = [0_u8; 64];
     let (mut ten, mut eleven) = (10, 11);
-    let mut parameters = [(&raw mut ten).cast(), (&raw mut eleven).cast()];
+    let parameters = [(&raw mut ten).cast(), (&raw mut eleven).cast()];
     // SAFETY: the driver of this test reads the texts and the two numbers, writes to the log within its
     // size, and compares the rest.
     unsafe {
@@ -292,7 +292,7 @@ fn modules() -> Outcome {
         let global = module::global(module, c"table")?;
         assert_eq!((global.address, global.bytes), (4096, 12));
         let (grid, block) = ([2, 3, 4], [5, 6, 7]);
-        function::launch_kernel(saxpy, grid, block, 9, CUstream(1), &mut parameters)?;
+        function::launch_kernel(saxpy, grid, block, 9, CUstream(1), &parameters)?;
         module::unload(module)?;
     }
     done()
