@@ -1,6 +1,7 @@
 //! Kernel launches within a scope.
 
 use std::ffi::c_void;
+use std::panic::Location;
 use std::ptr;
 
 use cuguard_driver::result::function as driver;
@@ -82,7 +83,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             &many[..]
         };
         // SAFETY: as the caller ensures; each parameter points to an argument, which is borrowed.
-        unsafe { self.launch_raw("Scope::launch", function, &config.into(), parameters) }
+        unsafe {
+            self.launch_raw(
+                "Scope::launch",
+                function,
+                &config.into(),
+                parameters,
+                Location::caller(),
+            )
+        }
     }
 
     /// The same with a pointer to each argument.
@@ -90,13 +99,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Safety
     ///
     /// As [`launch`](Self::launch); the pointers are valid during the call.
-    #[track_caller]
     pub(super) unsafe fn launch_raw(
         &self,
         operation: &'static str,
         function: &Function<'env>,
         config: &LaunchConfig,
         parameters: &[*mut c_void],
+        site: &'static Location<'static>,
     ) -> Result<()> {
         let module_of = ("the function's module", function.state());
         same_context::check(
@@ -108,7 +117,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // the error of earlier work, so nothing was launched and the launch can be retried, after what the stream has by
         // then. Recovery is safe within a scope: bindings stay borrowed whatever callbacks drop, the wait for frees is
         // bounded, and the scope waits even if a callback panics or closes the context.
-        let request = Request::of_unknown_size(operation, None);
+        let request = Request {
+            operation,
+            kind: None,
+            bytes: 0,
+            site,
+        };
         let launched = recovery::with_recovery(self.core().state(), &request, || {
             function.prepare(operation, config)?;
             self.try_enqueue(operation, |stream| {

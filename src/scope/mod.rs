@@ -9,9 +9,12 @@ mod bindable;
 mod bound;
 mod end;
 mod fill;
+mod kernel;
 mod launch;
+mod parameter;
 #[cfg(doctest)]
 mod scope_refusals;
+mod signature;
 
 use std::marker::PhantomData;
 
@@ -30,6 +33,9 @@ use end::ScopeEnd;
 pub use argument::KernelArgument;
 pub use bindable::{Bindable, BindableMut};
 pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
+pub use kernel::{Kernel, UncheckedKernel};
+pub use parameter::{Len, LenOf, Parameter, Value};
+pub use signature::{Signature, SignatureArguments};
 
 /// Enqueues work on the stream of a [`Stream::scope`].
 ///
