@@ -112,6 +112,15 @@ pub enum Error {
         count: u32,
     },
 
+    /// An attribute that this driver does not know: it is older than the attribute.
+    #[error("{operation}: this driver has no attribute {attribute}")]
+    UnsupportedAttribute {
+        /// The function that was called.
+        operation: &'static str,
+        /// The driver's name of the attribute.
+        attribute: &'static str,
+    },
+
     /// The size in bytes exceeds `isize::MAX`.
     #[error("{operation}: {count} elements of {size} bytes each exceed the address space")]
     SizeOverflow {

@@ -169,7 +169,7 @@ impl ContextBuilder {
     /// use cuguard::{Context, Error};
     ///
     /// let context = Context::builder().build()?;
-    /// assert_eq!(context.device(), 0);
+    /// assert_eq!(context.device().ordinal(), 0);
     /// let missing = Context::builder().device(99).build();
     /// assert!(matches!(missing, Err(Error::NoSuchDevice { ordinal: 99, .. })));
     /// # Ok::<(), cuguard::Error>(())

@@ -44,6 +44,7 @@ pub mod device;
 pub mod event;
 pub mod memory;
 pub mod module;
+pub mod peer;
 pub mod pool;
 pub mod stream;
 
