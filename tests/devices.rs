@@ -11,6 +11,7 @@ use support::*;
 
 #[test]
 fn every_device_is_described() -> Result<()> {
+    let _turn = turn();
     let devices = Device::all()?;
     assert_eq!(devices.len(), Device::count()? as usize);
     assert!(!devices.is_empty());
@@ -48,6 +49,7 @@ fn a_context_knows_its_device() -> Result<()> {
 /// Each attribute is the one of its name: the driver returns the same by the number in its header.
 #[test]
 fn attributes_are_those_of_the_driver() -> Result<()> {
+    let _turn = turn();
     let device = Device::new(0)?;
     let mut known = 0;
     for attribute in DeviceAttribute::ALL {
@@ -56,7 +58,11 @@ fn attributes_are_those_of_the_driver() -> Result<()> {
         let code = unsafe { api::cuDeviceGetAttribute(&mut value, *attribute as u32, 0) };
         match device.attribute(*attribute) {
             Ok(by_name) => {
-                assert_eq!((by_name, code), (value, sys::CUresult::SUCCESS), "{attribute}");
+                assert_eq!(
+                    (by_name, code),
+                    (value, sys::CUresult::SUCCESS),
+                    "{attribute}"
+                );
                 known += 1;
             }
             Err(Error::UnsupportedAttribute { attribute, .. }) => {
@@ -75,11 +81,17 @@ fn attributes_are_those_of_the_driver() -> Result<()> {
 
 #[test]
 fn what_does_not_exist_is_named() -> Result<()> {
+    let _turn = turn();
     let count = Device::count()?;
     let error = Device::new(count).unwrap_err();
-    assert!(matches!(error, Error::NoSuchDevice { ordinal, count: all, .. } if (ordinal, all) == (count, count)));
+    assert!(
+        matches!(error, Error::NoSuchDevice { ordinal, count: all, .. } if (ordinal, all) == (count, count))
+    );
     let text = error.to_string();
-    assert!(text.starts_with(&format!("Device::new: there is no device {count}; ")), "{text}");
+    assert!(
+        text.starts_with(&format!("Device::new: there is no device {count}; ")),
+        "{text}"
+    );
     assert!(text.contains(&count.to_string()), "{text}");
     assert!(Device::new(u32::MAX).is_err());
     for address in ["", "ffff:ff:1f.7", "no address", "0000\0"] {
@@ -109,10 +121,16 @@ fn two_devices() -> Result<()> {
     assert_ne!(first.uuid()?, second.uuid()?);
     assert_ne!(first.pci_bus_id()?, second.pci_bus_id()?);
     assert!(first.can_access_peer(second)? && second.can_access_peer(first)?);
-    let contexts = [Context::new(first.ordinal())?, Context::new(second.ordinal())?];
+    let contexts = [
+        Context::new(first.ordinal())?,
+        Context::new(second.ordinal())?,
+    ];
     assert_eq!(contexts.each_ref().map(Context::device), [first, second]);
     let error = Device::new(2).unwrap_err();
-    assert_eq!(error.to_string(), "Device::new: there is no device 2; there are 2 devices");
+    assert_eq!(
+        error.to_string(),
+        "Device::new: there is no device 2; there are 2 devices"
+    );
     Ok(())
 }
 
@@ -122,27 +140,41 @@ fn errors_of_queries_name_the_device() -> Result<()> {
     if !simulated("errors_of_queries_name_the_device") {
         return Ok(());
     }
+    let _turn = turn();
     let device = Device::new(0)?;
     let code = sys::CUresult::UNKNOWN;
     type Query = fn(Device) -> Result<()>;
     let queries: [(&str, &str, Query); 6] = [
-        ("cuDeviceGetName", "Device::name", |device| device.name().map(drop)),
-        ("cuDeviceGetUuid_v2", "Device::uuid", |device| device.uuid().map(drop)),
-        ("cuDeviceGetPCIBusId", "Device::pci_bus_id", |device| device.pci_bus_id().map(drop)),
-        ("cuDeviceTotalMem_v2", "Device::total_memory", |device| device.total_memory().map(drop)),
+        ("cuDeviceGetName", "Device::name", |device| {
+            device.name().map(drop)
+        }),
+        ("cuDeviceGetUuid_v2", "Device::uuid", |device| {
+            device.uuid().map(drop)
+        }),
+        ("cuDeviceGetPCIBusId", "Device::pci_bus_id", |device| {
+            device.pci_bus_id().map(drop)
+        }),
+        ("cuDeviceTotalMem_v2", "Device::total_memory", |device| {
+            device.total_memory().map(drop)
+        }),
         ("cuDeviceGetAttribute", "Device::attribute", |device| {
             device.attribute(DeviceAttribute::WarpSize).map(drop)
         }),
-        ("cuDeviceGetAttribute", "Device::compute_capability", |device| {
-            device.compute_capability().map(drop)
-        }),
+        (
+            "cuDeviceGetAttribute",
+            "Device::compute_capability",
+            |device| device.compute_capability().map(drop),
+        ),
     ];
     for (function, operation, query) in queries {
-        let fault = sim::inject(Fault::fail(function, code));
+        let fault = sim::inject(Fault::nth_call_of(function, 1).returning(code)).unwrap();
         let error = query(device).unwrap_err();
         drop(fault);
         let text = error.to_string();
-        assert!(text.starts_with(&format!("{operation} on device 0: ")), "{text}");
+        assert!(
+            text.starts_with(&format!("{operation} on device 0: ")),
+            "{text}"
+        );
         assert_eq!(error.code(), Some(code), "{text}");
         query(device)?;
     }
