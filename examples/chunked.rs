@@ -34,8 +34,8 @@ fn main() -> Result<()> {
         .with(|len| DeviceBuffer::<u32>::zeroed(&context, len / 2))
         .update(&mut values, |s, piece| {
             let half = piece.data.len() / 2;
-            let mut scratch = s.bind_mut(piece.extra)?.slice(..half);
-            let (mut front, mut back) = piece.data.split_at(half);
+            let mut scratch = s.bind_mut(piece.extra)?.slice(..half)?;
+            let (mut front, mut back) = piece.data.split_at(half)?;
             s.copy(&mut scratch, &front)?;
             s.copy(&mut front, &back)?;
             s.copy(&mut back, &scratch)

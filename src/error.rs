@@ -162,6 +162,21 @@ pub enum Error {
         expected: usize,
     },
 
+    /// A range that is not within the resource.
+    #[error("{operation}: the range {start}..{end} {}", range_fault(*.start, *.end, .resource, *.len))]
+    RangeOutOfBounds {
+        /// The function that was called.
+        operation: &'static str,
+        /// The first element of the range.
+        start: usize,
+        /// The end of the range, which is not part of it.
+        end: usize,
+        /// What the range is to be a part of, such as "the buffer".
+        resource: &'static str,
+        /// Its length.
+        len: usize,
+    },
+
     /// The module has no symbol of this name.
     #[error("{operation}: the module has no symbol {name:?}")]
     NoSuchSymbol {
@@ -236,6 +251,13 @@ fn host_limit(limit: Option<u64>) -> String {
 
 fn counted(count: usize, unit: &str) -> String {
     format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
+}
+
+fn range_fault(start: usize, end: usize, resource: &str, len: usize) -> String {
+    if start > end {
+        return "ends before it begins".to_owned();
+    }
+    format!("exceeds {resource}'s {}", counted(len, "element"))
 }
 
 fn devices(count: u32) -> String {

@@ -120,7 +120,7 @@ fn managed_memory_is_bound_like_a_buffer() -> Result<()> {
         let mut device = s.bind_mut(&mut device)?;
         s.copy(&mut device, &shared)?;
         s.download(&mut s.bind_host_mut(&mut output), &shared)?;
-        let (mut front, _) = shared.split_at(2);
+        let (mut front, _) = shared.split_at(2)?;
         s.fill(&mut front, 9)
     })?;
     assert_eq!(*output, numbers);

@@ -26,10 +26,10 @@ fn numbers(len: usize) -> Vec<u32> {
 fn mark<'s>(s: &Scope<'s, '_>, piece: Piece<'s, '_, u32>) -> Result<()> {
     let half = piece.data.len() / 2;
     let start = piece.range.start as u32;
-    let (front, rest) = piece.data.split_at(half);
-    let mut back = rest.slice(..half);
+    let (front, rest) = piece.data.split_at(half)?;
+    let mut back = rest.slice(..half)?;
     s.copy(&mut back, &front)?;
-    s.fill(&mut front.slice(..half.min(1)), start)
+    s.fill(&mut front.slice(..half.min(1))?, start)
 }
 
 /// The same on the host.
@@ -355,9 +355,9 @@ fn a_fault_in_the_middle_is_told_and_leaves_nothing() -> Result<()> {
         let chunked = Chunked::new(&context).piece_bytes(4000).min_piece_bytes(40);
         let summary = chunked.update(&mut values, |s, mut piece| {
             let first = piece.range.start as u32;
-            let (mut front, rest) = piece.data.split_at(1);
+            let (mut front, rest) = piece.data.split_at(1)?;
             piece.data = rest;
-            let (mut next, _) = piece.data.split_at(1);
+            let (mut next, _) = piece.data.split_at(1)?;
             s.copy(&mut next, &front)?;
             s.fill(&mut front, first)
         })?;

@@ -155,7 +155,7 @@ fn everything_works_after_the_context_was_dropped() -> Result<()> {
         let mut staging = s.bind_host_mut(&mut app.staging[..1000]);
         let mut scratch = s.bind_mut(&mut app.scratch)?;
         s.zero(&mut scratch)?;
-        let (front, _) = scratch.split_at(1000);
+        let (front, _) = scratch.split_at(1000)?;
         s.download(&mut staging, &front)
     })?;
     app.done.record(&app.stream)?;

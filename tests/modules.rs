@@ -152,7 +152,7 @@ fn kernels_write_and_check_what_is_bound() -> Result<()> {
     let mut words = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
     let mut wrong = DeviceBox::new(&context, &0_u64)?;
     stream.scope(|s| {
-        let (front, mut back) = s.bind_mut(&mut words)?.split_at(LEN / 2);
+        let (front, mut back) = s.bind_mut(&mut words)?.split_at(LEN / 2)?;
         let (count, wrong) = (front.len() as u64, s.bind_mut(&mut wrong)?);
         // SAFETY: fill_pattern(words, count, seed) writes `count` words, check_pattern(words,
         // count, seed, mismatches) reads as many and writes one number.

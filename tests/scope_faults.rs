@@ -102,11 +102,11 @@ fn a_refused_operation_is_told_and_the_rest_is_waited_for() -> Result<()> {
     for function in functions {
         sim::inject(Fault::nth_call_of(function, 1)).unwrap();
         let result = stream.scope(|s| {
-            let (mut front, mut back) = s.bind_mut(&mut buffer)?.split_at(LEN);
+            let (mut front, mut back) = s.bind_mut(&mut buffer)?.split_at(LEN)?;
             s.upload(&mut front, &s.bind_host(&source))?;
             s.download(&mut s.bind_host_mut(&mut target), &front)?;
             s.zero(&mut front)?;
-            let (mut one, two) = front.split_at(LEN / 2);
+            let (mut one, two) = front.split_at(LEN / 2)?;
             s.copy(&mut one, &two)?;
             s.zero(&mut back)
         });

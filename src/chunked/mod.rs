@@ -181,7 +181,7 @@ impl<'a, M> Chunked<'a, M> {
     /// Chunked::new(&context)
     ///     .with(|len| DeviceBuffer::<u8>::zeroed(&context, len))
     ///     .update(&mut values, |s, mut piece| {
-    ///         let mut scratch = s.bind_mut(piece.extra)?.slice(..piece.data.len());
+    ///         let mut scratch = s.bind_mut(piece.extra)?.slice(..piece.data.len())?;
     ///         s.fill(&mut scratch, 3)?;
     ///         s.copy(&mut piece.data, &scratch)
     ///     })?;
@@ -250,8 +250,8 @@ impl<'a, M> Chunked<'a, M> {
     ///     .read(
     ///         &values,
     ///         |s, piece| {
-    ///             let mut first = s.bind_host_mut(piece.extra);
-    ///             s.download(&mut first, &piece.data.slice(..1))
+    ///             let first = piece.data.slice(..1)?;
+    ///             s.download(&mut s.bind_host_mut(piece.extra), &first)
     ///         },
     ///         |range, first| {
     ///             firsts.lock().unwrap().push((range.start, first[0]));
@@ -442,7 +442,7 @@ impl<'a, M> Chunked<'a, M> {
         } = memory;
         stream.scope(|s| {
             let mut staging = s.bind_host_mut(&mut staging[..len]);
-            let mut data = s.bind_mut(device)?.slice(..len);
+            let mut data = s.bind_mut(device)?.slice(..len)?;
             if !uploaded {
                 s.upload(&mut data, &staging)?;
             }

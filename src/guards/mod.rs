@@ -28,7 +28,7 @@ pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
-pub(crate) use memory::{bytes_of, check_len};
+pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
 pub use module::{Function, Global, Module};
 pub use stream::{Stream, StreamBuilder};

@@ -1,21 +1,22 @@
 //! Bindings: memory that the work of a [`Scope`](crate::Scope) may use until the scope ends.
 //!
-//! Each of the four types stands for a borrow that lasts as long as the scope, and gives no access to the contents. They
-//! are invariant in the scope's lifetime, so the operations of one scope reject the bindings of another, whose stream is
-//! not ordered with the first.
+//! Each of the four types stands for a borrow that outlives the scope, and gives no access to the contents. They are
+//! invariant in the scope's lifetime, so the operations of one scope reject the bindings of another, whose stream is not
+//! ordered with the first, and no binding leaves the closure.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
-use std::ops::{Bound, Deref, Range, RangeBounds};
+use std::ops::{Deref, RangeBounds};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer};
 
-use crate::core::{ContextState, StreamState};
-use crate::guards::{DeviceBox, DeviceBuffer, ManagedBuffer};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::check_range;
 
 /// Ties a type to one scope: the function pointer makes it invariant in the lifetime and in `T`; the slice gives it the
 /// `Send` and `Sync` of a borrow, which a function pointer alone would not have.
@@ -37,7 +38,7 @@ type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T]
 ///     to: DeviceMut<'s, u32>,
 ///     from: &DeviceRef<'s, u32>,
 /// ) -> Result<()> {
-///     let (mut front, mut back) = to.split_at(from.len());
+///     let (mut front, mut back) = to.split_at(from.len())?;
 ///     s.copy(&mut front, from)?;
 ///     s.copy(&mut back, from)
 /// }
@@ -125,26 +126,6 @@ unsafe impl<T: Sync> Sync for HostRef<'_, T> {}
 // SAFETY: stands for a `&mut [T]`. (`Sync` comes from `HostRef`.)
 unsafe impl<T: Send> Send for HostMut<'_, T> {}
 
-/// The part of `0..len` that a range selects, as for slices.
-#[track_caller]
-fn part(len: usize, range: impl RangeBounds<usize>) -> Range<usize> {
-    let begin = match range.start_bound() {
-        Bound::Included(begin) => *begin,
-        Bound::Excluded(before) => before.saturating_add(1),
-        Bound::Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(last) => last.saturating_add(1),
-        Bound::Excluded(end) => *end,
-        Bound::Unbounded => len,
-    };
-    assert!(
-        begin <= end && end <= len,
-        "range {begin}..{end} out of range for {len} values"
-    );
-    begin..end
-}
-
 impl<'scope, T> DeviceRef<'scope, T> {
     /// The caller has borrowed that memory for as long as the scope lasts.
     pub(crate) fn new(address: CUdeviceptr, len: usize) -> Self {
@@ -223,23 +204,29 @@ impl<'scope, T> DeviceRef<'scope, T> {
     /// let buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
     /// let mut middle = [0; 2];
     /// stream.scope(|s| {
-    ///     let part = s.bind(&buffer)?.slice(1..3);
+    ///     let part = s.bind(&buffer)?.slice(1..3)?;
     ///     s.download(&mut s.bind_host_mut(&mut middle), &part)
     /// })?;
     /// assert_eq!(middle, [2, 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the range is out of bounds, as for slices.
-    #[must_use]
-    #[track_caller]
-    pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
-        let part = part(self.len, range);
+    /// [`Error::RangeOutOfBounds`].
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.part("DeviceRef::slice", range)
+    }
+
+    fn part(&self, operation: &'static str, range: impl RangeBounds<usize>) -> Result<Self> {
+        let part = check_range(operation, range, "the memory", self.len)?;
         // Within the allocation, so this does not overflow.
         let address = self.address + (part.start * mem::size_of::<T>()) as u64;
-        Self::new(address, part.len())
+        Ok(Self::new(address, part.len()))
+    }
+
+    fn parts(&self, operation: &'static str, mid: usize) -> Result<(Self, Self)> {
+        Ok((self.part(operation, ..mid)?, self.part(operation, mid..)?))
     }
 
     /// The first `mid` values, and the rest.
@@ -250,21 +237,18 @@ impl<'scope, T> DeviceRef<'scope, T> {
     /// # let stream = cuguard::Stream::new(&context)?;
     /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
     /// let lengths = stream.scope(|s| {
-    ///     let (front, back) = s.bind(&buffer)?.split_at(1);
+    ///     let (front, back) = s.bind(&buffer)?.split_at(1)?;
     ///     Ok((front.len(), back.len()))
     /// })?;
     /// assert_eq!(lengths, (1, 2));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If there are fewer, as for slices.
-    #[must_use]
-    #[track_caller]
-    pub fn split_at(self, mid: usize) -> (Self, Self) {
-        let whole = || Self::new(self.address, self.len);
-        (whole().slice(..mid), whole().slice(mid..))
+    /// [`Error::RangeOutOfBounds`] if there are fewer.
+    pub fn split_at(self, mid: usize) -> Result<(Self, Self)> {
+        self.parts("DeviceRef::split_at", mid)
     }
 }
 
@@ -282,19 +266,17 @@ impl<'scope, T> DeviceMut<'scope, T> {
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
     /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
-    /// stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?.slice(1..)))?;
+    /// stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?.slice(1..)?))?;
     /// assert_eq!(buffer.to_vec()?, [1, 0, 0]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the range is out of bounds, as for slices.
-    #[must_use]
-    #[track_caller]
-    pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
-        let inner = self.inner.slice(range);
-        Self { inner }
+    /// [`Error::RangeOutOfBounds`].
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let inner = self.inner.part("DeviceMut::slice", range)?;
+        Ok(Self { inner })
     }
 
     /// The first `mid` values, and the rest.
@@ -306,21 +288,19 @@ impl<'scope, T> DeviceMut<'scope, T> {
     /// # let stream = Stream::new(&context)?;
     /// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
     /// stream.scope(|s| {
-    ///     let (mut front, back) = s.bind_mut(&mut buffer)?.split_at(2);
+    ///     let (mut front, back) = s.bind_mut(&mut buffer)?.split_at(2)?;
     ///     s.copy(&mut front, &back)
     /// })?;
     /// assert_eq!(buffer.to_vec()?, [3, 4, 3, 4]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If there are fewer, as for slices.
-    #[must_use]
-    #[track_caller]
-    pub fn split_at(self, mid: usize) -> (Self, Self) {
-        let (front, back) = self.inner.split_at(mid);
-        (Self { inner: front }, Self { inner: back })
+    /// [`Error::RangeOutOfBounds`] if there are fewer.
+    pub fn split_at(self, mid: usize) -> Result<(Self, Self)> {
+        let (front, back) = self.inner.parts("DeviceMut::split_at", mid)?;
+        Ok((Self { inner: front }, Self { inner: back }))
     }
 }
 
@@ -333,6 +313,7 @@ impl<'scope, T> Deref for DeviceMut<'scope, T> {
 }
 
 impl<'scope, T> HostRef<'scope, T> {
+    /// The caller has borrowed the values for longer than the scope lasts.
     pub(crate) fn new(values: &'scope [T]) -> Self {
         Self {
             values: values.into(),
@@ -406,84 +387,3 @@ macro_rules! debug {
 }
 
 debug!(DeviceRef DeviceMut HostRef HostMut);
-
-/// Device memory that a scope can bind: a [`DeviceBuffer`], a [`DeviceBox`], a [`ManagedBuffer`].
-///
-/// ```
-/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceBox, Result, Stream};
-/// use cuguard::scope::Bindable;
-///
-/// fn clear(stream: &Stream, memory: &mut impl Bindable<Value = u32>) -> Result<()> {
-///     stream.scope(|s| s.zero(&mut s.bind_mut(memory)?))
-/// }
-///
-/// let context = Context::new(0)?;
-/// let mut counter = DeviceBox::new(&context, &7)?;
-/// clear(&Stream::new(&context)?, &mut counter)?;
-/// assert_eq!(counter.get()?, 0);
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-pub trait Bindable: sealed::Sealed {
-    /// The type of the elements.
-    type Value: DeviceCopy;
-
-    #[doc(hidden)]
-    fn memory(&self) -> BindableMemory<'_>;
-}
-
-/// The address, length and owner of bindable memory.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct BindableMemory<'a> {
-    pub(crate) address: CUdeviceptr,
-    pub(crate) len: usize,
-    pub(crate) state: &'a Arc<ContextState>,
-    /// The stream that it was allocated on.
-    pub(crate) home: Option<&'a Arc<StreamState>>,
-}
-
-pub(crate) mod sealed {
-    /// Only this crate implements [`Bindable`](super::Bindable).
-    pub trait Sealed {}
-}
-
-impl<T: DeviceCopy> sealed::Sealed for DeviceBuffer<T> {}
-
-impl<T: DeviceCopy> Bindable for DeviceBuffer<T> {
-    type Value = T;
-
-    fn memory(&self) -> BindableMemory<'_> {
-        BindableMemory {
-            address: self.address(),
-            len: self.len(),
-            state: self.state(),
-            home: self.home(),
-        }
-    }
-}
-
-impl<T: DeviceCopy> sealed::Sealed for DeviceBox<T> {}
-
-impl<T: DeviceCopy> Bindable for DeviceBox<T> {
-    type Value = T;
-
-    fn memory(&self) -> BindableMemory<'_> {
-        self.as_buffer().memory()
-    }
-}
-
-impl<T: DeviceCopy> sealed::Sealed for ManagedBuffer<T> {}
-
-impl<T: DeviceCopy> Bindable for ManagedBuffer<T> {
-    type Value = T;
-
-    fn memory(&self) -> BindableMemory<'_> {
-        BindableMemory {
-            address: self.as_device_ptr().as_raw(),
-            len: self.len(),
-            state: self.state(),
-            home: None,
-        }
-    }
-}

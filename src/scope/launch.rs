@@ -117,7 +117,7 @@ impl<'module> Deref for Function<'module> {
     }
 }
 
-impl<'scope> Scope<'scope, '_> {
+impl<'scope, 'env> Scope<'scope, 'env> {
     /// Launches a kernel: `grid` blocks of `block` threads, each a number or a tuple of up to three, with `shared_bytes`
     /// of dynamic shared memory per block.
     ///
@@ -159,7 +159,7 @@ impl<'scope> Scope<'scope, '_> {
     #[track_caller]
     pub unsafe fn launch(
         &self,
-        function: &Function<'scope>,
+        function: &Function<'env>,
         grid: impl Into<GridSize>,
         block: impl Into<BlockSize>,
         shared_bytes: u32,

@@ -4,6 +4,7 @@
 //! Until then everything that is bound stays borrowed: the borrow checker rejects a free or an access while the device
 //! may use the memory. This folder must not know `chunked`.
 
+mod bindable;
 mod bound;
 mod end;
 mod fill;
@@ -22,10 +23,11 @@ use crate::core::{Failed, StreamState, log_error, same_context};
 use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{Event, Stream, check_len};
-use bound::BindableMemory;
+use bindable::BindableMemory;
 use end::ScopeEnd;
 
-pub use bound::{Bindable, DeviceMut, DeviceRef, HostMut, HostRef};
+pub use bindable::{Bindable, BindableMut};
+pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
 pub use launch::KernelArgument;
 
 /// Enqueues work on the stream of a [`Stream::scope`].
@@ -69,8 +71,9 @@ pub use launch::KernelArgument;
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
     end: &'scope ScopeEnd<'env>,
-    /// Invariant in both lifetimes, as in the standard library: a binding lives exactly as long as this scope, and what
-    /// it borrows lives longer.
+    /// Invariant in both lifetimes, as in the standard library: `'scope` brands the bindings, so that none leaves the
+    /// closure or is used in another scope; `'env` is how long that which they stand for is borrowed, at least until the
+    /// scope has ended.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -200,8 +203,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`]; for memory that was allocated on another stream, any driver
     /// error when this stream is ordered after it.
-    pub fn bind<M: Bindable>(&self, memory: &'scope M) -> Result<DeviceRef<'scope, M::Value>> {
-        let memory = memory.memory();
+    pub fn bind<M: Bindable + 'env>(&self, memory: M) -> Result<DeviceRef<'scope, M::Value>> {
+        let memory = memory.into_memory();
         self.bind_memory("Scope::bind", &memory)?;
         Ok(DeviceRef::new(memory.address, memory.len))
     }
@@ -225,11 +228,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     ///
     /// As [`bind`](Self::bind).
-    pub fn bind_mut<M: Bindable>(
+    pub fn bind_mut<M: BindableMut + 'env>(
         &self,
-        memory: &'scope mut M,
+        memory: M,
     ) -> Result<DeviceMut<'scope, M::Value>> {
-        let memory = memory.memory();
+        let memory = memory.into_memory();
         self.bind_memory("Scope::bind_mut", &memory)?;
         Ok(DeviceMut::new(memory.address, memory.len))
     }
@@ -251,7 +254,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    pub fn bind_host<T: DeviceCopy>(&self, values: &'scope [T]) -> HostRef<'scope, T> {
+    pub fn bind_host<T: DeviceCopy>(&self, values: &'env [T]) -> HostRef<'scope, T> {
         HostRef::new(values)
     }
 
@@ -273,7 +276,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    pub fn bind_host_mut<T: DeviceCopy>(&self, values: &'scope mut [T]) -> HostMut<'scope, T> {
+    pub fn bind_host_mut<T: DeviceCopy>(&self, values: &'env mut [T]) -> HostMut<'scope, T> {
         HostMut::new(values)
     }
 

@@ -337,7 +337,7 @@ mod binding_exclusively_what_is_bound_shared {}
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?; let mut input = [1; 3]; let mut output = [0; 3];
 /// stream.scope(|s| {
-///     let (mut one, two) = s.bind_mut(&mut buffer)?.slice(..2).split_at(1);
+///     let (mut one, two) = s.bind_mut(&mut buffer)?.slice(..2)?.split_at(1)?;
 ///     s.copy(&mut one, &two)
 /// })?;
 /// # Ok::<(), cuguard::Error>(())

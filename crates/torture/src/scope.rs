@@ -1,7 +1,7 @@
 //! Work in a [`Stream::scope`], done on the device and in the model.
 
 use bytemuck::Pod;
-use cuguard::scope::Bindable;
+use cuguard::scope::{Bindable, BindableMut};
 use cuguard::{Context, DeviceBuffer, Error, Event, Result, Stream};
 use cust::memory::DeviceCopy;
 
@@ -61,23 +61,23 @@ fn own_error() -> Error {
 /// Runs a scope; `None` if it ended with the panic of the plan. `context` is closed if the plan says so.
 fn on_device<T, D, S>(
     plan: &Plan<'_>,
-    to: &mut D,
-    from: Option<&S>,
+    to: D,
+    from: Option<S>,
     host: &mut [T],
     context: &mut Option<Context>,
 ) -> Option<Result<()>>
 where
     T: Pod + DeviceCopy,
-    D: Bindable<Value = T>,
+    D: BindableMut<Value = T>,
     S: Bindable<Value = T>,
 {
     let value = bytemuck::pod_read_unaligned::<T>(&[FILL; 4][..size_of::<T>()]);
     unwinds(|| {
         plan.stream.scope(|s| {
-            let mut to = s.bind_mut(to)?.slice(..plan.len).split_at(plan.mid);
+            let mut to = s.bind_mut(to)?.slice(..plan.len)?.split_at(plan.mid)?;
             let from = match from {
                 None => None,
-                Some(from) => Some(s.bind(from)?.slice(..plan.len).split_at(plan.mid)),
+                Some(from) => Some(s.bind(from)?.slice(..plan.len)?.split_at(plan.mid)?),
             };
             let (front, back) = host[..plan.len].split_at_mut(plan.mid);
             let mut host = (s.bind_host_mut(front), s.bind_host_mut(back));
@@ -121,7 +121,7 @@ where
 /// [`on_device`] with the type of the source.
 fn bytes_on_device(
     plan: &Plan<'_>,
-    to: &mut impl Bindable<Value = u8>,
+    to: impl BindableMut<Value = u8>,
     from: Option<&Guard>,
     host: &mut [u8],
     context: &mut Option<Context>,
@@ -136,7 +136,7 @@ fn bytes_on_device(
 /// As [`bytes_on_device`], for words.
 fn words_on_device(
     plan: &Plan<'_>,
-    to: &mut impl Bindable<Value = u32>,
+    to: impl BindableMut<Value = u32>,
     from: Option<&Guard>,
     host: &mut [u8],
     context: &mut Option<Context>,

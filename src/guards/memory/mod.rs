@@ -18,7 +18,7 @@ mod stream_ordered;
 
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
-pub(crate) use length::{bytes_of, check_len};
+pub(crate) use length::{bytes_of, check_len, check_range};
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
 pub use pinned_buffer::PinnedBuffer;
