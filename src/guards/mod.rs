@@ -15,6 +15,8 @@ mod keep;
 mod memory;
 mod memory_info;
 mod module;
+mod raw_context;
+mod raw_handles;
 mod stream;
 #[cfg(doctest)]
 mod thread_refusals;

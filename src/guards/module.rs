@@ -39,7 +39,7 @@ use cuguard_registry::Kind;
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct Module {
-    owned: OwnedResource,
+    pub(super) owned: OwnedResource,
 }
 
 /// Converts to a C string.
