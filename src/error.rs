@@ -112,6 +112,39 @@ pub enum Error {
         count: u32,
     },
 
+    /// A handle of other code that is null, or that of a default stream where one is to be owned.
+    #[error(
+        "{operation}: {argument} is a null or predefined handle, which nothing can own or borrow here"
+    )]
+    NullHandle {
+        /// The function that was called.
+        operation: &'static str,
+        /// The argument, such as "the event".
+        argument: &'static str,
+    },
+
+    /// A handle of other code belongs to another context of the driver.
+    #[error("{operation}: {argument} does not belong to context {context} on device {device}")]
+    ForeignHandle {
+        /// The function that was called.
+        operation: &'static str,
+        /// The argument, such as "the stream".
+        argument: &'static str,
+        /// The number of the context, as in reports.
+        context: u64,
+        /// Its device.
+        device: u32,
+    },
+
+    /// An attribute that this driver does not know: it is older than the attribute.
+    #[error("{operation}: this driver has no attribute {attribute}")]
+    UnsupportedAttribute {
+        /// The function that was called.
+        operation: &'static str,
+        /// The driver's name of the attribute.
+        attribute: &'static str,
+    },
+
     /// The size in bytes exceeds `isize::MAX`.
     #[error("{operation}: {count} elements of {size} bytes each exceed the address space")]
     SizeOverflow {

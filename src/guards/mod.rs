@@ -7,11 +7,16 @@ mod code;
 mod context;
 mod context_builder;
 mod context_guard;
+mod device;
+mod device_attribute;
 mod device_heap;
+mod device_identity;
 mod event;
 mod keep;
 mod memory;
 mod memory_info;
+mod raw_context;
+mod raw_handles;
 mod stream;
 #[cfg(doctest)]
 mod thread_refusals;
@@ -23,7 +28,10 @@ pub use code::{
 pub use context::Context;
 pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
+pub use device::Device;
+pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
+pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
 pub(crate) use memory::{bytes_of, check_len, check_range};
