@@ -70,10 +70,11 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, DeviceView,
-    DeviceViewMut, Event, Function, Global, ManagedAdvice, ManagedBuffer, MemoryInfo,
-    MemoryLocation, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
-    WriteCombinedBuffer,
+    ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
+    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
+    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer,
+    MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError, PinnedBuffer,
+    RegisteredVec, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute, WriteCombinedBuffer,
 };
 pub use scope::Scope;
 
@@ -100,14 +101,14 @@ pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
-        LateDrops, MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+        MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }
 
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
+        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
         MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }

@@ -146,7 +146,8 @@ plain!(none: ContextGuard<'static> LabelScope);
 // Plain data: settings, reports, errors.
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
-    Error FailedFreeGroup Group KindUsage SiteUsage Kind LateDrops Level Limit MemoryInfo SnapshotReason Origin
+    ComputeCapability Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
+    Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
     ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );

@@ -7,7 +7,7 @@ use cust::memory::DeviceCopy;
 use super::managed_buffer::NOT_CONCURRENT;
 use crate::core::{Entered, same_context};
 use crate::error::{Error, Result};
-use crate::guards::{ManagedBuffer, Stream};
+use crate::guards::{Device, ManagedBuffer, Stream};
 
 /// Where managed memory is, or who accesses it.
 ///
@@ -76,6 +76,12 @@ impl ManagedAdvice {
     }
 }
 
+impl From<Device> for MemoryLocation {
+    fn from(device: Device) -> Self {
+        Self::Device(device.ordinal())
+    }
+}
+
 impl MemoryLocation {
     /// The driver's number of the location. Fails for a device that does not exist, or that cannot access managed memory
     /// while the host does.
@@ -112,7 +118,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// use cuguard::{ManagedBuffer, MemoryLocation};
     ///
     /// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
-    /// buffer.prefetch(&stream, MemoryLocation::Device(0))?;
+    /// buffer.prefetch(&stream, context.device())?;
     /// // ... launch kernels on the stream ...
     /// buffer.prefetch(&stream, MemoryLocation::Host)?;
     /// stream.synchronize()?;
@@ -125,12 +131,12 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// [`Error::NoSuchDevice`]; [`Error::WrongContext`] if the stream belongs to another context;
     /// [`Error::ContextClosed`]; or any other driver error: `CUDA_ERROR_NOT_SUPPORTED` if the device has no concurrent
     /// managed access.
-    pub fn prefetch(&self, stream: &Stream, to: MemoryLocation) -> Result<()> {
+    pub fn prefetch(&self, stream: &Stream, to: impl Into<MemoryLocation>) -> Result<()> {
         const OPERATION: &str = "ManagedBuffer::prefetch";
         let stream_of = ("the stream", stream.state());
         same_context::check(OPERATION, ("the buffer", self.state()), stream_of)?;
         let entered = self.state().enter(OPERATION)?;
-        let (range, device) = (self.device_memory(), to.to_device(&entered)?);
+        let (range, device) = (self.device_memory(), to.into().to_device(&entered)?);
         let (address, bytes) = (range.address(), range.bytes());
         if bytes == 0 {
             return Ok(());
