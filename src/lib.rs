@@ -74,7 +74,8 @@ pub use guards::{
     DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
     FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer,
     MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError, PinnedBuffer,
-    RegisteredVec, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute, WriteCombinedBuffer,
+    PitchedBuffer, RegisteredVec, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    WriteCombinedBuffer,
 };
 pub use scope::Scope;
 

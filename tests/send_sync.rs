@@ -111,6 +111,7 @@ generic! {
     ManagedBuffer<T>:                  both, send, sync, none;
     PinnedBuffer<T>:                   both, send, sync, none;
     WriteCombinedBuffer<T>:            both, send, sync, none;
+    PitchedBuffer<T>:                  both, send, sync, none;
     RegisteredVec<T>:                     both, send, sync, none;
 
     // Shared bindings, as `&[T]`.

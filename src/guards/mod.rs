@@ -35,7 +35,7 @@ pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
 pub use memory::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
-    MemoryLocation, MemoryPool, PinnedBuffer, RegisteredVec, WriteCombinedBuffer,
+    MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
 };
 pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;

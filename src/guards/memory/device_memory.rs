@@ -176,13 +176,14 @@ impl<'a> DeviceMemory<'a> {
             return Ok(());
         }
         let stream = self.home.or(from.home);
-        // SAFETY: as the caller ensures, and both are borrowed until the stream is idle.
         let enqueued = match stream {
+            // SAFETY: as the caller ensures, and both are borrowed until the stream is idle.
             Some(stream) => unsafe { self.enqueue_copy(&entered, stream, from)? },
-            // Both are synchronous: pending work on them is on the default stream too.
-            None => unsafe {
-                copy::dtod_async(self.address, from.address, self.bytes, CUstream::NULL)
-            },
+            None => {
+                let (to, from) = (self.address, from.address);
+                // SAFETY: as above. Both are synchronous: pending work on them is on the default stream too.
+                unsafe { copy::dtod_async(to, from, self.bytes, CUstream::NULL) }
+            }
         };
         let enqueued = entered.check_bytes(enqueued, self.bytes);
         wait_for(&entered, stream).and(enqueued)

@@ -20,8 +20,11 @@ mod managed_advice;
 mod managed_buffer;
 mod memory_pool;
 mod pinned_buffer;
+mod pitched_buffer;
+mod pitched_views;
 mod registered;
 mod stream_ordered;
+mod view_writes;
 mod write_combined;
 
 pub use device_box::DeviceBox;
@@ -34,5 +37,6 @@ pub use managed_advice::{ManagedAdvice, MemoryLocation};
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
 pub use pinned_buffer::PinnedBuffer;
+pub use pitched_buffer::PitchedBuffer;
 pub use registered::RegisteredVec;
 pub use write_combined::WriteCombinedBuffer;
