@@ -70,9 +70,11 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, Event, Function,
-    Global, ManagedBuffer, MemoryInfo, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream,
-    StreamBuilder,
+    ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
+    DeviceBuffer, DeviceHeap, DeviceUuid, Event, Function, FunctionAttributes, Global,
+    LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo, MemoryPool, Module,
+    ModuleBuilder, ParseDeviceError, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
+    SuggestedBlock, UnknownAttribute,
 };
 pub use scope::Scope;
 
@@ -106,8 +108,8 @@ pub mod snapshot {
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-        RegisteredVec, Stream, report::Report,
+        Context, Device, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module,
+        PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }
 

@@ -37,8 +37,10 @@ use cuguard_sync::{Gate, GateGuard, process};
 pub(crate) enum Source {
     /// The device's primary context, which other code may retain too.
     Primary,
-    /// A context that the builder created.
+    /// A context that the builder created, or of which it took ownership.
     Own,
+    /// A context of other code, which is not released.
+    Borrowed,
 }
 
 /// What the builder provides.
@@ -47,6 +49,7 @@ pub(crate) struct ContextConfig {
     pub(crate) device: u32,
     pub(crate) device_name: String,
     pub(crate) source: Source,
+    pub(crate) is_primary: bool,
     /// Contexts are numbered from 1 within the process, for reports.
     pub(crate) number: u64,
     pub(crate) registry: Registry,
@@ -299,7 +302,7 @@ impl ContextState {
             device: self.device,
             device_name: self.device_name.clone(),
             context: self.number,
-            primary: self.source == Source::Primary,
+            primary: self.is_primary,
             reason,
             closed_at: self.closed.get().map(|site| Site::from(*site)),
         }

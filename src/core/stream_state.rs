@@ -32,8 +32,21 @@ impl StreamState {
         self.owned.close(operation)
     }
 
+    /// Releases ownership and returns the handle.
+    pub(crate) fn into_raw(self) -> CUstream {
+        drop(self.listed);
+        CUstream(self.owned.into_raw() as usize)
+    }
+
     pub(crate) fn handle(&self) -> CUstream {
         CUstream(self.owned.address() as usize)
+    }
+
+    /// Whether this is a default stream, whose handle means that of the *current* context: calls need this stream's
+    /// context to be current, those too which otherwise do not.
+    #[inline]
+    pub(crate) fn is_default(&self) -> bool {
+        self.owned.address() <= CUstream::PER_THREAD.0 as u64
     }
 
     /// Not through `owned`, which would have to match on its owner: this is on the hot path of every stream-ordered

@@ -203,10 +203,11 @@ impl ContextState {
             return Err(Error::ProcessEnding { operation });
         }
         let released = match self.source {
+            Source::Borrowed => Ok(()),
             // SAFETY: releases what the builder retained, once.
             Source::Primary => unsafe { device::primary_ctx_release(self.device as i32) },
             Source::Own => {
-                // SAFETY: the builder created it, and the gate is closed.
+                // SAFETY: the builder created it or took ownership of it, and the gate is closed.
                 let destroyed = unsafe { context::destroy(self.context) };
                 if destroyed.is_ok() {
                     self.unregistered.add_all();

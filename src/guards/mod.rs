@@ -3,26 +3,37 @@
 //! A guard converts between the caller's types and `core`, which owns and frees. Scopes and chunked streaming borrow
 //! guards; this folder must not import them.
 
+mod code;
 mod context;
 mod context_builder;
 mod context_guard;
+mod device;
+mod device_attribute;
 mod device_heap;
+mod device_identity;
 mod event;
 mod keep;
 mod memory;
 mod memory_info;
-mod module;
+mod raw_context;
+mod raw_handles;
 mod stream;
 #[cfg(doctest)]
 mod thread_refusals;
 
+pub use code::{
+    Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, Module, ModuleBuilder,
+    SuggestedBlock,
+};
 pub use context::Context;
 pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
+pub use device::Device;
+pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
+pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
 pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
 pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
-pub use module::{Function, Global, Module};
 pub use stream::{Stream, StreamBuilder};

@@ -156,9 +156,11 @@ impl ScopeEnd {
                 }
                 Ok((_entered, Err(error))) => {
                     first = first.and(Err(state.error(OPERATION, error, None)));
-                    // A stream can be queried even if its context cannot be made current.
+                    // A stream can be queried even if its context cannot be made current, but for a default stream: that
+                    // would be the one of another context.
                     // SAFETY: the stream is alive.
                     let query = match unsafe { stream::query(self.core.handle()) } {
+                        _ if self.core.is_default() => error.code,
                         Ok(true) => return (first, true),
                         Ok(false) => CUresult::NOT_READY,
                         Err(error) => error.code,

@@ -31,7 +31,7 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Counted> {
         let (words, wrong) = (s.bind(words)?, s.bind_mut(&mut wrong)?);
         // SAFETY: check_pattern(words, count, seed, mismatches) reads `count` words and writes one
         // number.
-        unsafe { s.launch(&check, 4, 128, 0, &[&words, &count, &seed, &wrong]) }
+        unsafe { s.launch(&check, (4, 128), &[&words, &count, &seed, &wrong]) }
     })?;
     let created = [
         ((Kind::Stream, stream.as_raw().0 as u64), 0, ""),

@@ -107,6 +107,10 @@ fn attempt_by(
         state.enter(operation)?;
         return Err(Error::ContextClosed { operation }.into());
     };
+    if stream.is_default() {
+        let _entered = state.enter(operation)?;
+        return core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call);
+    }
     core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call)
 }
 

@@ -71,6 +71,17 @@ pub fn current() -> Result<Option<CUcontext>> {
     Ok((!current.is_null()).then_some(current))
 }
 
+/// Returns the device of the current context.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn device() -> Result<CUdevice> {
+    // SAFETY: the variable can be written to.
+    out(|device| unsafe { call!(cuCtxGetDevice(device)) })
+}
+
 /// Waits until all work of the current context is complete.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUevent, CUgraph, CUhostFn, CUstream};
+use cuguard_sys::{CUcontext, CUevent, CUgraph, CUhostFn, CUstream};
 
 use super::{Result, call, out};
 
@@ -49,6 +49,21 @@ pub unsafe fn destroy(stream: CUstream) -> Result {
 pub unsafe fn priority(stream: CUstream) -> Result<i32> {
     // SAFETY: the variable can be written to; the rest is as the caller ensures.
     out(|priority| unsafe { call!(cuStreamGetPriority(stream, priority)) })
+}
+
+/// Returns the stream's context.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn context(stream: CUstream) -> Result<CUcontext> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    out(|context| unsafe { call!(cuStreamGetCtx(stream, context)) })
 }
 
 /// Waits until all work on the stream is complete.
