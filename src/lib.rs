@@ -71,9 +71,9 @@ pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
-    DeviceBuffer, DeviceHeap, DeviceUuid, Event, Function, Global, ManagedBuffer, MemoryInfo,
-    MemoryPool, Module, ParseDeviceError, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
-    UnknownAttribute,
+    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function, Global,
+    ManagedBuffer, MemoryInfo, MemoryPool, Module, ParseDeviceError, PinnedBuffer, RegisteredVec,
+    Stream, StreamBuilder, UnknownAttribute,
 };
 pub use scope::Scope;
 
@@ -107,8 +107,8 @@ pub mod snapshot {
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, Device, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module,
-        PinnedBuffer, RegisteredVec, Stream, report::Report,
+        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
+        MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }
 

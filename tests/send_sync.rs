@@ -114,11 +114,13 @@ generic! {
 
     // Shared bindings, as `&[T]`.
     &'static [T]:                      both, none, both, none;
+    DeviceView<'static, T>:            both, none, both, none;
     DeviceRef<'static, T>:             both, none, both, none;
     HostRef<'static, T>:               both, none, both, none;
 
     // Exclusive bindings, as `&mut [T]`.
     &'static mut [T]:                  both, send, sync, none;
+    DeviceViewMut<'static, T>:         both, send, sync, none;
     DeviceMut<'static, T>:             both, send, sync, none;
     HostMut<'static, T>:               both, send, sync, none;
     Piece<'static, 'static, T, Both>:  both, send, sync, none;

@@ -59,7 +59,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn get(&self) -> Result<T> {
-        self.buffer.read_one("DeviceBox::get")
+        self.buffer.as_view().read_one("DeviceBox::get")
     }
 
     /// Copies `value` to the device. Synchronous.
@@ -78,7 +78,8 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn set(&mut self, value: &T) -> Result<()> {
         let value = std::slice::from_ref(value);
-        self.buffer.write("DeviceBox::set", value)
+        let mut view = self.buffer.as_view_mut();
+        view.write("DeviceBox::set", "the box", value)
     }
 
     /// Names the box in reports.
