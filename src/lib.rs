@@ -72,8 +72,8 @@ pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
     DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function, Global,
-    ManagedBuffer, MemoryInfo, MemoryPool, Module, ParseDeviceError, PinnedBuffer, RegisteredVec,
-    Stream, StreamBuilder, UnknownAttribute,
+    ManagedBuffer, MemoryInfo, MemoryPool, Module, ParseDeviceError, PeerAccess, PinnedBuffer,
+    RegisteredVec, Stream, StreamBuilder, UnknownAttribute,
 };
 pub use scope::Scope;
 

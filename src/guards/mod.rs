@@ -15,6 +15,7 @@ mod keep;
 mod memory;
 mod memory_info;
 mod module;
+mod peer_access;
 mod raw_context;
 mod raw_handles;
 mod stream;
@@ -36,4 +37,5 @@ pub use memory::{
 pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
 pub use module::{Function, Global, Module};
+pub use peer_access::PeerAccess;
 pub use stream::{Stream, StreamBuilder};

@@ -17,14 +17,15 @@
 //!   thread, the process is aborted. (It is always another thread: this one enqueued its work before the exit began,
 //!   and a thread that calls `exit` does not return.)
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
 
+use crate::core::lock::lock;
 use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle};
-use crate::core::{StreamState, log_error};
+use crate::core::{ContextState, PeerUse, StreamState, log_error};
 use crate::error::Result;
 use cuguard_sync::process;
 
@@ -35,6 +36,8 @@ const OPERATION: &str = "Stream::scope";
 pub(crate) struct ScopeEnd<'a> {
     core: &'a Arc<StreamState>,
     in_flight: AtomicBool,
+    /// Contexts whose memory this scope uses. Dropped after the wait.
+    peers: Mutex<Vec<PeerUse>>,
 }
 
 impl<'a> ScopeEnd<'a> {
@@ -42,6 +45,15 @@ impl<'a> ScopeEnd<'a> {
         Self {
             core,
             in_flight: AtomicBool::new(false),
+            peers: Mutex::default(),
+        }
+    }
+
+    /// Lets the teardown of another context wait for this scope.
+    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, new: impl FnOnce() -> PeerUse) {
+        let mut peers = lock(&self.peers);
+        if !peers.iter().any(|peer| peer.is_of(state)) {
+            peers.push(new());
         }
     }
 

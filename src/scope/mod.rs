@@ -9,6 +9,7 @@ mod bound;
 mod end;
 mod fill;
 mod launch;
+mod peer;
 #[cfg(doctest)]
 mod scope_refusals;
 
@@ -29,6 +30,7 @@ use end::ScopeEnd;
 pub use bindable::{Bindable, BindableMut};
 pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
 pub use launch::KernelArgument;
+pub use peer::{PeerMut, PeerRef};
 
 /// Enqueues work on the stream of a [`Stream::scope`].
 ///
