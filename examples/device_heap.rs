@@ -29,9 +29,7 @@ fn allocate_in_kernel(context: &Context) -> Result<(u64, u64)> {
         unsafe {
             s.launch(
                 &kernel,
-                BLOCKS,
-                THREADS,
-                0,
+                (BLOCKS, THREADS),
                 &[&EACH, &keep, &granted, &refused],
             )
         }

@@ -23,7 +23,7 @@ fn saxpy(context: &Context, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>> {
         s.upload(&mut y, &host_y)?;
         let count = x.len() as u64;
         // SAFETY: these are the kernel's parameters, and it stays within `count` values of each.
-        unsafe { s.launch(&kernel, 256, 256, 0, &[&a, &x, &y, &count])? };
+        unsafe { s.launch(&kernel, (256, 256), &[&a, &x, &y, &count])? };
         s.download(&mut host_sum, &y)
     })?;
     Ok(sum)

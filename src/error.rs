@@ -254,7 +254,79 @@ pub enum Error {
         name: String,
     },
 
-    /// The driver could not load a module; the log of its compiler says why.
+    /// The symbol is not of the kind that was looked up.
+    #[error("{operation}: {name:?} is a {found}, not a {expected}")]
+    WrongSymbolKind {
+        /// The function that was called.
+        operation: &'static str,
+        /// The name.
+        name: String,
+        /// What was looked up: "kernel" or "variable".
+        expected: &'static str,
+        /// What the symbol is.
+        found: &'static str,
+    },
+
+    /// A number outside of its limits: a dimension of a launch, its shared memory, an option of the compiler.
+    #[error("{operation}{}: {what} is {value}, which is not within {least} to {most}", of(.subject))]
+    OutsideLimits {
+        /// The function that was called.
+        operation: &'static str,
+        /// The kernel, if any.
+        subject: String,
+        /// The number, such as "grid.x" or "the number of threads per block".
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least value that is accepted.
+        least: u64,
+        /// The largest.
+        most: u64,
+    },
+
+    /// The device cannot run this kind of launch.
+    #[error("{operation} of {kernel}: {reason}")]
+    UnsupportedLaunch {
+        /// The function that was called.
+        operation: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// What is not supported, or does not fit.
+        reason: String,
+    },
+
+    /// The parameters of a typed kernel are not those of the kernel in the module.
+    #[error("{operation}: {kernel} is declared with {declared}; in the module it has {found}")]
+    SignatureMismatch {
+        /// The function that was called.
+        operation: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// The declared parameters with their sizes.
+        declared: String,
+        /// The sizes of the parameters in the module.
+        found: String,
+    },
+
+    /// A file cannot be read.
+    #[error("{operation}: cannot read {path}: {reason}")]
+    File {
+        /// The function that was called.
+        operation: &'static str,
+        /// The path.
+        path: String,
+        /// The system's message.
+        reason: String,
+    },
+
+    /// An image of device code without any bytes, or a linker without input.
+    #[error("{operation}: there is no device code")]
+    EmptyImage {
+        /// The function that was called.
+        operation: &'static str,
+    },
+
+    /// The driver could not load or link a module; the log of its compiler says why.
     #[error("{error}\n{log}")]
     Compile {
         /// The error of the driver.
@@ -315,6 +387,13 @@ fn host_limit(limit: Option<u64>) -> String {
     limit.map_or_else(String::new, |limit| {
         format!("; this process can have {} at most", ByteSize(limit))
     })
+}
+
+fn of(subject: &str) -> String {
+    match subject {
+        "" => String::new(),
+        subject => format!(" of {subject}"),
+    }
 }
 
 fn counted(count: usize, unit: &str) -> String {

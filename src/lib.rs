@@ -71,9 +71,10 @@ pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
-    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function, Global,
-    ManagedBuffer, MemoryInfo, MemoryPool, Module, ParseDeviceError, PeerAccess, PinnedBuffer,
-    RegisteredVec, Stream, StreamBuilder, UnknownAttribute,
+    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
+    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
+    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, RegisteredVec,
+    Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
 };
 pub use scope::Scope;
 
@@ -100,7 +101,7 @@ pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
-        LateDrops, MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+        MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }
 

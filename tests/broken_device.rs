@@ -29,7 +29,7 @@ fn a_kernel_that_writes_to_a_bad_address() {
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
         let result = stream.scope(|s| {
             // SAFETY: none: this kernel is here to do what it must not, and the process ends after.
-            unsafe { s.launch(&kernel, 1, 1, 0, &[&NOWHERE]) }
+            unsafe { s.launch(&kernel, (1, 1), &[&NOWHERE]) }
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
         let error = buffer.to_vec().unwrap_err();

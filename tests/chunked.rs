@@ -193,7 +193,7 @@ fn a_kernel_works_on_each_piece() -> Result<()> {
     let summary = chunked.update(&mut words, |s, piece| {
         let (count, seed) = (piece.data.len() as u64, piece.range.start as u32);
         // SAFETY: fill_pattern(words, count, seed) writes `count` words.
-        unsafe { s.launch(&fill, 64, 256, 0, &[&piece.data, &count, &seed]) }
+        unsafe { s.launch(&fill, (64, 256), &[&piece.data, &count, &seed]) }
     })?;
     assert_eq!(summary.pieces, 11);
     let expected = numbers(MIB);

@@ -168,7 +168,7 @@ fn allocate_in_kernel(context: &Context) -> Result<(u64, u64)> {
         let (granted, refused) = (s.bind_mut(&mut granted)?, s.bind_mut(&mut refused)?);
         let (bytes, keep) = (4096_u64, 1_u32);
         // SAFETY: these are the kernel's parameters; it writes the two counts.
-        unsafe { s.launch(&kernel, 64, 256, 0, &[&bytes, &keep, &granted, &refused]) }
+        unsafe { s.launch(&kernel, (64, 256), &[&bytes, &keep, &granted, &refused]) }
     })?;
     Ok((granted.get()?, refused.get()?))
 }

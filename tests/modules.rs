@@ -51,7 +51,7 @@ fn the_simulated_gpu_says_that_it_runs_no_kernels() -> Result<()> {
     let module = Module::from_ptx(&context, TABLE)?;
     let function = module.function("nothing")?;
     // SAFETY: the kernel takes nothing.
-    let error = stream.scope(|s| unsafe { s.launch(&function, 1, 1, 0, &[]) });
+    let error = stream.scope(|s| unsafe { s.launch(&function, (1, 1), &[]) });
     let error = error.unwrap_err();
     assert!(matches!(error, Error::NoKernels { .. }), "{error:?}");
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_closed_context_loads_nothing() -> Result<()> {
     assert!(closed(table.to_vec().map(drop)));
     let launched = stream.scope(|s| {
         // SAFETY: the kernel takes nothing.
-        unsafe { s.launch(&function, 1, 1, 0, &[]) }
+        unsafe { s.launch(&function, (1, 1), &[]) }
     });
     assert!(closed(launched));
     assert!(closed(module.close()));
@@ -122,7 +122,7 @@ fn up_through_a_kernel_and_down_again() -> Result<()> {
         s.upload(&mut y, &ones)?;
         for _ in 0..3 {
             // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
-            unsafe { s.launch(&saxpy, 256, 256, 0, &[&2.0_f32, &x, &y, &(LEN as u64)])? };
+            unsafe { s.launch(&saxpy, (256, 256), &[&2.0_f32, &x, &y, &(LEN as u64)])? };
         }
         s.download(&mut output, &y)
     })?;
@@ -157,10 +157,10 @@ fn kernels_write_and_check_what_is_bound() -> Result<()> {
         // SAFETY: fill_pattern(words, count, seed) writes `count` words, check_pattern(words,
         // count, seed, mismatches) reads as many and writes one number.
         unsafe {
-            s.launch(&fill, (8, 1, 1), (128, 1), 0, &[&front, &count, &7_u32])?;
+            s.launch(&fill, ((8, 1, 1), (128, 1)), &[&front, &count, &7_u32])?;
             s.copy(&mut back, &front)?;
-            s.launch(&check, 8, 128, 0, &[&back, &count, &7_u32, &wrong])?;
-            s.launch(&check, 8, 128, 0, &[&back, &count, &8_u32, &wrong])
+            s.launch(&check, (8, 128), &[&back, &count, &7_u32, &wrong])?;
+            s.launch(&check, (8, 128), &[&back, &count, &8_u32, &wrong])
         }
     })?;
     assert_eq!(wrong.get()?, (LEN / 2) as u64);
@@ -188,7 +188,7 @@ fn a_scope_waits_for_its_kernel_also_when_it_panics() -> Result<()> {
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         stream.scope(|s| {
             // SAFETY: spin(nanoseconds) touches no memory.
-            unsafe { s.launch(&spin, 1, 1, 0, &[&200_000_000_u64])? };
+            unsafe { s.launch(&spin, (1, 1), &[&200_000_000_u64])? };
             assert!(!stream.is_idle()?);
             if stream.priority()? == 0 {
                 std::panic::resume_unwind(Box::new("on purpose"));
@@ -322,7 +322,7 @@ fn a_kernel_of_another_context_is_refused() -> Result<()> {
     let module = Module::from_ptx(&two, TABLE)?;
     let function = module.function("nothing")?;
     // SAFETY: the kernel takes nothing.
-    let result = stream.scope(|s| unsafe { s.launch(&function, 1, 1, 0, &[]) });
+    let result = stream.scope(|s| unsafe { s.launch(&function, (1, 1), &[]) });
     assert!(
         matches!(result, Err(Error::WrongContext { .. })),
         "{result:?}"
@@ -346,7 +346,7 @@ fn a_scope_ends_when_its_kernel_breaks_the_context() {
         let begin = std::time::Instant::now();
         let result = stream.scope(|s| {
             // SAFETY: it is not, on purpose: nobody owns the address. What it breaks is told.
-            unsafe { s.launch(&write_to, 1, 1, 0, &[&16_u64])? };
+            unsafe { s.launch(&write_to, (1, 1), &[&16_u64])? };
             s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
@@ -374,14 +374,16 @@ fn skipped_kernels_leave_the_leak_report() {
             let launched = stream.scope(|s| {
                 let (x, y) = (s.bind(&x)?, s.bind_mut(&mut y)?);
                 // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
-                unsafe { s.launch(&saxpy, 1, 128, 0, &[&3.0_f32, &x, &y, &100_u64]) }
+                unsafe { s.launch(&saxpy, (1, 128), &[&3.0_f32, &x, &y, &100_u64]) }
             });
             launched.unwrap();
         }
         assert_eq!(y.to_vec().unwrap(), [2.0; 100], "the kernel did not run");
         // SAFETY: saxpy stays within its arguments.
-        let refused = stream.scope(|s| unsafe { s.launch(&saxpy, 1, 2048, 0, &[]) });
-        assert_eq!(refused.unwrap_err().code(), Some(CUresult::INVALID_VALUE));
+        let refused = stream.scope(|s| unsafe { s.launch(&saxpy, (1, 2048), &[]) });
+        let refused = refused.unwrap_err().to_string();
+        let expected = "Scope::launch of saxpy: block.x is 2048, which is not within 1 to 1024";
+        assert_eq!(refused, expected);
         std::mem::forget(y.named("lost"));
         return;
     }

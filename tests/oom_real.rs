@@ -224,7 +224,7 @@ fn a_launch_wants_memory() -> Result<()> {
         stream.scope(|s| {
             let sum = s.bind_mut(&mut sum)?;
             // SAFETY: use_local(seed, sum) adds to one word.
-            unsafe { s.launch(&kernel, 1, 32, 0, &[&7_u32, &sum]) }
+            unsafe { s.launch(&kernel, (1, 32), &[&7_u32, &sum]) }
         })
     };
     let before = context.memory()?.free;

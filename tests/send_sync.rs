@@ -148,7 +148,7 @@ plain!(none: ContextGuard<'static> LabelScope);
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     ComputeCapability Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
-    Error FailedFreeGroup Group KindUsage SiteUsage Kind LateDrops Level Limit MemoryInfo SnapshotReason Origin
+    Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
     ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );

@@ -4,7 +4,8 @@ mod support;
 
 use cuguard::driver::DriverKind;
 use cuguard::{
-    Context, DeviceBuffer, DeviceView, Error, MemoryPool, Result, Stream, assert_no_leaks,
+    Context, DeviceBox, DeviceBuffer, DeviceView, Error, ManagedBuffer, MemoryPool, Result, Stream,
+    assert_no_leaks,
 };
 use support::*;
 
@@ -382,5 +383,66 @@ fn copies_between_two_devices() -> Result<()> {
     drop((from, to, stream));
     assert_no_leaks!(first);
     assert_no_leaks!(second);
+    Ok(())
+}
+
+#[test]
+fn views_can_be_bound_in_scopes() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    for mut buffer in kinds(&context, [&one, &other])? {
+        let mut seen = [0; 4];
+        one.scope(|s| {
+            let (front, back) = buffer.split_at_mut(10)?;
+            s.zero(&mut s.bind_mut(front.into_slice(1..)?)?)?;
+            let back = s.bind(back.into_view())?;
+            s.download(&mut s.bind_host_mut(&mut seen), &back.slice(..4)?)
+        })?;
+        assert_eq!(seen, numbers()[10..14]);
+        let mut expected = numbers();
+        expected[1..10].fill(0);
+        assert_eq!(buffer.to_vec()?, expected);
+        // Bound before the scope, and used after it.
+        let mut view = buffer.as_view_mut();
+        other.scope(|s| s.fill(&mut s.bind_mut(view.reborrow())?, 3))?;
+        assert_eq!(view.slice(..2)?.to_vec()?, [3, 3]);
+        let shared = buffer.slice(1..3)?;
+        let mut two = [0; 2];
+        other.scope(|s| s.download(&mut s.bind_host_mut(&mut two), &s.bind(shared)?))?;
+        assert_eq!((two, shared.len()), ([3, 3], 2));
+    }
+    Ok(())
+}
+
+#[test]
+fn boxes_and_managed_memory_have_views() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let mut managed = ManagedBuffer::from_slice(&context, &[1_u32, 2, 3, 4])?;
+    let mut boxed = DeviceBox::new(&context, &7_u32)?;
+    let mut buffers = [
+        DeviceBuffer::<u32>::zeroed(&context, 4)?,
+        DeviceBuffer::<u32>::zeroed_on(&stream, 4)?,
+    ];
+    for buffer in &mut buffers {
+        buffer.copy_from(&managed)?;
+        buffer.slice_mut(3..)?.copy_from(&boxed)?;
+        assert_eq!(buffer.to_vec()?, [1, 2, 3, 7]);
+    }
+    boxed
+        .as_view_mut()
+        .copy_from(managed.as_view().slice(2..3)?)?;
+    assert_eq!(boxed.get()?, 3);
+    assert_eq!(boxed.try_clone()?.get()?, 3);
+    managed
+        .as_view_mut()
+        .slice_mut(..3)?
+        .copy_from(buffers[1].slice(1..)?)?;
+    assert_eq!(managed.as_slice(&context)?, [2, 3, 7, 4]);
+    managed.as_view_mut().fill(9)?;
+    assert_eq!(managed.as_view().to_vec()?, [9; 4]);
+    assert_eq!(managed.as_slice(&context)?, [9; 4]);
     Ok(())
 }

@@ -213,7 +213,7 @@ impl<'a, M> Chunked<'a, M> {
     /// Chunked::new(&context).update(&mut words, |s, piece| {
     ///     let count = piece.data.len() as u64;
     ///     // SAFETY: fill_pattern(words, count, seed) writes `count` words.
-    ///     unsafe { s.launch(&fill, 256, 256, 0, &[&piece.data, &count, &7_u32]) }
+    ///     unsafe { s.launch(&fill, (256, 256), &[&piece.data, &count, &7_u32]) }
     /// })?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```

@@ -1,8 +1,8 @@
 //! Every raw free: only an [`OwnedResource`](super::OwnedResource), teardown, and what never had a guard call this.
 
-use cuguard_driver::result::{CallError, Result, event, memory, module, pool, stream};
+use cuguard_driver::result::{CallError, Result, event, link, memory, module, pool, stream};
 use cuguard_driver::sys::{
-    CUevent, CUmemoryPool, CUmodule, CUresult, CUstream, stream_capture_mode,
+    CUevent, CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, stream_capture_mode,
 };
 use cuguard_registry::{Key, Kind};
 
@@ -68,4 +68,15 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::PeerAccess => peer_access::disable(address),
         }
     }
+}
+
+/// Destroys a linker, which no guard owns: it does not outlive the call that creates it.
+///
+/// # Safety
+///
+/// The linker is alive, and neither it nor its image is used afterwards. Its context is current.
+#[expect(clippy::disallowed_methods, reason = "the one place that frees")]
+pub(crate) unsafe fn destroy_linker(linker: CUlinkState) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { link::destroy(linker) }
 }

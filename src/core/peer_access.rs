@@ -32,6 +32,12 @@ impl Access {
     fn pair(&self) -> (CUcontext, CUcontext) {
         (self.context, self.peer)
     }
+
+    /// Whether its guard, or the teardown of its context, is still to end it. (Without a record, teardown does not.)
+    fn is_live(&self) -> bool {
+        let owner = self.owner.upgrade();
+        owner.is_some_and(|owner| !owner.is_closed())
+    }
 }
 
 struct Table {
@@ -87,7 +93,8 @@ pub(super) unsafe fn disable(number: u64) -> result::Result {
         return Ok(());
     };
     let pair = access.pair();
-    let is_last = table.accesses.values().all(|other| other.pair() != pair);
+    let mut others = table.accesses.values();
+    let is_last = !others.any(|other| other.pair() == pair && other.is_live());
     if !access.enabled_here || !is_last {
         return Ok(());
     }

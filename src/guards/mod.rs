@@ -3,6 +3,7 @@
 //! A guard converts between the caller's types and `core`, which owns and frees. Scopes and chunked streaming borrow
 //! guards; this folder must not import them.
 
+mod code;
 mod context;
 mod context_builder;
 mod context_guard;
@@ -14,7 +15,6 @@ mod event;
 mod keep;
 mod memory;
 mod memory_info;
-mod module;
 mod peer_access;
 mod raw_context;
 mod raw_handles;
@@ -22,6 +22,10 @@ mod stream;
 #[cfg(doctest)]
 mod thread_refusals;
 
+pub use code::{
+    Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, Module, ModuleBuilder,
+    SuggestedBlock,
+};
 pub use context::Context;
 pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
@@ -36,6 +40,5 @@ pub use memory::{
 };
 pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
-pub use module::{Function, Global, Module};
 pub use peer_access::PeerAccess;
 pub use stream::{Stream, StreamBuilder};

@@ -281,7 +281,7 @@ impl Module {
     pub unsafe fn from_raw(context: &Context, handle: CUmodule) -> Result<Self> {
         let of = (Kind::Module, handle.0, "the module");
         let owned = resource("Module::from_raw", context, of, true)?;
-        Ok(Self { owned })
+        Ok(Self::from_owned(owned))
     }
 
     /// Borrows a module of other code: it is never unloaded here.
@@ -307,7 +307,7 @@ impl Module {
     pub unsafe fn borrow_raw(context: &Context, handle: CUmodule) -> Result<Self> {
         let of = (Kind::Module, handle.0, "the module");
         let owned = resource("Module::borrow_raw", context, of, false)?;
-        Ok(Self { owned })
+        Ok(Self::from_owned(owned))
     }
 
     /// Releases ownership of the module and returns its handle; null if the context is closed. The record stays in the

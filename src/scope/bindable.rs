@@ -6,10 +6,10 @@ use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
 use crate::core::{ContextState, StreamState};
-use crate::guards::{DeviceBox, DeviceBuffer, ManagedBuffer};
+use crate::guards::{DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer};
 
 /// Memory that [`Scope::bind`](crate::Scope::bind) accepts: a reference to a [`DeviceBuffer`], a [`DeviceBox`] or a
-/// [`ManagedBuffer`].
+/// [`ManagedBuffer`]; or a [`DeviceView`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -39,7 +39,7 @@ pub trait Bindable: sealed::Sealed {
 }
 
 /// Memory that [`Scope::bind_mut`](crate::Scope::bind_mut) accepts: a mutable reference to a [`DeviceBuffer`], a
-/// [`DeviceBox`] or a [`ManagedBuffer`].
+/// [`DeviceBox`] or a [`ManagedBuffer`]; or a [`DeviceViewMut`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -139,4 +139,40 @@ bindable! {
     DeviceBuffer, of_buffer;
     DeviceBox, of_box;
     ManagedBuffer, of_managed;
+}
+
+fn of_view<'env, T>(view: DeviceView<'env, T>) -> BindableMemory<'env> {
+    let memory = view.memory();
+    BindableMemory {
+        address: memory.address(),
+        len: view.len(),
+        state: memory.state(),
+        home: memory.home(),
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceView<'_, T> {}
+
+impl<T: DeviceCopy> Bindable for DeviceView<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(self)
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceViewMut<'_, T> {}
+
+impl<T: DeviceCopy> BindableMut for DeviceViewMut<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(self.into_view())
+    }
 }

@@ -1,125 +1,26 @@
 //! Kernel launches within a scope.
 
 use std::ffi::c_void;
-use std::mem;
-use std::ops::Deref;
+use std::panic::Location;
 use std::ptr;
 
-use cuguard_driver::result::module;
-use cuguard_driver::sys::{CUfunction, CUresult};
+use cuguard_driver::result::function as driver;
+use cuguard_driver::sys::{CUlaunchConfig, CUresult};
 use cuguard_driver::{DriverKind, loaded};
-use cust::function::{BlockSize, GridSize};
-use cust::memory::DeviceCopy;
 
 use super::Scope;
-use super::bound::{DeviceMut, DeviceRef};
+use super::argument::KernelArgument;
 use crate::core::{Request, same_context};
 use crate::error::{Error, Result};
-use crate::guards::Function;
+use crate::guards::{Function, LaunchConfig};
 use crate::recovery;
 
-/// An argument of a kernel: a value that can be copied to the device, or memory that the scope has bound, which is
-/// passed as a device pointer.
-///
-/// ```no_run
-/// use cuguard::{Context, DeviceBuffer, Module, Stream};
-/// use cuguard::scope::KernelArgument;
-///
-/// let context = Context::new(0)?;
-/// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
-/// let fill = module.function("fill_pattern")?;
-/// let mut words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
-/// stream.scope(|s| {
-///     let words = s.bind_mut(&mut words)?;
-///     let (count, seed) = (words.len() as u64, 7_u32);
-///     let arguments: [&dyn KernelArgument<'_>; 3] = [&words, &count, &seed];
-///     // SAFETY: fill_pattern(words, count, seed) writes `count` words.
-///     unsafe { s.launch(&fill, 4, 256, 0, &arguments) }
-/// })?;
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-///
-/// # Safety
-///
-/// `parameter` returns a pointer to the value that the driver copies as the kernel's parameter.
-pub unsafe trait KernelArgument<'scope> {
-    #[doc(hidden)]
-    fn parameter(&self) -> *const c_void;
-}
-
-// SAFETY: a plain value is its own parameter.
-unsafe impl<T: DeviceCopy> KernelArgument<'_> for T {
-    fn parameter(&self) -> *const c_void {
-        ptr::from_ref(self).cast()
-    }
-}
-
-// SAFETY: a device address is a pointer parameter.
-unsafe impl<'scope, T> KernelArgument<'scope> for DeviceRef<'scope, T> {
-    fn parameter(&self) -> *const c_void {
-        ptr::from_ref(self.address()).cast()
-    }
-}
-
-// SAFETY: a device address is a pointer parameter.
-unsafe impl<'scope, T> KernelArgument<'scope> for DeviceMut<'scope, T> {
-    fn parameter(&self) -> *const c_void {
-        ptr::from_ref(self.address()).cast()
-    }
-}
-
-// `deref` below relies on this.
-const _: () = assert!(
-    mem::size_of::<cust::function::Function<'_>>() == mem::size_of::<CUfunction>()
-        && mem::align_of::<cust::function::Function<'_>>() == mem::align_of::<CUfunction>(),
-    "cust's Function is more than its handle"
-);
-
-/// Dereferences to `cust`'s `Function`, for its attributes and for `cust::launch!`, which also accepts this crate's
-/// [`Stream`](crate::Stream). The context must be [current](crate::Context::make_current). Such a launch borrows nothing:
-/// everything that the kernel uses must live until it has run.
-///
-/// ```no_run
-/// use cuguard::{Context, DeviceBuffer, Module, Stream};
-///
-/// let context = Context::new(0)?;
-/// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
-/// let fill = module.function("fill_pattern")?;
-/// let words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
-/// let _bound = context.make_current()?;
-/// // SAFETY: fill_pattern(words, count, seed) writes `count` words, and they live until then.
-/// unsafe { cust::launch!(fill<<<4, 256, 0, stream>>>(words.as_device_ptr(), 1000_u64, 7_u32))? };
-/// stream.synchronize()?;
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-///
-/// The macro's other form, `launch!(module.fill_pattern<<<…>>>(…))`, requires a module of `cust`'s and does not accept a
-/// [`Module`](crate::Module).
-impl<'module> Deref for Function<'module> {
-    type Target = cust::function::Function<'module>;
-
-    /// # Panics
-    ///
-    /// If the context was closed, which invalidates the handle, or the process is exiting.
-    #[track_caller]
-    fn deref(&self) -> &cust::function::Function<'module> {
-        let entered = self.state().enter("Function::deref");
-        if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
-            panic!("{error}");
-        }
-        let handle: *const CUfunction = self.handle();
-        // SAFETY: the handle is the only sized field of `cust`'s `Function`, as the assertion above checks, so both have the
-        // same layout. `cust` only passes the handle to the driver. `Function` has no `Drop`, and is borrowed as long as
-        // the handle.
-        unsafe { &*handle.cast() }
-    }
-}
+/// As many arguments are passed without an allocation.
+const INLINE: usize = 32;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Launches a kernel: `grid` blocks of `block` threads, each a number or a tuple of up to three, with `shared_bytes`
-    /// of dynamic shared memory per block.
+    /// Launches a kernel. The configuration is a pair of grid and block, each a number or a tuple of up to three, or a
+    /// [`LaunchConfig`] with more.
     ///
     /// ```no_run
     /// # use cuguard::{Context, DeviceBuffer, Module, Stream};
@@ -131,10 +32,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// stream.scope(|s| {
     ///     let words = s.bind_mut(&mut words)?;
     ///     // SAFETY: fill_pattern(words, count, seed) writes `count` words.
-    ///     unsafe { s.launch(&fill, 4, 256, 0, &[&words, &(words.len() as u64), &7_u32]) }
+    ///     unsafe { s.launch(&fill, (4, 256), &[&words, &(words.len() as u64), &7_u32]) }
     /// })?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    ///
+    /// It queries nothing and allocates nothing on the host for up to 32 arguments: the kernel's limits are read at its first
+    /// launch. Where a launch needs more than 48 KiB of dynamic shared memory, this allows it for the kernel, once.
+    ///
+    /// [`Module::kernel`](crate::Module::kernel) declares a kernel's parameters, for launches that are safe.
     ///
     /// # Safety
     ///
@@ -151,62 +57,133 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`],
-    /// [`Error::ContextClosed`],
-    /// [`Error::NoKernels`] on the simulated GPU (with `CUGUARD_SIM=kernels=skip` it checks and skips the launch instead),
+    /// [`Error::OutsideLimits`] for a grid or block of 0 or beyond the limits of the device or the kernel, for shared memory
+    /// that a block cannot have, and for a cooperative launch or a cluster that does not fit on the device,
+    /// [`Error::UnsupportedLaunch`], [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::NoKernels`] on the simulated GPU (with `CUGUARD_SIM=kernels=skip` it checks and skips the launch instead),
     /// [`Error::OutOfMemory`], or any other driver error. An error of the kernel itself is
     /// returned by a later call that waits for it.
     #[track_caller]
+    #[inline]
     pub unsafe fn launch(
         &self,
         function: &Function<'env>,
-        grid: impl Into<GridSize>,
-        block: impl Into<BlockSize>,
-        shared_bytes: u32,
+        config: impl Into<LaunchConfig>,
         arguments: &[&dyn KernelArgument<'scope>],
     ) -> Result<()> {
-        const OPERATION: &str = "Scope::launch";
+        let (mut inline, many): ([*mut c_void; INLINE], Vec<_>);
+        let parameters = if arguments.len() <= INLINE {
+            inline = [ptr::null_mut(); INLINE];
+            for (parameter, argument) in inline.iter_mut().zip(arguments) {
+                *parameter = argument.parameter().cast_mut();
+            }
+            &inline[..arguments.len()]
+        } else {
+            let parameters = arguments.iter().map(|one| one.parameter().cast_mut());
+            many = parameters.collect();
+            &many[..]
+        };
+        // SAFETY: as the caller ensures; each parameter points to an argument, which is borrowed.
+        unsafe {
+            self.launch_raw(
+                "Scope::launch",
+                function,
+                &config.into(),
+                parameters,
+                Location::caller(),
+            )
+        }
+    }
+
+    /// The same with a pointer to each argument.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch); the pointers are valid during the call.
+    pub(super) unsafe fn launch_raw(
+        &self,
+        operation: &'static str,
+        function: &Function<'env>,
+        config: &LaunchConfig,
+        parameters: &[*mut c_void],
+        site: &'static Location<'static>,
+    ) -> Result<()> {
         let module_of = ("the function's module", function.state());
         same_context::check(
-            OPERATION,
+            operation,
             ("the scope's stream", self.core().state()),
             module_of,
         )?;
-        let (grid, block) = (grid.into(), block.into());
-        let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
         // A kernel may need local memory, and its code may be loaded lazily by this call. CUDA_ERROR_OUT_OF_MEMORY is never
         // the error of earlier work, so nothing was launched and the launch can be retried, after what the stream has by
         // then. Recovery is safe within a scope: bindings stay borrowed whatever callbacks drop, the wait for frees is
         // bounded, and the scope waits even if a callback panics or closes the context.
-        let request = Request::of_unknown_size(OPERATION, None);
+        let request = Request {
+            operation,
+            kind: None,
+            bytes: 0,
+            site,
+        };
         let launched = recovery::with_recovery(self.core().state(), &request, || {
-            let parameters = arguments.iter().map(|one| one.parameter().cast_mut());
-            let mut parameters: Vec<*mut c_void> = parameters.collect();
-            self.try_enqueue(OPERATION, |stream| {
-                let function = function.as_raw();
+            function.prepare(operation, config)?;
+            self.try_enqueue(operation, |stream| {
                 // SAFETY: the function's module is borrowed until the stream is idle. The driver reads the parameters during
                 // the call; the caller ensures that they are the kernel's.
                 unsafe {
-                    module::launch_kernel(
-                        function,
-                        grid,
-                        block,
-                        shared_bytes,
-                        stream,
-                        &mut parameters,
-                    )
+                    if config.cooperative || config.cluster.is_some() {
+                        let launch = |own: &CUlaunchConfig| {
+                            driver::launch_kernel_ex(own, function.as_raw(), parameters)
+                        };
+                        config.with_attributes(stream, launch)
+                    } else {
+                        driver::launch_kernel(
+                            function.as_raw(),
+                            config.grid,
+                            config.block,
+                            config.shared_bytes,
+                            stream,
+                            parameters,
+                        )
+                    }
                 }
             })
         });
-        launched.map_err(|error| no_kernels(OPERATION, error))
+        launched.map_err(|error| explain(operation, function, config, error))
     }
 }
 
-/// What the simulated GPU returns for a launch, in words.
-fn no_kernels(operation: &'static str, error: Error) -> Error {
-    let simulated = loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated);
-    match error.code() {
-        Some(CUresult::NOT_SUPPORTED) if simulated => Error::NoKernels { operation },
+/// The driver's error of a launch, in words where they are known: what the simulated GPU returns, and what does not fit.
+#[cold]
+fn explain(
+    operation: &'static str,
+    function: &Function<'_>,
+    config: &LaunchConfig,
+    error: Error,
+) -> Error {
+    let simulated = || loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated);
+    let (what, value, most) = match error.code() {
+        Some(CUresult::NOT_SUPPORTED) if simulated() => return Error::NoKernels { operation },
+        Some(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE) => {
+            let threads = config.threads() as u32;
+            let most = function.max_cooperative_blocks(threads, config.shared_bytes);
+            let what = "the number of blocks of a cooperative launch";
+            (what, config.blocks(), most)
+        }
+        Some(CUresult::INVALID_CLUSTER_SIZE) => {
+            let most = function.max_cluster_blocks(config);
+            let what = "the number of blocks per cluster";
+            (what, config.cluster_blocks(), most)
+        }
+        _ => return error,
+    };
+    match most {
+        Ok(most) if value > u64::from(most) => Error::OutsideLimits {
+            operation,
+            subject: function.name().to_owned(),
+            what,
+            value,
+            least: 1,
+            most: most.into(),
+        },
         _ => error,
     }
 }
@@ -248,7 +225,7 @@ mod tests {
     fn launch(stream: &Stream, module: &Module) -> Result<()> {
         let function = module.function("nothing")?;
         // SAFETY: the simulated GPU runs no kernels.
-        stream.scope(|s| unsafe { s.launch(&function, 1, 1, 0, &[]) })
+        stream.scope(|s| unsafe { s.launch(&function, (1, 1), &[]) })
     }
 
     fn why(result: Result<()>) -> OutOfMemory {

@@ -4,14 +4,18 @@
 //! Until then everything that is bound stays borrowed: the borrow checker rejects a free or an access while the device
 //! may use the memory. This folder must not know `chunked`.
 
+mod argument;
 mod bindable;
 mod bound;
 mod end;
 mod fill;
+mod kernel;
 mod launch;
+mod parameter;
 mod peer;
 #[cfg(doctest)]
 mod scope_refusals;
+mod signature;
 
 use std::marker::PhantomData;
 
@@ -27,10 +31,13 @@ use crate::guards::{Event, Stream, check_len};
 use bindable::BindableMemory;
 use end::ScopeEnd;
 
+pub use argument::KernelArgument;
 pub use bindable::{Bindable, BindableMut};
 pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
-pub use launch::KernelArgument;
+pub use kernel::{Kernel, UncheckedKernel};
+pub use parameter::{Len, LenOf, Parameter, Value};
 pub use peer::{PeerMut, PeerRef};
+pub use signature::{Signature, SignatureArguments};
 
 /// Enqueues work on the stream of a [`Stream::scope`].
 ///
@@ -107,7 +114,7 @@ impl Stream {
     ///     let (x, mut y) = (s.bind(&x)?, s.bind_mut(&mut y)?);
     ///     s.upload(&mut y, &input)?;
     ///     // SAFETY: saxpy(a, x, y, count) reads `count` values of x and writes as many of y.
-    ///     unsafe { s.launch(&saxpy, 4, 256, 0, &[&2.0_f32, &x, &y, &1000_u64])? };
+    ///     unsafe { s.launch(&saxpy, (4, 256), &[&2.0_f32, &x, &y, &1000_u64])? };
     ///     s.download(&mut output, &y)
     /// })?;
     /// assert_eq!(output, [3.0; 1000]);

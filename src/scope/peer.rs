@@ -21,7 +21,9 @@ use crate::guards::check_len;
 
 /// Device memory of another context that the work of a scope reads; see [`Scope::bind_peer`].
 ///
-/// It is a type of its own, because kernels of the scope cannot access it without [`PeerAccess`](crate::PeerAccess).
+/// It is a type of its own, because kernels of the scope cannot access it without [`PeerAccess`](crate::PeerAccess). It is
+/// an argument of an (unsafe) launch, whose caller ensures that there is such access until the scope has ended, and that
+/// the memory's context is not closed before the launch.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -78,6 +80,10 @@ impl<T> PeerRef<'_, T> {
         }
     }
 
+    pub(super) fn address(&self) -> &CUdeviceptr {
+        &self.address
+    }
+
     /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -90,8 +96,7 @@ impl<T> PeerRef<'_, T> {
         self.len == 0
     }
 
-    /// The device address: for kernels that have [`PeerAccess`](crate::PeerAccess) to it, as an argument of a launch,
-    /// whose caller ensures that the access lasts until the scope has ended.
+    /// The device address.
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T>
     where

@@ -467,7 +467,7 @@ mod dropping_the_stream_within_its_own_scope {}
 /// stream.scope(|s| {
 ///     let kernel = module.function("f")?;
 ///     // SAFETY: takes nothing.
-///     unsafe { s.launch(&kernel, 1, 1, 0, &[])? };
+///     unsafe { s.launch(&kernel, (1, 1), &[])? };
 ///     drop(module);
 ///     Ok(())
 /// })?;
@@ -482,7 +482,7 @@ mod dropping_the_stream_within_its_own_scope {}
 /// stream.scope(|s| {
 ///     let kernel = module.function("f")?;
 ///     // SAFETY: takes nothing.
-///     unsafe { s.launch(&kernel, 1, 1, 0, &[]) }
+///     unsafe { s.launch(&kernel, (1, 1), &[]) }
 /// })?;
 /// drop(module);
 /// # Ok::<(), cuguard::Error>(())

@@ -7,9 +7,9 @@
 use std::ffi::{CStr, c_void};
 
 use cuguard_driver::result::{
-    self, CallError, Result, context, copy, device, event, memory, module, pool, stream,
+    self, CallError, Result, context, copy, device, event, function, memory, module, pool, stream,
 };
-use cuguard_driver::sys::{CUresult, CUstream, device_attribute, flags, limit};
+use cuguard_driver::sys::{CUresult, CUstream, device_attribute, flags, jit_option, limit};
 use cuguard_driver::{Choice, select};
 
 fn init() {
@@ -239,10 +239,19 @@ fn modules_load_and_kernels_do_not_run() {
 .visible .entry saxpy(.param .f32 a) { ret; }
 ";
     in_context(|| {
-        let mut log = [0; 100];
+        let mut log = [0_u8; 100];
         // SAFETY: the images are text with a NUL; the simulated GPU runs no kernels.
         unsafe {
-            let loaded = module::load_data_ex(c".version 6.4".as_ptr().cast(), &mut log);
+            let mut options = [
+                jit_option::ERROR_LOG_BUFFER,
+                jit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
+            ];
+            let mut values = [
+                log.as_mut_ptr().cast(),
+                std::ptr::without_provenance_mut(100),
+            ];
+            let image = c".version 6.4".as_ptr().cast();
+            let loaded = module::load_data_ex(image, &mut options, &mut values);
             let code = CUresult::INVALID_PTX;
             assert_eq!(loaded, failed("cuModuleLoadDataEx", code));
             let text = CStr::from_bytes_until_nul(&log).unwrap().to_string_lossy();
@@ -251,7 +260,7 @@ fn modules_load_and_kernels_do_not_run() {
                 "{text}"
             );
 
-            let module = module::load_data_ex(TEXT.as_ptr().cast(), &mut log)?;
+            let module = module::load_data_ex(TEXT.as_ptr().cast(), &mut [], &mut [])?;
             let absent = module::function(module, c"absent");
             let code = CUresult::NOT_FOUND;
             assert_eq!(absent, failed("cuModuleGetFunction", code));
@@ -260,11 +269,11 @@ fn modules_load_and_kernels_do_not_run() {
                 failed("cuModuleGetGlobal", code)
             );
             assert_eq!(module::global(module, c"table")?.bytes, 12);
-            let function = module::function(module, c"saxpy")?;
+            let saxpy = module::function(module, c"saxpy")?;
             let (one, on) = ([1; 3], CUstream::NULL);
             let mut argument = 1.5_f32;
-            let mut parameters = [(&raw mut argument).cast()];
-            let launched = module::launch_kernel(function, one, one, 0, on, &mut parameters);
+            let parameters = [(&raw mut argument).cast()];
+            let launched = function::launch_kernel(saxpy, one, one, 0, on, &parameters);
             assert_eq!(launched, failed("cuLaunchKernel", CUresult::NOT_SUPPORTED));
             module::unload(module)?;
             let code = CUresult::INVALID_HANDLE;

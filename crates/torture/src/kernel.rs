@@ -31,7 +31,7 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Counted> {
         let (words, wrong) = (s.bind(words)?, s.bind_mut(&mut wrong)?);
         // SAFETY: check_pattern(words, count, seed, mismatches) reads `count` words and writes one
         // number.
-        unsafe { s.launch(&check, 4, 128, 0, &[&words, &count, &seed, &wrong]) }
+        unsafe { s.launch(&check, (4, 128), &[&words, &count, &seed, &wrong]) }
     })?;
     let created = [
         ((Kind::Stream, stream.as_raw().0 as u64), 0, ""),
@@ -45,9 +45,7 @@ impl World {
     /// Checks words with a kernel; on the simulated GPU, reads them.
     pub fn kernel(&mut self, number: u8) -> Check {
         let fits = |resource: &Resource| resource.seed.is_some() && resource.key.is_some();
-        let Some(at) = self.pick(number, fits) else {
-            return Ok(());
-        };
+        let at = self.pick(number, fits)?;
         let (resource, slot) = (&self.resources[at], self.resources[at].slot);
         let (Some(context), Some(seed)) = (self.context_of(resource), resource.seed) else {
             return Ok(());

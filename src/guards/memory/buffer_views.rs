@@ -216,23 +216,27 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// allocated.
     #[track_caller]
     pub fn try_clone(&self) -> Result<Self> {
-        const OPERATION: &str = "DeviceBuffer::try_clone";
+        self.clone_as("DeviceBuffer::try_clone")
+    }
+
+    #[track_caller]
+    pub(super) fn clone_as(&self, operation: &'static str) -> Result<Self> {
         let (pool, home) = match self.owned.owner() {
             Owner::Stream(home) => (None, home),
             Owner::Pool(both) => (Some(&both.0), &both.1),
             Owner::Context(context) => {
-                let (entered, mut copy) = Self::allocate(OPERATION, context, self.len())?;
+                let (entered, mut copy) = Self::allocate(operation, context, self.len())?;
                 drop(entered);
                 copy.as_view_mut()
-                    .copy_view(OPERATION, "the buffer", self.as_view())?;
+                    .copy_view(operation, "the buffer", self.as_view())?;
                 return Ok(copy);
             }
             Owner::State(_) => unreachable!("the owner of pools alone"),
         };
-        let copy = Self::allocate_on(OPERATION, pool, home, self.len())?;
+        let copy = Self::allocate_on(operation, pool, home, self.len())?;
         let bytes = self.size_in_bytes();
         if bytes != 0 {
-            let entered = self.state().enter(OPERATION)?;
+            let entered = self.state().enter(operation)?;
             // SAFETY: equally many bytes of two allocations. Both are freed, and accessed by all else, in the order of
             // this stream.
             let enqueued = unsafe { copy.memory().enqueue_copy(&entered, home, &self.memory())? };

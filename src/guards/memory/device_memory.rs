@@ -51,6 +51,11 @@ impl<'a> DeviceMemory<'a> {
         self.state
     }
 
+    /// The stream that stream-ordered memory is allocated and freed on; `None` for synchronous memory.
+    pub(crate) fn home(&self) -> Option<&'a Arc<StreamState>> {
+        self.home
+    }
+
     /// A part that lies within the memory.
     pub(super) fn part(self, offset: usize, bytes: usize) -> Self {
         Self {
@@ -213,7 +218,7 @@ impl<'a> DeviceMemory<'a> {
         let of_source = from.state.enter_to_wait(operation)?;
         let bytes = self.bytes;
         if bytes != 0 {
-            // Events do not order the streams of two contexts in all drivers, so the thread waits.
+            // The thread waits: no stream of one context is ordered with those of another.
             from.order_home(&of_source)?;
             from.wait(&of_source)?;
         }

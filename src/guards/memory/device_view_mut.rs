@@ -233,6 +233,28 @@ impl<'a, T> DeviceViewMut<'a, T> {
             .part("DeviceViewMut::slice_mut", "the view", range)
     }
 
+    /// A part of the memory, for as long as the whole was borrowed; [`slice_mut`](Self::slice_mut) borrows the view.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
+    /// stream.scope(|s| {
+    ///     let (front, _) = buffer.split_at_mut(3)?;
+    ///     s.zero(&mut s.bind_mut(front.into_slice(1..)?)?)
+    /// })?;
+    /// assert_eq!(buffer.to_vec()?, [1, 0, 0, 4]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RangeOutOfBounds`].
+    pub fn into_slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.part("DeviceViewMut::into_slice", "the view", range)
+    }
+
     pub(super) fn part(
         self,
         operation: &'static str,
@@ -283,6 +305,30 @@ impl<'a, T> DeviceViewMut<'a, T> {
     ) -> Result<(DeviceViewMut<'_, T>, DeviceViewMut<'_, T>)> {
         self.reborrow()
             .split("DeviceViewMut::split_at_mut", "the view", mid)
+    }
+
+    /// The first `mid` elements and the rest, for as long as the whole was borrowed;
+    /// [`split_at_mut`](Self::split_at_mut) borrows the view.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut buffer = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
+    /// stream.scope(|s| {
+    ///     let (front, back) = buffer.slice_mut(1..)?.into_split_at(1)?;
+    ///     s.fill(&mut s.bind_mut(front)?, 7)?;
+    ///     s.fill(&mut s.bind_mut(back)?, 8)
+    /// })?;
+    /// assert_eq!(buffer.to_vec()?, [1, 7, 8, 8]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RangeOutOfBounds`].
+    pub fn into_split_at(self, mid: usize) -> Result<(Self, Self)> {
+        self.split("DeviceViewMut::into_split_at", "the view", mid)
     }
 
     pub(super) fn split(

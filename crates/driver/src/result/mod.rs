@@ -42,6 +42,8 @@ pub mod context;
 pub mod copy;
 pub mod device;
 pub mod event;
+pub mod function;
+pub mod link;
 pub mod memory;
 pub mod module;
 pub mod peer;

@@ -8,8 +8,10 @@ use std::ptr::{self, null_mut};
 use std::sync::Barrier;
 use std::thread;
 
-use cuguard_driver::result::{self, module};
-use cuguard_driver::sys::{CUcontext, CUdeviceptr, CUfunction, CUresult, CUstream, NAMES};
+use cuguard_driver::result::{self, function, module};
+use cuguard_driver::sys::{
+    CUcontext, CUdeviceptr, CUfunction, CUresult, CUstream, NAMES, jit_option,
+};
 use cuguard_driver::{
     Choice, DriverKind, LoadError, SelectError, api, load, loaded, select, select_library,
 };
@@ -264,24 +266,33 @@ fn arguments() -> Outcome {
 #[allow(clippy::disallowed_methods, reason = "a test calls the free itself")]
 fn modules() -> Outcome {
     result::init()?;
-    let mut log = [0; 64];
+    let mut log = [0_u8; 64];
     let (mut ten, mut eleven) = (10, 11);
-    let mut parameters = [(&raw mut ten).cast(), (&raw mut eleven).cast()];
+    let parameters = [(&raw mut ten).cast(), (&raw mut eleven).cast()];
     // SAFETY: the driver of this test reads the texts and the two numbers, writes to the log within its
     // size, and compares the rest.
     unsafe {
-        let error = module::load_data_ex(c"bad".as_ptr().cast(), &mut log).unwrap_err();
+        let mut options = [
+            jit_option::ERROR_LOG_BUFFER,
+            jit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let mut values = [
+            log.as_mut_ptr().cast(),
+            std::ptr::without_provenance_mut(64),
+        ];
+        let image = c"bad".as_ptr().cast();
+        let error = module::load_data_ex(image, &mut options, &mut values).unwrap_err();
         assert_eq!((error.function, error.code.0), ("cuModuleLoadDataEx", 218));
         assert_eq!(CStr::from_bytes_until_nul(&log)?, c"line 1: bad");
 
-        let module = module::load_data_ex(c"good".as_ptr().cast(), &mut log)?;
+        let module = module::load_data_ex(c"good".as_ptr().cast(), &mut options, &mut values)?;
         let error = module::function(module, c"absent").unwrap_err();
         assert_eq!(error.code, CUresult::NOT_FOUND);
-        let function = module::function(module, c"saxpy")?;
+        let saxpy = module::function(module, c"saxpy")?;
         let global = module::global(module, c"table")?;
         assert_eq!((global.address, global.bytes), (4096, 12));
         let (grid, block) = ([2, 3, 4], [5, 6, 7]);
-        module::launch_kernel(function, grid, block, 9, CUstream(1), &mut parameters)?;
+        function::launch_kernel(saxpy, grid, block, 9, CUstream(1), &parameters)?;
         module::unload(module)?;
     }
     done()

@@ -1,0 +1,179 @@
+//! The configuration of a launch: grid, block, shared memory, cluster.
+
+use cuguard_driver::sys::{CUlaunchAttribute, CUlaunchConfig, CUstream, launch_attribute_id};
+use cust::function::{BlockSize, GridSize};
+
+use super::Function;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+
+/// How a kernel is launched: the blocks of the grid, the threads of a block, the dynamic shared memory of a block.
+///
+/// A pair of grid and block is one, each a number or a tuple of up to three:
+///
+/// ```
+/// use cuguard::LaunchConfig;
+///
+/// let config = LaunchConfig::from((4, 256));
+/// assert_eq!(config, LaunchConfig::new(4, 256));
+/// let config = LaunchConfig::from(((16, 16), (8, 8, 4)));
+/// assert_eq!(config.grid(), [16, 16, 1]);
+/// assert_eq!(config.block(), [8, 8, 4]);
+///
+/// let config = LaunchConfig::new(132, 1024).shared_bytes(64 << 10).cooperative();
+/// # assert!(config.is_cooperative());
+/// ```
+///
+/// [`Scope::launch`](crate::Scope::launch) checks it against the limits of the device and the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct LaunchConfig {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) cooperative: bool,
+    pub(crate) cluster: Option<[u32; 3]>,
+}
+
+impl LaunchConfig {
+    /// `grid` blocks of `block` threads, each a number or a tuple of up to three.
+    pub fn new(grid: impl Into<GridSize>, block: impl Into<BlockSize>) -> Self {
+        let (grid, block) = (grid.into(), block.into());
+        Self {
+            grid: [grid.x, grid.y, grid.z],
+            block: [block.x, block.y, block.z],
+            shared_bytes: 0,
+            cooperative: false,
+            cluster: None,
+        }
+    }
+
+    /// One thread for each of `count` elements, in blocks of the size that
+    /// [occupancy](Function::suggested_block_size) suggests. The last block may have more threads than elements are left,
+    /// so the kernel must compare its index with `count`. For 0 elements there is one block.
+    ///
+    /// The suggestion is made once for each kernel: later calls do not call the driver.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, LaunchConfig, Module};
+    /// # let context = Context::new(0)?;
+    /// # let module = Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// let config = LaunchConfig::for_elements(&saxpy, 1_000_000)?;
+    /// let ([blocks, ..], [threads, ..]) = (config.grid(), config.block());
+    /// assert!(blocks * threads >= 1_000_000 && (blocks - 1) * threads < 1_000_000);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideLimits`] if a grid cannot have that many blocks, [`Error::ContextClosed`], or any other driver error.
+    pub fn for_elements(function: &Function<'_>, count: usize) -> Result<Self> {
+        function.config_for("LaunchConfig::for_elements", count)
+    }
+
+    /// The dynamic shared memory of a block. A launch with more than 48 KiB first allows it for its kernel.
+    pub fn shared_bytes(mut self, bytes: u32) -> Self {
+        self.shared_bytes = bytes;
+        self
+    }
+
+    /// Runs all blocks at the same time, so that they can synchronize with each other. The grid must fit on the device:
+    /// [`Function::max_active_blocks`] blocks on each multiprocessor.
+    pub fn cooperative(mut self) -> Self {
+        self.cooperative = true;
+        self
+    }
+
+    /// The blocks of a cluster, a number or a tuple of up to three: blocks that run at the same time and reach each other's
+    /// shared memory. Each dimension must divide that of the grid. Needs compute capability 9.0.
+    pub fn cluster(mut self, cluster: impl Into<GridSize>) -> Self {
+        let cluster = cluster.into();
+        self.cluster = Some([cluster.x, cluster.y, cluster.z]);
+        self
+    }
+
+    /// The blocks of the grid, as x, y, z.
+    #[must_use]
+    pub fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+
+    /// The threads of a block, as x, y, z.
+    #[must_use]
+    pub fn block(&self) -> [u32; 3] {
+        self.block
+    }
+
+    /// Whether it is a cooperative launch.
+    #[must_use]
+    pub fn is_cooperative(&self) -> bool {
+        self.cooperative
+    }
+
+    /// Calls `call` with the driver's form of this configuration.
+    pub(crate) fn with_attributes<R>(
+        &self,
+        stream: CUstream,
+        call: impl FnOnce(&CUlaunchConfig) -> R,
+    ) -> R {
+        // SAFETY: plain numbers, of which each may be zero.
+        let mut attributes: [CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+        let mut count = 0;
+        if self.cooperative {
+            attributes[count].id = launch_attribute_id::COOPERATIVE;
+            attributes[count].value.cooperative = 1;
+            count += 1;
+        }
+        if let Some([x, y, z]) = self.cluster {
+            attributes[count].id = launch_attribute_id::CLUSTER_DIMENSION;
+            // SAFETY: all bits of the value are zero, which is valid for every field.
+            let cluster = unsafe { &mut attributes[count].value.clusterDim };
+            (cluster.x, cluster.y, cluster.z) = (x, y, z);
+            count += 1;
+        }
+        call(&CUlaunchConfig {
+            gridDimX: self.grid[0],
+            gridDimY: self.grid[1],
+            gridDimZ: self.grid[2],
+            blockDimX: self.block[0],
+            blockDimY: self.block[1],
+            blockDimZ: self.block[2],
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
+        })
+    }
+
+    /// The number of threads of a block.
+    #[inline]
+    pub(crate) fn threads(&self) -> u64 {
+        product(self.block)
+    }
+
+    /// The number of blocks per cluster.
+    pub(crate) fn cluster_blocks(&self) -> u64 {
+        self.cluster.map_or(1, product)
+    }
+
+    /// The number of blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        product(self.grid)
+    }
+}
+
+#[inline]
+fn product(dims: [u32; 3]) -> u64 {
+    let dims = dims.map(u64::from);
+    // Two 32-bit numbers cannot overflow; three can.
+    (dims[0] * dims[1]).saturating_mul(dims[2])
+}
+
+impl<G: Into<GridSize>, B: Into<BlockSize>> From<(G, B)> for LaunchConfig {
+    fn from((grid, block): (G, B)) -> Self {
+        Self::new(grid, block)
+    }
+}

@@ -1,0 +1,380 @@
+//! Modules: device code with its kernels and global variables.
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+use std::sync::Arc;
+
+use cuguard_driver::result::{self, module};
+use cuguard_driver::sys::{CUmodule, CUresult};
+
+use super::function_info::FunctionTable;
+use super::jit::{JitCall, JitOptions};
+use super::{Function, ModuleBuilder};
+use crate::core::{self, ContextState, OwnedResource, Request};
+use crate::error::{Error, Result};
+use crate::guards::Context;
+use crate::recovery;
+use cuguard_registry::Kind;
+
+/// A module of device code, unloaded on drop.
+///
+/// ```no_run
+/// use cuguard::{Context, Module};
+///
+/// let context = Context::new(0)?;
+/// let module = Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+/// let saxpy = module.function("saxpy")?;
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+///
+/// The simulated GPU loads modules and runs no kernels: a launch fails with
+/// [`Error::NoKernels`](crate::Error::NoKernels), or with `CUGUARD_SIM=kernels=skip` is checked and skipped.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, Module};
+/// # let context = Context::new(0)?;
+/// let module = Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+/// assert!(module.function("saxpy").is_ok() && module.function("saxpi").is_err());
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once if unused"]
+pub struct Module {
+    pub(in crate::guards) owned: OwnedResource,
+    functions: FunctionTable,
+    info_log: Option<String>,
+}
+
+/// What a symbol is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SymbolKind {
+    Kernel,
+    Variable,
+}
+
+impl SymbolKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Variable => "variable",
+        }
+    }
+}
+
+/// Reads a file of PTX.
+pub(super) fn read_ptx(operation: &'static str, path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| file_error(operation, path, &error))
+}
+
+/// Converts the error of reading a file.
+pub(super) fn file_error(operation: &'static str, path: &Path, error: &std::io::Error) -> Error {
+    Error::File {
+        operation,
+        path: path.display().to_string(),
+        reason: error.to_string(),
+    }
+}
+
+/// PTX as the driver reads it. The driver would parse text that starts with the ELF magic as a binary, and trust the
+/// sizes in it.
+pub(super) fn ptx_to_c(operation: &'static str, text: &str) -> Result<CString> {
+    let prefix = if text.starts_with('\x7f') { "\n" } else { "" };
+    to_c(operation, &format!("{prefix}{text}"))
+}
+
+/// Converts to a C string.
+pub(super) fn to_c(operation: &'static str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|error| {
+        // The error shows only the line with the NUL: the text may be long.
+        let (before, after) = text.split_at(error.nul_position());
+        let begin = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let end = after.find('\n').unwrap_or(after.len());
+        Error::InteriorNul {
+            operation,
+            text: format!("{}{}", &before[begin..], &after[..end]),
+        }
+    })
+}
+
+impl Module {
+    /// Compiles and loads PTX.
+    ///
+    /// ```no_run
+    /// # let context = cuguard::Context::new(0)?;
+    /// let text = std::fs::read_to_string("kernels/saxpy.ptx").expect("a file with PTX");
+    /// let module = cuguard::Module::from_ptx(&context, &text)?.named("saxpy");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InteriorNul`], [`Error::Compile`] with the log of the PTX compiler, [`Error::OutOfMemory`], or any other
+    /// driver error. The simulated GPU does not check instructions.
+    #[track_caller]
+    pub fn from_ptx(context: &Context, text: &str) -> Result<Self> {
+        const OPERATION: &str = "Module::from_ptx";
+        let image = ptx_to_c(OPERATION, text)?;
+        // SAFETY: NUL-terminated text that does not start like a binary.
+        unsafe { Self::builder(context).load(OPERATION, image.as_bytes_with_nul()) }
+    }
+
+    /// Compiles and loads a file of PTX.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, Error, Module};
+    /// # let context = Context::new(0)?;
+    /// # let path = std::env::temp_dir().join(format!("cuguard-doc-{}.ptx", std::process::id()));
+    /// # std::fs::write(&path, include_str!("../../../kernels/saxpy.ptx")).unwrap();
+    /// let module = Module::from_ptx_file(&context, &path)?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// let error = Module::from_ptx_file(&context, "no/such.ptx").unwrap_err();
+    /// assert!(matches!(error, Error::File { .. }), "{error}");
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] if the file cannot be read or is not text; else as [`from_ptx`](Self::from_ptx).
+    #[track_caller]
+    pub fn from_ptx_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
+        const OPERATION: &str = "Module::from_ptx_file";
+        let text = read_ptx(OPERATION, path.as_ref())?;
+        let image = ptx_to_c(OPERATION, &text)?;
+        // SAFETY: NUL-terminated text that does not start like a binary.
+        unsafe { Self::builder(context).load(OPERATION, image.as_bytes_with_nul()) }
+    }
+
+    /// Options for the driver's compiler: registers, optimization, line numbers, the log.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, Module};
+    /// # let context = Context::new(0)?;
+    /// let text = include_str!("../../../kernels/saxpy.ptx");
+    /// let module = Module::builder(&context).max_registers(64).from_ptx(text)?;
+    /// let error = Module::builder(&context).optimization_level(5).from_ptx(text).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "ModuleBuilder::from_ptx: the optimization level is 5, which is not within 0 to 4"
+    /// );
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn builder(context: &Context) -> ModuleBuilder<'_> {
+        ModuleBuilder::new(context)
+    }
+
+    /// Loads a cubin, a fatbin, or NUL-terminated PTX.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_ptx`](Self::from_ptx).
+    ///
+    /// # Safety
+    ///
+    /// The bytes must be a complete and valid image: the driver trusts the sizes in it.
+    ///
+    /// ```no_run
+    /// # let context = cuguard::Context::new(0)?;
+    /// let image = std::fs::read("kernels/saxpy.cubin").expect("output of nvcc -cubin");
+    /// // SAFETY: complete, as the compiler wrote it.
+    /// let module = unsafe { cuguard::Module::from_image(&context, &image)? };
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[track_caller]
+    pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
+        // SAFETY: the caller passes a valid image.
+        unsafe { Self::builder(context).load("Module::from_image", image) }
+    }
+
+    /// Loads a file: a cubin, a fatbin, or PTX.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] if the file cannot be read; else as [`from_ptx`](Self::from_ptx).
+    ///
+    /// # Safety
+    ///
+    /// The file must be a complete and valid image: the driver trusts the sizes in it.
+    ///
+    /// ```no_run
+    /// # let context = cuguard::Context::new(0)?;
+    /// // SAFETY: complete, as the compiler wrote it.
+    /// let module = unsafe { cuguard::Module::from_image_file(&context, "kernels/saxpy.cubin")? };
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[track_caller]
+    pub unsafe fn from_image_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
+        const OPERATION: &str = "Module::from_image_file";
+        let path = path.as_ref();
+        let mut image = std::fs::read(path).map_err(|error| file_error(OPERATION, path, &error))?;
+        // For PTX, which a file does not end in a NUL.
+        image.push(0);
+        // SAFETY: the caller names a file with a valid image.
+        unsafe { Self::builder(context).load(OPERATION, &image) }
+    }
+
+    /// # Safety
+    ///
+    /// The bytes are a complete and valid image.
+    #[track_caller]
+    pub(super) unsafe fn load(
+        operation: &'static str,
+        context: &Context,
+        image: &[u8],
+        options: &JitOptions,
+    ) -> Result<Self> {
+        let state = context.state();
+        let request = Request::of_unknown_size(operation, Some(Kind::Module));
+        let (owned, info_log) = recovery::with_recovery(state, &request, || {
+            let entered = state.enter(operation)?;
+            let mut jit = JitCall::new(options);
+            let (options, values) = jit.options();
+            let owner = context.open().into();
+            // SAFETY: the caller passes a valid image; the buffers of the logs live as long as `jit`.
+            let loaded = unsafe { module::load_data_ex(image.as_ptr().cast(), options, values) };
+            let loaded = jit.check(&entered, loaded)?;
+            let owned = core::allocate(
+                state,
+                &request,
+                Kind::Module,
+                "",
+                || owner,
+                || Ok(loaded.0 as u64),
+            )?;
+            Ok((owned, jit.info_log()))
+        })?;
+        Ok(Self {
+            info_log,
+            ..Self::from_owned(owned)
+        })
+    }
+
+    pub(in crate::guards) fn from_owned(owned: OwnedResource) -> Self {
+        Self {
+            owned,
+            functions: FunctionTable::default(),
+            info_log: None,
+        }
+    }
+
+    pub(super) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
+    }
+
+    /// The driver's handle, for code that calls the driver directly. Valid until this guard is dropped or its
+    /// context is closed.
+    #[must_use]
+    pub fn as_raw(&self) -> CUmodule {
+        CUmodule(self.owned.address() as usize)
+    }
+
+    /// Names the module in reports.
+    #[must_use = "returns the guard"]
+    pub fn named(self, label: &str) -> Self {
+        self.owned.name(label);
+        self
+    }
+
+    /// What the driver's compiler reported, such as registers and spills of each kernel; `None` unless the module was loaded
+    /// with [`keep_info_log`](ModuleBuilder::keep_info_log). Empty where the driver compiled nothing.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, Module};
+    /// # let context = Context::new(0)?;
+    /// let text = include_str!("../../../kernels/saxpy.ptx");
+    /// assert!(Module::from_ptx(&context, text)?.info_log().is_none());
+    /// assert!(Module::builder(&context).keep_info_log().from_ptx(text)?.info_log().is_some());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn info_log(&self) -> Option<&str> {
+        self.info_log.as_deref()
+    }
+
+    /// Looks up a symbol of this kind.
+    pub(super) fn look_up<R>(
+        &self,
+        operation: &'static str,
+        kind: SymbolKind,
+        name: &str,
+        call: impl FnOnce(CUmodule, &CStr) -> result::Result<R>,
+    ) -> Result<R> {
+        let text = to_c(operation, name)?;
+        let entered = self.state().enter(operation)?;
+        let handle = self.as_raw();
+        let found = call(handle, &text);
+        let Err(error) = found else {
+            return entered.check(found);
+        };
+        let (other, is_other) = match kind {
+            // SAFETY: the module is alive.
+            SymbolKind::Kernel => (SymbolKind::Variable, unsafe {
+                module::global(handle, &text).is_ok()
+            }),
+            // SAFETY: the module is alive.
+            SymbolKind::Variable => (SymbolKind::Kernel, unsafe {
+                module::function(handle, &text).is_ok()
+            }),
+        };
+        // A driver returns CUDA_ERROR_INVALID_VALUE for the name of a kernel as that of a variable, and for no name.
+        let is_lookup = matches!(error.code, CUresult::NOT_FOUND | CUresult::INVALID_VALUE);
+        match is_lookup {
+            true if is_other => Err(Error::WrongSymbolKind {
+                operation,
+                name: name.to_owned(),
+                expected: kind.name(),
+                found: other.name(),
+            }),
+            true if error.code == CUresult::NOT_FOUND || name.is_empty() => {
+                Err(Error::NoSuchSymbol {
+                    operation,
+                    name: name.to_owned(),
+                })
+            }
+            _ => entered.check(found),
+        }
+    }
+
+    /// Looks up a kernel by its symbol name: mangled, unless it was declared `extern "C"`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSymbol`], [`Error::WrongSymbolKind`] if it is a variable, [`Error::InteriorNul`],
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn function(&self, name: &str) -> Result<Function<'_>> {
+        self.function_for("Module::function", name)
+    }
+
+    /// The same for an operation that looks up a kernel.
+    pub(crate) fn function_for(&self, operation: &'static str, name: &str) -> Result<Function<'_>> {
+        let handle = self.look_up(operation, SymbolKind::Kernel, name, |module, name| {
+            // SAFETY: the module is alive.
+            unsafe { module::function(module, name) }
+        })?;
+        Ok(Function::new(
+            handle,
+            self.functions.get(handle, name),
+            self,
+        ))
+    }
+
+    /// Unloads the module and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
+    pub fn close(self) -> Result<()> {
+        self.owned.close("Module::close")
+    }
+}

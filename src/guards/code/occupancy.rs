@@ -1,0 +1,225 @@
+//! Occupancy: how many blocks of a kernel a multiprocessor runs at a time.
+
+use cuguard_driver::result::{self, function};
+use cuguard_driver::sys::{CUfunction, CUlaunchConfig, CUstream};
+
+use super::function_info::Limits;
+use super::{Function, LaunchConfig};
+use crate::core::{ContextState, Entered, Failed, Refused};
+use crate::error::{Error, Result};
+
+/// A block size with the highest occupancy; see [`Function::suggested_block_size`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+/// let suggested = module.function("saxpy")?.suggested_block_size(0)?;
+/// assert_eq!(suggested.threads % 32, 0);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SuggestedBlock {
+    /// The threads of a block.
+    pub threads: u32,
+    /// How many such blocks the whole device runs at a time: a grid with fewer leaves a part of it idle.
+    pub min_grid: u32,
+}
+
+/// An error of a query, where too little memory is an error as any other.
+fn plain(entered: &Entered<'_>, failed: Failed) -> Error {
+    match failed {
+        Failed::OutOfMemory(Refused::Memory(error)) => match entered.check::<()>(Err(error)) {
+            Err(error) => error,
+            Ok(()) => unreachable!("the result is an error"),
+        },
+        // Only allocations are subject to the budget.
+        Failed::OutOfMemory(Refused::Limit { .. }) => unreachable!("nothing is allocated"),
+        Failed::Other(error) => *error,
+    }
+}
+
+impl<'module> Function<'module> {
+    /// The limits of launches, for a query.
+    fn query(&self, entered: &Entered<'_>, state: &ContextState) -> Result<&'module Limits> {
+        let limits = self.info().limits(entered, state, *self.handle());
+        limits.map_err(|failed| plain(entered, failed))
+    }
+
+    /// How many blocks of `threads` threads, with `shared_bytes` of dynamic shared memory each, a multiprocessor runs at a
+    /// time. A [cooperative](LaunchConfig::cooperative) launch can have this many for each multiprocessor.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// assert_eq!(saxpy.max_active_blocks(1024, 0)?, 2);
+    /// assert_eq!(saxpy.max_active_blocks(1024, 200_000)?, 1);
+    /// let error = saxpy.max_active_blocks(1025, 0).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "Function::max_active_blocks of saxpy: block.x is 1025, which is not within 1 to 1024"
+    /// );
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideLimits`], [`Error::ContextClosed`], or any other driver error.
+    pub fn max_active_blocks(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
+        const OPERATION: &str = "Function::max_active_blocks";
+        let entered = self.state().enter(OPERATION)?;
+        let config = LaunchConfig::new(1, threads).shared_bytes(shared_bytes);
+        let limits = self.query(&entered, self.state())?;
+        limits.check(OPERATION, self.info(), &config)?;
+        // As the launch will be.
+        let handle = *self.handle();
+        entered.check(self.info().allow_shared(handle, shared_bytes))?;
+        let shared = shared_bytes as usize;
+        // SAFETY: the module is borrowed, and its context is open.
+        let blocks = unsafe { function::max_active_blocks(handle, threads as i32, shared) };
+        Ok(entered.check(blocks)?.max(0) as u32)
+    }
+
+    /// The most blocks of a [cooperative](LaunchConfig::cooperative) launch: as many as the whole device runs at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`max_active_blocks`](Self::max_active_blocks).
+    pub fn max_cooperative_blocks(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
+        let blocks = self.max_active_blocks(threads, shared_bytes)?;
+        let entered = self.state().enter("Function::max_cooperative_blocks")?;
+        let limits = self.query(&entered, self.state())?;
+        Ok(blocks.saturating_mul(limits.multiprocessors))
+    }
+
+    /// The most blocks that a [cluster](LaunchConfig::cluster) of such a launch can have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn max_cluster_blocks(&self, config: &LaunchConfig) -> Result<u32> {
+        self.query_clusters("Function::max_cluster_blocks", config, |handle, own| {
+            // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
+            unsafe { function::max_potential_cluster_size(handle, own) }
+        })
+    }
+
+    /// How many [clusters](LaunchConfig::cluster) of such a launch the device runs at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideLimits`], [`Error::UnsupportedLaunch`], [`Error::ContextClosed`], or any other driver error.
+    pub fn max_active_clusters(&self, config: &LaunchConfig) -> Result<u32> {
+        const OPERATION: &str = "Function::max_active_clusters";
+        let entered = self.state().enter(OPERATION)?;
+        let limits = self.query(&entered, self.state())?;
+        limits.check(OPERATION, self.info(), config)?;
+        entered.check(
+            self.info()
+                .allow_shared(*self.handle(), config.shared_bytes),
+        )?;
+        drop(entered);
+        self.query_clusters(OPERATION, config, |handle, own| {
+            // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
+            unsafe { function::max_active_clusters(handle, own) }
+        })
+    }
+
+    fn query_clusters(
+        &self,
+        operation: &'static str,
+        config: &LaunchConfig,
+        query: impl FnOnce(CUfunction, &CUlaunchConfig) -> result::Result<i32>,
+    ) -> Result<u32> {
+        let entered = self.state().enter(operation)?;
+        let count = config.with_attributes(CUstream::NULL, |own| query(*self.handle(), own));
+        Ok(entered.check(count)?.max(0) as u32)
+    }
+
+    /// The block size with the highest occupancy, for blocks with `shared_bytes` of dynamic shared memory.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// let suggested = saxpy.suggested_block_size(0)?;
+    /// let blocks = saxpy.max_active_blocks(suggested.threads, 0)?;
+    /// assert_eq!(suggested.min_grid % blocks, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`max_active_blocks`](Self::max_active_blocks).
+    pub fn suggested_block_size(&self, shared_bytes: u32) -> Result<SuggestedBlock> {
+        const OPERATION: &str = "Function::suggested_block_size";
+        let entered = self.state().enter(OPERATION)?;
+        let limits = self.query(&entered, self.state())?;
+        let config = LaunchConfig::new(1, 1).shared_bytes(shared_bytes);
+        limits.check(OPERATION, self.info(), &config)?;
+        let handle = *self.handle();
+        entered.check(self.info().allow_shared(handle, shared_bytes))?;
+        // SAFETY: the module is borrowed, and its context is open.
+        let size = unsafe { function::max_potential_block_size(handle, shared_bytes as usize, 0) };
+        let size = entered.check(size)?;
+        Ok(SuggestedBlock {
+            threads: size.block.max(1) as u32,
+            min_grid: size.min_grid.max(1) as u32,
+        })
+    }
+
+    /// The dynamic shared memory that each block can have if `blocks` blocks of `threads` threads are to run on a
+    /// multiprocessor at a time.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// assert!(saxpy.available_shared_bytes(4, 128)? < saxpy.available_shared_bytes(1, 128)?);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideLimits`], [`Error::ContextClosed`], or any other driver error.
+    pub fn available_shared_bytes(&self, blocks: u32, threads: u32) -> Result<u32> {
+        const OPERATION: &str = "Function::available_shared_bytes";
+        let entered = self.state().enter(OPERATION)?;
+        let limits = self.query(&entered, self.state())?;
+        limits.check(OPERATION, self.info(), &LaunchConfig::new(1, threads))?;
+        let blocks = i32::try_from(blocks).unwrap_or(i32::MAX);
+        // SAFETY: the module is borrowed, and its context is open.
+        let bytes =
+            unsafe { function::available_dynamic_shared(*self.handle(), blocks, threads as i32) };
+        let bytes = entered.check(bytes)?;
+        Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
+    /// See [`LaunchConfig::for_elements`].
+    pub(crate) fn config_for(&self, operation: &'static str, count: usize) -> Result<LaunchConfig> {
+        let suggested = match self.info().suggested.get() {
+            Some(suggested) => *suggested,
+            None => {
+                let suggested = self.suggested_block_size(0)?;
+                *self.info().suggested.get_or_init(|| suggested)
+            }
+        };
+        let blocks = count.div_ceil(suggested.threads as usize).max(1);
+        let Ok(grid) = u32::try_from(blocks) else {
+            return Err(Error::OutsideLimits {
+                operation,
+                subject: self.name().to_owned(),
+                what: "grid.x",
+                value: blocks as u64,
+                least: 1,
+                most: i32::MAX as u64,
+            });
+        };
+        Ok(LaunchConfig::new(grid, suggested.threads))
+    }
+}
