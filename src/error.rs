@@ -136,6 +136,30 @@ pub enum Error {
         device: u32,
     },
 
+    /// Peer access between contexts of one device.
+    #[error(
+        "{operation}: both contexts are on device {device}; peer access is between two devices"
+    )]
+    SameDevice {
+        /// The function that was called.
+        operation: &'static str,
+        /// The device.
+        device: u32,
+    },
+
+    /// A device that cannot access the memory of another.
+    #[error(
+        "{operation}: device {device} cannot access the memory of device {peer}; copies between them are possible"
+    )]
+    NoPeerAccess {
+        /// The function that was called.
+        operation: &'static str,
+        /// The device.
+        device: u32,
+        /// The other device.
+        peer: u32,
+    },
+
     /// An attribute that this driver does not know: it is older than the attribute.
     #[error("{operation}: this driver has no attribute {attribute}")]
     UnsupportedAttribute {

@@ -73,8 +73,8 @@ pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
     DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
     FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
-    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PinnedBuffer, RegisteredVec, Stream,
-    StreamBuilder, SuggestedBlock, UnknownAttribute,
+    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, RegisteredVec,
+    Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
 };
 pub use scope::Scope;
 

@@ -116,12 +116,14 @@ generic! {
     &'static [T]:                      both, none, both, none;
     DeviceView<'static, T>:            both, none, both, none;
     DeviceRef<'static, T>:             both, none, both, none;
+    PeerRef<'static, T>:               both, none, both, none;
     HostRef<'static, T>:               both, none, both, none;
 
     // Exclusive bindings, as `&mut [T]`.
     &'static mut [T]:                  both, send, sync, none;
     DeviceViewMut<'static, T>:         both, send, sync, none;
     DeviceMut<'static, T>:             both, send, sync, none;
+    PeerMut<'static, T>:               both, send, sync, none;
     HostMut<'static, T>:               both, send, sync, none;
     Piece<'static, 'static, T, Both>:  both, send, sync, none;
     Piece<'static, 'static, Both, T>:  both, send, sync, none;
@@ -135,7 +137,7 @@ generic! {
 
 // Guards, and what borrows them.
 plain!(both:
-    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool
+    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static>
 );
 

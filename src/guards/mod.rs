@@ -15,6 +15,7 @@ mod event;
 mod keep;
 mod memory;
 mod memory_info;
+mod peer_access;
 mod raw_context;
 mod raw_handles;
 mod stream;
@@ -39,4 +40,5 @@ pub use memory::{
 };
 pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
+pub use peer_access::PeerAccess;
 pub use stream::{Stream, StreamBuilder};

@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{ContextState, OwnedResource, StreamState};
+use crate::core::{ContextState, Entered, OwnedResource, StreamState};
+use crate::error::Result;
 use crate::guards::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, PinnedBuffer, RegisteredVec,
 };
@@ -80,6 +82,19 @@ pub struct BindableMemory<'env> {
     pub(crate) state: Option<&'env Arc<ContextState>>,
     /// The stream that it was allocated on.
     pub(crate) home: Option<&'env Arc<StreamState>>,
+}
+
+impl BindableMemory<'_> {
+    /// The memory's address on the device. `entered` is its context.
+    pub(crate) fn device_address(&self, entered: &Entered<'_>) -> Result<CUdeviceptr> {
+        match self.address {
+            Address::Device(address) => Ok(address),
+            // SAFETY: registered with the driver, and borrowed.
+            Address::Host(start) => {
+                entered.check(unsafe { memory::host_get_device_pointer(start) })
+            }
+        }
+    }
 }
 
 /// Where bindable memory is.

@@ -29,7 +29,7 @@ use cuguard_driver::sys::CUresult;
 use crate::core::host_call::{CallGroup, HostCall, Panic};
 use crate::core::lock::lock;
 use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle_or_dead};
-use crate::core::{OwnedResource, StreamState, log_error};
+use crate::core::{ContextState, OwnedResource, PeerUse, StreamState, log_error};
 use crate::error::Result;
 use cuguard_sync::process;
 
@@ -45,6 +45,8 @@ pub(crate) struct ScopeEnd {
     /// Created by the first host function.
     group: OnceLock<Arc<CallGroup>>,
     calls: Mutex<Vec<Arc<HostCall<'static>>>>,
+    /// Contexts whose memory this scope uses. Dropped after the wait.
+    peers: Mutex<Vec<PeerUse>>,
 }
 
 /// The value of a mutex that no other thread can hold: for the end of a scope, where in a forked child a thread that does
@@ -61,6 +63,15 @@ impl ScopeEnd {
             scratch: Mutex::default(),
             group: OnceLock::new(),
             calls: Mutex::default(),
+            peers: Mutex::default(),
+        }
+    }
+
+    /// Lets the teardown of another context wait for this scope.
+    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, new: impl FnOnce() -> PeerUse) {
+        let mut peers = lock(&self.peers);
+        if !peers.iter().any(|peer| peer.is_of(state)) {
+            peers.push(new());
         }
     }
 

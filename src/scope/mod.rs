@@ -13,6 +13,7 @@ mod host_call;
 mod kernel;
 mod launch;
 mod parameter;
+mod peer;
 #[cfg(doctest)]
 mod scope_refusals;
 mod scratch;
@@ -21,14 +22,14 @@ mod signature;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 
-use cuguard_driver::result::{self, copy, memory};
+use cuguard_driver::result::{self, copy};
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Event, Stream, check_len};
-use bindable::{Address, BindableMemory};
+use bindable::BindableMemory;
 use end::ScopeEnd;
 
 pub use argument::KernelArgument;
@@ -36,6 +37,7 @@ pub use bindable::{Bindable, BindableMut};
 pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
 pub use kernel::{Kernel, UncheckedKernel};
 pub use parameter::{Len, LenOf, Parameter, Value};
+pub use peer::{PeerMut, PeerRef};
 pub use signature::{Signature, SignatureArguments};
 
 /// Enqueues work on the stream of a [`Stream::scope`].
@@ -242,13 +244,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             core.order_after(operation, home)?;
         }
         let entered = core.state().enter(operation)?;
-        match memory.address {
-            Address::Device(address) => Ok(address),
-            // SAFETY: registered with the driver, and borrowed.
-            Address::Host(start) => {
-                entered.check(unsafe { memory::host_get_device_pointer(start) })
-            }
-        }
+        memory.device_address(&entered)
     }
 
     /// Binds device memory that this scope's work reads; also page-locked host memory, which the device accesses in place
