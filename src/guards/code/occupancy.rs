@@ -192,6 +192,8 @@ impl<'module> Function<'module> {
         let entered = self.state().enter(OPERATION)?;
         let limits = self.query(&entered, self.state())?;
         limits.check(OPERATION, self.info(), &LaunchConfig::new(1, threads))?;
+        // The driver counts what launches are allowed now, and ours are allowed all that they need.
+        entered.check(self.info().allow_shared(*self.handle(), limits.shared))?;
         let blocks = i32::try_from(blocks).unwrap_or(i32::MAX);
         // SAFETY: the module is borrowed, and its context is open.
         let bytes =
