@@ -101,7 +101,12 @@ impl<'module> Function<'module> {
     ///
     /// [`Error::ContextClosed`], or any other driver error.
     pub fn max_cluster_blocks(&self, config: &LaunchConfig) -> Result<u32> {
-        self.query_clusters("Function::max_cluster_blocks", config, |handle, own| {
+        // With a cluster that is too large, the query fails as the launch does.
+        let config = LaunchConfig {
+            cluster: None,
+            ..*config
+        };
+        self.query_clusters("Function::max_cluster_blocks", &config, |handle, own| {
             // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
             unsafe { function::max_potential_cluster_size(handle, own) }
         })
