@@ -35,6 +35,7 @@ pub(crate) mod deferred;
 pub(crate) mod free;
 mod free_progress;
 pub(crate) mod handle_list;
+pub(crate) mod host_call;
 pub(crate) mod host_memory;
 pub(crate) mod lock;
 mod open_context;

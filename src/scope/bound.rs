@@ -325,6 +325,10 @@ impl<'scope, T> HostRef<'scope, T> {
         self.values.as_ptr().cast()
     }
 
+    pub(crate) fn as_slice_ptr(&self) -> *const [T] {
+        self.values.as_ptr()
+    }
+
     /// The number of values.
     ///
     /// ```

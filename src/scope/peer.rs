@@ -71,11 +71,11 @@ pub struct PeerMut<'scope, T> {
 unsafe impl<T: Send> Send for PeerMut<'_, T> {}
 
 impl<T> PeerRef<'_, T> {
-    fn new(memory: &BindableMemory<'_>) -> Self {
+    fn new(address: CUdeviceptr, len: usize, state: &Arc<ContextState>) -> Self {
         Self {
-            address: memory.address,
-            len: memory.len,
-            state: memory.state.clone(),
+            address,
+            len,
+            state: state.clone(),
             brand: PhantomData,
         }
     }
@@ -130,17 +130,23 @@ impl<T> fmt::Debug for PeerMut<'_, T> {
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Orders this stream after the allocation of the memory, and lets the teardown of its context wait for this scope.
-    fn bind_peer_memory(&self, operation: &'static str, memory: &BindableMemory<'_>) -> Result<()> {
+    fn bind_peer_memory<T>(
+        &self,
+        operation: &'static str,
+        memory: &BindableMemory<'_>,
+    ) -> Result<PeerRef<'scope, T>> {
         let core = self.stream.stream_state();
         core.state().enter(operation)?;
-        let _inside = memory.state.enter(operation)?;
-        self.end
-            .keep_peer(memory.state, || PeerUse::new(memory.state, core));
-        match memory.home {
+        // Empty host memory has no context, and is never copied.
+        let state = memory.state.unwrap_or(core.state());
+        let entered = state.enter(operation)?;
+        self.end.keep_peer(state, || PeerUse::new(state, core));
+        if let Some(home) = memory.home {
             // It must be allocated, and cleared, before it is used here.
-            Some(home) => core.order_after_peer(operation, home),
-            None => Ok(()),
+            core.order_after_peer(operation, home)?;
         }
+        let address = memory.device_address(&entered)?;
+        Ok(PeerRef::new(address, memory.len, state))
     }
 
     /// Binds device memory of another context, on this or another device, that this scope's work reads.
@@ -171,8 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// after it.
     pub fn bind_peer<M: Bindable + 'env>(&self, memory: M) -> Result<PeerRef<'scope, M::Value>> {
         let memory = memory.into_memory();
-        self.bind_peer_memory("Scope::bind_peer", &memory)?;
-        Ok(PeerRef::new(&memory))
+        self.bind_peer_memory("Scope::bind_peer", &memory)
     }
 
     /// Binds device memory of another context, on this or another device, that this scope's work reads and writes.
@@ -185,8 +190,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         memory: M,
     ) -> Result<PeerMut<'scope, M::Value>> {
         let memory = memory.into_memory();
-        self.bind_peer_memory("Scope::bind_peer_mut", &memory)?;
-        let inner = PeerRef::new(&memory);
+        let inner = self.bind_peer_memory("Scope::bind_peer_mut", &memory)?;
         Ok(PeerMut { inner })
     }
 
