@@ -171,10 +171,14 @@ fn lengths_must_match() -> Result<()> {
 #[test]
 fn the_other_context_is_closed_within_the_scope() -> Result<()> {
     let _turn = machine();
-    for to_peer in [false, true] {
+    // A synchronous free waits for the device, a free in stream order does not.
+    for (to_peer, ordered) in [(false, false), (true, false), (false, true), (true, true)] {
         let (first, second) = pair()?;
         let stream = Stream::new(&first)?;
-        let mut there = DeviceBuffer::from_slice(&second, &[7_u8; 1 << 16])?;
+        let mut there = match ordered {
+            true => DeviceBuffer::from_slice_on(&Stream::new(&second)?, &[7_u8; 1 << 16])?,
+            false => DeviceBuffer::from_slice(&second, &[7_u8; 1 << 16])?,
+        };
         let mut here = DeviceBuffer::<u8>::zeroed(&first, 1 << 16)?;
         stream.scope(|s| {
             let (mut there, mut here) = (s.bind_peer_mut(&mut there)?, s.bind_mut(&mut here)?);

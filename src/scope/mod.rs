@@ -12,6 +12,7 @@ mod fill;
 mod host_call;
 mod kernel;
 mod launch;
+mod library_call;
 mod parameter;
 mod peer;
 #[cfg(doctest)]
