@@ -76,9 +76,10 @@ pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
     DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
-    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
-    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, RegisteredVec,
-    Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer,
+    MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess,
+    PinnedBuffer, PitchedBuffer, RegisteredVec, Stream, StreamBuilder, SuggestedBlock,
+    UnknownAttribute, WriteCombinedBuffer,
 };
 pub use scope::Scope;
 
