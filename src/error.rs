@@ -201,6 +201,26 @@ pub enum Error {
         len: usize,
     },
 
+    /// Memory that is not a whole number of aligned values of another type.
+    #[error(
+        "{operation}: {bytes} bytes at {address:#x} are no values of {type_name}, which has {size} bytes and alignment \
+         {align}"
+    )]
+    Cast {
+        /// The function that was called.
+        operation: &'static str,
+        /// The size of the memory.
+        bytes: usize,
+        /// Its device address.
+        address: u64,
+        /// The other type.
+        type_name: &'static str,
+        /// Its size.
+        size: usize,
+        /// Its alignment.
+        align: usize,
+    },
+
     /// The module has no symbol of this name.
     #[error("{operation}: the module has no symbol {name:?}")]
     NoSuchSymbol {

@@ -71,10 +71,10 @@ pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
-    DeviceBuffer, DeviceHeap, DeviceUuid, Event, Function, FunctionAttributes, Global,
-    LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo, MemoryPool, Module,
-    ModuleBuilder, ParseDeviceError, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
-    SuggestedBlock, UnknownAttribute,
+    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
+    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
+    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PinnedBuffer, RegisteredVec, Stream,
+    StreamBuilder, SuggestedBlock, UnknownAttribute,
 };
 pub use scope::Scope;
 
@@ -101,15 +101,15 @@ pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
-        LateDrops, MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+        MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }
 
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, Device, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module,
-        PinnedBuffer, RegisteredVec, Stream, report::Report,
+        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
+        MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }
 

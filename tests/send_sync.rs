@@ -114,11 +114,13 @@ generic! {
 
     // Shared bindings, as `&[T]`.
     &'static [T]:                      both, none, both, none;
+    DeviceView<'static, T>:            both, none, both, none;
     DeviceRef<'static, T>:             both, none, both, none;
     HostRef<'static, T>:               both, none, both, none;
 
     // Exclusive bindings, as `&mut [T]`.
     &'static mut [T]:                  both, send, sync, none;
+    DeviceViewMut<'static, T>:         both, send, sync, none;
     DeviceMut<'static, T>:             both, send, sync, none;
     HostMut<'static, T>:               both, send, sync, none;
     Piece<'static, 'static, T, Both>:  both, send, sync, none;
@@ -144,7 +146,7 @@ plain!(none: ContextGuard<'static> LabelScope);
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     ComputeCapability Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
-    Error FailedFreeGroup Group KindUsage SiteUsage Kind LateDrops Level Limit MemoryInfo SnapshotReason Origin
+    Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
     ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );

@@ -392,8 +392,12 @@ impl Drop for Entered<'_> {
 
 /// A failed driver call as the registry keeps it.
 pub(super) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
-    let CallError { function, code } = error;
-    FailedCall::new(operation, function, code.0, code.name().unwrap_or_default())
+    FailedCall {
+        operation,
+        function: error.function,
+        code: error.code.0,
+        code_name: error.code.name().unwrap_or_default(),
+    }
 }
 
 /// Logs an error on a path that must not panic, whatever the program's logger does. Not in a forked child, where a

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use super::context_state::{ContextState, Entered};
+use super::context_state::ContextState;
 use super::deferred::{self, Deferred};
 use super::free;
 use super::host_memory::HostMemory;
@@ -222,14 +222,14 @@ impl OwnedResource {
         let _ = self.flags.compare_exchange(owned, shared, order, order);
     }
 
-    /// Orders the home stream after the default stream, if `cust` ever saw the memory. The context is current.
-    pub(crate) fn order_after_default_stream(&self, entered: &Entered<'_>) -> Result<()> {
-        match self.home() {
-            Some(home) if self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST => {
-                entered.check(home.order_after_handle(entered, CUstream::NULL))
-            }
-            _ => Ok(()),
-        }
+    /// Whether `cust` ever saw stream-ordered memory.
+    pub(crate) fn is_shared_with_cust(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST
+    }
+
+    /// What the resource keeps alive.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     pub(crate) fn state(&self) -> &Arc<ContextState> {

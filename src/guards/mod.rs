@@ -33,7 +33,10 @@ pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
-pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
+pub use memory::{
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool, PinnedBuffer,
+    RegisteredVec,
+};
 pub(crate) use memory::{bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
 pub use stream::{Stream, StreamBuilder};

@@ -7,10 +7,12 @@ use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
 use crate::core::{ContextState, OwnedResource, StreamState};
-use crate::guards::{DeviceBox, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredVec};
+use crate::guards::{
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, PinnedBuffer, RegisteredVec,
+};
 
 /// Memory that [`Scope::bind`](crate::Scope::bind) accepts: a reference to a [`DeviceBuffer`], a [`DeviceBox`], a
-/// [`ManagedBuffer`], or to page-locked host memory: a [`PinnedBuffer`] or a [`RegisteredVec`].
+/// [`ManagedBuffer`], or to page-locked host memory ([`PinnedBuffer`], [`RegisteredVec`]); or a [`DeviceView`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -40,7 +42,7 @@ pub trait Bindable: sealed::Sealed {
 }
 
 /// Memory that [`Scope::bind_mut`](crate::Scope::bind_mut) accepts: a mutable reference to a [`DeviceBuffer`], a
-/// [`DeviceBox`], a [`ManagedBuffer`], a [`PinnedBuffer`] or a [`RegisteredVec`].
+/// [`DeviceBox`], a [`ManagedBuffer`], a [`PinnedBuffer`] or a [`RegisteredVec`]; or a [`DeviceViewMut`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -179,4 +181,40 @@ bindable! {
     ManagedBuffer, of_managed;
     PinnedBuffer, of_pinned;
     RegisteredVec, of_registered;
+}
+
+fn of_view<'env, T>(view: DeviceView<'env, T>) -> BindableMemory<'env> {
+    let memory = view.memory();
+    BindableMemory {
+        address: Address::Device(memory.address()),
+        len: view.len(),
+        state: Some(memory.state()),
+        home: memory.home(),
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceView<'_, T> {}
+
+impl<T: DeviceCopy> Bindable for DeviceView<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(self)
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceViewMut<'_, T> {}
+
+impl<T: DeviceCopy> BindableMut for DeviceViewMut<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(self.into_view())
+    }
 }

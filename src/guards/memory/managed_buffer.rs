@@ -8,10 +8,11 @@ use cuguard_driver::result::{CallError, device, memory};
 use cuguard_driver::sys::{CUresult, device_attribute, flags};
 use cust::memory::{DeviceCopy, DevicePointer};
 
+use super::device_memory::DeviceMemory;
 use super::host_limit;
 use crate::core::{self, ContextState, OwnedResource, Request, same_context};
 use crate::error::{Error, Result};
-use crate::guards::{Context, bytes_of};
+use crate::guards::{Context, DeviceView, DeviceViewMut, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -217,6 +218,42 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) })
     }
 
+    fn memory(&self) -> DeviceMemory<'_> {
+        DeviceMemory::of(&self.owned, self.owned.address(), self.size_in_bytes())
+    }
+
+    /// The memory as the device sees it, to be read: for copies by the driver, such as [`DeviceViewMut::copy_from`].
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let managed = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let mut buffer = cuguard::DeviceBuffer::zeroed(&context, 2)?;
+    /// buffer.copy_from(managed.as_view().slice(1..)?)?;
+    /// assert_eq!(buffer.to_vec()?, [2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_view(&self) -> DeviceView<'_, T> {
+        // SAFETY: the memory has `len` initialized values while the buffer is borrowed, or until its context is closed.
+        // Work and host code that write to it borrow the buffer exclusively.
+        unsafe { DeviceView::new(self.memory(), self.len) }
+    }
+
+    /// The memory as the device sees it, to be read and written: for copies and fills by the driver.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut managed = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// managed.as_view_mut().slice_mut(..2)?.fill(7)?;
+    /// assert_eq!(managed.as_slice(&context)?, [7, 7, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_view_mut(&mut self) -> DeviceViewMut<'_, T> {
+        // SAFETY: as in `as_view`, and this borrow is exclusive.
+        unsafe { DeviceViewMut::new(self.memory(), self.len) }
+    }
+
     /// The device address, for kernels.
     ///
     /// ```
@@ -303,5 +340,11 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("ManagedBuffer::close")
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a ManagedBuffer<T>> for DeviceView<'a, T> {
+    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+        buffer.as_view()
     }
 }

@@ -3,9 +3,14 @@
 //!
 //! They know nothing of scopes: a scope borrows the guards and reads their address and length.
 
+mod buffer_views;
+mod cast;
 mod cust_interop;
 mod device_box;
 mod device_buffer;
+mod device_memory;
+mod device_view;
+mod device_view_mut;
 mod host_limit;
 mod host_pages;
 mod into_raw;
@@ -18,6 +23,8 @@ mod stream_ordered;
 
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
+pub use device_view::DeviceView;
+pub use device_view_mut::DeviceViewMut;
 pub(crate) use length::{bytes_of, check_len, check_range};
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;

@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUdeviceptr, CUstream};
+use cuguard_sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::{Result, call};
 
@@ -101,6 +101,35 @@ pub unsafe fn dtod_async(
 ) -> Result {
     // SAFETY: as the caller ensures.
     unsafe { call!(cuMemcpyDtoDAsync_v2(dst, src, bytes, stream)) }
+}
+
+/// Copies between the memory of two contexts, each given with its context, in the order of `stream`.
+///
+/// # Errors
+///
+/// As [`htod`].
+///
+/// # Safety
+///
+/// As [`dtod_async`], and both contexts are alive until the copy is complete.
+#[inline]
+pub unsafe fn peer_async(
+    (dst, dst_context): (CUdeviceptr, CUcontext),
+    (src, src_context): (CUdeviceptr, CUcontext),
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe {
+        call!(cuMemcpyPeerAsync(
+            dst,
+            dst_context,
+            src,
+            src_context,
+            bytes,
+            stream
+        ))
+    }
 }
 
 /// Fills `count` bytes of device memory with `value`.
