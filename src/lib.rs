@@ -70,11 +70,11 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
-    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
-    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
-    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, RegisteredVec,
-    Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
+    DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
+    Event, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer,
+    MemoryInfo, MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer,
+    Profiler, RegisteredVec, Schedule, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
 };
 pub use scope::Scope;
 
