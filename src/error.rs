@@ -344,6 +344,11 @@ pub enum Error {
         log: String,
     },
 
+    /// CUDA C++ could not be compiled: there is no NVRTC, or the source has errors.
+    #[cfg(feature = "nvrtc")]
+    #[error(transparent)]
+    Nvrtc(#[from] cuguard_nvrtc::Error),
+
     /// The simulated GPU runs no kernels; see the [guide](crate::guide::testing_without_a_gpu).
     #[error(
         "{operation}: the simulated GPU runs no kernels; CUGUARD_SIM=kernels=skip checks and skips launches"

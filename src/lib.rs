@@ -52,6 +52,10 @@
 #[doc(inline)]
 pub use cuguard_driver as driver;
 
+#[cfg(feature = "nvrtc")]
+#[doc(inline)]
+pub use cuguard_nvrtc as nvrtc;
+
 #[cfg(feature = "sim")]
 #[doc(inline)]
 pub use cuguard_sim as sim;
