@@ -234,6 +234,17 @@ pub enum Error {
         len: usize,
     },
 
+    /// A row that the matrix does not have; see [`PitchedBuffer`](crate::PitchedBuffer).
+    #[error("{operation}: there is no row {row}; the matrix has {}", counted(*.rows, "row"))]
+    NoSuchRow {
+        /// The function that was called.
+        operation: &'static str,
+        /// The row, counted from 0.
+        row: usize,
+        /// How many rows there are.
+        rows: usize,
+    },
+
     /// Memory that is not a whole number of aligned values of another type.
     #[error(
         "{operation}: {bytes} bytes at {address:#x} are no values of {type_name}, which has {size} bytes and alignment \

@@ -76,9 +76,10 @@ pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
     DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
-    Event, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer,
-    MemoryInfo, MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer,
-    Profiler, RegisteredVec, Schedule, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    Event, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice,
+    ManagedBuffer, MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError,
+    PeerAccess, PinnedBuffer, PitchedBuffer, Profiler, RegisteredVec, Schedule, Stream,
+    StreamBuilder, SuggestedBlock, UnknownAttribute, WriteCombinedBuffer,
 };
 pub use scope::Scope;
 

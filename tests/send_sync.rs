@@ -110,6 +110,8 @@ generic! {
     DeviceBox<T>:                      both, send, sync, none;
     ManagedBuffer<T>:                  both, send, sync, none;
     PinnedBuffer<T>:                   both, send, sync, none;
+    WriteCombinedBuffer<T>:            both, send, sync, none;
+    PitchedBuffer<T>:                  both, send, sync, none;
     RegisteredVec<T>:                     both, send, sync, none;
 
     // Shared bindings, as `&[T]`.
@@ -150,7 +152,7 @@ plain!(both:
     ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
     Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
-    ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
+    ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );
 
 // The driver loader.

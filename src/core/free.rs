@@ -61,6 +61,7 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::Pinned | Kind::Registered => {
                 memory::host_unregister(std::ptr::with_exposed_provenance_mut(handle))
             }
+            Kind::WriteCombined => memory::free_host(std::ptr::with_exposed_provenance_mut(handle)),
             Kind::Stream => stream::destroy(CUstream(handle)),
             Kind::Event => event::destroy(CUevent(handle)),
             Kind::Module => module::unload(CUmodule(handle)),

@@ -52,7 +52,7 @@ mod teardown;
 mod unregistered;
 pub(crate) mod wait;
 
-pub(crate) use allocate::{Failed, Refused, Request, allocate};
+pub(crate) use allocate::{Failed, Refused, Request, allocate, allocate_of_driver_size};
 pub(crate) use budget::Budget;
 pub use callbacks::ReleaseCallback;
 pub(crate) use context_state::{ContextConfig, ContextState, Entered, Source, log_error};

@@ -38,10 +38,10 @@ pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
 pub use memory::{
-    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec,
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
+    MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
 };
-pub(crate) use memory::{bytes_of, check_len, check_range};
+pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
 pub use peer_access::PeerAccess;
 pub use profiler::Profiler;

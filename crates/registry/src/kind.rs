@@ -27,6 +27,8 @@ pub enum Kind {
     Pinned,
     /// The program's own host memory, registered with the driver.
     Registered,
+    /// Write-combined page-locked host memory, which the driver allocated.
+    WriteCombined,
     /// Managed memory.
     Managed,
     /// A stream.
@@ -55,6 +57,7 @@ impl Kind {
         Self::StreamOrdered,
         Self::Pinned,
         Self::Registered,
+        Self::WriteCombined,
         Self::Managed,
         Self::Stream,
         Self::Event,
@@ -78,6 +81,7 @@ impl Kind {
         ("stream_ordered", "stream-ordered memory"),
         ("pinned", "pinned host memory"),
         ("registered", "registered host memory"),
+        ("write_combined", "write-combined host memory"),
         ("managed", "managed memory"),
         ("stream", "stream"),
         ("event", "event"),
