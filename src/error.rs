@@ -136,6 +136,15 @@ pub enum Error {
         device: u32,
     },
 
+    /// A number that must not be 0.
+    #[error("{operation}: {argument} is 0")]
+    ZeroSize {
+        /// The function that was called.
+        operation: &'static str,
+        /// What is 0.
+        argument: &'static str,
+    },
+
     /// Peer access between contexts of one device.
     #[error(
         "{operation}: both contexts are on device {device}; peer access is between two devices"

@@ -139,7 +139,7 @@ generic! {
 
 // Guards, and what borrows them.
 plain!(both:
-    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess
+    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess Profiler<'static>
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static>
 );
 
@@ -149,7 +149,7 @@ plain!(none: ContextGuard<'static> LabelScope);
 // Plain data: settings, reports, errors.
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
-    ComputeCapability Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
+    ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
     Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
     ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
