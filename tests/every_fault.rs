@@ -15,14 +15,14 @@ use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{
     Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedAdvice,
-    ManagedBuffer, MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, Result,
-    Stream, WriteCombinedBuffer,
+    ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess, PinnedBuffer, PitchedBuffer,
+    RegisteredVec, Result, Stream, WriteCombinedBuffer,
 };
 use support::*;
 
 type Scenario = fn(&ReportSettings) -> Result<()>;
 
-const SCENARIOS: [(&str, Scenario); 14] = [
+const SCENARIOS: [(&str, Scenario); 16] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
@@ -34,6 +34,8 @@ const SCENARIOS: [(&str, Scenario); 14] = [
     ("out of memory", out_of_memory),
     ("in pieces", in_pieces),
     ("the device heap", heap),
+    ("two devices", two_devices),
+    ("a borrowed context", borrowed_context),
     ("views", views),
     ("two contexts", two_contexts),
     ("matrices and the driver's host memory", matrices),
@@ -237,6 +239,51 @@ fn heap(settings: &ReportSettings) -> Result<()> {
     context.close()
 }
 
+fn two_devices(settings: &ReportSettings) -> Result<()> {
+    let first = primary(settings)?;
+    let second = Context::builder()
+        .device(1)
+        .report(settings.clone())
+        .build()?;
+    let access = PeerAccess::new(&first, &second)?;
+    let again = PeerAccess::new(&first, &second)?;
+    let (stream, there) = (Stream::new(&first)?, Stream::new(&second)?);
+    let mut a = DeviceBuffer::<u8>::zeroed(&first, 1000)?;
+    let b = DeviceBuffer::from_slice_on(&there, &[3_u8; 1000])?;
+    let mut c = DeviceBuffer::<u8>::zeroed(&second, 1000)?;
+    stream.scope(|s| {
+        let (mut a, mut c) = (s.bind_mut(&mut a)?, s.bind_peer_mut(&mut c)?);
+        s.copy_from_peer(&mut a, &s.bind_peer(&b)?)?;
+        s.copy_to_peer(&mut c, &a)
+    })?;
+    assert_eq!(c.to_vec()?, [3; 1000]);
+    drop(again);
+    drop((a, b, c, stream, there));
+    // The access ends with the context that is accessed.
+    let closed = second.close();
+    access.close()?;
+    closed.and(first.close())
+}
+
+/// A context of other code, which stays, and its default stream.
+fn borrowed_context(settings: &ReportSettings) -> Result<()> {
+    let owner = Context::builder().report(ReportSettings::off()).build()?;
+    let builder = Context::builder().report(settings.clone());
+    // SAFETY: `owner` is dropped after it, and so after its resources.
+    let context = unsafe { builder.build_borrowed(owner.as_raw())? };
+    let stream = Stream::default_stream(&context)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+    stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1))?;
+    let event = Event::new(&context)?;
+    event.record(&stream)?;
+    // SAFETY: released in the same line, in the same context.
+    let event = unsafe { Event::from_raw(&context, event.into_raw())? };
+    event.synchronize()?;
+    drop((buffer, event, stream));
+    let closed = context.close();
+    closed.and(owner.close())
+}
+
 fn views(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
     let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
@@ -364,9 +411,12 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
 /// Waits for all that the driver has under way, in whatever context; and again, as host functions may
 /// have dropped what is freed at the next call.
 fn settle() {
-    if let Ok(context) = Context::builder().report(ReportSettings::off()).build() {
-        let _ = context.synchronize();
-        let _ = context.synchronize();
+    for device in 0..2 {
+        let builder = Context::builder().device(device);
+        if let Ok(context) = builder.report(ReportSettings::off()).build() {
+            let _ = context.synchronize();
+            let _ = context.synchronize();
+        }
     }
 }
 
@@ -380,7 +430,10 @@ fn scratch(name: &str) -> PathBuf {
 fn large_device() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config = sim::Config::new().memory(1 << 40).context_cost(1 << 20);
+        let config = sim::Config::new()
+            .devices(2)
+            .memory(1 << 40)
+            .context_cost(1 << 20);
         sim::configure(config).expect("it does not run yet");
     });
 }

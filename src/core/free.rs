@@ -6,6 +6,8 @@ use cuguard_driver::sys::{
 };
 use cuguard_registry::{Key, Kind};
 
+use super::peer_access;
+
 /// Frees a resource.
 ///
 /// # Safety
@@ -64,6 +66,7 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::Event => event::destroy(CUevent(handle)),
             Kind::Module => module::unload(CUmodule(handle)),
             Kind::MemoryPool => pool::destroy(CUmemoryPool(handle)),
+            Kind::PeerAccess => peer_access::disable(address),
         }
     }
 }

@@ -39,6 +39,8 @@ pub enum Kind {
     Module,
     /// A memory pool that the program created.
     MemoryPool,
+    /// Access of this context to the memory of a context on another device.
+    PeerAccess,
 }
 
 impl Kind {
@@ -61,6 +63,7 @@ impl Kind {
         Self::Event,
         Self::Module,
         Self::MemoryPool,
+        Self::PeerAccess,
     ];
 
     /// How many kinds there are.
@@ -84,6 +87,7 @@ impl Kind {
         ("event", "event"),
         ("module", "module"),
         ("memory_pool", "memory pool"),
+        ("peer_access", "peer mapping"),
     ];
 
     /// Its name in JSON, which never changes.

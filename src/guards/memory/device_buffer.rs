@@ -270,6 +270,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len * size_of::<T>()
     }
 
+    /// The owner of the memory alone.
+    pub(crate) fn into_owned(self) -> OwnedResource {
+        self.owned
+    }
+
     pub(crate) fn address(&self) -> CUdeviceptr {
         self.owned.address()
     }

@@ -5,6 +5,7 @@
 
 mod buffer_views;
 mod cast;
+mod chunks;
 mod cust_interop;
 mod device_box;
 mod device_buffer;

@@ -95,6 +95,11 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         Self::allocate("PinnedBuffer::zeroed", context, len)
     }
 
+    /// `None` where there are no bytes.
+    pub(crate) fn owned(&self) -> Option<&OwnedResource> {
+        self.owned.as_ref()
+    }
+
     /// Names the buffer in reports.
     ///
     /// ```

@@ -120,7 +120,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` values on a stream.
     #[inline]
     #[track_caller]
-    pub(super) fn allocate_on(
+    pub(crate) fn allocate_on(
         operation: &'static str,
         pool: Option<&Arc<PoolState>>,
         stream: &Arc<StreamState>,
@@ -137,7 +137,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// The same, with every byte zero.
     #[track_caller]
-    fn allocate_zeroed(
+    pub(crate) fn allocate_zeroed(
         operation: &'static str,
         pool: Option<&MemoryPool>,
         stream: &Stream,

@@ -165,6 +165,21 @@ pub unsafe fn host_unregister(start: *mut c_void) -> Result {
     unsafe { call!(cuMemHostUnregister(start)) }
 }
 
+/// Returns the address by which the current context reaches page-locked host memory.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if the memory is not page-locked or not mapped, or any other driver error.
+///
+/// # Safety
+///
+/// The pointer is to host memory that is registered with the driver, and stays so during the call.
+#[inline]
+pub unsafe fn host_get_device_pointer(start: *mut c_void) -> Result<CUdeviceptr> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    out(|address| unsafe { call!(cuMemHostGetDevicePointer_v2(address, start, 0)) })
+}
+
 /// Allocates page-locked host memory; `flags` are those of `cuMemHostAlloc`, such as
 /// [`MEMHOSTALLOC_WRITECOMBINED`](cuguard_sys::flags::MEMHOSTALLOC_WRITECOMBINED).
 ///
