@@ -10,6 +10,8 @@ mod bound;
 mod end;
 mod fill;
 mod kernel;
+#[cfg(doctest)]
+mod kernel_refusals;
 mod launch;
 mod parameter;
 #[cfg(doctest)]
