@@ -72,9 +72,10 @@ pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
     DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
-    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
-    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PinnedBuffer, RegisteredVec, Stream,
-    StreamBuilder, SuggestedBlock, UnknownAttribute,
+    FunctionAttributes, Global, Graph, GraphExec, GraphMemory, GraphMemoryMut, LaunchConfig,
+    LinkedImage, Linker, ManagedBuffer, MemoryInfo, MemoryPool, Module, ModuleBuilder,
+    ParseDeviceError, PinnedBuffer, RegisteredVec, Stream, StreamBuilder, SuggestedBlock,
+    UnknownAttribute,
 };
 pub use scope::Scope;
 

@@ -129,6 +129,10 @@ generic! {
     // A shared borrow through which one may also write: both ways need both.
     Global<'static, T>:                both, none, none, none;
 
+    // Names of memory: elements that are not both cannot be exported.
+    GraphMemory<T>:                    both, both, both, both;
+    GraphMemoryMut<T>:                 both, both, both, both;
+
     // A closure and a borrow of a context.
     Chunked<'static, T>:               both, send, sync, none;
 }
@@ -136,7 +140,8 @@ generic! {
 // Guards, and what borrows them.
 plain!(both:
     Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool
-    DeviceHeap<'static> ReleaseCallback Scope<'static, 'static>
+    DeviceHeap<'static> ReleaseCallback Scope<'static, 'static> Graph<'static> GraphExec<'static>
+    BoundGraph<'static>
 );
 
 // What undoes on drop something that was done to the calling thread.

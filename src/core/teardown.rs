@@ -56,6 +56,8 @@ impl ContextState {
         let pushed = self.push(operation);
         keep(self.check(operation, pushed, None));
         if pushed.is_ok() {
+            // While a stream captures, the context cannot be waited for.
+            self.captures.end_all(self);
             keep(self.wait_for_device(operation));
         }
         // False if the exit handler already reports from the registry.
@@ -65,6 +67,7 @@ impl ContextState {
         }
         self.destroy_events(pushed);
         if pushed.is_ok() && !process::is_exiting() {
+            self.captures.trim(self.device);
             let _ = context::pop_current();
         }
         keep(self.release_context(operation));

@@ -12,6 +12,7 @@ mod device_attribute;
 mod device_heap;
 mod device_identity;
 mod event;
+mod graph;
 mod keep;
 mod memory;
 mod memory_info;
@@ -33,10 +34,12 @@ pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
+pub(crate) use graph::{Exported, GraphParts, GraphRange};
+pub use graph::{Graph, GraphExec, GraphMemory, GraphMemoryMut};
 pub use memory::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool, PinnedBuffer,
     RegisteredVec,
 };
-pub(crate) use memory::{bytes_of, check_len, check_range};
+pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
 pub use stream::{Stream, StreamBuilder};

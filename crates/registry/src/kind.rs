@@ -37,6 +37,10 @@ pub enum Kind {
     Module,
     /// A memory pool that the program created.
     MemoryPool,
+    /// A graph.
+    Graph,
+    /// An executable graph.
+    GraphExec,
 }
 
 impl Kind {
@@ -58,6 +62,8 @@ impl Kind {
         Self::Event,
         Self::Module,
         Self::MemoryPool,
+        Self::Graph,
+        Self::GraphExec,
     ];
 
     /// How many kinds there are.
@@ -80,6 +86,8 @@ impl Kind {
         ("event", "event"),
         ("module", "module"),
         ("memory_pool", "memory pool"),
+        ("graph", "graph"),
+        ("graph_exec", "executable graph"),
     ];
 
     /// Its name in JSON, which never changes.
@@ -99,14 +107,17 @@ impl Kind {
         self as usize
     }
 
-    /// The order in which teardown frees: memory may need its stream and its pool, an event its stream.
+    /// The order in which teardown frees: an executable graph refers to memory and modules; memory may need its stream
+    /// and its pool, an event its stream.
     pub(crate) const fn teardown_rank(self) -> u8 {
         match self {
-            Self::Event => 1,
-            Self::Stream => 2,
-            Self::Module => 3,
-            Self::MemoryPool => 4,
-            _ => 0,
+            Self::GraphExec => 0,
+            Self::Graph => 1,
+            Self::Event => 3,
+            Self::Stream => 4,
+            Self::Module => 5,
+            Self::MemoryPool => 6,
+            _ => 2,
         }
     }
 }

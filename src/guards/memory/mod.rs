@@ -23,6 +23,7 @@ mod stream_ordered;
 
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
+pub(crate) use device_memory::DeviceMemory;
 pub use device_view::DeviceView;
 pub use device_view_mut::DeviceViewMut;
 pub(crate) use length::{bytes_of, check_len, check_range};
