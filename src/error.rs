@@ -136,6 +136,39 @@ pub enum Error {
         device: u32,
     },
 
+    /// A number that must not be 0.
+    #[error("{operation}: {argument} is 0")]
+    ZeroSize {
+        /// The function that was called.
+        operation: &'static str,
+        /// What is 0.
+        argument: &'static str,
+    },
+
+    /// Peer access between contexts of one device.
+    #[error(
+        "{operation}: both contexts are on device {device}; peer access is between two devices"
+    )]
+    SameDevice {
+        /// The function that was called.
+        operation: &'static str,
+        /// The device.
+        device: u32,
+    },
+
+    /// A device that cannot access the memory of another.
+    #[error(
+        "{operation}: device {device} cannot access the memory of device {peer}; copies between them are possible"
+    )]
+    NoPeerAccess {
+        /// The function that was called.
+        operation: &'static str,
+        /// The device.
+        device: u32,
+        /// The other device.
+        peer: u32,
+    },
+
     /// An attribute that this driver does not know: it is older than the attribute.
     #[error("{operation}: this driver has no attribute {attribute}")]
     UnsupportedAttribute {
@@ -199,6 +232,17 @@ pub enum Error {
         resource: &'static str,
         /// Its length.
         len: usize,
+    },
+
+    /// A row that the matrix does not have; see [`PitchedBuffer`](crate::PitchedBuffer).
+    #[error("{operation}: there is no row {row}; the matrix has {}", counted(*.rows, "row"))]
+    NoSuchRow {
+        /// The function that was called.
+        operation: &'static str,
+        /// The row, counted from 0.
+        row: usize,
+        /// How many rows there are.
+        rows: usize,
     },
 
     /// Memory that is not a whole number of aligned values of another type.
@@ -337,6 +381,11 @@ pub enum Error {
         /// The log of its compiler.
         log: String,
     },
+
+    /// CUDA C++ could not be compiled: there is no NVRTC, or the source has errors.
+    #[cfg(feature = "nvrtc")]
+    #[error(transparent)]
+    Nvrtc(#[from] cuguard_nvrtc::Error),
 
     /// The simulated GPU runs no kernels; see the [guide](crate::guide::testing_without_a_gpu).
     #[error(

@@ -52,6 +52,10 @@
 #[doc(inline)]
 pub use cuguard_driver as driver;
 
+#[cfg(feature = "nvrtc")]
+#[doc(inline)]
+pub use cuguard_nvrtc as nvrtc;
+
 #[cfg(feature = "sim")]
 #[doc(inline)]
 pub use cuguard_sim as sim;
@@ -70,12 +74,13 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    ComputeCapability, Context, ContextBuilder, ContextGuard, Device, DeviceAttribute, DeviceBox,
-    DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut, Event, Function,
-    FunctionAttributes, Global, Graph, GraphExec, GraphMemory, GraphMemoryMut, LaunchConfig,
-    LinkedImage, Linker, ManagedBuffer, MemoryInfo, MemoryPool, Module, ModuleBuilder,
-    ParseDeviceError, PinnedBuffer, RegisteredVec, Stream, StreamBuilder, SuggestedBlock,
-    UnknownAttribute,
+    ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
+    DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
+    Event, Function, FunctionAttributes, Global, Graph, GraphExec, GraphMemory, GraphMemoryMut,
+    LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer, MemoryInfo, MemoryLocation,
+    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, PitchedBuffer,
+    Profiler, RegisteredVec, Schedule, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    WriteCombinedBuffer,
 };
 pub use scope::Scope;
 

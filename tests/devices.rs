@@ -180,3 +180,49 @@ fn errors_of_queries_name_the_device() -> Result<()> {
     }
     Ok(())
 }
+
+/// What the driver has after a setting of the context is what was set.
+#[test]
+fn settings_of_a_context() -> Result<()> {
+    use cuguard::{ContextLimit, Profiler, Schedule};
+    let _turn = turn();
+    let context = Context::builder()
+        .dedicated()
+        .schedule(Schedule::BlockingSync)
+        .build()?;
+    let mut flags = 0;
+    {
+        let _current = context.make_current()?;
+        // SAFETY: valid for writes.
+        assert!(unsafe { api::cuCtxGetFlags(&mut flags) }.is_success());
+    }
+    assert_eq!(
+        flags & sys::ctx_flags::SCHED_MASK,
+        Schedule::BlockingSync as u32
+    );
+    let before = context.limit(ContextLimit::StackSize)?;
+    context.set_limit(ContextLimit::StackSize, before + 4096)?;
+    assert!(context.limit(ContextLimit::StackSize)? >= before + 4096);
+    let error = context
+        .set_limit(ContextLimit::StackSize, 1 << 40)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("Context::set_limit on device 0: "),
+        "{error}"
+    );
+    Profiler::start(&context)?.stop()?;
+    drop(Profiler::start(&context)?);
+    let primary = Context::builder().schedule(Schedule::Yield).build()?;
+    {
+        let _current = primary.make_current()?;
+        // SAFETY: valid for writes.
+        assert!(unsafe { api::cuCtxGetFlags(&mut flags) }.is_success());
+    }
+    assert_eq!(flags & sys::ctx_flags::SCHED_MASK, Schedule::Yield as u32);
+    primary.close()?;
+    // SAFETY: numbers only.
+    assert!(unsafe { api::cuDevicePrimaryCtxSetFlags_v2(0, 0) }.is_success());
+    context.close()
+}

@@ -9,19 +9,21 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{
-    Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedBuffer, MemoryPool,
-    PinnedBuffer, RegisteredVec, Result, Stream,
+    Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedAdvice,
+    ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess, PinnedBuffer, PitchedBuffer,
+    RegisteredVec, Result, Stream, WriteCombinedBuffer,
 };
 use support::*;
 
 type Scenario = fn(&ReportSettings) -> Result<()>;
 
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 18] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
@@ -33,6 +35,13 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("out of memory", out_of_memory),
     ("in pieces", in_pieces),
     ("the device heap", heap),
+    ("two devices", two_devices),
+    ("a borrowed context", borrowed_context),
+    ("views", views),
+    ("two contexts", two_contexts),
+    ("scratch memory and host functions", scratch_memory),
+    ("graphs", graphs),
+    ("matrices and the driver's host memory", matrices),
 ];
 
 fn primary(settings: &ReportSettings) -> Result<Context> {
@@ -225,11 +234,192 @@ fn in_pieces(settings: &ReportSettings) -> Result<()> {
     context.close()
 }
 
+/// Scratch memory, host functions, and page-locked memory on the device.
+fn scratch_memory(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let mut pinned = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    let seen = AtomicU32::new(0);
+    stream.scope(|s| {
+        let mut pinned = s.bind_mut(&mut pinned)?;
+        let mut scratch = s.zeroed(1000)?;
+        s.fill(&mut scratch, 3)?;
+        // SAFETY: the copy initializes it.
+        let mut more = unsafe { s.uninitialized(1000)? };
+        s.copy(&mut more, &scratch)?;
+        s.call(|| seen.store(1, Ordering::Relaxed))?;
+        s.copy(&mut pinned, &more)
+    })?;
+    assert_eq!((*pinned).to_vec(), [3; 1000]);
+    assert_eq!(seen.into_inner(), 1);
+    drop((pinned, stream));
+    context.close()
+}
+
+/// In a context of its own: a capture whose end is refused stays in progress, and prohibits waits for its context.
+fn graphs(settings: &ReportSettings) -> Result<()> {
+    let builder = Context::builder().dedicated();
+    let context = builder.report(settings.clone()).build()?;
+    let run = || -> Result<()> {
+        let (stream, home) = (Stream::new(&context)?, Stream::new(&context)?);
+        let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+        let calls = AtomicU32::new(0);
+        let (graph, data) = stream.capture(|c| {
+            let mut data = c.bind_mut(&mut buffer)?;
+            let mut scratch = c.zeroed(1000)?;
+            c.fill(&mut scratch, 3)?;
+            c.call_each(|| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            })?;
+            c.copy(&mut data, &scratch)?;
+            c.export_mut(&data)
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.view_mut(&data)?.fill(9)?;
+        stream.scope(|s| {
+            let mut graph = s.bind_graph(&mut exec)?;
+            s.launch_graph(&mut graph)?;
+            s.launch_graph(&mut graph)
+        })?;
+        assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [3; 1000]);
+        exec.close()?;
+        let (graph, data) = stream.capture(|c| {
+            let mut data = c.bind_mut(&mut buffer)?;
+            c.fill(&mut data, 1)?;
+            c.export_mut(&data)
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.recapture(&stream, |c| c.fill(&mut c.reuse_mut(&data)?, 2))?;
+        exec.launch(&home)?;
+        drop(exec);
+        assert_eq!(buffer.to_vec()?, [2; 1000]);
+        assert_eq!(calls.into_inner(), 2);
+        Ok(())
+    };
+    let ran = run();
+    ran.and(context.close())
+}
+
 fn heap(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
     let heap = DeviceHeap::limit(&context, 16 << 20)?;
     assert!(DeviceHeap::current(&context)? >= 16 << 20);
     heap.close()?;
+    context.close()
+}
+
+fn two_devices(settings: &ReportSettings) -> Result<()> {
+    let first = primary(settings)?;
+    let second = Context::builder()
+        .device(1)
+        .report(settings.clone())
+        .build()?;
+    let access = PeerAccess::new(&first, &second)?;
+    let again = PeerAccess::new(&first, &second)?;
+    let (stream, there) = (Stream::new(&first)?, Stream::new(&second)?);
+    let mut a = DeviceBuffer::<u8>::zeroed(&first, 1000)?;
+    let b = DeviceBuffer::from_slice_on(&there, &[3_u8; 1000])?;
+    let mut c = DeviceBuffer::<u8>::zeroed(&second, 1000)?;
+    stream.scope(|s| {
+        let (mut a, mut c) = (s.bind_mut(&mut a)?, s.bind_peer_mut(&mut c)?);
+        s.copy_from_peer(&mut a, &s.bind_peer(&b)?)?;
+        s.copy_to_peer(&mut c, &a)
+    })?;
+    assert_eq!(c.to_vec()?, [3; 1000]);
+    drop(again);
+    drop((a, b, c, stream, there));
+    // The access ends with the context that is accessed.
+    let closed = second.close();
+    access.close()?;
+    closed.and(first.close())
+}
+
+/// A context of other code, which stays, and its default stream.
+fn borrowed_context(settings: &ReportSettings) -> Result<()> {
+    let owner = Context::builder().report(ReportSettings::off()).build()?;
+    let builder = Context::builder().report(settings.clone());
+    // SAFETY: `owner` is dropped after it, and so after its resources.
+    let context = unsafe { builder.build_borrowed(owner.as_raw())? };
+    let stream = Stream::default_stream(&context)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+    stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1))?;
+    let event = Event::new(&context)?;
+    event.record(&stream)?;
+    // SAFETY: released in the same line, in the same context.
+    let event = unsafe { Event::from_raw(&context, event.into_raw())? };
+    event.synchronize()?;
+    drop((buffer, event, stream));
+    let closed = context.close();
+    closed.and(owner.close())
+}
+
+fn views(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let mut plain = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?;
+    let mut ordered = DeviceBuffer::from_slice_on(&one, &[2_u8; 1000])?;
+    let mut third = DeviceBuffer::<u8>::zeroed_on(&other, 1000)?;
+    plain.slice_mut(..500)?.copy_from(ordered.slice(500..)?)?;
+    third.copy_from(&ordered)?;
+    let (mut front, back) = third.split_at_mut(300)?;
+    front.copy_from(back.slice(..300)?)?;
+    ordered.slice_mut(1..)?.fill(3)?;
+    ordered.zero()?;
+    // Larger than what the driver can fill with.
+    plain
+        .as_view_mut()
+        .cast::<[u8; 5]>()?
+        .fill([1, 2, 3, 4, 5])?;
+    let clones = [plain.try_clone()?, ordered.try_clone()?];
+    drop((plain, ordered));
+    assert_eq!(clones[0].slice(999..)?.to_vec()?, [5]);
+    assert_eq!(clones[1].slice(..2)?.to_vec()?, [0, 0]);
+    let words = third.cast::<u32>()?;
+    other.scope(|s| s.bind(words.slice(1..)?).map(drop))?;
+    words.close()?;
+    drop((clones, one, other));
+    context.close()
+}
+
+/// Copies between two contexts, whose streams are not ordered with each other.
+fn two_contexts(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let own = Context::builder()
+        .dedicated()
+        .report(settings.clone())
+        .build()?;
+    // The first context is closed although the second may have failed.
+    let copies = || -> Result<()> {
+        let stream = Stream::new(&own)?;
+        let from = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?;
+        let mut to = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+        to.slice_mut(500..)?.copy_from(from.slice(..500)?)?;
+        assert_eq!(to.slice(499..501)?.to_vec()?, [0, 1]);
+        let mut back = from.try_clone()?;
+        back.copy_from(&to)
+    };
+    let copied = copies();
+    copied.and(own.close()).and(context.close())
+}
+
+fn matrices(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let mut matrix = PitchedBuffer::from_slice(&context, 2, 3, &[1_u8, 2, 3, 4, 5, 6])?;
+    let clone = matrix.try_clone()?;
+    matrix.zero()?;
+    matrix.row_mut(1)?.copy_from(clone.row(0)?)?;
+    assert_eq!(matrix.to_vec()?, [0, 0, 0, 1, 2, 3]);
+    let mut staging = WriteCombinedBuffer::<u8>::zeroed(&context, 1000)?;
+    staging.copy_from_slice(&[7; 1000])?;
+    let mut managed = ManagedBuffer::<u8>::zeroed(&context, 1000)?;
+    managed.advise(ManagedAdvice::ReadMostly)?;
+    managed.prefetch(&stream, MemoryLocation::Device(0))?;
+    managed.as_view_mut().slice_mut(1..)?.fill(1)?;
+    drop((clone, managed));
+    staging.close()?;
+    matrix.close()?;
+    stream.close()?;
     context.close()
 }
 
@@ -290,9 +480,12 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
 /// Waits for all that the driver has under way, in whatever context; and again, as host functions may
 /// have dropped what is freed at the next call.
 fn settle() {
-    if let Ok(context) = Context::builder().report(ReportSettings::off()).build() {
-        let _ = context.synchronize();
-        let _ = context.synchronize();
+    for device in 0..2 {
+        let builder = Context::builder().device(device);
+        if let Ok(context) = builder.report(ReportSettings::off()).build() {
+            let _ = context.synchronize();
+            let _ = context.synchronize();
+        }
     }
 }
 
@@ -306,7 +499,10 @@ fn scratch(name: &str) -> PathBuf {
 fn large_device() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config = sim::Config::new().memory(1 << 40).context_cost(1 << 20);
+        let config = sim::Config::new()
+            .devices(2)
+            .memory(1 << 40)
+            .context_cost(1 << 20);
         sim::configure(config).expect("it does not run yet");
     });
 }

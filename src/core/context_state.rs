@@ -20,6 +20,7 @@ use super::callbacks::Callbacks;
 use super::captures::Captures;
 use super::handle_list::HandleList;
 use super::lock::lock;
+use super::peer_streams::PeerStreams;
 use super::policy::OomPolicy;
 use super::pool_state::PoolState;
 use super::report_state::ReportState;
@@ -69,6 +70,8 @@ pub(crate) struct ContextState {
     /// The live streams and pools, for out-of-memory recovery.
     pub(crate) streams: HandleList,
     pub(crate) pools: HandleList,
+    /// Streams of other contexts that use memory of this one.
+    pub(crate) peer_streams: PeerStreams,
     pub(crate) gate: Gate,
     /// The thread that tears the context down, or 0. The program's logger may call back on that thread, and must not
     /// wait for itself.
@@ -129,6 +132,7 @@ impl ContextState {
             captures: Captures::default(),
             streams: HandleList::default(),
             pools: HandleList::default(),
+            peer_streams: PeerStreams::default(),
             gate: Gate::default(),
             teardown_thread: AtomicUsize::new(0),
             device_idle: AtomicBool::new(false),

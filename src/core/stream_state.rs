@@ -89,6 +89,22 @@ impl StreamState {
         ordered.and(destroyed)
     }
 
+    /// As [`order_after`](Self::order_after), for a stream of another context, perhaps on another device.
+    pub(crate) fn order_after_peer(
+        &self,
+        operation: &'static str,
+        other: &StreamState,
+    ) -> Result<()> {
+        let of_other = other.state().enter(operation)?;
+        let temporary = of_other.check(event::create(flags::EVENT_DISABLE_TIMING))?;
+        // SAFETY: both are alive and of the current context.
+        let recorded = of_other.check(unsafe { event::record(temporary, other.handle()) });
+        let ordered = recorded.and_then(|()| self.wait_for(operation, temporary));
+        // SAFETY: created above; no other reference exists. The driver keeps what waits for it.
+        let destroyed = unsafe { handle_list::destroy_event(other.state(), temporary) };
+        ordered.and(of_other.check(destroyed))
+    }
+
     /// Work enqueued from now on waits for the event, which is alive and of this context.
     pub(crate) fn wait_for(&self, operation: &'static str, event: CUevent) -> Result<()> {
         let entered = self.state().enter(operation)?;

@@ -15,7 +15,7 @@ use cuguard_sync::process;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
 use super::wait::{WaitFailures, is_dead};
-use super::{deferred, free};
+use super::{deferred, free, peer_access};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -60,12 +60,14 @@ impl ContextState {
             self.captures.end_all(self);
             keep(self.wait_for_device(operation));
         }
+        self.peer_streams.wait(operation);
         // False if the exit handler already reports from the registry.
         let is_ours = self.take_snapshot(reason);
         if is_ours && !process::is_exiting() {
             keep(self.free_leaks(operation, pushed));
         }
         self.destroy_events(pushed);
+        peer_access::end_all_to(self);
         if pushed.is_ok() && !process::is_exiting() {
             self.captures.trim(self.device);
             let _ = context::pop_current();

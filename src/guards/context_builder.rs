@@ -10,7 +10,7 @@ use crate::core::{
 };
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
-use crate::guards::Context;
+use crate::guards::{Context, Schedule};
 use crate::recovery;
 use cuguard_registry::{Level, Registry};
 use cuguard_report::ReportSettings;
@@ -35,6 +35,7 @@ use cuguard_report::ReportSettings;
 pub struct ContextBuilder {
     device: u32,
     dedicated: bool,
+    schedule: Option<Schedule>,
     level: Option<Level>,
     report: Option<ReportSettings>,
     free_leaks: Option<bool>,
@@ -63,6 +64,21 @@ impl ContextBuilder {
     #[doc(alias = "own")]
     pub fn dedicated(mut self) -> Self {
         self.dedicated = true;
+        self
+    }
+
+    /// Sets how threads wait for the device. The default is [`Schedule::Auto`], and for a primary context what other code
+    /// has set: this changes it for them too (`cuDevicePrimaryCtxSetFlags`).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Schedule};
+    ///
+    /// let context = Context::builder().schedule(Schedule::Yield).build()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
         self
     }
 
@@ -198,11 +214,15 @@ impl ContextBuilder {
         let name = name(OPERATION, self.device)?;
         let (source, context) = if self.dedicated {
             // `cuCtxCreate` makes the context current, which is undone here.
-            let created = context::create(0, device).inspect(|_| {
+            let flags = self.schedule.unwrap_or_default() as u32;
+            let created = context::create(flags, device).inspect(|_| {
                 let _ = context::pop_current();
             });
             (Source::Own, created)
         } else {
+            if let Some(schedule) = self.schedule {
+                device::primary_ctx_set_flags(device, schedule as u32).map_err(failed())?;
+            }
             (Source::Primary, device::primary_ctx_retain(device))
         };
         let context = context.map_err(|error| match error.code {
@@ -216,7 +236,7 @@ impl ContextBuilder {
     }
 
     /// As [`build`](Self::build), for a context of other code; see [`Context::from_raw`]. The settings of
-    /// [`device`](Self::device) and [`dedicated`](Self::dedicated) do not apply.
+    /// [`device`](Self::device), [`dedicated`](Self::dedicated) and [`schedule`](Self::schedule) do not apply.
     ///
     /// # Safety
     ///
@@ -231,7 +251,7 @@ impl ContextBuilder {
     }
 
     /// As [`build`](Self::build), for a context of other code, which is never released; see [`Context::borrow_raw`]. The
-    /// settings of [`device`](Self::device) and [`dedicated`](Self::dedicated) do not apply.
+    /// settings of [`device`](Self::device), [`dedicated`](Self::dedicated) and [`schedule`](Self::schedule) do not apply.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

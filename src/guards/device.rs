@@ -176,7 +176,11 @@ impl Device {
         };
         match device::by_pci_bus_id(&address) {
             Ok(found) => Ok(u32::try_from(found).ok().map(|ordinal| Self { ordinal })),
-            Err(error) if error.code == CUresult::INVALID_VALUE => Ok(None),
+            // No address, and an address without a device.
+            Err(CallError {
+                code: CUresult::INVALID_VALUE | CUresult::INVALID_DEVICE,
+                ..
+            }) => Ok(None),
             Err(error) => Err(failed(OPERATION, None)(error)),
         }
     }

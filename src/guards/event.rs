@@ -73,6 +73,27 @@ impl Event {
         Self::with_flags("Event::without_timing", context, flags)
     }
 
+    /// Creates an event without timing for which threads sleep in [`synchronize`](Self::synchronize), rather than spin.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let done = cuguard::Event::blocking(&context)?;
+    /// done.record(&stream)?;
+    /// done.synchronize()?; // sleeps meanwhile
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
+    #[track_caller]
+    pub fn blocking(context: &Context) -> Result<Self> {
+        let flags = flags::EVENT_DISABLE_TIMING | flags::EVENT_BLOCKING_SYNC;
+        Self::with_flags("Event::blocking", context, flags)
+    }
+
     #[track_caller]
     fn with_flags(operation: &'static str, context: &Context, flags: u32) -> Result<Self> {
         let state = context.state();

@@ -7,6 +7,7 @@ mod code;
 mod context;
 mod context_builder;
 mod context_guard;
+mod context_settings;
 mod device;
 mod device_attribute;
 mod device_heap;
@@ -16,6 +17,8 @@ mod graph;
 mod keep;
 mod memory;
 mod memory_info;
+mod peer_access;
+mod profiler;
 mod raw_context;
 mod raw_handles;
 mod stream;
@@ -29,6 +32,7 @@ pub use code::{
 pub use context::Context;
 pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
+pub use context_settings::{ContextLimit, Schedule};
 pub use device::Device;
 pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
@@ -37,9 +41,11 @@ pub use event::Event;
 pub(crate) use graph::{Exported, GraphParts, GraphRange};
 pub use graph::{Graph, GraphExec, GraphMemory, GraphMemoryMut};
 pub use memory::{
-    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec,
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
+    MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
 };
 pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
+pub use peer_access::PeerAccess;
+pub use profiler::Profiler;
 pub use stream::{Stream, StreamBuilder};

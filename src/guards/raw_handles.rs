@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::guards::{Context, Event, Module, Stream};
 use cuguard_registry::{Entry, Key, Kind};
 
-/// Enters the context, so that errors are the same as for a new resource, and owns or borrows the handle.
+/// Owns or borrows a handle. No driver call is needed, so what `into_raw` released can be owned again whatever the driver
+/// does.
 #[track_caller]
 fn resource(
     operation: &'static str,
@@ -27,7 +28,10 @@ fn resource(
             argument,
         });
     }
-    let _entered = context.state().enter(operation)?;
+    let Some(_inside) = context.state().try_enter() else {
+        // Not closed, because it is borrowed.
+        return Err(Error::ProcessEnding { operation });
+    };
     let owner = Owner::from(context.open());
     let key = Key::new(kind, handle as u64);
     Ok(match own {
@@ -213,7 +217,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::NullHandle`], [`Error::ProcessEnding`], or any other driver error. The caller still owns the event then.
+    /// [`Error::NullHandle`], [`Error::ProcessEnding`]. The caller still owns the event then.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, handle: CUevent) -> Result<Self> {
         let of = (Kind::Event, handle.0, "the event");
@@ -240,7 +244,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::NullHandle`], [`Error::ProcessEnding`], or any other driver error.
+    /// [`Error::NullHandle`], [`Error::ProcessEnding`].
     pub unsafe fn borrow_raw(context: &Context, handle: CUevent) -> Result<Self> {
         let of = (Kind::Event, handle.0, "the event");
         resource("Event::borrow_raw", context, of, false).map(Self::foreign)
@@ -276,7 +280,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::NullHandle`], [`Error::ProcessEnding`], or any other driver error. The caller still owns the module then.
+    /// [`Error::NullHandle`], [`Error::ProcessEnding`]. The caller still owns the module then.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, handle: CUmodule) -> Result<Self> {
         let of = (Kind::Module, handle.0, "the module");
@@ -303,7 +307,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::NullHandle`], [`Error::ProcessEnding`], or any other driver error.
+    /// [`Error::NullHandle`], [`Error::ProcessEnding`].
     pub unsafe fn borrow_raw(context: &Context, handle: CUmodule) -> Result<Self> {
         let of = (Kind::Module, handle.0, "the module");
         let owned = resource("Module::borrow_raw", context, of, false)?;

@@ -3,16 +3,18 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{ContextState, OwnedResource, StreamState};
+use crate::core::{ContextState, Entered, OwnedResource, StreamState};
+use crate::error::Result;
 use crate::guards::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, PinnedBuffer, RegisteredVec,
 };
 
 /// Memory that [`Scope::bind`](crate::Scope::bind) accepts: a reference to a [`DeviceBuffer`], a [`DeviceBox`], a
-/// [`ManagedBuffer`], or to page-locked host memory ([`PinnedBuffer`], [`RegisteredVec`]); or a [`DeviceView`].
+/// [`ManagedBuffer`], or to page-locked host memory: a [`PinnedBuffer`] or a [`RegisteredVec`]; or a [`DeviceView`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -80,6 +82,19 @@ pub struct BindableMemory<'env> {
     pub(crate) state: Option<&'env Arc<ContextState>>,
     /// The stream that it was allocated on.
     pub(crate) home: Option<&'env Arc<StreamState>>,
+}
+
+impl BindableMemory<'_> {
+    /// The memory's address on the device. `entered` is its context.
+    pub(crate) fn device_address(&self, entered: &Entered<'_>) -> Result<CUdeviceptr> {
+        match self.address {
+            Address::Device(address) => Ok(address),
+            // SAFETY: registered with the driver, and borrowed.
+            Address::Host(start) => {
+                entered.check(unsafe { memory::host_get_device_pointer(start) })
+            }
+        }
+    }
 }
 
 /// Where bindable memory is.

@@ -30,7 +30,7 @@ use super::capture::Capture;
 use crate::core::host_call::{CallGroup, HostCall, Panic};
 use crate::core::lock::lock;
 use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle_or_dead};
-use crate::core::{OwnedResource, StreamState, log_error};
+use crate::core::{ContextState, OwnedResource, PeerUse, StreamState, log_error};
 use crate::error::Result;
 use cuguard_sync::process;
 
@@ -50,6 +50,8 @@ pub(crate) struct ScopeEnd {
     graphs: Mutex<Vec<Arc<CallGroup>>>,
     /// In a capture. Nothing is in flight then.
     pub(super) capture: Option<Capture>,
+    /// Contexts whose memory this scope uses. Dropped after the wait.
+    peers: Mutex<Vec<PeerUse>>,
 }
 
 /// The value of a mutex that no other thread can hold: for the end of a scope, where in a forked child a thread that does
@@ -68,6 +70,15 @@ impl ScopeEnd {
             calls: Mutex::default(),
             graphs: Mutex::default(),
             capture: None,
+            peers: Mutex::default(),
+        }
+    }
+
+    /// Lets the teardown of another context wait for this scope.
+    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, new: impl FnOnce() -> PeerUse) {
+        let mut peers = lock(&self.peers);
+        if !peers.iter().any(|peer| peer.is_of(state)) {
+            peers.push(new());
         }
     }
 

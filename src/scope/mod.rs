@@ -16,7 +16,9 @@ mod graph_refusals;
 mod host_call;
 mod kernel;
 mod launch;
+mod library_call;
 mod parameter;
+mod peer;
 #[cfg(doctest)]
 mod scope_refusals;
 mod scratch;
@@ -25,14 +27,14 @@ mod signature;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 
-use cuguard_driver::result::{self, copy, memory};
+use cuguard_driver::result::{self, copy};
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Event, GraphRange, Stream, check_len};
-use bindable::{Address, BindableMemory};
+use bindable::BindableMemory;
 use end::ScopeEnd;
 
 pub use argument::KernelArgument;
@@ -41,6 +43,7 @@ pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
 pub use graph::BoundGraph;
 pub use kernel::{Kernel, UncheckedKernel};
 pub use parameter::{Len, LenOf, Parameter, Value};
+pub use peer::{PeerMut, PeerRef};
 pub use signature::{Signature, SignatureArguments};
 
 /// Enqueues work on the stream of a [`Stream::scope`].
@@ -251,14 +254,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             core.order_after(operation, home)?;
         }
         let entered = core.state().enter(operation)?;
-        let address = match memory.address {
-            Address::Device(address) => address,
-            Address::Host(start) => {
-                // SAFETY: registered with the driver, and borrowed.
-                let mapped = unsafe { memory::host_get_device_pointer(start) };
-                entered.check(mapped)?
-            }
-        };
+        let address = memory.device_address(&entered)?;
         if let Some(capture) = &self.end.capture {
             capture.add_memory(GraphRange {
                 addresses: address..address + (memory.len * size) as u64,

@@ -16,7 +16,7 @@ pub(super) const MAX: usize = 16;
 /// use cuguard::{Context, Module, Result};
 /// use cuguard::scope::{Kernel, Len, Signature};
 ///
-/// fn name<S: Signature>(kernel: &Kernel<'_, S>) -> &str {
+/// fn name<'m, S: Signature>(kernel: &Kernel<'m, S>) -> &'m str {
 ///     kernel.function().name()
 /// }
 /// # let context = Context::new(0)?;

@@ -327,6 +327,9 @@ macro_rules! with_simulated {
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
             cuOccupancyMaxPotentialBlockSize
             cuOccupancyMaxPotentialBlockSizeWithFlags
+            cuOccupancyAvailableDynamicSMemPerBlock
+            cuOccupancyMaxPotentialClusterSize
+            cuOccupancyMaxActiveClusters
             cuDeviceCanAccessPeer
             cuCtxEnablePeerAccess
             cuCtxDisablePeerAccess

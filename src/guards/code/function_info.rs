@@ -51,7 +51,7 @@ pub(crate) struct Limits {
     /// The threads of a block: what the device allows, and what the kernel's registers allow.
     threads: u32,
     /// The dynamic shared memory of a block, once the kernel is allowed to use it.
-    shared: u32,
+    pub(super) shared: u32,
     cooperative: bool,
     clusters: bool,
     pub(super) multiprocessors: u32,

@@ -139,6 +139,13 @@ impl<'context> Linker<'context> {
         self
     }
 
+    /// Links for this compute capability, not for that of the device: the image is for other devices, and this one does not
+    /// load it.
+    pub fn target(mut self, major: u32, minor: u32) -> Self {
+        self.options.target = Some((major, minor));
+        self
+    }
+
     /// Generates line numbers, for profilers and `compute-sanitizer`.
     pub fn line_info(mut self) -> Self {
         self.options.line_info = true;

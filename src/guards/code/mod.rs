@@ -1,5 +1,7 @@
 //! Device code: modules, their kernels and variables, the driver's compiler and linker, launch configurations.
 
+#[cfg(feature = "nvrtc")]
+mod cuda_source;
 mod cust_function;
 mod function;
 mod function_attributes;

@@ -278,7 +278,8 @@ impl Module {
     }
 
     /// What the driver's compiler reported, such as registers and spills of each kernel; `None` unless the module was loaded
-    /// with [`keep_info_log`](ModuleBuilder::keep_info_log). Empty where the driver compiled nothing.
+    /// with [`keep_info_log`](ModuleBuilder::keep_info_log). Empty where the driver compiled nothing, or found the code in its
+    /// cache of compiled code.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -51,13 +51,6 @@ impl<'context> ModuleBuilder<'context> {
         self
     }
 
-    /// Compiles for this compute capability, not for that of the device. A device runs code for lower minor versions of its
-    /// own major version.
-    pub fn target(mut self, major: u32, minor: u32) -> Self {
-        self.options.target = Some((major, minor));
-        self
-    }
-
     /// Generates line numbers, for profilers and `compute-sanitizer`.
     pub fn line_info(mut self) -> Self {
         self.options.line_info = true;

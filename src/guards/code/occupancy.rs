@@ -101,7 +101,12 @@ impl<'module> Function<'module> {
     ///
     /// [`Error::ContextClosed`], or any other driver error.
     pub fn max_cluster_blocks(&self, config: &LaunchConfig) -> Result<u32> {
-        self.query_clusters("Function::max_cluster_blocks", config, |handle, own| {
+        // With a cluster that is too large, the query fails as the launch does.
+        let config = LaunchConfig {
+            cluster: None,
+            ..*config
+        };
+        self.query_clusters("Function::max_cluster_blocks", &config, |handle, own| {
             // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
             unsafe { function::max_potential_cluster_size(handle, own) }
         })
@@ -192,6 +197,8 @@ impl<'module> Function<'module> {
         let entered = self.state().enter(OPERATION)?;
         let limits = self.query(&entered, self.state())?;
         limits.check(OPERATION, self.info(), &LaunchConfig::new(1, threads))?;
+        // The driver counts what launches are allowed now, and ours are allowed all that they need.
+        entered.check(self.info().allow_shared(*self.handle(), limits.shared))?;
         let blocks = i32::try_from(blocks).unwrap_or(i32::MAX);
         // SAFETY: the module is borrowed, and its context is open.
         let bytes =

@@ -29,7 +29,11 @@ pub(crate) struct DeviceMemory<'a> {
 
 impl<'a> DeviceMemory<'a> {
     /// All memory of a resource, or the memory at another address that lives as long as it.
-    pub(super) fn of(owned: &'a OwnedResource, address: CUdeviceptr, bytes: usize) -> Self {
+    pub(in crate::guards) fn of(
+        owned: &'a OwnedResource,
+        address: CUdeviceptr,
+        bytes: usize,
+    ) -> Self {
         Self {
             address,
             bytes,
@@ -114,7 +118,11 @@ impl<'a> DeviceMemory<'a> {
     /// # Safety
     ///
     /// `from` has as many bytes as the memory, which nothing else uses meanwhile.
-    pub(super) unsafe fn write(&self, entered: &Entered<'_>, from: *const u8) -> Result<()> {
+    pub(in crate::guards) unsafe fn write(
+        &self,
+        entered: &Entered<'_>,
+        from: *const u8,
+    ) -> Result<()> {
         let (bytes, from) = (self.bytes, from.cast());
         if bytes == 0 {
             return Ok(());
@@ -143,7 +151,7 @@ impl<'a> DeviceMemory<'a> {
     /// # Safety
     ///
     /// `to` has as many bytes as the memory, and nothing else uses them meanwhile. No work writes the memory.
-    pub(super) unsafe fn read(&self, entered: &Entered<'_>, to: *mut u8) -> Result<()> {
+    pub(in crate::guards) unsafe fn read(&self, entered: &Entered<'_>, to: *mut u8) -> Result<()> {
         let (bytes, to) = (self.bytes, to.cast());
         if bytes == 0 {
             return Ok(());
@@ -170,7 +178,7 @@ impl<'a> DeviceMemory<'a> {
     ///
     /// Both have equally many bytes and do not overlap. Nothing else uses the memory meanwhile, and no work writes
     /// `from`.
-    pub(super) unsafe fn copy_from(
+    pub(in crate::guards) unsafe fn copy_from(
         &self,
         operation: &'static str,
         from: &DeviceMemory<'_>,
@@ -184,13 +192,14 @@ impl<'a> DeviceMemory<'a> {
             return Ok(());
         }
         let stream = self.home.or(from.home);
-        // SAFETY: as the caller ensures, and both are borrowed until the stream is idle.
         let enqueued = match stream {
+            // SAFETY: as the caller ensures, and both are borrowed until the stream is idle.
             Some(stream) => unsafe { self.enqueue_copy(&entered, stream, from)? },
-            // Both are synchronous: pending work on them is on the default stream too.
-            None => unsafe {
-                copy::dtod_async(self.address, from.address, self.bytes, CUstream::NULL)
-            },
+            None => {
+                let (to, from) = (self.address, from.address);
+                // SAFETY: as above. Both are synchronous: pending work on them is on the default stream too.
+                unsafe { copy::dtod_async(to, from, self.bytes, CUstream::NULL) }
+            }
         };
         let enqueued = entered.check_bytes(enqueued, self.bytes);
         wait_for(&entered, stream).and(enqueued)

@@ -16,6 +16,8 @@ cases! {"functions":
     set_attributes,
     parameters,
     occupancy,
+    available_shared,
+    clusters,
 }
 
 /// A function has a name and a module.
@@ -258,4 +260,119 @@ fn occupancy(c: &Case) {
     }
     let result = cuOccupancyMaxPotentialBlockSize(&mut grid, &mut block, empty, None, 0, -1);
     c.invalid("a negative limit", result);
+}
+
+/// The shared memory that blocks can have if several are to fit on a multiprocessor.
+fn available_shared(c: &Case) {
+    primary(c);
+    let module = load(c, CODE);
+    let empty = function(c, module, c"empty");
+    let mut bytes = 777;
+    let available = |bytes: &mut usize, function, blocks, threads| {
+        cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads)
+    };
+    for (blocks, want) in [(1, 49_152), (4, 49_152), (8, 29_184), (32, 7_296)] {
+        c.ok(
+            format_args!("{blocks} blocks"),
+            available(&mut bytes, empty, blocks, 32),
+        );
+        c.same("bytes", bytes, want);
+    }
+    let most = function_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    c.ok("allow more", cuFuncSetAttribute(empty, most, 232_448));
+    for (blocks, want) in [
+        (1, 232_448),
+        (2, 116_736),
+        (3, 77_824),
+        (4, 58_368),
+        (16, 14_592),
+    ] {
+        c.ok(
+            format_args!("{blocks} blocks"),
+            available(&mut bytes, empty, blocks, 128),
+        );
+        c.same("bytes", bytes, want);
+    }
+    for (blocks, threads) in [
+        (0, 32),
+        (33, 32),
+        (3, 1024),
+        (16, 256),
+        (1, 0),
+        (1, 1025),
+        (-1, 32),
+    ] {
+        let result = available(&mut bytes, empty, blocks, threads);
+        c.invalid(format_args!("{blocks} blocks of {threads}"), result);
+    }
+}
+
+/// How many clusters run at a time, and how large they can be.
+fn clusters(c: &Case) {
+    primary(c);
+    let module = load(c, CODE);
+    let empty = function(c, module, c"empty");
+    let query = |grid, block, shared, cluster| {
+        // SAFETY: a plain C struct, for which zeros are a value.
+        let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        attribute.id = launch_attribute_id::CLUSTER_DIMENSION;
+        attribute.value.clusterDim = CUstreamAttrValue_clusterDim {
+            x: cluster,
+            y: 1,
+            z: 1,
+        };
+        let config = CUlaunchConfig {
+            gridDimX: grid,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            attrs: &mut attribute,
+            numAttrs: u32::from(cluster > 0),
+            ..CUlaunchConfig::default()
+        };
+        let (mut count, mut size) = (-7, -7);
+        let counted = cuOccupancyMaxActiveClusters(&mut count, empty, &config);
+        let sized = cuOccupancyMaxPotentialClusterSize(&mut size, empty, &config);
+        c.same("both codes", counted, sized);
+        (counted, count, size)
+    };
+    let ok = Code::SUCCESS;
+    for (block, cluster, want) in [
+        (128, 0, (ok, 0, 8)),
+        (128, 1, (ok, 1056, 8)),
+        (1024, 2, (ok, 132, 8)),
+        (512, 3, (ok, 163, 8)),
+        (128, 4, (ok, 248, 8)),
+        (1024, 8, (ok, 30, 8)),
+        (128, 16, (Code::INVALID_CLUSTER_SIZE, -7, -7)),
+        (0, 2, (Code::INVALID_VALUE, -7, -7)),
+        (1025, 2, (ok, 0, 0)),
+    ] {
+        let found = query(96, block, 0, cluster);
+        c.same(
+            format_args!("clusters of {cluster}, blocks of {block}"),
+            found,
+            want,
+        );
+    }
+    c.same("no grid", query(0, 128, 0, 2).0, Code::INVALID_VALUE);
+    c.same(
+        "a grid of 5",
+        query(5, 128, 0, 2).0,
+        Code::INVALID_CLUSTER_SIZE,
+    );
+    c.same("shared memory", query(96, 128, 300_000, 2), (ok, 0, 0));
+    let allowed = function_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+    c.ok("allow more", cuFuncSetAttribute(empty, allowed, 1));
+    c.same("clusters of 16", query(96, 128, 0, 16), (ok, 58, 16));
+    c.same("clusters of 32", query(96, 128, 0, 32), (ok, 0, 16));
+    let mut count = 0;
+    let none = ptr::null();
+    c.invalid(
+        "no config",
+        cuOccupancyMaxActiveClusters(&mut count, empty, none),
+    );
 }

@@ -301,7 +301,7 @@ fn launch_attribute(id: u32, set: impl FnOnce(&mut CUlaunchAttribute)) -> [CUlau
     [attribute]
 }
 
-/// A cluster divides the grid, and has at most 8 blocks.
+/// A cluster divides the grid, and has at most 8 blocks, or 16 where the kernel allows it.
 fn clusters(c: &Case) {
     let module = set_up(c);
     let empty = empty(c, module);
@@ -322,6 +322,19 @@ fn clusters(c: &Case) {
             result,
             want,
         );
+    }
+    let allowed = function_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+    c.ok("allow more", cuFuncSetAttribute(empty, allowed, 1));
+    for (x, want) in [
+        (12, Code::SUCCESS),
+        (16, Code::SUCCESS),
+        (32, Code::INVALID_CLUSTER_SIZE),
+    ] {
+        let mut cluster = launch_attribute(dimension, |attribute| {
+            attribute.value.clusterDim = CUstreamAttrValue_clusterDim { x, y: 1, z: 1 };
+        });
+        let result = launch_ex(empty, 96, 1, &mut cluster);
+        c.expect(format_args!("clusters of {x}, allowed"), result, want);
     }
     c.ok("no attribute", launch_ex(empty, 1, 1, &mut []));
     c.ok(

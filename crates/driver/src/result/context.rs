@@ -115,6 +115,28 @@ pub fn set_limit(limit: u32, value: usize) -> Result {
     unsafe { call!(cuCtxSetLimit(limit, value)) }
 }
 
+/// Profilers record from now on.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn profiler_start() -> Result {
+    // SAFETY: takes no arguments.
+    unsafe { call!(cuProfilerStart()) }
+}
+
+/// Profilers record until now.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn profiler_stop() -> Result {
+    // SAFETY: takes no arguments.
+    unsafe { call!(cuProfilerStop()) }
+}
+
 /// The priorities that streams of a context can have. Lower numbers are served first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamPriorities {

@@ -149,6 +149,18 @@ pub fn primary_ctx_retain(device: CUdevice) -> Result<CUcontext> {
     out(|context| unsafe { call!(cuDevicePrimaryCtxRetain(context, device)) })
 }
 
+/// Sets the flags of the device's primary context, constants of [`ctx_flags`](cuguard_sys::ctx_flags), whether or not
+/// it is active.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
+#[inline]
+pub fn primary_ctx_set_flags(device: CUdevice, flags: u32) -> Result {
+    // SAFETY: the driver checks both.
+    unsafe { call!(cuDevicePrimaryCtxSetFlags_v2(device, flags)) }
+}
+
 /// Releases the device's primary context once; the last release destroys it with everything in it.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
-//! Access of a device to the memory of another, and copies between contexts.
+//! Access of a device to the memory of another. Copies between devices are in [`copy`](super::copy).
 
-use cuguard_sys::{CUcontext, CUdevice, CUdeviceptr, CUstream};
+use cuguard_sys::{CUcontext, CUdevice};
 
 use super::{Result, call, out};
 
@@ -45,34 +45,4 @@ pub unsafe fn enable_access(peer: CUcontext) -> Result {
 pub unsafe fn disable_access(peer: CUcontext) -> Result {
     // SAFETY: as the caller ensures.
     unsafe { call!(cuCtxDisablePeerAccess(peer)) }
-}
-
-/// Copies between the memory of two contexts in the order of `stream`, a stream of either.
-///
-/// # Errors
-///
-/// `CUDA_ERROR_INVALID_VALUE`, or any other driver error, also that of earlier asynchronous work.
-///
-/// # Safety
-///
-/// Both contexts and the stream are alive. Until the copy is complete, both ranges are allocated for `bytes`
-/// bytes, in their contexts, and no unordered work uses the destination or writes the source.
-#[inline]
-pub unsafe fn copy_async(
-    (dst, dst_context): (CUdeviceptr, CUcontext),
-    (src, src_context): (CUdeviceptr, CUcontext),
-    bytes: usize,
-    stream: CUstream,
-) -> Result {
-    // SAFETY: as the caller ensures.
-    unsafe {
-        call!(cuMemcpyPeerAsync(
-            dst,
-            dst_context,
-            src,
-            src_context,
-            bytes,
-            stream
-        ))
-    }
 }

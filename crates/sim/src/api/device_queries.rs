@@ -19,14 +19,12 @@ const TEXTURE_BYTES: usize = 1 << 32;
 pub(super) fn is_missing(attribute: u32) -> bool {
     matches!(
         attribute,
-        device_attribute::COOPERATIVE_LAUNCH
-            | device_attribute::COOPERATIVE_MULTI_DEVICE_LAUNCH
+        device_attribute::COOPERATIVE_MULTI_DEVICE_LAUNCH
             | device_attribute::SPARSE_CUDA_ARRAY_SUPPORTED
             | device_attribute::TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
             | device_attribute::GPU_DIRECT_RDMA_SUPPORTED
             | device_attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
             | device_attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
-            | device_attribute::CLUSTER_LAUNCH
             | device_attribute::DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
             | device_attribute::CAN_USE_64_BIT_STREAM_MEM_OPS
             | device_attribute::CAN_USE_STREAM_WAIT_VALUE_NOR

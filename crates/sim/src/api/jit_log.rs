@@ -70,7 +70,8 @@ impl JitLog {
                     // SAFETY: as the caller guarantees.
                     unsafe { slot.write(std::ptr::null_mut()) };
                 }
-                jit_option::TARGET if value.addr() > ARCHITECTURE => {
+                // Only code for the device's own architecture can be loaded.
+                jit_option::TARGET if value.addr() != ARCHITECTURE => {
                     return Err(CUresult::INVALID_SOURCE);
                 }
                 _ => {}

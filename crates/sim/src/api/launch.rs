@@ -226,7 +226,8 @@ pub(super) unsafe fn launch(
         state.current()?;
         // A launch that no driver accepts fails as on a real one.
         let id = find_any(&mut state, launch.function)?;
-        check_dimensions(state.code.function(id)?.kernel, launch)?;
+        let own = state.code.function(id)?;
+        check_dimensions(own.kernel, &own.settings, launch)?;
         if any_capture() {
             // Otherwise the capture would end with a graph that lacks the kernel.
             let stream = state.stream(stream)?;
@@ -374,14 +375,15 @@ pub unsafe fn cuLaunchCooperativeKernel(
     unsafe { launch(stream, &own, Arguments { parameters, extra }) }
 }
 
-pub unsafe fn cuLaunchKernelEx(
-    config: *const CUlaunchConfig,
+/// A launch by a configuration, and the attributes that the configuration has.
+///
+/// # Safety
+///
+/// The configuration's attributes are null or can be read.
+pub(super) unsafe fn read_config(
     function: CUfunction,
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> DriverResult {
-    // SAFETY: as the caller guarantees.
-    let config = unsafe { read(config) }?;
+    config: &CUlaunchConfig,
+) -> DriverResult<(Launch, Vec<u32>)> {
     let mut own = Launch {
         function,
         grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
@@ -390,11 +392,13 @@ pub unsafe fn cuLaunchKernelEx(
         cluster: [1; 3],
         cooperative: false,
     };
+    let mut attributes = Vec::new();
     valid(config.numAttrs == 0 || !config.attrs.is_null())?;
     for index in 0..config.numAttrs as usize {
         // SAFETY: the caller guarantees as many attributes.
         let attribute = unsafe { config.attrs.add(index).read() };
         valid(attribute.id <= launch_attribute_id::SHARED_MEMORY_MODE)?;
+        attributes.push(attribute.id);
         match attribute.id {
             launch_attribute_id::COOPERATIVE => {
                 // SAFETY: the id says which value it is.
@@ -408,6 +412,19 @@ pub unsafe fn cuLaunchKernelEx(
             _ => {}
         }
     }
+    Ok((own, attributes))
+}
+
+pub unsafe fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> DriverResult {
+    // SAFETY: as the caller guarantees.
+    let config = unsafe { read(config) }?;
+    // SAFETY: as the caller guarantees.
+    let (own, _) = unsafe { read_config(function, &config) }?;
     // SAFETY: as the caller guarantees.
     unsafe { launch(config.hStream, &own, Arguments { parameters, extra }) }
 }

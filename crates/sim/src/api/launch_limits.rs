@@ -14,12 +14,21 @@ use crate::trace::require;
 const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 /// The limits of a block in each dimension.
 const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
-/// The most blocks of a cluster, unless the kernel allows more.
-const MAX_CLUSTER: u64 = 8;
+/// The most blocks of a cluster on every device, and on this one, for kernels that allow it.
+pub(super) const MAX_PORTABLE_CLUSTER: u32 = 8;
+const MAX_CLUSTER: u32 = 16;
+
+/// The most blocks of a cluster of this kernel.
+pub(super) fn max_cluster(settings: &Settings) -> u32 {
+    match settings.non_portable_cluster {
+        0 => MAX_PORTABLE_CLUSTER,
+        _ => MAX_CLUSTER,
+    }
+}
 
 /// Fails unless the kernel can be launched with these dimensions and this shared memory.
 pub(super) fn check_limits(kernel: &Kernel, settings: &Settings, launch: &Launch) -> DriverResult {
-    check_dimensions(kernel, launch)?;
+    check_dimensions(kernel, settings, launch)?;
     let (shared, most) = (launch.shared, max_dynamic_shared(kernel, settings));
     require(
         i64::from(shared) <= i64::from(most),
@@ -38,7 +47,11 @@ pub(super) fn check_limits(kernel: &Kernel, settings: &Settings, launch: &Launch
     Ok(())
 }
 
-pub(super) fn check_dimensions(kernel: &Kernel, launch: &Launch) -> DriverResult {
+pub(super) fn check_dimensions(
+    kernel: &Kernel,
+    settings: &Settings,
+    launch: &Launch,
+) -> DriverResult {
     let valid = |holds, why: &dyn Fn() -> String| require(holds, CUresult::INVALID_VALUE, why);
     let (grid, block) = (launch.grid, launch.block);
     let (threads, most) = (count(block), max_threads(kernel));
@@ -62,11 +75,11 @@ pub(super) fn check_dimensions(kernel: &Kernel, launch: &Launch) -> DriverResult
         })?;
     }
     let cluster = launch.cluster;
-    let blocks = count(cluster);
+    let (blocks, most) = (count(cluster), max_cluster(settings));
     require(
-        blocks <= MAX_CLUSTER,
+        blocks <= u64::from(most),
         CUresult::INVALID_CLUSTER_SIZE,
-        || format!("the cluster has {blocks} blocks, the limit is {MAX_CLUSTER}"),
+        || format!("the cluster has {blocks} blocks, the limit is {most}"),
     )?;
     let mut pairs = grid.iter().zip(cluster);
     let divides = pairs.all(|(grid, cluster)| cluster > 0 && grid % cluster == 0);

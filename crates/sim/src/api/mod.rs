@@ -13,6 +13,7 @@
 
 mod array;
 mod capture;
+mod clusters;
 mod context;
 mod context_event;
 mod context_lifetime;
@@ -59,6 +60,7 @@ mod virtual_memory;
 
 pub use array::*;
 pub use capture::*;
+pub use clusters::*;
 pub use context::*;
 pub use context_event::*;
 pub use context_lifetime::*;

@@ -149,3 +149,29 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     }
     Ok(())
 }
+
+/// The dynamic shared memory of each block if so many blocks are to fit on a multiprocessor.
+pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
+    out: *mut usize,
+    function: CUfunction,
+    blocks: i32,
+    threads: i32,
+) -> DriverResult {
+    let (Ok(blocks @ 1..), Ok(threads @ 1..)) = (u32::try_from(blocks), u32::try_from(threads))
+    else {
+        return Err(CUresult::INVALID_VALUE);
+    };
+    valid(!out.is_null())?;
+    let mut state = lock();
+    let id = find_any(&mut state, function)?;
+    let own = state.code.function(id)?;
+    let (kernel, settings) = (own.kernel, &own.settings);
+    valid(active_blocks(kernel, settings, threads, 0) >= blocks)?;
+    // The part of a block, without what the system uses of it: as measured.
+    let part = SHARED / blocks as usize / SHARED_UNIT * SHARED_UNIT;
+    let left = part.checked_sub(kernel.shared);
+    let most = max_dynamic_shared(kernel, settings).unsigned_abs() as usize;
+    let left = left.ok_or(CUresult::INVALID_VALUE)?.min(most);
+    // SAFETY: as the caller guarantees.
+    unsafe { write_out(out, left) }
+}

@@ -1,0 +1,207 @@
+//! All calls of NVRTC, on a library that imitates it.
+//!
+//! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library first, or not
+//! at all. Without a C compiler the tests print that they were not run.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cuguard_nvrtc::{Error, Options, compile, compile_to_cubin, supported_archs, version};
+
+/// Set in the processes that have the library.
+const INSIDE: &str = "CUGUARD_PRETEND_NVRTC";
+
+/// A folder that is removed on drop.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn folder(test: &str) -> Folder {
+    let name = format!("cuguard-nvrtc-{}-{test}", std::process::id());
+    let folder = Folder(std::env::temp_dir().join(name));
+    std::fs::create_dir_all(folder.0.join("lib64")).expect("the folder can be made");
+    folder
+}
+
+/// Compiles the library to this file; false without a C compiler.
+fn library(test: &str, folder: &Folder, file: &Path) -> bool {
+    let source = folder.0.join("nvrtc.c");
+    // Not from the repository: this program may be run on another machine.
+    std::fs::write(&source, include_str!("pretend_nvrtc.c")).expect("the file can be written");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+        .args([file, &source])
+        .status();
+    match compiled {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a C compiler");
+            return false;
+        }
+        Err(error) => panic!("cannot run the C compiler: {error}"),
+    }
+    true
+}
+
+/// Runs this test again in a process with these variables, in which `inside` runs.
+fn child(test: &str, variables: &[(&str, &Path)]) {
+    let output = Command::new(std::env::current_exe().expect("this program has a file"))
+        .args(["--exact", test, "--nocapture"])
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("CUDA_HOME")
+        .env_remove("CUDA_PATH")
+        .env(INSIDE, "1")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("this program starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// Runs `inside` in a process that has the library; `pretend` selects what fails in it.
+fn with_nvrtc(test: &str, pretend: &str, inside: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    let folder = folder(test);
+    if library(test, &folder, &folder.0.join("libnvrtc.so.13")) {
+        let variables = [
+            ("LD_LIBRARY_PATH", folder.0.as_path()),
+            ("PRETEND", Path::new(pretend)),
+        ];
+        child(test, &variables);
+    }
+}
+
+#[test]
+fn options_and_headers_reach_the_compiler() {
+    with_nvrtc("options_and_headers_reach_the_compiler", "", || {
+        let options = Options::new()
+            .name("shape.cu")
+            .arch(9, 0)
+            .include_dir("/some/folder")
+            .define("FAST")
+            .define_value("BLOCK", "256")
+            .header("shape.h", "struct Shape;")
+            .option("--use_fast_math")
+            .name_expression("scale<float>");
+        let ptx = compile("the source", &options).expect("it compiles");
+        let expected = "source the source\nname shape.cu\nheader shape.h = struct Shape;\n\
+                        option --gpu-architecture=compute_90\noption --include-path=/some/folder\n\
+                        option --define-macro=FAST\noption --define-macro=BLOCK=256\n\
+                        option --use_fast_math\n";
+        assert_eq!(ptx.as_str(), expected);
+        assert_eq!(ptx.lowered_name("scale<float>"), Some("_Z5scaleIfEvPT_"));
+        assert_eq!(ptx.lowered_name("scale<int>"), None);
+        assert_eq!(ptx.log(), "");
+        let ptx = compile("warn", &Options::new()).expect("it compiles");
+        assert_eq!(ptx.log(), "source.cu(1): warning: unused");
+        assert_eq!(version(), Ok((12, 9)));
+        assert_eq!(supported_archs(), Ok(vec![(7, 5), (9, 0), (12, 0)]));
+    });
+}
+
+#[test]
+fn the_log_is_in_the_error() {
+    with_nvrtc("the_log_is_in_the_error", "", || {
+        let error = compile("broken", &Options::new().name("my.cu")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "NVRTC: my.cu does not compile: NVRTC_ERROR_COMPILATION (6)\n\
+             source.cu(1): error: identifier \"broken\" is undefined"
+        );
+        let error = compile("broken unknown", &Options::new()).unwrap_err();
+        assert!(error.to_string().contains("error 77"), "{error}");
+        let error = compile("a\0b", &Options::new()).unwrap_err();
+        assert_eq!(error, Error::InteriorNul { what: "the source" });
+        let error = compile("", &Options::new().name_expression("")).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::CallFailed {
+                    function: "nvrtcAddNameExpression",
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_cubin_is_bytes_and_needs_an_architecture() {
+    with_nvrtc("a_cubin_is_bytes_and_needs_an_architecture", "", || {
+        let cubin = compile_to_cubin("x", &Options::new().arch(9, 0)).expect("it compiles");
+        assert_eq!(cubin.as_bytes(), b"\x7fELF\0x");
+        let error = compile_to_cubin("x", &Options::new()).unwrap_err();
+        assert!(error.to_string().contains("Options::arch"), "{error}");
+    });
+}
+
+#[test]
+fn a_program_that_cannot_be_created_is_an_error() {
+    const TEST: &str = "a_program_that_cannot_be_created_is_an_error";
+    with_nvrtc(TEST, "create", || {
+        let error = compile("x", &Options::new()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "NVRTC: nvrtcCreateProgram failed: NVRTC_ERROR_INVALID_INPUT (3)"
+        );
+    });
+}
+
+#[test]
+fn the_folder_of_the_toolkit_is_searched() {
+    const TEST: &str = "the_folder_of_the_toolkit_is_searched";
+    if std::env::var_os(INSIDE).is_some() {
+        // A machine with NVRTC in the default folders finds that one first.
+        assert!(version().is_ok());
+        return;
+    }
+    let folder = folder(TEST);
+    if library(TEST, &folder, &folder.0.join("lib64/libnvrtc.so.12")) {
+        child(TEST, &[("CUDA_HOME", &folder.0)]);
+    }
+}
+
+#[test]
+fn a_library_that_is_no_nvrtc_or_absent_is_an_error() {
+    const TEST: &str = "a_library_that_is_no_nvrtc_or_absent_is_an_error";
+    if std::env::var_os(INSIDE).is_some() {
+        match version() {
+            Ok(_) => {
+                let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST}: NVRTC is installed");
+            }
+            Err(Error::LibraryMissing { tried }) => {
+                let text = tried.join("\n");
+                assert!(text.contains("libnvrtc.so.13: "), "{text}");
+                assert!(
+                    text.contains("invalid ELF header") || text.contains("file too short"),
+                    "{text}"
+                );
+                let text = Error::LibraryMissing { tried }.to_string();
+                assert!(
+                    text.contains("CUDA_HOME") && text.contains("nvidia-cuda-nvrtc"),
+                    "{text}"
+                );
+            }
+            Err(error) => panic!("{error}"),
+        }
+        return;
+    }
+    let folder = folder(TEST);
+    let file = folder.0.join("lib64/libnvrtc.so.11.2");
+    std::fs::write(
+        file,
+        "no library, but long enough to have a header of sixty-four bytes or so",
+    )
+    .expect("the file can be written");
+    child(TEST, &[("CUDA_PATH", &folder.0)]);
+}

@@ -1,0 +1,94 @@
+//! Modules from CUDA C++.
+
+use cuguard_driver::result::device;
+use cuguard_driver::sys::device_attribute;
+use cuguard_nvrtc::{Options, compile, compile_to_cubin, supported_archs};
+
+use super::Module;
+use super::jit::JitOptions;
+use super::module::ptx_to_c;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::Context;
+
+impl Module {
+    /// Compiles CUDA C++ for the device of the context with [NVRTC](crate::nvrtc), and loads it. Needs the feature `nvrtc`.
+    ///
+    /// Kernels have mangled names unless they are declared `extern "C"`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Error, Module, nvrtc};
+    ///
+    /// let context = Context::new(0)?;
+    /// let source = r#"
+    ///     extern "C" __global__ void scale(float *x, unsigned n, float factor) {
+    ///         unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    ///         if (i < n) x[i] *= factor;
+    ///     }
+    /// "#;
+    /// match Module::from_cuda(&context, source) {
+    ///     Ok(module) => assert!(module.function("scale").is_ok()),
+    ///     Err(Error::Nvrtc(error @ nvrtc::Error::LibraryMissing { .. })) => println!("{error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Nvrtc`] with the compiler's log, or where there is no NVRTC; else as [`from_ptx`](Self::from_ptx).
+    #[track_caller]
+    pub fn from_cuda(context: &Context, source: &str) -> Result<Self> {
+        Self::from_cuda_with(context, source, &Options::new())
+    }
+
+    /// The same with options of the compiler. An architecture among them is compiled for instead of the device's own.
+    ///
+    /// NVRTC compiles to code for the device, or to PTX where it is older than the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_cuda`](Self::from_cuda).
+    #[track_caller]
+    pub fn from_cuda_with(context: &Context, source: &str, options: &Options) -> Result<Self> {
+        const OPERATION: &str = "Module::from_cuda";
+        let arch = match options.target() {
+            Some(arch) => arch,
+            None => capability(OPERATION, context)?,
+        };
+        let archs = supported_archs()?;
+        let jit = JitOptions::default();
+        if archs.contains(&arch) {
+            let options = options.clone().arch(arch.0, arch.1);
+            let cubin = compile_to_cubin(source, &options)?;
+            // SAFETY: a complete image, as NVRTC made it.
+            return unsafe { Self::load(OPERATION, context, cubin.as_bytes(), &jit) };
+        }
+        // The driver compiles PTX for an older architecture. Without a list, NVRTC's default is one.
+        let older = archs.into_iter().rfind(|supported| *supported < arch);
+        let options = match older {
+            Some((major, minor)) => options.clone().arch(major, minor),
+            None => options.clone(),
+        };
+        let ptx = compile(source, &options)?;
+        let image = ptx_to_c(OPERATION, ptx.as_str())?;
+        // SAFETY: NUL-terminated text that does not start like a binary.
+        unsafe { Self::load(OPERATION, context, image.as_bytes_with_nul(), &jit) }
+    }
+}
+
+/// The compute capability of the context's device.
+fn capability(operation: &'static str, context: &Context) -> Result<(u32, u32)> {
+    let state = context.state();
+    let entered = state.enter(operation)?;
+    let get = |attribute| {
+        let value = device::attribute(attribute, state.device as i32);
+        entered.check(value).map(|value| value.max(0) as u32)
+    };
+    Ok((
+        get(device_attribute::COMPUTE_CAPABILITY_MAJOR)?,
+        get(device_attribute::COMPUTE_CAPABILITY_MINOR)?,
+    ))
+}
