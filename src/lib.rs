@@ -76,10 +76,11 @@ pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
     DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
-    Event, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice,
-    ManagedBuffer, MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError,
-    PeerAccess, PinnedBuffer, PitchedBuffer, Profiler, RegisteredVec, Schedule, Stream,
-    StreamBuilder, SuggestedBlock, UnknownAttribute, WriteCombinedBuffer,
+    Event, Function, FunctionAttributes, Global, Graph, GraphExec, GraphMemory, GraphMemoryMut,
+    LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer, MemoryInfo, MemoryLocation,
+    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, PitchedBuffer,
+    Profiler, RegisteredVec, Schedule, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    WriteCombinedBuffer,
 };
 pub use scope::Scope;
 
