@@ -175,6 +175,36 @@ def constants():
     return "\n".join(out)
 
 
+# Constants of CUdevice_attribute that are older names of others, or none of an attribute.
+NO_ATTRIBUTES = {"VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED", "MAX"}
+
+
+def attributes():
+    """The attributes of devices, one name for each value."""
+    prefix, found = "CU_DEVICE_ATTRIBUTE_", {}
+    for enum, name, value in lines("constants.txt", CONSTANT):
+        short = name.removeprefix(prefix)
+        if enum == "CUdevice_attribute" and short not in NO_ATTRIBUTES:
+            found.setdefault(int(value), short)
+    out = ["""
+/// Calls the macro `$callback` with all attributes of devices, as a sequence of `Variant CONSTANT;`: a name in
+/// the style of Rust's enumerations, and the constant of
+/// [`device_attribute`](crate::device_attribute). Older names of the same attribute are left out.
+///
+/// ```
+/// macro_rules! names {
+///     ($($variant:ident $constant:ident;)*) => { [$(stringify!($variant)),*] };
+/// }
+/// assert!(cuguard_sys::with_device_attributes!(names).contains(&"WarpSize"));
+/// ```
+#[macro_export]
+""".strip(), "macro_rules! with_device_attributes { ($callback:ident) => { $callback! {"]
+    for _, short in sorted(found.items()):
+        variant = "".join(word.capitalize() for word in short.split("_"))
+        out.append(f"    {variant} {short};")
+    return "\n".join([*out, "} }; }", ""])
+
+
 def types():
     out, records = [], []
     handles = []
@@ -255,6 +285,8 @@ MOD = """\
 )]
 
 #[rustfmt::skip]
+mod attributes;
+#[rustfmt::skip]
 mod codes;
 #[rustfmt::skip]
 pub(crate) mod constants;
@@ -273,10 +305,12 @@ def generate():
         "constants.rs": "//! The values of the header's enumerations, one module for each.\n",
         "types.rs": "//! The types of the signatures, with the header's names and layout.\n",
         "codes.rs": "//! The result codes.\n",
+        "attributes.rs": "//! The attributes of devices.\n",
     }
     bodies = {
         "mod.rs": MOD,
         "functions.rs": functions(), "constants.rs": constants(), "types.rs": types(), "codes.rs": codes(),
+        "attributes.rs": attributes(),
     }
     return {name: f"{about[name]}//!\n{made}\n{body}" for name, body in bodies.items()}
 

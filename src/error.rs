@@ -112,6 +112,72 @@ pub enum Error {
         count: u32,
     },
 
+    /// A handle of other code that is null, or that of a default stream where one is to be owned.
+    #[error(
+        "{operation}: {argument} is a null or predefined handle, which nothing can own or borrow here"
+    )]
+    NullHandle {
+        /// The function that was called.
+        operation: &'static str,
+        /// The argument, such as "the event".
+        argument: &'static str,
+    },
+
+    /// A handle of other code belongs to another context of the driver.
+    #[error("{operation}: {argument} does not belong to context {context} on device {device}")]
+    ForeignHandle {
+        /// The function that was called.
+        operation: &'static str,
+        /// The argument, such as "the stream".
+        argument: &'static str,
+        /// The number of the context, as in reports.
+        context: u64,
+        /// Its device.
+        device: u32,
+    },
+
+    /// A number that must not be 0.
+    #[error("{operation}: {argument} is 0")]
+    ZeroSize {
+        /// The function that was called.
+        operation: &'static str,
+        /// What is 0.
+        argument: &'static str,
+    },
+
+    /// Peer access between contexts of one device.
+    #[error(
+        "{operation}: both contexts are on device {device}; peer access is between two devices"
+    )]
+    SameDevice {
+        /// The function that was called.
+        operation: &'static str,
+        /// The device.
+        device: u32,
+    },
+
+    /// A device that cannot access the memory of another.
+    #[error(
+        "{operation}: device {device} cannot access the memory of device {peer}; copies between them are possible"
+    )]
+    NoPeerAccess {
+        /// The function that was called.
+        operation: &'static str,
+        /// The device.
+        device: u32,
+        /// The other device.
+        peer: u32,
+    },
+
+    /// An attribute that this driver does not know: it is older than the attribute.
+    #[error("{operation}: this driver has no attribute {attribute}")]
+    UnsupportedAttribute {
+        /// The function that was called.
+        operation: &'static str,
+        /// The driver's name of the attribute.
+        attribute: &'static str,
+    },
+
     /// The size in bytes exceeds `isize::MAX`.
     #[error("{operation}: {count} elements of {size} bytes each exceed the address space")]
     SizeOverflow {
@@ -166,6 +232,37 @@ pub enum Error {
         resource: &'static str,
         /// Its length.
         len: usize,
+    },
+
+    /// A row that the matrix does not have; see [`PitchedBuffer`](crate::PitchedBuffer).
+    #[error("{operation}: there is no row {row}; the matrix has {}", counted(*.rows, "row"))]
+    NoSuchRow {
+        /// The function that was called.
+        operation: &'static str,
+        /// The row, counted from 0.
+        row: usize,
+        /// How many rows there are.
+        rows: usize,
+    },
+
+    /// Memory that is not a whole number of aligned values of another type.
+    #[error(
+        "{operation}: {bytes} bytes at {address:#x} are no values of {type_name}, which has {size} bytes and alignment \
+         {align}"
+    )]
+    Cast {
+        /// The function that was called.
+        operation: &'static str,
+        /// The size of the memory.
+        bytes: usize,
+        /// Its device address.
+        address: u64,
+        /// The other type.
+        type_name: &'static str,
+        /// Its size.
+        size: usize,
+        /// Its alignment.
+        align: usize,
     },
 
     /// The module has no symbol of this name.

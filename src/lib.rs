@@ -74,10 +74,12 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    Context, ContextBuilder, ContextGuard, DeviceBox, DeviceBuffer, DeviceHeap, Event, Function,
-    FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedBuffer, MemoryInfo,
-    MemoryPool, Module, ModuleBuilder, PinnedBuffer, RegisteredVec, Stream, StreamBuilder,
-    SuggestedBlock,
+    ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
+    DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
+    Event, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice,
+    ManagedBuffer, MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError,
+    PeerAccess, PinnedBuffer, PitchedBuffer, Profiler, RegisteredVec, Schedule, Stream,
+    StreamBuilder, SuggestedBlock, UnknownAttribute, WriteCombinedBuffer,
 };
 pub use scope::Scope;
 
@@ -104,15 +106,15 @@ pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
-        LateDrops, MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+        MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }
 
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-        RegisteredVec, Stream, report::Report,
+        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
+        MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }
 

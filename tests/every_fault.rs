@@ -14,14 +14,15 @@ use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{
-    Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedBuffer, MemoryPool,
-    PinnedBuffer, RegisteredVec, Result, Stream,
+    Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedAdvice,
+    ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess, PinnedBuffer, PitchedBuffer,
+    RegisteredVec, Result, Stream, WriteCombinedBuffer,
 };
 use support::*;
 
 type Scenario = fn(&ReportSettings) -> Result<()>;
 
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 16] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
@@ -33,6 +34,11 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("out of memory", out_of_memory),
     ("in pieces", in_pieces),
     ("the device heap", heap),
+    ("two devices", two_devices),
+    ("a borrowed context", borrowed_context),
+    ("views", views),
+    ("two contexts", two_contexts),
+    ("matrices and the driver's host memory", matrices),
 ];
 
 fn primary(settings: &ReportSettings) -> Result<Context> {
@@ -233,6 +239,121 @@ fn heap(settings: &ReportSettings) -> Result<()> {
     context.close()
 }
 
+fn two_devices(settings: &ReportSettings) -> Result<()> {
+    let first = primary(settings)?;
+    let second = Context::builder()
+        .device(1)
+        .report(settings.clone())
+        .build()?;
+    let access = PeerAccess::new(&first, &second)?;
+    let again = PeerAccess::new(&first, &second)?;
+    let (stream, there) = (Stream::new(&first)?, Stream::new(&second)?);
+    let mut a = DeviceBuffer::<u8>::zeroed(&first, 1000)?;
+    let b = DeviceBuffer::from_slice_on(&there, &[3_u8; 1000])?;
+    let mut c = DeviceBuffer::<u8>::zeroed(&second, 1000)?;
+    stream.scope(|s| {
+        let (mut a, mut c) = (s.bind_mut(&mut a)?, s.bind_peer_mut(&mut c)?);
+        s.copy_from_peer(&mut a, &s.bind_peer(&b)?)?;
+        s.copy_to_peer(&mut c, &a)
+    })?;
+    assert_eq!(c.to_vec()?, [3; 1000]);
+    drop(again);
+    drop((a, b, c, stream, there));
+    // The access ends with the context that is accessed.
+    let closed = second.close();
+    access.close()?;
+    closed.and(first.close())
+}
+
+/// A context of other code, which stays, and its default stream.
+fn borrowed_context(settings: &ReportSettings) -> Result<()> {
+    let owner = Context::builder().report(ReportSettings::off()).build()?;
+    let builder = Context::builder().report(settings.clone());
+    // SAFETY: `owner` is dropped after it, and so after its resources.
+    let context = unsafe { builder.build_borrowed(owner.as_raw())? };
+    let stream = Stream::default_stream(&context)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+    stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1))?;
+    let event = Event::new(&context)?;
+    event.record(&stream)?;
+    // SAFETY: released in the same line, in the same context.
+    let event = unsafe { Event::from_raw(&context, event.into_raw())? };
+    event.synchronize()?;
+    drop((buffer, event, stream));
+    let closed = context.close();
+    closed.and(owner.close())
+}
+
+fn views(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let mut plain = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?;
+    let mut ordered = DeviceBuffer::from_slice_on(&one, &[2_u8; 1000])?;
+    let mut third = DeviceBuffer::<u8>::zeroed_on(&other, 1000)?;
+    plain.slice_mut(..500)?.copy_from(ordered.slice(500..)?)?;
+    third.copy_from(&ordered)?;
+    let (mut front, back) = third.split_at_mut(300)?;
+    front.copy_from(back.slice(..300)?)?;
+    ordered.slice_mut(1..)?.fill(3)?;
+    ordered.zero()?;
+    // Larger than what the driver can fill with.
+    plain
+        .as_view_mut()
+        .cast::<[u8; 5]>()?
+        .fill([1, 2, 3, 4, 5])?;
+    let clones = [plain.try_clone()?, ordered.try_clone()?];
+    drop((plain, ordered));
+    assert_eq!(clones[0].slice(999..)?.to_vec()?, [5]);
+    assert_eq!(clones[1].slice(..2)?.to_vec()?, [0, 0]);
+    let words = third.cast::<u32>()?;
+    other.scope(|s| s.bind(words.slice(1..)?).map(drop))?;
+    words.close()?;
+    drop((clones, one, other));
+    context.close()
+}
+
+/// Copies between two contexts, whose streams are not ordered with each other.
+fn two_contexts(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let own = Context::builder()
+        .dedicated()
+        .report(settings.clone())
+        .build()?;
+    // The first context is closed although the second may have failed.
+    let copies = || -> Result<()> {
+        let stream = Stream::new(&own)?;
+        let from = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?;
+        let mut to = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+        to.slice_mut(500..)?.copy_from(from.slice(..500)?)?;
+        assert_eq!(to.slice(499..501)?.to_vec()?, [0, 1]);
+        let mut back = from.try_clone()?;
+        back.copy_from(&to)
+    };
+    let copied = copies();
+    copied.and(own.close()).and(context.close())
+}
+
+fn matrices(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let mut matrix = PitchedBuffer::from_slice(&context, 2, 3, &[1_u8, 2, 3, 4, 5, 6])?;
+    let clone = matrix.try_clone()?;
+    matrix.zero()?;
+    matrix.row_mut(1)?.copy_from(clone.row(0)?)?;
+    assert_eq!(matrix.to_vec()?, [0, 0, 0, 1, 2, 3]);
+    let mut staging = WriteCombinedBuffer::<u8>::zeroed(&context, 1000)?;
+    staging.copy_from_slice(&[7; 1000])?;
+    let mut managed = ManagedBuffer::<u8>::zeroed(&context, 1000)?;
+    managed.advise(ManagedAdvice::ReadMostly)?;
+    managed.prefetch(&stream, MemoryLocation::Device(0))?;
+    managed.as_view_mut().slice_mut(1..)?.fill(1)?;
+    drop((clone, managed));
+    staging.close()?;
+    matrix.close()?;
+    stream.close()?;
+    context.close()
+}
+
 /// Whether there is more in the driver than before.
 fn left(before: &Counters, after: &Counters) -> bool {
     after.contexts > before.contexts
@@ -290,9 +411,12 @@ fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
 /// Waits for all that the driver has under way, in whatever context; and again, as host functions may
 /// have dropped what is freed at the next call.
 fn settle() {
-    if let Ok(context) = Context::builder().report(ReportSettings::off()).build() {
-        let _ = context.synchronize();
-        let _ = context.synchronize();
+    for device in 0..2 {
+        let builder = Context::builder().device(device);
+        if let Ok(context) = builder.report(ReportSettings::off()).build() {
+            let _ = context.synchronize();
+            let _ = context.synchronize();
+        }
     }
 }
 
@@ -306,7 +430,10 @@ fn scratch(name: &str) -> PathBuf {
 fn large_device() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config = sim::Config::new().memory(1 << 40).context_cost(1 << 20);
+        let config = sim::Config::new()
+            .devices(2)
+            .memory(1 << 40)
+            .context_cost(1 << 20);
         sim::configure(config).expect("it does not run yet");
     });
 }

@@ -218,6 +218,25 @@ fn a_variable_is_read_and_written() -> Result<()> {
     assert!(wrong(table.copy_from_slice(&[1])));
     assert!(wrong(table.copy_to_slice(&mut [0; 5])));
     assert!(wrong(module.global::<[u32; 3]>("table").map(drop)));
+
+    // Parts, and copies on the device.
+    table.slice(1..3)?.copy_from_slice(&[60, 70])?;
+    assert_eq!(table.to_vec()?, [5, 60, 70, 8]);
+    let error = table.slice(3..5).map(drop).unwrap_err();
+    assert!(matches!(error, Error::RangeOutOfBounds { .. }), "{error}");
+    let stream = Stream::new(&context)?;
+    let mut buffers = [
+        DeviceBuffer::from_slice(&context, &[1_u32, 2, 3])?,
+        DeviceBuffer::from_slice_on(&stream, &[1_u32, 2, 3])?,
+    ];
+    for buffer in &mut buffers {
+        table.slice(..2)?.copy_from(buffer.slice(1..)?)?;
+        assert_eq!(table.to_vec()?, [2, 3, 70, 8]);
+        table.slice(2..)?.copy_to(buffer.slice_mut(..2)?)?;
+        assert_eq!(buffer.to_vec()?, [70, 8, 3]);
+        assert!(wrong(table.copy_from(&*buffer)));
+        assert!(wrong(table.copy_to(buffer.as_view_mut())));
+    }
     Ok(())
 }
 

@@ -415,7 +415,7 @@ impl ForeignPool {
             allocType: virtual_memory::ALLOCATION_TYPE_PINNED,
             location: CUmemLocation {
                 type_: virtual_memory::LOCATION_TYPE_DEVICE,
-                id: context.device() as i32,
+                id: context.device().as_raw(),
             },
             ..CUmemPoolProps::default()
         };

@@ -110,16 +110,22 @@ generic! {
     DeviceBox<T>:                      both, send, sync, none;
     ManagedBuffer<T>:                  both, send, sync, none;
     PinnedBuffer<T>:                   both, send, sync, none;
+    WriteCombinedBuffer<T>:            both, send, sync, none;
+    PitchedBuffer<T>:                  both, send, sync, none;
     RegisteredVec<T>:                     both, send, sync, none;
 
     // Shared bindings, as `&[T]`.
     &'static [T]:                      both, none, both, none;
+    DeviceView<'static, T>:            both, none, both, none;
     DeviceRef<'static, T>:             both, none, both, none;
+    PeerRef<'static, T>:               both, none, both, none;
     HostRef<'static, T>:               both, none, both, none;
 
     // Exclusive bindings, as `&mut [T]`.
     &'static mut [T]:                  both, send, sync, none;
+    DeviceViewMut<'static, T>:         both, send, sync, none;
     DeviceMut<'static, T>:             both, send, sync, none;
+    PeerMut<'static, T>:               both, send, sync, none;
     HostMut<'static, T>:               both, send, sync, none;
     Piece<'static, 'static, T, Both>:  both, send, sync, none;
     Piece<'static, 'static, Both, T>:  both, send, sync, none;
@@ -133,7 +139,7 @@ generic! {
 
 // Guards, and what borrows them.
 plain!(both:
-    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool
+    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess Profiler<'static>
     ModuleBuilder<'static> Linker<'static>
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static>
 );
@@ -150,10 +156,11 @@ plain!(none: ContextGuard<'static> LabelScope);
 // Plain data: settings, reports, errors.
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
-    Error FailedFreeGroup Group KindUsage SiteUsage Kind LateDrops Level Limit MemoryInfo SnapshotReason Origin
+    ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
+    Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
-    ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
     FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
+    ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
 );
 
 // The driver loader.

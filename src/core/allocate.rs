@@ -114,6 +114,33 @@ pub(crate) fn allocate(
     Ok(OwnedResource::new_at(request.site, owner, key, entry))
 }
 
+/// The same for device memory whose size only the driver knows: `call` returns it with the address. The size in the
+/// request, which is not 0, is an estimate.
+pub(crate) fn allocate_of_driver_size(
+    state: &ContextState,
+    request: &Request,
+    type_name: &'static str,
+    owner: Owner,
+    call: impl FnOnce() -> result::Result<(u64, u64)>,
+) -> Result<OwnedResource, Failed> {
+    let (kind, estimate) = (Kind::Device, request.bytes as u64);
+    state.budget.reserve(kind, estimate)?;
+    let (address, bytes) = match call() {
+        Ok(allocated) => allocated,
+        Err(error) => return Err(failed(state, request.operation, kind, estimate, error)),
+    };
+    // The memory is there, even if it exceeds the limit by the difference.
+    state.budget.add(kind, bytes);
+    state.budget.release(kind, estimate);
+    let entry = Entry {
+        bytes,
+        type_name,
+        stream: 0,
+    };
+    let key = Key::new(kind, address);
+    Ok(OwnedResource::new_at(request.site, owner, key, entry))
+}
+
 #[cold]
 #[inline(never)]
 fn failed(

@@ -19,6 +19,7 @@ use super::budget::Budget;
 use super::callbacks::Callbacks;
 use super::handle_list::HandleList;
 use super::lock::lock;
+use super::peer_streams::PeerStreams;
 use super::policy::OomPolicy;
 use super::pool_state::PoolState;
 use super::report_state::ReportState;
@@ -37,8 +38,10 @@ use cuguard_sync::{Gate, GateGuard, process};
 pub(crate) enum Source {
     /// The device's primary context, which other code may retain too.
     Primary,
-    /// A context that the builder created.
+    /// A context that the builder created, or of which it took ownership.
     Own,
+    /// A context of other code, which is not released.
+    Borrowed,
 }
 
 /// What the builder provides.
@@ -47,6 +50,7 @@ pub(crate) struct ContextConfig {
     pub(crate) device: u32,
     pub(crate) device_name: String,
     pub(crate) source: Source,
+    pub(crate) is_primary: bool,
     /// Contexts are numbered from 1 within the process, for reports.
     pub(crate) number: u64,
     pub(crate) registry: Registry,
@@ -63,6 +67,8 @@ pub(crate) struct ContextState {
     /// The live streams and pools, for out-of-memory recovery.
     pub(crate) streams: HandleList,
     pub(crate) pools: HandleList,
+    /// Streams of other contexts that use memory of this one.
+    pub(crate) peer_streams: PeerStreams,
     pub(crate) gate: Gate,
     /// The thread that tears the context down, or 0. The program's logger may call back on that thread, and must not
     /// wait for itself.
@@ -122,6 +128,7 @@ impl ContextState {
             callbacks: Callbacks::default(),
             streams: HandleList::default(),
             pools: HandleList::default(),
+            peer_streams: PeerStreams::default(),
             gate: Gate::default(),
             teardown_thread: AtomicUsize::new(0),
             device_idle: AtomicBool::new(false),
@@ -299,7 +306,7 @@ impl ContextState {
             device: self.device,
             device_name: self.device_name.clone(),
             context: self.number,
-            primary: self.source == Source::Primary,
+            primary: self.is_primary,
             reason,
             closed_at: self.closed.get().map(|site| Site::from(*site)),
         }
@@ -389,8 +396,12 @@ impl Drop for Entered<'_> {
 
 /// A failed driver call as the registry keeps it.
 pub(super) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
-    let CallError { function, code } = error;
-    FailedCall::new(operation, function, code.0, code.name().unwrap_or_default())
+    FailedCall {
+        operation,
+        function: error.function,
+        code: error.code.0,
+        code_name: error.code.name().unwrap_or_default(),
+    }
 }
 
 /// Logs an error on a path that must not panic, whatever the program's logger does. Not in a forked child, where a

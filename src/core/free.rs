@@ -6,6 +6,8 @@ use cuguard_driver::sys::{
 };
 use cuguard_registry::{Key, Kind};
 
+use super::peer_access;
+
 /// Frees a resource.
 ///
 /// # Safety
@@ -59,10 +61,12 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::Pinned | Kind::Registered => {
                 memory::host_unregister(std::ptr::with_exposed_provenance_mut(handle))
             }
+            Kind::WriteCombined => memory::free_host(std::ptr::with_exposed_provenance_mut(handle)),
             Kind::Stream => stream::destroy(CUstream(handle)),
             Kind::Event => event::destroy(CUevent(handle)),
             Kind::Module => module::unload(CUmodule(handle)),
             Kind::MemoryPool => pool::destroy(CUmemoryPool(handle)),
+            Kind::PeerAccess => peer_access::disable(address),
         }
     }
 }

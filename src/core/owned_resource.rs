@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use super::context_state::{ContextState, Entered};
+use super::context_state::ContextState;
 use super::deferred::{self, Deferred};
 use super::free;
 use super::host_memory::HostMemory;
@@ -34,7 +34,7 @@ mod flags {
     pub(super) const OWNED: u64 = 0;
     /// Free it, after work that `cust` may have enqueued on the default stream.
     pub(super) const SHARED_WITH_CUST: u64 = 1;
-    /// Nothing: freed, released by `into_raw`, or never allocated.
+    /// Nothing: freed, released by `into_raw`, borrowed, or never allocated.
     pub(super) const DONE: u64 = 2;
     /// With one of the first two: the guard was dropped, and the free is deferred.
     pub(super) const DEFERRED: u64 = 4;
@@ -154,15 +154,20 @@ impl OwnedResource {
         }
     }
 
+    /// Stands for a resource of other code: neither recorded nor freed.
+    pub(crate) fn borrowed(owner: Owner, key: Key) -> Self {
+        let mut owned = Self::nothing(owner, key.kind);
+        owned.key = key;
+        owned
+    }
+
     /// Takes ownership of what [`into_raw`](Self::into_raw) released, or of what other code allocated.
     #[track_caller]
     pub(crate) fn from_raw(owner: Owner, key: Key, entry: Entry) -> Self {
         owner.state().budget.add(key.kind, entry.bytes);
         if process::is_forked() {
             // It belongs to the parent, and a thread that does not exist here may hold a lock of the registry.
-            let mut owned = Self::nothing(owner, key.kind);
-            owned.key = key;
-            return owned;
+            return Self::borrowed(owner, key);
         }
         let Some(key) = owner.state().registry.recapture(key) else {
             return Self::new(owner, key, entry);
@@ -217,14 +222,14 @@ impl OwnedResource {
         let _ = self.flags.compare_exchange(owned, shared, order, order);
     }
 
-    /// Orders the home stream after the default stream, if `cust` ever saw the memory. The context is current.
-    pub(crate) fn order_after_default_stream(&self, entered: &Entered<'_>) -> Result<()> {
-        match self.home() {
-            Some(home) if self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST => {
-                entered.check(home.order_after_handle(entered, CUstream::NULL))
-            }
-            _ => Ok(()),
-        }
+    /// Whether `cust` ever saw stream-ordered memory.
+    pub(crate) fn is_shared_with_cust(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST
+    }
+
+    /// What the resource keeps alive.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     pub(crate) fn state(&self) -> &Arc<ContextState> {
@@ -247,7 +252,9 @@ impl OwnedResource {
     /// Records that the guard is dropped while others keep the resource.
     #[cold]
     pub(crate) fn keep(&self) {
-        if !process::is_exiting() {
+        // A borrowed stream has no record of its own; another guard may have one of this handle.
+        let owned = self.flags.load(Ordering::Relaxed) != flags::DONE;
+        if owned && !process::is_exiting() {
             self.state().registry.keep(self.key);
         }
     }
@@ -296,8 +303,8 @@ impl OwnedResource {
     #[track_caller]
     fn try_free_now(&mut self) -> bool {
         let (state, home) = self.owner.parts();
-        let inside = match self.key.kind {
-            Kind::StreamOrdered => state.try_enter(),
+        let inside = match (self.key.kind, home) {
+            (Kind::StreamOrdered, Some(home)) if !home.is_default() => state.try_enter(),
             _ => state.try_enter_current(),
         };
         let Some(inside) = inside else {
@@ -405,8 +412,9 @@ impl OwnedResource {
             return Released::NotPermitted(state.error(operation, error, None));
         }
         let record = state.registry.remove(self.key, self.bytes);
-        // Device memory can be freed whatever context is current.
+        // Device memory can be freed whatever context is current, but for a default stream.
         let needs_context = shared
+            || self.home().is_some_and(|home| home.is_default())
             || !matches!(
                 self.key.kind,
                 Kind::Device | Kind::StreamOrdered | Kind::Managed

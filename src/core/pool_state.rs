@@ -1,6 +1,11 @@
 //! The state of a memory pool that its guard and its memory share: a pool must not be destroyed before its memory is
 //! freed.
 
+use std::sync::Arc;
+
+use cuguard_driver::sys::CUmemoryPool;
+
+use super::context_state::ContextState;
 use super::handle_list::ListedHandle;
 use super::owned_resource::OwnedResource;
 use crate::error::Result;
@@ -16,6 +21,14 @@ pub(crate) struct PoolState {
 impl PoolState {
     pub(crate) fn new(listed: ListedHandle, owned: OwnedResource) -> Self {
         Self { listed, owned }
+    }
+
+    pub(crate) fn handle(&self) -> CUmemoryPool {
+        CUmemoryPool(self.owned.address() as usize)
+    }
+
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
     }
 
     /// Destroys the pool and returns the driver's error.

@@ -32,8 +32,21 @@ impl StreamState {
         self.owned.close(operation)
     }
 
+    /// Releases ownership and returns the handle.
+    pub(crate) fn into_raw(self) -> CUstream {
+        drop(self.listed);
+        CUstream(self.owned.into_raw() as usize)
+    }
+
     pub(crate) fn handle(&self) -> CUstream {
         CUstream(self.owned.address() as usize)
+    }
+
+    /// Whether this is a default stream, whose handle means that of the *current* context: calls need this stream's
+    /// context to be current, those too which otherwise do not.
+    #[inline]
+    pub(crate) fn is_default(&self) -> bool {
+        self.owned.address() <= CUstream::PER_THREAD.0 as u64
     }
 
     /// Not through `owned`, which would have to match on its owner: this is on the hot path of every stream-ordered
@@ -74,6 +87,22 @@ impl StreamState {
         let destroyed = unsafe { handle_list::destroy_event(self.state(), temporary) };
         entered.note_if_broken(destroyed);
         ordered.and(destroyed)
+    }
+
+    /// As [`order_after`](Self::order_after), for a stream of another context, perhaps on another device.
+    pub(crate) fn order_after_peer(
+        &self,
+        operation: &'static str,
+        other: &StreamState,
+    ) -> Result<()> {
+        let of_other = other.state().enter(operation)?;
+        let temporary = of_other.check(event::create(flags::EVENT_DISABLE_TIMING))?;
+        // SAFETY: both are alive and of the current context.
+        let recorded = of_other.check(unsafe { event::record(temporary, other.handle()) });
+        let ordered = recorded.and_then(|()| self.wait_for(operation, temporary));
+        // SAFETY: created above; no other reference exists. The driver keeps what waits for it.
+        let destroyed = unsafe { handle_list::destroy_event(other.state(), temporary) };
+        ordered.and(of_other.check(destroyed))
     }
 
     /// Work enqueued from now on waits for the event, which is alive and of this context.

@@ -15,7 +15,7 @@ use cuguard_sync::process;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
 use super::wait::{WaitFailures, is_dead};
-use super::{deferred, free};
+use super::{deferred, free, peer_access};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -58,12 +58,14 @@ impl ContextState {
         if pushed.is_ok() {
             keep(self.wait_for_device(operation));
         }
+        self.peer_streams.wait(operation);
         // False if the exit handler already reports from the registry.
         let is_ours = self.take_snapshot(reason);
         if is_ours && !process::is_exiting() {
             keep(self.free_leaks(operation, pushed));
         }
         self.destroy_events(pushed);
+        peer_access::end_all_to(self);
         if pushed.is_ok() && !process::is_exiting() {
             let _ = context::pop_current();
         }
@@ -203,10 +205,11 @@ impl ContextState {
             return Err(Error::ProcessEnding { operation });
         }
         let released = match self.source {
+            Source::Borrowed => Ok(()),
             // SAFETY: releases what the builder retained, once.
             Source::Primary => unsafe { device::primary_ctx_release(self.device as i32) },
             Source::Own => {
-                // SAFETY: the builder created it, and the gate is closed.
+                // SAFETY: the builder created it or took ownership of it, and the gate is closed.
                 let destroyed = unsafe { context::destroy(self.context) };
                 if destroyed.is_ok() {
                     self.unregistered.add_all();

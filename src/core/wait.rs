@@ -91,6 +91,14 @@ pub(crate) fn abort(operation: &str, why: &str) -> ! {
 
 /// Waits until a stream is idle. Returns the first error on the way, although the wait goes on after it.
 pub(crate) fn wait_until_idle(entered: &Entered<'_>, handle: CUstream) -> Result<()> {
+    wait_until_idle_or_dead(entered, handle).0
+}
+
+/// The same. Also returns whether the driver has said that the stream is idle, and not that the context is unusable.
+pub(crate) fn wait_until_idle_or_dead(
+    entered: &Entered<'_>,
+    handle: CUstream,
+) -> (Result<()>, bool) {
     let mut first = Ok(());
     let mut failures = WaitFailures::default();
     loop {
@@ -99,21 +107,21 @@ pub(crate) fn wait_until_idle(entered: &Entered<'_>, handle: CUstream) -> Result
         }
         // SAFETY: the stream is alive.
         let Err(of_stream) = (unsafe { stream::synchronize(handle) }) else {
-            return first;
+            return (first, true);
         };
         first = first.and(entered.check(Err(of_stream)));
         let Err(of_context) = context::synchronize() else {
-            return first;
+            return (first, true);
         };
         // SAFETY: the stream is alive.
         let of_query = match unsafe { stream::query(handle) } {
-            Ok(true) => return first,
+            Ok(true) => return (first, true),
             Ok(false) => CUresult::NOT_READY,
             Err(error) => error.code,
         };
         let codes = [of_stream.code, of_context.code, of_query];
         if failures.is_dead_after(entered.operation(), &codes) {
-            return first;
+            return (first, false);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::core::{ContextState, OpenContext, ReleaseCallback, handle_list};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::ContextBuilder;
+use crate::guards::{ContextBuilder, Device};
 use cuguard_registry::{Kind, Level, Snapshot, SnapshotReason, Totals};
 use cuguard_sync::process;
 
@@ -52,7 +52,7 @@ impl Context {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// let context = cuguard::Context::new(0)?;
-    /// assert_eq!(context.device(), 0);
+    /// assert_eq!(context.device().ordinal(), 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
@@ -83,17 +83,19 @@ impl Context {
         &self.open
     }
 
-    /// The device's number.
+    /// The device.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// let context = cuguard::Context::new(0)?;
-    /// assert_eq!(context.device(), 0);
+    /// use cuguard::{Context, DeviceAttribute};
+    ///
+    /// let context = Context::new(0)?;
+    /// assert_eq!(context.device().attribute(DeviceAttribute::WarpSize)?, 32);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    pub fn device(&self) -> u32 {
-        self.state().device
+    pub fn device(&self) -> Device {
+        Device::existing(self.state().device)
     }
 
     /// The device's name.

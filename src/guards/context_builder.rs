@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_driver::result::{self, CallError, context, device};
-use cuguard_driver::sys::CUresult;
+use cuguard_driver::sys::{CUcontext, CUresult};
 
 use crate::core::{
     Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, open_contexts,
 };
 use crate::error::{DriverError, Error, Result};
 use crate::exit;
-use crate::guards::Context;
+use crate::guards::{Context, Schedule};
 use crate::recovery;
 use cuguard_registry::{Level, Registry};
 use cuguard_report::ReportSettings;
@@ -35,6 +35,7 @@ use cuguard_report::ReportSettings;
 pub struct ContextBuilder {
     device: u32,
     dedicated: bool,
+    schedule: Option<Schedule>,
     level: Option<Level>,
     report: Option<ReportSettings>,
     free_leaks: Option<bool>,
@@ -63,6 +64,21 @@ impl ContextBuilder {
     #[doc(alias = "own")]
     pub fn dedicated(mut self) -> Self {
         self.dedicated = true;
+        self
+    }
+
+    /// Sets how threads wait for the device. The default is [`Schedule::Auto`], and for a primary context what other code
+    /// has set: this changes it for them too (`cuDevicePrimaryCtxSetFlags`).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Schedule};
+    ///
+    /// let context = Context::builder().schedule(Schedule::Yield).build()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
         self
     }
 
@@ -169,7 +185,7 @@ impl ContextBuilder {
     /// use cuguard::{Context, Error};
     ///
     /// let context = Context::builder().build()?;
-    /// assert_eq!(context.device(), 0);
+    /// assert_eq!(context.device().ordinal(), 0);
     /// let missing = Context::builder().device(99).build();
     /// assert!(matches!(missing, Err(Error::NoSuchDevice { ordinal: 99, .. })));
     /// # Ok::<(), cuguard::Error>(())
@@ -180,21 +196,13 @@ impl ContextBuilder {
     /// As [`Context::new`].
     pub fn build(self) -> Result<Context> {
         const OPERATION: &str = "Context::new";
-        let failed = |CallError { function, code }| {
-            Error::Driver(DriverError {
-                operation: OPERATION,
-                function,
-                code,
-                bytes: None,
-                device: Some(self.device),
-            })
-        };
         // A deferred teardown may release memory that this context needs.
         deferred::run();
         let _opening = open_contexts::enter_process(OPERATION)?;
         cuguard_driver::load()?;
-        result::init().map_err(failed)?;
-        let count = device::count().map_err(failed)?;
+        let failed = || failed(OPERATION, Some(self.device));
+        result::init().map_err(failed())?;
+        let count = device::count().map_err(failed())?;
         if self.device >= count {
             return Err(Error::NoSuchDevice {
                 operation: OPERATION,
@@ -203,11 +211,119 @@ impl ContextBuilder {
             });
         }
         let device = self.device as i32;
-        let mut name = [0; 256];
-        let name = device::name(device, &mut name)
-            .map_err(failed)?
-            .to_string_lossy();
+        let name = name(OPERATION, self.device)?;
+        let (source, context) = if self.dedicated {
+            // `cuCtxCreate` makes the context current, which is undone here.
+            let flags = self.schedule.unwrap_or_default() as u32;
+            let created = context::create(flags, device).inspect(|_| {
+                let _ = context::pop_current();
+            });
+            (Source::Own, created)
+        } else {
+            if let Some(schedule) = self.schedule {
+                device::primary_ctx_set_flags(device, schedule as u32).map_err(failed())?;
+            }
+            (Source::Primary, device::primary_ctx_retain(device))
+        };
+        let context = context.map_err(|error| match error.code {
+            CUresult::OUT_OF_MEMORY => {
+                recovery::context_refused(OPERATION, self.device, &name, error)
+            }
+            _ => failed()(error),
+        })?;
+        let is_primary = source == Source::Primary;
+        Ok(self.finish(context, name, source, is_primary))
+    }
 
+    /// As [`build`](Self::build), for a context of other code; see [`Context::from_raw`]. The settings of
+    /// [`device`](Self::device), [`dedicated`](Self::dedicated) and [`schedule`](Self::schedule) do not apply.
+    ///
+    /// # Safety
+    ///
+    /// As [`Context::from_raw`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::from_raw`].
+    pub unsafe fn build_from_raw(self, handle: CUcontext) -> Result<Context> {
+        // SAFETY: as the caller ensures.
+        unsafe { self.build_with("Context::from_raw", handle, true) }
+    }
+
+    /// As [`build`](Self::build), for a context of other code, which is never released; see [`Context::borrow_raw`]. The
+    /// settings of [`device`](Self::device), [`dedicated`](Self::dedicated) and [`schedule`](Self::schedule) do not apply.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::report::ReportSettings;
+    /// use cuguard::{Context, DeviceBuffer};
+    ///
+    /// # let owner = Context::builder().dedicated().build()?;
+    /// # let handle = owner.as_raw();
+    /// let settings = Context::builder().memory_limit(1 << 20).report(ReportSettings::text());
+    /// // SAFETY: the context stays alive until this one is closed.
+    /// let context = unsafe { settings.build_borrowed(handle)? };
+    /// assert!(DeviceBuffer::<u8>::zeroed(&context, 2 << 20).is_err());
+    /// context.close()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// As [`Context::borrow_raw`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::borrow_raw`].
+    pub unsafe fn build_borrowed(self, handle: CUcontext) -> Result<Context> {
+        // SAFETY: as the caller ensures.
+        unsafe { self.build_with("Context::borrow_raw", handle, false) }
+    }
+
+    /// # Safety
+    ///
+    /// The context is alive, and stays alive until this one is torn down. With `own`, this takes ownership.
+    unsafe fn build_with(
+        mut self,
+        operation: &'static str,
+        handle: CUcontext,
+        own: bool,
+    ) -> Result<Context> {
+        if handle.is_null() {
+            return Err(Error::NullHandle {
+                operation,
+                argument: "the context",
+            });
+        }
+        deferred::run();
+        let _opening = open_contexts::enter_process(operation)?;
+        cuguard_driver::load()?;
+        result::init().map_err(failed(operation, None))?;
+        // SAFETY: the context is alive, as the caller ensures.
+        unsafe { context::push_current(handle) }.map_err(failed(operation, None))?;
+        let device = context::device();
+        let _ = context::pop_current();
+        let device = device.map_err(failed(operation, None))?;
+        self.device = u32::try_from(device).unwrap_or(0);
+        let name = name(operation, self.device)?;
+        let is_primary =
+            is_primary(handle, device).map_err(failed(operation, Some(self.device)))?;
+        let source = match (own, is_primary) {
+            (false, _) => Source::Borrowed,
+            (true, true) => Source::Primary,
+            (true, false) => Source::Own,
+        };
+        Ok(self.finish(handle, name, source, is_primary))
+    }
+
+    /// Creates the `Context` of a driver's context.
+    fn finish(
+        self,
+        context: CUcontext,
+        device_name: String,
+        source: Source,
+        is_primary: bool,
+    ) -> Context {
         // The environment takes precedence over the program.
         let environment = ReportSettings::from_env();
         let report = ReportSettings::of_context(self.report);
@@ -216,28 +332,14 @@ impl ContextBuilder {
         let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
         let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
-        let (source, context) = if self.dedicated {
-            // `cuCtxCreate` makes the context current, which is undone here.
-            let created = context::create(0, device).inspect(|_| {
-                let _ = context::pop_current();
-            });
-            (Source::Own, created)
-        } else {
-            (Source::Primary, device::primary_ctx_retain(device))
-        };
-        let context = context.map_err(|error| match error.code {
-            CUresult::OUT_OF_MEMORY => {
-                recovery::context_refused(OPERATION, self.device, &name, error)
-            }
-            _ => failed(error),
-        })?;
         exit::install();
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let state = ContextState::new(ContextConfig {
             context,
             device: self.device,
-            device_name: name.into_owned(),
+            device_name,
             source,
+            is_primary,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             registry,
             report,
@@ -245,6 +347,41 @@ impl ContextBuilder {
             budget: Budget::new(self.memory_limit),
             oom_policy: self.oom_policy,
         });
-        Ok(Context::from_state(state))
+        Context::from_state(state)
     }
+}
+
+/// The error of a driver call.
+fn failed(operation: &'static str, device: Option<u32>) -> impl FnOnce(CallError) -> Error {
+    move |CallError { function, code }| {
+        Error::Driver(DriverError {
+            operation,
+            function,
+            code,
+            bytes: None,
+            device,
+        })
+    }
+}
+
+fn name(operation: &'static str, device: u32) -> Result<String> {
+    let mut name = [0; 256];
+    let name = device::name(device as i32, &mut name).map_err(failed(operation, Some(device)))?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+/// Whether a context is the primary context of its device. The caller ensures that it is alive: so a primary context
+/// that is not active is another one, and one that is active is retained and released here without any effect.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "releases what is retained in the line above"
+)]
+fn is_primary(handle: CUcontext, device: i32) -> result::Result<bool> {
+    if !device::primary_ctx_is_active(device)? {
+        return Ok(false);
+    }
+    let primary = device::primary_ctx_retain(device)?;
+    // SAFETY: retained above, and not used afterwards.
+    unsafe { device::primary_ctx_release(device) }?;
+    Ok(primary == handle)
 }

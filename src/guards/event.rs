@@ -41,8 +41,9 @@ use cuguard_registry::Kind;
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct Event {
-    owned: OwnedResource,
-    timed: bool,
+    pub(super) owned: OwnedResource,
+    /// `None` for an event of other code.
+    timed: Option<bool>,
     /// Where it was recorded last: after a wait for the event, the frees before that point are known to be complete.
     recorded_at: Mutex<RecordedAt>,
 }
@@ -72,6 +73,27 @@ impl Event {
         Self::with_flags("Event::without_timing", context, flags)
     }
 
+    /// Creates an event without timing for which threads sleep in [`synchronize`](Self::synchronize), rather than spin.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let done = cuguard::Event::blocking(&context)?;
+    /// done.record(&stream)?;
+    /// done.synchronize()?; // sleeps meanwhile
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
+    #[track_caller]
+    pub fn blocking(context: &Context) -> Result<Self> {
+        let flags = flags::EVENT_DISABLE_TIMING | flags::EVENT_BLOCKING_SYNC;
+        Self::with_flags("Event::blocking", context, flags)
+    }
+
     #[track_caller]
     fn with_flags(operation: &'static str, context: &Context, flags: u32) -> Result<Self> {
         let state = context.state();
@@ -89,9 +111,18 @@ impl Event {
         })?;
         Ok(Self {
             owned,
-            timed: flags & flags::EVENT_DISABLE_TIMING == 0,
+            timed: Some(flags & flags::EVENT_DISABLE_TIMING == 0),
             recorded_at: Mutex::default(),
         })
+    }
+
+    /// An event of other code.
+    pub(super) fn foreign(owned: OwnedResource) -> Self {
+        Self {
+            owned,
+            timed: None,
+            recorded_at: Mutex::default(),
+        }
     }
 
     /// Work enqueued on the stream from now on waits for this event.
@@ -159,7 +190,8 @@ impl Event {
         let point = (stream.progress().clone(), stream.progress().point());
         // SAFETY: both are alive and of the current context.
         entered.check(unsafe { event::record(self.as_raw(), stream.handle()) })?;
-        *recorded_at = Some(point);
+        // Other code may record its event again, elsewhere.
+        *recorded_at = self.timed.map(|_| point);
         Ok(())
     }
 
@@ -245,8 +277,11 @@ impl Event {
         // The driver has one code for several causes.
         let operation = match elapsed.err().map_or(CUresult::SUCCESS, |error| error.code) {
             CUresult::NOT_READY => "Event::elapsed_since (one of the events is not complete)",
-            CUresult::INVALID_HANDLE if !(self.timed && earlier.timed) => {
+            CUresult::INVALID_HANDLE if [self.timed, earlier.timed].contains(&Some(false)) => {
                 "Event::elapsed_since (one of the events was created without timing)"
+            }
+            CUresult::INVALID_HANDLE if [self.timed, earlier.timed].contains(&None) => {
+                "Event::elapsed_since (one of the events was created without timing, or was never recorded)"
             }
             CUresult::INVALID_HANDLE => {
                 "Event::elapsed_since (one of the events was never recorded)"

@@ -7,11 +7,19 @@ mod code;
 mod context;
 mod context_builder;
 mod context_guard;
+mod context_settings;
+mod device;
+mod device_attribute;
 mod device_heap;
+mod device_identity;
 mod event;
 mod keep;
 mod memory;
 mod memory_info;
+mod peer_access;
+mod profiler;
+mod raw_context;
+mod raw_handles;
 mod stream;
 #[cfg(doctest)]
 mod thread_refusals;
@@ -23,9 +31,18 @@ pub use code::{
 pub use context::Context;
 pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
+pub use context_settings::{ContextLimit, Schedule};
+pub use device::Device;
+pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
+pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
-pub use memory::{DeviceBox, DeviceBuffer, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec};
-pub(crate) use memory::{bytes_of, check_len, check_range};
+pub use memory::{
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
+    MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
+};
+pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range};
 pub use memory_info::MemoryInfo;
+pub use peer_access::PeerAccess;
+pub use profiler::Profiler;
 pub use stream::{Stream, StreamBuilder};

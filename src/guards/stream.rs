@@ -129,6 +129,20 @@ impl Stream {
         Ok(range.greatest..=range.least)
     }
 
+    /// The guard of a driver's stream.
+    pub(super) fn from_state(shared: Arc<StreamState>) -> Self {
+        let cust = as_cust(shared.handle());
+        Self { shared, cust }
+    }
+
+    /// The driver's stream, without the guard; the guard, if buffers still share the stream.
+    pub(super) fn into_state(self) -> std::result::Result<StreamState, Self> {
+        let guard = ManuallyDrop::new(self);
+        // SAFETY: moved out of the guard, which is never used again; its other field is never dropped.
+        let shared = unsafe { std::ptr::read(&guard.shared) };
+        Arc::try_unwrap(shared).map_err(Self::from_state)
+    }
+
     /// The driver's stream, which the guard and its buffers share.
     pub(crate) fn stream_state(&self) -> &Arc<StreamState> {
         &self.shared
@@ -380,7 +394,6 @@ impl StreamBuilder<'_> {
             let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
             Ok(Arc::new(StreamState::new(listed, owned)))
         })?;
-        let cust = as_cust(shared.handle());
-        Ok(Stream { shared, cust })
+        Ok(Stream::from_state(shared))
     }
 }

@@ -170,16 +170,18 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
         live
     };
     let (plain, pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
-    let bytes = plain.bytes.saturating_add(pooled.bytes);
-    let mut context = OtherContext::new(number, bytes);
-    (context.pooled, context.pooled_blocks) = (pooled.bytes, pooled.count);
-    context.managed = held(Kind::Managed).bytes;
     let taken = |pages: PageUse| pages.taken().saturating_add(pages.elsewhere_bytes);
-    context.taken = outline.pages.map(taken);
     let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
-    context.escaped = escaped(Kind::Device);
-    context.pooled_escaped = escaped(Kind::StreamOrdered);
-    context
+    OtherContext {
+        number,
+        bytes: plain.bytes.saturating_add(pooled.bytes),
+        pooled: pooled.bytes,
+        pooled_blocks: pooled.count,
+        taken: outline.pages.map(taken),
+        managed: held(Kind::Managed).bytes,
+        escaped: escaped(Kind::Device),
+        pooled_escaped: escaped(Kind::StreamOrdered),
+    }
 }
 
 /// What the guards of the context hold.
@@ -188,14 +190,13 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
         pages.share(shared);
     }
-    let kinds = Kind::ALL.iter().filter(|kind| kind.is_memory());
-    for kind in kinds {
+    for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_memory()) {
         let escaped = holdings.escaped[kind.index()];
-        let mut live = registry.totals(*kind).live();
+        let mut live = registry.totals(kind).live();
         live -= escaped;
         for (list, amount) in [(&mut why.usage, live), (&mut why.escaped, escaped)] {
             if amount.count != 0 {
-                list.push(KindUsage::new(*kind, amount.count, amount.bytes));
+                list.push(KindUsage { kind, amount });
             }
         }
     }

@@ -66,10 +66,12 @@ pub(super) fn is_another_set(state: &ContextState) -> bool {
 fn inspect(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
     // SAFETY: the device's default pool is always alive, others are on the list.
     let get = |attribute| unsafe { pool::attribute(pool, attribute) }.ok();
-    let reserved = get(Attribute::Reserved)?;
-    let mut pool = PoolUse::new(name, reserved, get(Attribute::Used)?);
-    pool.threshold = get(Attribute::ReleaseThreshold);
-    Some(pool)
+    Some(PoolUse {
+        name,
+        reserved: get(Attribute::Reserved)?,
+        used: get(Attribute::Used)?,
+        threshold: get(Attribute::ReleaseThreshold),
+    })
 }
 
 /// Makes pools return unused memory to the device. Returns false if none has any.

@@ -63,14 +63,16 @@ fn add_own(state: &ContextState, list: &mut [ProcessUse]) {
 fn simulated(device: u32) -> Processes {
     let others = cuguard_sim::other_processes(device).into_iter();
     let others = others.map(|process| ProcessUse {
+        pid: process.pid,
         name: Some(process.name),
-        ..ProcessUse::new(process.pid, process.bytes)
+        bytes: Some(process.bytes),
+        own: false,
     });
     // `add_own` fills in how much this process uses.
     let own = ProcessUse {
+        pid: std::process::id(),
         own: true,
-        bytes: None,
-        ..ProcessUse::new(std::process::id(), 0)
+        ..ProcessUse::default()
     };
     Processes::Known(others.chain([own]).collect())
 }
@@ -87,10 +89,10 @@ fn nvml(device: u32) -> Processes {
         return Processes::Unknown(reason.to_owned());
     }
     let to_use = |process: Process| ProcessUse {
+        pid: process.pid,
         name: process.command.or(process.name),
         bytes: process.bytes,
         own: process.own,
-        ..ProcessUse::new(process.pid, 0)
     };
     let listed = query(device, |machine, id| machine.processes(id));
     listed.map_or_else(Processes::Unknown, |listed| {

@@ -6,6 +6,7 @@ use std::ptr;
 use cust::memory::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
+use super::peer::{PeerMut, PeerRef};
 
 /// An argument of a kernel: a value that can be copied to the device, or memory that the scope has bound, which is
 /// passed as a device pointer.
@@ -53,6 +54,20 @@ unsafe impl<'scope, T> KernelArgument<'scope> for DeviceRef<'scope, T> {
 
 // SAFETY: a device address is a pointer parameter.
 unsafe impl<'scope, T> KernelArgument<'scope> for DeviceMut<'scope, T> {
+    fn parameter(&self) -> *const c_void {
+        ptr::from_ref(self.address()).cast()
+    }
+}
+
+// SAFETY: a device address is a pointer parameter.
+unsafe impl<'scope, T> KernelArgument<'scope> for PeerRef<'scope, T> {
+    fn parameter(&self) -> *const c_void {
+        ptr::from_ref(self.address()).cast()
+    }
+}
+
+// SAFETY: a device address is a pointer parameter.
+unsafe impl<'scope, T> KernelArgument<'scope> for PeerMut<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
     }

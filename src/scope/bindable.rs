@@ -1,15 +1,20 @@
 //! Which memory a scope can bind.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
+use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{ContextState, StreamState};
-use crate::guards::{DeviceBox, DeviceBuffer, ManagedBuffer};
+use crate::core::{ContextState, Entered, OwnedResource, StreamState};
+use crate::error::Result;
+use crate::guards::{
+    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, PinnedBuffer, RegisteredVec,
+};
 
-/// Memory that [`Scope::bind`](crate::Scope::bind) accepts: a reference to a [`DeviceBuffer`], a [`DeviceBox`] or a
-/// [`ManagedBuffer`].
+/// Memory that [`Scope::bind`](crate::Scope::bind) accepts: a reference to a [`DeviceBuffer`], a [`DeviceBox`], a
+/// [`ManagedBuffer`], or to page-locked host memory: a [`PinnedBuffer`] or a [`RegisteredVec`]; or a [`DeviceView`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -39,7 +44,7 @@ pub trait Bindable: sealed::Sealed {
 }
 
 /// Memory that [`Scope::bind_mut`](crate::Scope::bind_mut) accepts: a mutable reference to a [`DeviceBuffer`], a
-/// [`DeviceBox`] or a [`ManagedBuffer`].
+/// [`DeviceBox`], a [`ManagedBuffer`], a [`PinnedBuffer`] or a [`RegisteredVec`]; or a [`DeviceViewMut`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -71,11 +76,34 @@ pub trait BindableMut: sealed::Sealed {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct BindableMemory<'env> {
-    pub(crate) address: CUdeviceptr,
+    pub(crate) address: Address,
     pub(crate) len: usize,
-    pub(crate) state: &'env Arc<ContextState>,
+    /// `None` for empty host memory, which is not registered with the driver.
+    pub(crate) state: Option<&'env Arc<ContextState>>,
     /// The stream that it was allocated on.
     pub(crate) home: Option<&'env Arc<StreamState>>,
+}
+
+impl BindableMemory<'_> {
+    /// The memory's address on the device. `entered` is its context.
+    pub(crate) fn device_address(&self, entered: &Entered<'_>) -> Result<CUdeviceptr> {
+        match self.address {
+            Address::Device(address) => Ok(address),
+            // SAFETY: registered with the driver, and borrowed.
+            Address::Host(start) => {
+                entered.check(unsafe { memory::host_get_device_pointer(start) })
+            }
+        }
+    }
+}
+
+/// Where bindable memory is.
+#[derive(Debug)]
+pub(crate) enum Address {
+    /// On the device, or managed; any address where the memory is empty.
+    Device(CUdeviceptr),
+    /// On the host, registered with the driver.
+    Host(*mut c_void),
 }
 
 pub(crate) mod sealed {
@@ -85,9 +113,9 @@ pub(crate) mod sealed {
 
 fn of_buffer<T: DeviceCopy>(buffer: &DeviceBuffer<T>) -> BindableMemory<'_> {
     BindableMemory {
-        address: buffer.address(),
+        address: Address::Device(buffer.address()),
         len: buffer.len(),
-        state: buffer.state(),
+        state: Some(buffer.state()),
         home: buffer.home(),
     }
 }
@@ -98,11 +126,38 @@ fn of_box<T: DeviceCopy>(boxed: &DeviceBox<T>) -> BindableMemory<'_> {
 
 fn of_managed<T: DeviceCopy>(managed: &ManagedBuffer<T>) -> BindableMemory<'_> {
     BindableMemory {
-        address: managed.as_device_ptr().as_raw(),
+        address: Address::Device(managed.as_device_ptr().as_raw()),
         len: managed.len(),
-        state: managed.state(),
+        state: Some(managed.state()),
         home: None,
     }
+}
+
+/// Page-locked memory belongs to one context although every context can reach it: when that context is closed, the
+/// memory is unregistered.
+fn of_host(owned: Option<&OwnedResource>, start: *mut c_void, len: usize) -> BindableMemory<'_> {
+    BindableMemory {
+        address: match owned {
+            Some(_) => Address::Host(start),
+            None => Address::Device(0),
+        },
+        len,
+        state: owned.map(OwnedResource::state),
+        home: None,
+    }
+}
+
+fn of_pinned<T: DeviceCopy>(pinned: &PinnedBuffer<T>) -> BindableMemory<'_> {
+    of_host(
+        pinned.owned(),
+        pinned.as_ptr().cast_mut().cast(),
+        pinned.len(),
+    )
+}
+
+fn of_registered<T: DeviceCopy>(registered: &RegisteredVec<T>) -> BindableMemory<'_> {
+    let start = registered.as_ptr().cast_mut().cast();
+    of_host(registered.owned(), start, registered.len())
 }
 
 macro_rules! bindable {
@@ -139,4 +194,42 @@ bindable! {
     DeviceBuffer, of_buffer;
     DeviceBox, of_box;
     ManagedBuffer, of_managed;
+    PinnedBuffer, of_pinned;
+    RegisteredVec, of_registered;
+}
+
+fn of_view<'env, T>(view: DeviceView<'env, T>) -> BindableMemory<'env> {
+    let memory = view.memory();
+    BindableMemory {
+        address: Address::Device(memory.address()),
+        len: view.len(),
+        state: Some(memory.state()),
+        home: memory.home(),
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceView<'_, T> {}
+
+impl<T: DeviceCopy> Bindable for DeviceView<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(self)
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for DeviceViewMut<'_, T> {}
+
+impl<T: DeviceCopy> BindableMut for DeviceViewMut<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(self.into_view())
+    }
 }

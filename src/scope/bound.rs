@@ -20,7 +20,7 @@ use crate::guards::check_range;
 
 /// Ties a type to one scope: the function pointer makes it invariant in the lifetime and in `T`; the slice gives it the
 /// `Send` and `Sync` of a borrow, which a function pointer alone would not have.
-type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T])>;
+pub(super) type Brand<'scope, T> = PhantomData<(fn(&'scope [T]) -> &'scope [T], &'scope [T])>;
 
 /// Device memory that the work of a scope reads; see [`Scope::bind`](crate::Scope::bind).
 ///
@@ -323,6 +323,10 @@ impl<'scope, T> HostRef<'scope, T> {
 
     pub(crate) fn as_ptr(&self) -> *const T {
         self.values.as_ptr().cast()
+    }
+
+    pub(crate) fn as_slice_ptr(&self) -> *const [T] {
+        self.values.as_ptr()
     }
 
     /// The number of values.

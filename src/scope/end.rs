@@ -12,37 +12,71 @@
 //! - If the context was closed within the scope, teardown has waited for the device. Where it could not (the context
 //!   cannot be made current, and other code keeps it alive), the process is aborted too.
 //! - In a forked child nothing is in flight: it has a copy of the memory.
+//! - Scratch memory is freed on the stream before the wait. Host functions are dropped after it: see
+//!   `core/host_call.rs`.
 //! - If the process is exiting, the driver must not be called, so it is unknown whether the work is done. The thread
 //!   blocks here: the exit, on another thread, ends it. If that takes half a minute because the exit waits for this
 //!   thread, the process is aborted. (It is always another thread: this one enqueued its work before the exit began,
 //!   and a thread that calls `exit` does not return.)
 
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
 
-use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle};
-use crate::core::{StreamState, log_error};
+use crate::core::host_call::{CallGroup, HostCall, Panic};
+use crate::core::lock::lock;
+use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle_or_dead};
+use crate::core::{ContextState, OwnedResource, PeerUse, StreamState, log_error};
 use crate::error::Result;
 use cuguard_sync::process;
 
 const OPERATION: &str = "Stream::scope";
 
-/// Waits for the stream on drop, also by a panic.
+/// What a scope has in flight. Waits for the stream on drop, also by a panic.
 #[derive(Debug)]
-pub(crate) struct ScopeEnd<'a> {
-    core: &'a Arc<StreamState>,
+pub(crate) struct ScopeEnd {
+    core: Arc<StreamState>,
     in_flight: AtomicBool,
+    /// Memory that lives as long as the scope, freed in stream order.
+    scratch: Mutex<Vec<OwnedResource>>,
+    /// Created by the first host function.
+    group: OnceLock<Arc<CallGroup>>,
+    calls: Mutex<Vec<Arc<HostCall<'static>>>>,
+    /// Contexts whose memory this scope uses. Dropped after the wait.
+    peers: Mutex<Vec<PeerUse>>,
 }
 
-impl<'a> ScopeEnd<'a> {
-    pub(crate) fn new(core: &'a Arc<StreamState>) -> Self {
+/// The value of a mutex that no other thread can hold: for the end of a scope, where in a forked child a thread that does
+/// not exist may have locked it.
+fn take<T: Default>(mutex: &mut Mutex<T>) -> T {
+    mem::take(mutex.get_mut().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl ScopeEnd {
+    pub(crate) fn new(core: &Arc<StreamState>) -> Self {
         Self {
-            core,
+            core: core.clone(),
             in_flight: AtomicBool::new(false),
+            scratch: Mutex::default(),
+            group: OnceLock::new(),
+            calls: Mutex::default(),
+            peers: Mutex::default(),
         }
+    }
+
+    /// Lets the teardown of another context wait for this scope.
+    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, new: impl FnOnce() -> PeerUse) {
+        let mut peers = lock(&self.peers);
+        if !peers.iter().any(|peer| peer.is_of(state)) {
+            peers.push(new());
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<StreamState> {
+        &self.core
     }
 
     /// Work is about to be enqueued.
@@ -50,40 +84,104 @@ impl<'a> ScopeEnd<'a> {
         self.in_flight.store(true, Ordering::Release);
     }
 
-    /// Waits, and returns the first error on the way. A second call returns at once.
-    pub(crate) fn wait(&self) -> Result<()> {
-        if !self.in_flight.load(Ordering::Acquire) {
-            return Ok(());
+    /// Frees the memory in stream order when the scope ends.
+    pub(crate) fn keep_scratch(&self, memory: OwnedResource) {
+        lock(&self.scratch).push(memory);
+    }
+
+    /// Keeps a closure until it has run, or the scope has ended.
+    ///
+    /// # Safety
+    ///
+    /// What the closure borrows is valid until [`finish`](Self::finish) has returned.
+    pub(crate) unsafe fn keep_call(
+        &self,
+        function: Box<dyn FnMut() + Send + '_>,
+    ) -> Arc<HostCall<'static>> {
+        // SAFETY: only the lifetime changes. `finish` drops the closure, or waits until it has run.
+        let function = unsafe {
+            mem::transmute::<Box<dyn FnMut() + Send + '_>, Box<dyn FnMut() + Send + 'static>>(
+                function,
+            )
+        };
+        let call = HostCall::new(self.group.get_or_init(Arc::default), function);
+        let mut calls = lock(&self.calls);
+        if calls.len() == calls.capacity() {
+            // Before the list grows: most of them have run.
+            calls.retain(|call| !call.is_finished());
+        }
+        calls.push(call.clone());
+        call
+    }
+
+    /// Frees, waits, and drops the host functions. Returns the first error on the way and the first panic of a host
+    /// function. A second call does nothing.
+    pub(crate) fn finish(&mut self) -> (Result<()>, Option<Panic>) {
+        let scratch = take(&mut self.scratch);
+        if process::is_forked() {
+            // It belongs to the parent.
+            mem::forget(scratch);
+        } else {
+            // On the stream, after the scope's work. A failed free is recorded.
+            drop(scratch);
+        }
+        let (waited, idle) = self.wait();
+        let calls = take(&mut self.calls);
+        if process::is_forked() {
+            // They run in the parent. Here a thread that does not exist may hold their lock.
+            mem::forget(calls);
+            return (waited, None);
+        }
+        let mut panic = self.group.get().and_then(|group| group.close());
+        for call in calls {
+            let another = call.settle_once(idle);
+            if panic.is_none() {
+                panic = another;
+            } else {
+                mem::forget(another);
+            }
+        }
+        (waited, panic)
+    }
+
+    /// Waits for the stream. Returns the first error on the way, and whether the driver has said that the stream is idle.
+    fn wait(&mut self) -> (Result<()>, bool) {
+        let mut first = Ok(());
+        if !mem::take(self.in_flight.get_mut()) {
+            return (first, true);
         }
         let state = self.core.state();
-        let mut first = Ok(());
         let mut failures = WaitFailures::default();
         loop {
             match state.enter_any_context(OPERATION) {
                 Ok((entered, Ok(()))) => {
                     let stream = self.core.handle();
-                    let wait = || wait_until_idle(&entered, stream);
+                    let mut idle = false;
+                    let wait = || {
+                        let (waited, is_idle) = wait_until_idle_or_dead(&entered, stream);
+                        idle = is_idle;
+                        waited
+                    };
                     first = first.and(self.core.progress().track_wait(wait));
-                    break;
+                    return (first, idle);
                 }
                 Ok((_entered, Err(error))) => {
                     first = first.and(Err(state.error(OPERATION, error, None)));
-                    // A stream can be queried even if its context cannot be made current.
+                    // A stream can be queried even if its context cannot be made current, but for a default stream: that
+                    // would be the one of another context.
                     // SAFETY: the stream is alive.
                     let query = match unsafe { stream::query(self.core.handle()) } {
-                        Ok(true) => break,
+                        _ if self.core.is_default() => error.code,
+                        Ok(true) => return (first, true),
                         Ok(false) => CUresult::NOT_READY,
                         Err(error) => error.code,
                     };
                     if failures.is_dead_after(OPERATION, &[error.code, query]) {
-                        break;
+                        return (first, false);
                     }
                 }
                 // Nothing writes to the child's copy of the memory.
-                Err(error) if process::is_forked() => {
-                    first = first.and(Err(error));
-                    break;
-                }
+                Err(error) if process::is_forked() => return (first.and(Err(error)), false),
                 Err(_) if process::is_exiting() => block_until_exit(OPERATION),
                 Err(_) => {
                     state.wait_for_teardown();
@@ -94,19 +192,20 @@ impl<'a> ScopeEnd<'a> {
                              say whether the device has done its work",
                         );
                     }
-                    break;
+                    return (first, false);
                 }
             }
         }
-        self.in_flight.store(false, Ordering::Release);
-        first
     }
 }
 
-impl Drop for ScopeEnd<'_> {
+impl Drop for ScopeEnd {
     fn drop(&mut self) {
-        if let Err(error) = self.wait() {
+        let (waited, panic) = self.finish();
+        if let Err(error) = waited {
             log_error(&error);
         }
+        // The panic that drops this goes on; that of a host function was printed when it began.
+        mem::forget(panic);
     }
 }

@@ -9,25 +9,28 @@ mod bindable;
 mod bound;
 mod end;
 mod fill;
+mod host_call;
 mod kernel;
 #[cfg(doctest)]
 mod kernel_refusals;
 mod launch;
+mod library_call;
 mod parameter;
+mod peer;
 #[cfg(doctest)]
 mod scope_refusals;
+mod scratch;
 mod signature;
 
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
 
 use cuguard_driver::result::{self, copy};
-use cuguard_driver::sys::CUstream;
+use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guards::{Event, Stream, check_len};
 use bindable::BindableMemory;
 use end::ScopeEnd;
@@ -37,6 +40,7 @@ pub use bindable::{Bindable, BindableMut};
 pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
 pub use kernel::{Kernel, UncheckedKernel};
 pub use parameter::{Len, LenOf, Parameter, Value};
+pub use peer::{PeerMut, PeerRef};
 pub use signature::{Signature, SignatureArguments};
 
 /// Enqueues work on the stream of a [`Stream::scope`].
@@ -79,7 +83,7 @@ pub use signature::{Signature, SignatureArguments};
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'env Stream,
-    end: &'scope ScopeEnd<'env>,
+    end: &'scope ScopeEnd,
     /// Invariant in both lifetimes, as in the standard library: `'scope` brands the bindings, so that none leaves the
     /// closure or is used in another scope; `'env` is how long that which they stand for is borrowed, at least until the
     /// scope has ended.
@@ -127,22 +131,68 @@ impl Stream {
     /// # Errors
     ///
     /// The error of `f`, else a driver error from the wait, which may come from earlier work.
+    ///
+    /// # Panics
+    ///
+    /// If a [host function](Scope::call) of the scope panicked, with its panic, when all work is done.
     pub fn scope<'env, F, R>(&'env self, f: F) -> Result<R>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        let end = ScopeEnd::new(self.stream_state());
+        self.try_scope(f)
+    }
+
+    /// As [`scope`](Self::scope), with an error type of the caller's: `?` in the closure converts the errors of this crate
+    /// and others into it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<f32>::zeroed(&context, 3)?;
+    /// fn fill(stream: &Stream, buffer: &mut DeviceBuffer<f32>, text: &str) -> Result<(), Box<dyn std::error::Error>> {
+    ///     stream.try_scope(|s| {
+    ///         let value: f32 = text.parse()?;
+    ///         Ok(s.fill(&mut s.bind_mut(buffer)?, value)?)
+    ///     })
+    /// }
+    ///
+    /// fill(&stream, &mut buffer, "1.5")?;
+    /// assert!(fill(&stream, &mut buffer, "three").is_err());
+    /// assert_eq!(buffer.to_vec()?, [1.5; 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`scope`](Self::scope).
+    ///
+    /// # Panics
+    ///
+    /// As [`scope`](Self::scope).
+    pub fn try_scope<'env, F, R, E>(&'env self, f: F) -> Result<R, E>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R, E>,
+        E: From<Error>,
+    {
+        let mut end = ScopeEnd::new(self.stream_state());
         let result = f(&Scope {
             stream: self,
             end: &end,
             scope: PhantomData,
             env: PhantomData,
         });
-        let waited = end.wait();
-        if let (Err(_), Err(later)) = (&result, &waited) {
+        let (waited, panic) = end.finish();
+        if let Err(later) = &waited
+            && (result.is_err() || panic.is_some())
+        {
             log_error(later);
         }
-        result.and_then(|value| waited.map(|()| value))
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        result.and_then(|value| waited.map(|()| value).map_err(E::from))
     }
 }
 
@@ -163,8 +213,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.stream
     }
 
-    pub(crate) fn core(&self) -> &'env StreamState {
-        self.stream.stream_state()
+    /// The stream on which work is enqueued.
+    pub(crate) fn core(&self) -> &'scope StreamState {
+        self.end.core()
     }
 
     /// The same scope without the stream's lifetime, for `chunked`: with two lifetimes above `'scope`, the compiler would
@@ -178,20 +229,29 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Checks that memory is of the stream's context, and orders this stream after the memory's allocation.
-    fn bind_memory(&self, operation: &'static str, memory: &BindableMemory<'_>) -> Result<()> {
+    /// Checks that memory is of the stream's context, and orders this stream after the memory's allocation. Returns its
+    /// address on the device.
+    fn bind_memory(
+        &self,
+        operation: &'static str,
+        memory: &BindableMemory<'_>,
+    ) -> Result<CUdeviceptr> {
         let core = self.core();
-        let memory_of = ("the memory", memory.state);
-        same_context::check(operation, ("the scope's stream", core.state()), memory_of)?;
-        match memory.home {
+        if let Some(state) = memory.state {
+            let memory_of = ("the memory", state);
+            same_context::check(operation, ("the scope's stream", core.state()), memory_of)?;
+        }
+        if let Some(home) = memory.home {
             // It must be allocated, and cleared, before it is used here. It cannot be freed too early: it is borrowed
             // until this stream is idle.
-            Some(home) => core.order_after(operation, home),
-            None => core.state().enter(operation).map(drop),
+            core.order_after(operation, home)?;
         }
+        let entered = core.state().enter(operation)?;
+        memory.device_address(&entered)
     }
 
-    /// Binds device memory that this scope's work reads.
+    /// Binds device memory that this scope's work reads; also page-locked host memory, which the device accesses in place
+    /// (zero copy).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -214,8 +274,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// error when this stream is ordered after it.
     pub fn bind<M: Bindable + 'env>(&self, memory: M) -> Result<DeviceRef<'scope, M::Value>> {
         let memory = memory.into_memory();
-        self.bind_memory("Scope::bind", &memory)?;
-        Ok(DeviceRef::new(memory.address, memory.len))
+        let address = self.bind_memory("Scope::bind", &memory)?;
+        Ok(DeviceRef::new(address, memory.len))
     }
 
     /// Binds device memory that this scope's work reads and writes.
@@ -242,8 +302,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         memory: M,
     ) -> Result<DeviceMut<'scope, M::Value>> {
         let memory = memory.into_memory();
-        self.bind_memory("Scope::bind_mut", &memory)?;
-        Ok(DeviceMut::new(memory.address, memory.len))
+        let address = self.bind_memory("Scope::bind_mut", &memory)?;
+        Ok(DeviceMut::new(address, memory.len))
     }
 
     /// Binds host memory that this scope's work reads: pageable memory, or page-locked memory such as a

@@ -173,7 +173,7 @@ fn failed_frees_and_late_drops_are_kept() {
     let late: Vec<_> = snapshot
         .late_drops
         .iter()
-        .map(|l| (l.kind, l.amount.bytes))
+        .map(|(kind, amount)| (*kind, amount.bytes))
         .collect();
     assert_eq!(late, [(Kind::Device, 15), (Kind::Event, 0)]);
 }

@@ -27,6 +27,8 @@ pub enum Kind {
     Pinned,
     /// The program's own host memory, registered with the driver.
     Registered,
+    /// Write-combined page-locked host memory, which the driver allocated.
+    WriteCombined,
     /// Managed memory.
     Managed,
     /// A stream.
@@ -37,6 +39,8 @@ pub enum Kind {
     Module,
     /// A memory pool that the program created.
     MemoryPool,
+    /// Access of this context to the memory of a context on another device.
+    PeerAccess,
 }
 
 impl Kind {
@@ -53,11 +57,13 @@ impl Kind {
         Self::StreamOrdered,
         Self::Pinned,
         Self::Registered,
+        Self::WriteCombined,
         Self::Managed,
         Self::Stream,
         Self::Event,
         Self::Module,
         Self::MemoryPool,
+        Self::PeerAccess,
     ];
 
     /// How many kinds there are.
@@ -75,11 +81,13 @@ impl Kind {
         ("stream_ordered", "stream-ordered memory"),
         ("pinned", "pinned host memory"),
         ("registered", "registered host memory"),
+        ("write_combined", "write-combined host memory"),
         ("managed", "managed memory"),
         ("stream", "stream"),
         ("event", "event"),
         ("module", "module"),
         ("memory_pool", "memory pool"),
+        ("peer_access", "peer mapping"),
     ];
 
     /// Its name in JSON, which never changes.

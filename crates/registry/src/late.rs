@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::caller;
 use crate::counters::Amount;
 use crate::kind::Kind;
-use crate::snapshot::{ContextInfo, LateDrops, Snapshot, SnapshotReason};
+use crate::snapshot::{ContextInfo, Snapshot, SnapshotReason};
 
 type Amounts = [Amount; Kind::COUNT];
 
@@ -24,12 +24,12 @@ impl Late {
     }
 
     /// The drops so far.
-    pub(crate) fn drops(&self) -> Vec<LateDrops> {
+    pub(crate) fn drops(&self) -> Vec<(Kind, Amount)> {
         to_list(*self.lock())
     }
 
     /// The drops since the last call.
-    pub fn take(&self) -> Vec<LateDrops> {
+    pub fn take(&self) -> Vec<(Kind, Amount)> {
         to_list(std::mem::take(&mut *self.lock()))
     }
 
@@ -43,17 +43,15 @@ impl Late {
     }
 }
 
-fn to_list(amounts: Amounts) -> Vec<LateDrops> {
-    let all = Kind::ALL.iter().zip(amounts);
-    all.filter(|(_, amount)| !amount.is_zero())
-        .map(|(kind, amount)| LateDrops::new(*kind, amount.count, amount.bytes))
-        .collect()
+fn to_list(amounts: Amounts) -> Vec<(Kind, Amount)> {
+    let all = Kind::ALL.iter().copied().zip(amounts);
+    all.filter(|(_, amount)| !amount.is_zero()).collect()
 }
 
 impl Snapshot {
     /// A snapshot of late drops alone, for a context that has been reported.
     #[must_use]
-    pub fn of_late_drops(info: ContextInfo, late_drops: Vec<LateDrops>) -> Self {
+    pub fn of_late_drops(info: ContextInfo, late_drops: Vec<(Kind, Amount)>) -> Self {
         Self {
             info: ContextInfo {
                 reason: SnapshotReason::LateDrops,
@@ -69,7 +67,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::Late;
-    use crate::{Kind, LateDrops};
+    use crate::{Amount, Kind};
 
     #[test]
     fn each_is_returned_once() {
@@ -78,8 +76,8 @@ mod tests {
         late.count(Kind::Device, 20);
         late.count(Kind::Event, 0);
         let both = [
-            LateDrops::new(Kind::Device, 2, 30),
-            LateDrops::new(Kind::Event, 1, 0),
+            (Kind::Device, Amount::new(2, 30)),
+            (Kind::Event, Amount::new(1, 0)),
         ];
         assert_eq!(late.drops(), both);
         assert_eq!(late.take(), both);

@@ -63,5 +63,5 @@ pub use pages::{PAGE, PageUse, SharedPages};
 pub use record::{Entry, Key, Record};
 pub use registry::Registry;
 pub use shared::shared_pages;
-pub use snapshot::{ContextInfo, FailedCall, FailedFreeGroup, LateDrops, Snapshot, SnapshotReason};
+pub use snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot, SnapshotReason};
 pub use usage::{MemoryUsage, SiteUsage};

@@ -39,24 +39,6 @@ pub struct PageUse {
 }
 
 impl PageUse {
-    /// Blocks with pages of their own and blocks that share pages, each as bytes and pages.
-    ///
-    /// ```
-    /// let pages = cuguard::oom::PageUse::new((3 << 20, 2), (1 << 20, 1));
-    /// assert_eq!(pages.taken(), 6 << 20);
-    /// ```
-    #[must_use]
-    pub const fn new(large: (u64, u64), small: (u64, u64)) -> Self {
-        Self {
-            large_bytes: large.0,
-            large_pages: large.1,
-            small_bytes: small.0,
-            small_pages: small.1,
-            foreign_bytes: 0,
-            elsewhere_bytes: 0,
-        }
-    }
-
     /// Accounts for pages that are shared with other contexts.
     pub fn share(&mut self, shared: SharedPages) {
         self.small_pages = self.small_pages.min(shared.pages);
@@ -67,7 +49,10 @@ impl PageUse {
     /// The bytes of all pages together, less what other contexts have in them.
     ///
     /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((0, 0), (1, 1)).taken(), 2 << 20);
+    /// use cuguard::oom::PageUse;
+    ///
+    /// let pages = PageUse { small_bytes: 1, small_pages: 1, ..PageUse::default() };
+    /// assert_eq!(pages.taken(), 2 << 20);
     /// ```
     #[must_use]
     pub const fn taken(&self) -> u64 {
@@ -81,7 +66,10 @@ impl PageUse {
     /// small blocks can use them.
     ///
     /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((0, 0), (3 << 20, 3)).pinned(), 2 << 20);
+    /// use cuguard::oom::PageUse;
+    ///
+    /// let pages = PageUse { small_bytes: 3 << 20, small_pages: 3, ..PageUse::default() };
+    /// assert_eq!(pages.pinned(), 2 << 20);
     /// ```
     #[must_use]
     pub const fn pinned(&self) -> u64 {
@@ -95,7 +83,10 @@ impl PageUse {
     /// The bytes that are lost because large blocks take whole pages.
     ///
     /// ```
-    /// assert_eq!(cuguard::oom::PageUse::new((3 << 20, 2), (0, 0)).rounding(), 1 << 20);
+    /// use cuguard::oom::PageUse;
+    ///
+    /// let pages = PageUse { large_bytes: 3 << 20, large_pages: 2, ..PageUse::default() };
+    /// assert_eq!(pages.rounding(), 1 << 20);
     /// ```
     #[must_use]
     pub const fn rounding(&self) -> u64 {

@@ -54,7 +54,7 @@ pub struct Snapshot {
     /// Resources that the driver refused to free.
     pub failed_frees: Vec<FailedFreeGroup>,
     /// Guards that were dropped after the end of their context.
-    pub late_drops: Vec<LateDrops>,
+    pub late_drops: Vec<(Kind, Amount)>,
     /// The first error that left the context unusable, such as a kernel's access to a bad address. Every
     /// later call fails with it, frees included. The operation is the one that returned the error first;
     /// its cause was enqueued earlier.
@@ -231,8 +231,12 @@ impl FailedFreeGroup {
 /// A driver call that failed, as plain data.
 ///
 /// ```
-/// let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
-/// let failed = cuguard::snapshot::FailedCall::new("Stream::scope", "cuStreamSynchronize", 700, name);
+/// let failed = cuguard::snapshot::FailedCall {
+///     operation: "Stream::scope",
+///     function: "cuStreamSynchronize",
+///     code: 700,
+///     code_name: "CUDA_ERROR_ILLEGAL_ADDRESS",
+/// };
 /// assert_eq!(failed.code, 700);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,44 +249,4 @@ pub struct FailedCall {
     pub code: u32,
     /// The name of the code.
     pub code_name: &'static str,
-}
-
-impl FailedCall {
-    /// `function` failed with `code` in `operation`.
-    #[must_use]
-    pub const fn new(
-        operation: &'static str,
-        function: &'static str,
-        code: u32,
-        code_name: &'static str,
-    ) -> Self {
-        Self {
-            operation,
-            function,
-            code,
-            code_name,
-        }
-    }
-}
-
-/// Guards of one kind that were dropped after the end of their context.
-///
-/// That is no leak, because teardown freed their resources. But they live longer than they should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LateDrops {
-    /// The kind of their resources.
-    pub kind: Kind,
-    /// How many, and how many bytes.
-    pub amount: Amount,
-}
-
-impl LateDrops {
-    /// `count` late drops of resources with `bytes` together.
-    #[must_use]
-    pub const fn new(kind: Kind, count: u64, bytes: u64) -> Self {
-        Self {
-            kind,
-            amount: Amount::new(count, bytes),
-        }
-    }
 }

@@ -67,7 +67,12 @@ pub struct MemoryUsage {
 /// What one call site holds.
 ///
 /// ```
-/// let holder = cuguard::oom::SiteUsage::new(cuguard::snapshot::Group::new(cuguard::Kind::Device, "f32", 1, 4096));
+/// let holder = cuguard::oom::SiteUsage {
+///     group: cuguard::snapshot::Group::new(cuguard::Kind::Device, "f32", 1, 4096),
+///     growth: None,
+///     quarters: [0, 0, 0, 4096],
+///     small_pages: 1,
+/// };
 /// assert!(!holder.grows());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,17 +88,6 @@ pub struct SiteUsage {
 }
 
 impl SiteUsage {
-    /// A call site of which nothing else is known.
-    #[must_use]
-    pub const fn new(group: Group) -> Self {
-        Self {
-            group,
-            growth: None,
-            quarters: [0; 4],
-            small_pages: 0,
-        }
-    }
-
     /// Whether it holds more and more: it grew by a tenth since the baseline, or it has many blocks from
     /// all quarters of the context's lifetime and did not shrink since the baseline. Without a leak,
     /// blocks are old where they are allocated once and young where they are freed soon. (A program that
@@ -103,8 +97,8 @@ impl SiteUsage {
     /// # use cuguard::Kind;
     /// # use cuguard::oom::SiteUsage;
     /// # use cuguard::snapshot::Group;
-    /// let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", 100, 1000));
-    /// holder.quarters = [250; 4];
+    /// let group = Group::new(Kind::Device, "u8", 100, 1000);
+    /// let mut holder = SiteUsage { group, growth: None, quarters: [250; 4], small_pages: 1 };
     /// assert!(holder.grows());
     /// holder.growth = Some(0);
     /// assert!(!holder.grows());

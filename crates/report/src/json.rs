@@ -20,6 +20,7 @@ pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
     let info = &snapshot.info;
     let shown = max.unwrap_or(usize::MAX).min(prepared.live.len());
     let suppressed = &prepared.suppressed;
+    let kind_amount = |(kind, sum): &(Kind, Amount)| amount(*kind, *sum);
     let totals = list(&snapshot.totals, |(kind, totals)| {
         object! {
             "kind": kind.name(),
@@ -61,9 +62,9 @@ pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         "totals": totals,
         "leaks": list(&prepared.live[..shown], leak),
         "leaks_not_shown": prepared.live.len() - shown,
-        "unrecorded": list(&snapshot.unrecorded, |(kind, sum)| amount(*kind, *sum)),
+        "unrecorded": list(&snapshot.unrecorded, kind_amount),
         "failed_frees": failed_frees,
-        "late_drops": list(&snapshot.late_drops, |late| amount(late.kind, late.amount)),
+        "late_drops": list(&snapshot.late_drops, kind_amount),
         "escaped": list(&prepared.escaped, leak),
         "deferred": list(&snapshot.deferred, |group| amount(group.kind, group.amount)),
         "suppressed": object! {

@@ -80,7 +80,7 @@ impl<'a> Summary<'a> {
 #[cfg(test)]
 mod tests {
     use cuguard_registry::{
-        FailedCall, FailedFreeGroup, Group, Kind, LateDrops, Site, Snapshot, SnapshotReason, Totals,
+        Amount, FailedCall, FailedFreeGroup, Group, Kind, Site, Snapshot, SnapshotReason, Totals,
     };
 
     use super::Summary;
@@ -102,7 +102,7 @@ mod tests {
         snapshot.live[0].type_name = "another";
         let failed = |function| FailedFreeGroup::new(most(), function, 1, "INVALID");
         snapshot.failed_frees = vec![failed("one"), failed("other")];
-        let late = |kind| LateDrops::new(kind, u64::MAX, u64::MAX);
+        let late = |kind| (kind, Amount::new(u64::MAX, u64::MAX));
         snapshot.late_drops = vec![late(Kind::Device), late(Kind::Event)];
         let totals = Totals {
             allocated: u64::MAX,
@@ -150,7 +150,12 @@ mod tests {
              LEAK_REPORT=1 shows where"
         );
         snapshot.live.clear();
-        snapshot.not_released = Some(FailedCall::new("close", "cuCtxDestroy", 700, "ILLEGAL"));
+        snapshot.not_released = Some(FailedCall {
+            operation: "close",
+            function: "cuCtxDestroy",
+            code: 700,
+            code_name: "ILLEGAL",
+        });
         assert_eq!(
             warning(&snapshot),
             "cuguard: the context was not released: cuCtxDestroy returned ILLEGAL (700) \

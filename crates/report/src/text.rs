@@ -111,7 +111,7 @@ impl Page<'_> {
     /// The one line about a context that has been reported.
     fn late_drops(&mut self, snapshot: &Snapshot) {
         let late = snapshot.late_drops.iter();
-        let guards = match total(late.clone().map(|late| late.amount.count)) {
+        let guards = match total(late.clone().map(|(_, amount)| amount.count)) {
             1 => "1 guard was".to_owned(),
             guards => format!("{guards} guards were"),
         };
@@ -121,7 +121,7 @@ impl Page<'_> {
         };
         let word = format!("{guards} dropped after it was closed{at}:");
         let word = self.paint(Tone::Notice, &word);
-        let what = sum(late.map(|late| (late.kind, late.amount)));
+        let what = sum(late.copied());
         let info = &snapshot.info;
         self.line(format!(
             "cuguard: {info}: {word} {what}; reported above as leaked"
@@ -364,7 +364,7 @@ impl Page<'_> {
         let late = &prepared.snapshot.late_drops;
         if !late.is_empty() {
             let word = self.paint(Tone::Notice, "dropped after the context was closed:");
-            let what = sum(late.iter().map(|late| (late.kind, late.amount)));
+            let what = sum(late.iter().copied());
             self.line("");
             self.line(format!("{word} {what}"));
         }

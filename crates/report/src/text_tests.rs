@@ -6,8 +6,8 @@ use crate::prepare::{Prepared, View};
 use crate::text::{Look, render};
 use crate::{Colour, Report, ReportSettings};
 use cuguard_registry::{
-    Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, Kind, LateDrops, Level, Site,
-    Snapshot, SnapshotReason, Totals,
+    Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, Kind, Level, Site, Snapshot,
+    SnapshotReason, Totals,
 };
 
 fn info(reason: SnapshotReason) -> ContextInfo {
@@ -65,7 +65,7 @@ fn everything() -> Snapshot {
         unrecorded: vec![(Kind::Managed, Amount::new(2, 512))],
         escaped: vec![group(Kind::Device, 1, 5120, 40)],
         failed_frees: vec![failed],
-        late_drops: vec![LateDrops::new(Kind::Event, 2, 0)],
+        late_drops: vec![(Kind::Event, Amount::new(2, 0))],
         ..Snapshot::default()
     }
 }
@@ -287,12 +287,12 @@ fn the_error_that_broke_the_context_is_reported() {
     snapshot.info.reason = SnapshotReason::Close;
     assert!(snapshot.to_json().contains("\"broken\":null"));
     let name = "CUDA_ERROR_ILLEGAL_ADDRESS";
-    snapshot.broken = Some(FailedCall::new(
-        "Stream::scope",
-        "cuStreamSynchronize",
-        700,
-        name,
-    ));
+    snapshot.broken = Some(FailedCall {
+        operation: "Stream::scope",
+        function: "cuStreamSynchronize",
+        code: 700,
+        code_name: name,
+    });
     let text = snapshot.display().to_string();
     let told = "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in \
                 Stream::scope\n";

@@ -19,18 +19,14 @@ impl World {
     /// Drops a resource in a host function. It is freed at the next call, the synchronization of the
     /// stream.
     pub fn drop_in_host_function(&mut self, number: u8, stream: u8) -> Check {
-        let Some(at) = self.pick(number, |_| true) else {
-            return Ok(());
-        };
+        let at = self.pick(number, |_| true)?;
         let id = self.resources[at].id;
         let fits = |resource: &Resource| {
             resource.kind == Kind::Stream
                 && resource.id != id
                 && self.context_of(resource).is_some()
         };
-        let Some(stream) = self.pick(stream, fits).map(|at| self.resources[at].id) else {
-            return Ok(());
-        };
+        let stream = self.resources[self.pick(stream, fits)?].id;
         let resource = self.resources.remove(at);
         let on = self.resources.iter().find(|resource| resource.id == stream);
         let on = on.map(|on| (on.guard.stream(), self.context_of(on)));

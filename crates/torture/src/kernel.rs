@@ -45,9 +45,7 @@ impl World {
     /// Checks words with a kernel; on the simulated GPU, reads them.
     pub fn kernel(&mut self, number: u8) -> Check {
         let fits = |resource: &Resource| resource.seed.is_some() && resource.key.is_some();
-        let Some(at) = self.pick(number, fits) else {
-            return Ok(());
-        };
+        let at = self.pick(number, fits)?;
         let (resource, slot) = (&self.resources[at], self.resources[at].slot);
         let (Some(context), Some(seed)) = (self.context_of(resource), resource.seed) else {
             return Ok(());

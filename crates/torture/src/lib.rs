@@ -35,11 +35,12 @@ mod spare;
 mod step;
 mod text;
 mod thread;
+mod views;
 mod world;
 
 pub use mode::Mode;
 pub use outcome::Outcome;
 pub use program::Program;
 pub use run::{free_bytes, run, run_with};
-pub use step::{Action, End, Make, ResourceType, Step, Task, Work, size};
+pub use step::{Action, End, LastByte, Make, ResourceType, Step, Task, Work, size};
 pub use text::{report_json, setting};

@@ -8,7 +8,7 @@ use cuguard::{
 };
 
 use crate::guard::{Guard, Page, pattern, word_pattern, words};
-use crate::mismatch::{Check, Expected, ensure, expect};
+use crate::mismatch::{Check, Expected, Stop, ensure, expect};
 use crate::model::Record;
 use crate::resource::Resource;
 use crate::step::{Make, ResourceType, size};
@@ -47,14 +47,14 @@ pub fn unwinds<R>(work: impl FnOnce() -> R) -> Option<R> {
 impl World {
     pub fn make(&mut self, make: Make) -> Check {
         let slot = match self.pick_context(make.place) {
-            Some(slot) => slot,
-            None => {
+            Ok(slot) => slot,
+            Err(_) => {
                 self.open(make.place & 1 != 0, cuguard::Level::Sites, true)?;
                 self.slots.len() - 1
             }
         };
-        let stream = self.pick_open(make.place, Kind::Stream);
-        let pool = self.pick_open(make.len, Kind::MemoryPool);
+        let stream = self.pick_open(make.place, Kind::Stream).ok();
+        let pool = self.pick_open(make.len, Kind::MemoryPool).ok();
         match (make.what, stream, pool) {
             (ResourceType::OnStream, Some(stream), _) => self.make_on(stream, None, make),
             (ResourceType::InPool, Some(stream), Some(_)) => self.make_on(stream, pool, make),
@@ -177,7 +177,7 @@ impl World {
         let mut dropped = Vec::new();
         let result = unwinds(|| -> Check {
             let mut locals = Vec::new();
-            for number in 0..count {
+            for number in 0..count % 5 {
                 let what = ResourceType::pick(first.what as u8 + number);
                 self.make(Make { what, ..first })?;
                 if let Some(resource) = self.resources.pop() {
@@ -200,10 +200,8 @@ impl World {
 
     /// Allocates more than there is memory, and more than there are addresses.
     pub fn allocate_too_much(&mut self, what: u8, number: u8) -> Check {
-        let slot = self.pick_context(number);
-        let Some(context) = slot.and_then(|slot| self.slots[slot].context.as_ref()) else {
-            return Ok(());
-        };
+        let slot = &self.slots[self.pick_context(number)?];
+        let context = slot.context.as_ref().ok_or(Stop::NothingFits)?;
         let error = match what % 4 {
             0 => DeviceBuffer::<u32>::zeroed(context, usize::MAX / 4).err(),
             1 => DeviceBuffer::<u8>::zeroed(context, 1 << 46).err(),

@@ -1,22 +1,40 @@
 //! Differences between the crate under test and the model.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display};
 
-/// A difference from the model, as text.
+/// Why a step stops.
 #[derive(Debug)]
-pub struct Mismatch(pub String);
+pub enum Stop {
+    /// A difference from the model.
+    Mismatch(String),
+    /// Nothing fits the numbers of the step: it does nothing.
+    NothingFits,
+}
+
+impl Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mismatch(what) => f.write_str(what),
+            Self::NothingFits => f.write_str("nothing fits"),
+        }
+    }
+}
 
 /// The result of a check.
-pub type Check<T = ()> = Result<T, Mismatch>;
+pub type Check<T = ()> = Result<T, Stop>;
 
-impl From<cuguard::Error> for Mismatch {
+impl From<cuguard::Error> for Stop {
     fn from(error: cuguard::Error) -> Self {
-        Self(format!("an unexpected error: {error}"))
+        Self::Mismatch(format!("an unexpected error: {error}"))
     }
 }
 
 pub fn ensure(holds: bool, what: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(Mismatch(what())) }
+    if holds {
+        Ok(())
+    } else {
+        Err(Stop::Mismatch(what()))
+    }
 }
 
 pub fn ensure_eq<T: PartialEq + Debug>(what: &str, is: T, expected: T) -> Check {
@@ -41,7 +59,10 @@ pub fn expect<T>(what: &str, result: cuguard::Result<T>, expected: Expected) -> 
         Err(Error::ContextClosed { .. }) => Expected::Closed,
         Err(Error::WrongContext { .. }) => Expected::WrongContext,
         Err(Error::LengthMismatch { .. }) => Expected::WrongLength,
-        Err(error) => return Err(Mismatch(format!("{what}: {error}, expected {expected:?}"))),
+        Err(error) => {
+            let text = format!("{what}: {error}, expected {expected:?}");
+            return Err(Stop::Mismatch(text));
+        }
     };
     ensure_eq(what, is, expected)?;
     Ok(result.ok())

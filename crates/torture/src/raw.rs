@@ -7,7 +7,7 @@ use cuguard::{Context, DeviceBuffer, Kind, Stream};
 
 use crate::guard::Guard;
 use crate::make::Made;
-use crate::mismatch::{Check, ensure};
+use crate::mismatch::{Check, Stop, ensure};
 use crate::model::outlives_contexts;
 use crate::resource::Resource;
 use crate::world::{Raw, World, pick_from};
@@ -20,9 +20,7 @@ impl World {
                 && resource.key.is_some()
                 && resource.pool.is_none()
         };
-        let Some(at) = self.pick(number, fits) else {
-            return Ok(());
-        };
+        let at = self.pick(number, fits)?;
         // Waits for its stream, which may not be possible after the context is torn down.
         self.check_contents(&self.resources[at])?;
         let resource = self.resources.remove(at);
@@ -53,17 +51,15 @@ impl World {
         self.end_unused(slot)
     }
 
-    fn pick_raw(&self, number: u8) -> Option<usize> {
+    fn pick_raw(&self, number: u8) -> Check<usize> {
         pick_from(number, 0..self.raws.len())
     }
 
     /// Takes ownership of memory: in any context that is the same driver context, or on any stream.
     pub fn adopt_raw(&mut self, number: u8, place: u8) -> Check {
-        let Some(at) = self.pick_raw(number) else {
-            return Ok(());
-        };
+        let at = self.pick_raw(number)?;
         let stream_ordered = self.raws[at].key.0 == Kind::StreamOrdered;
-        let stream = self.pick_open(place, Kind::Stream);
+        let stream = self.pick_open(place, Kind::Stream).ok();
         let stream = stream
             .filter(|_| stream_ordered)
             .map(|at| &self.resources[at]);
@@ -71,11 +67,10 @@ impl World {
             let slot = &self.slots[*slot];
             slot.context.is_some() && slot.driver_context == self.raws[at].driver_context
         };
-        let context = pick_from(place, (0..self.slots.len()).filter(fits));
+        let context = pick_from(place, (0..self.slots.len()).filter(fits)).ok();
         let context = context.filter(|_| !stream_ordered);
-        let Some(slot) = stream.map(|stream| stream.slot).or(context) else {
-            return Ok(());
-        };
+        let slot = stream.map(|stream| stream.slot).or(context);
+        let slot = slot.ok_or(Stop::NothingFits)?;
         if stream_ordered {
             // It must be allocated in the order of any stream.
             self.synchronize_all()?;
@@ -110,9 +105,7 @@ impl World {
 
     /// Frees escaped memory. The registry keeps its record.
     pub fn free_raw(&mut self, number: u8) -> Check {
-        let Some(at) = self.pick_raw(number) else {
-            return Ok(());
-        };
+        let at = self.pick_raw(number)?;
         if self.raws[at].key.0 == Kind::StreamOrdered {
             self.synchronize_all()?;
         }

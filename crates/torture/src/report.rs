@@ -5,7 +5,7 @@ use cuguard::snapshot::Amount;
 use serde_json::Value;
 use tempfile::TempPath;
 
-use crate::mismatch::{Check, Mismatch, ensure_eq};
+use crate::mismatch::{Check, Stop, ensure_eq};
 use crate::model::Registry;
 
 /// A file for one report, removed on drop.
@@ -22,7 +22,7 @@ impl File {
         let path = self.0.to_string_lossy().replace('%', "%%");
         ReportSettings::json()
             .file(&path)
-            .map_err(|error| Mismatch(error.to_string()))
+            .map_err(|error| Stop::Mismatch(error.to_string()))
     }
 
     /// Compares the report with what must have leaked.
@@ -33,7 +33,7 @@ impl File {
             return ensure_eq("what leaks without a report", Amount::default(), leaked);
         }
         let json: Value = serde_json::from_str(&text)
-            .map_err(|error| Mismatch(format!("the report: {error}")))?;
+            .map_err(|error| Stop::Mismatch(format!("the report: {error}")))?;
         let mut reported = sum(&json["leaks"]);
         reported += sum(&json["unrecorded"]);
         ensure_eq("the report's leaks", reported, leaked)?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use cuguard::{Context, Level};
 
-use crate::mismatch::{Check, Mismatch, ensure_eq};
+use crate::mismatch::{Check, ensure_eq};
 use crate::mode::Mode;
 use crate::outcome::Outcome;
 use crate::program::Program;
@@ -50,8 +50,8 @@ pub fn run_with(program: &Program, mode: Mode) -> Outcome {
         spare::end();
     }
     let before = before(mode);
-    let mut world = begin(program, mode, &before)
-        .unwrap_or_else(|Mismatch(what)| panic!("at the beginning: {what}"));
+    let mut world =
+        begin(program, mode, &before).unwrap_or_else(|stop| panic!("at the beginning: {stop}"));
     let trace = std::env::var_os("CUGUARD_TORTURE_TRACE").is_some();
     for (number, step) in program.steps.iter().enumerate() {
         if trace {
@@ -62,7 +62,7 @@ pub fn run_with(program: &Program, mode: Mode) -> Outcome {
         (world, result) = do_step(world, *step);
         match result {
             Ok(Ok(())) => {}
-            Ok(Err(Mismatch(what))) => panic!("step {number}, {step:?}: {what}"),
+            Ok(Err(stop)) => panic!("step {number}, {step:?}: {stop}"),
             Err(payload) => {
                 eprintln!("step {number}, {step:?}: an unexpected panic");
                 resume_unwind(payload);
@@ -70,8 +70,8 @@ pub fn run_with(program: &Program, mode: Mode) -> Outcome {
         }
         world.outcome.steps += 1;
     }
-    let outcome = finish(&mut world, program.end)
-        .unwrap_or_else(|Mismatch(what)| panic!("at the end: {what}"));
+    let outcome =
+        finish(&mut world, program.end).unwrap_or_else(|stop| panic!("at the end: {stop}"));
     // A real driver caches memory and returns it at any time.
     let exact = world.simulated && spare::is_empty();
     drop(world);
@@ -160,7 +160,7 @@ fn finish(world: &mut World, end: u8) -> Check<Outcome> {
     world.check_all_contents()?;
     let contexts_first = end & 1 != 0;
     if !contexts_first {
-        while let Some(at) = world.pick(end >> 3, |_| true) {
+        while let Ok(at) = world.pick(end >> 3, |_| true) {
             world.drop_resource(at, end & 4 != 0)?;
         }
         if thorough {

@@ -9,7 +9,7 @@ use crate::guard::{Guard, words};
 use crate::make::{panic_deliberately, unwinds};
 use crate::mismatch::{Check, Expected, ensure_eq, expect};
 use crate::resource::Resource;
-use crate::step::{End, Task, Work};
+use crate::step::{End, LastByte, Task, Work};
 use crate::world::World;
 
 /// The byte that fills, on the device and in the model.
@@ -175,11 +175,10 @@ fn in_model(to: &mut [u8], from: Option<&[u8]>, host: &mut [u8], plan: &Plan<'_>
 
 impl World {
     /// Work on a stream, on one resource, from another, and with host memory.
-    pub fn scope(&mut self, picks: [u8; 4], work: [Work; 4], mut end: End) -> Check {
-        let to = self.pick(picks[1], |resource| resource.guard.is_on_device());
-        let (Some(stream), Some(to)) = (self.pick_stream(picks[0]), to) else {
-            return Ok(());
-        };
+    pub fn scope(&mut self, picks: [u8; 3], work: [Work; 4], last: LastByte) -> Check {
+        let LastByte { host, mut end } = last;
+        let to = self.pick(picks[1], |resource| resource.guard.is_on_device())?;
+        let stream = self.pick_stream(picks[0])?;
         let slot = self.resources[stream].slot;
         if let End::Close(after) = end
             && (self.slots[slot].context.is_none()
@@ -188,18 +187,20 @@ impl World {
         {
             end = End::Panic(after);
         }
-        let event = self.pick(picks[3], |one| matches!(one.guard, Guard::Event(_)));
-        let event = event.filter(|event| self.resources[*event].slot == slot);
+        let event = self.pick(host, |one| matches!(one.guard, Guard::Event(_)));
+        let event = event
+            .ok()
+            .filter(|event| self.resources[*event].slot == slot);
         let words = self.resources[to].guard.is_words();
         let to = self.resources[to].id;
         let from = self.pick(picks[2], |one| {
             one.id != to && one.guard.is_on_device() && one.guard.is_words() == words
         });
-        let host = self.pick(picks[3], |one| !words && one.guard.is_on_host());
+        let host = self.pick(host, |one| !words && one.guard.is_on_host());
 
         // The participants are removed from the list, and inserted again after.
         let id = |at: Option<usize>| at.map(|at| self.resources[at].id);
-        let [stream, from, host, event] = [Some(stream), from, host, event].map(id);
+        let [stream, from, host, event] = [Some(stream), from.ok(), host.ok(), event].map(id);
         let mut remove = |id: Option<u64>| {
             let at = self.resources.iter().position(|one| Some(one.id) == id)?;
             Some(self.resources.remove(at))

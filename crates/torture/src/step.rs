@@ -98,15 +98,6 @@ choice! {
     }
 }
 
-impl Work {
-    fn decode(bits: u8) -> Self {
-        Self {
-            back: bits & 8 != 0,
-            task: Task::pick(bits & 7),
-        }
-    }
-}
-
 /// How a scope ends, after so many pieces of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -120,69 +111,141 @@ pub enum End {
     Close(u8),
 }
 
-/// What a step does.
+/// What a value is decoded from: bytes, one after the other.
+trait Decode: Sized {
+    fn decode(next: &mut impl FnMut() -> u8) -> Self;
+}
+
+impl Decode for u8 {
+    fn decode(next: &mut impl FnMut() -> u8) -> Self {
+        next()
+    }
+}
+
+impl Decode for bool {
+    fn decode(next: &mut impl FnMut() -> u8) -> Self {
+        next() & 1 == 0
+    }
+}
+
+impl Decode for Make {
+    fn decode(next: &mut impl FnMut() -> u8) -> Self {
+        Self {
+            what: ResourceType::pick(next()),
+            place: next(),
+            len: next(),
+            seed: next(),
+            label: next(),
+        }
+    }
+}
+
+impl Decode for [Work; 4] {
+    fn decode(next: &mut impl FnMut() -> u8) -> Self {
+        let (first, second) = (next(), next());
+        [first & 15, first >> 4, second & 15, second >> 4].map(|bits| Work {
+            back: bits & 8 != 0,
+            task: Task::pick(bits & 7),
+        })
+    }
+}
+
+/// The last byte of a scope: the number of its host memory, and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are numbers that pick something")]
-pub enum Action {
+pub struct LastByte {
+    /// Picks the host memory and the event.
+    pub host: u8,
+    /// How the scope ends.
+    pub end: End,
+}
+
+impl Decode for LastByte {
+    fn decode(next: &mut impl FnMut() -> u8) -> Self {
+        let host = next();
+        let after = (host >> 3) % 5;
+        let end = match host & 7 {
+            0..=3 => End::Plain,
+            4 | 5 => End::Panic(after),
+            6 => End::Error(after),
+            _ => End::Close(after),
+        };
+        Self { host, end }
+    }
+}
+
+/// The steps that a byte picks, each with what the bytes after it say.
+macro_rules! actions {
+    ($($(#[$doc:meta])* $bytes:pat => $variant:ident { $($field:ident: $type:ty),* },)*) => {
+        /// What a step does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the fields are numbers that pick something")]
+        pub enum Action {
+            $($(#[$doc])* $variant { $($field: $type),* },)*
+        }
+
+        impl Action {
+            fn decode(byte: u8, next: &mut impl FnMut() -> u8) -> Self {
+                match byte {
+                    $($bytes => Self::$variant { $($field: <$type>::decode(next)),* },)*
+                }
+            }
+        }
+    };
+}
+
+actions! {
     /// Compares the contents of memory with the model.
-    Read { resource: u8 },
+    0..=15 => Read { resource: u8 },
+    /// Work on a part of memory: the number `work` has the operation and the size of the part.
+    16..=27 => View { to: u8, from: u8, begin: u8, work: u8 },
+    /// Clones device memory.
+    28..=31 => Clone { resource: u8, label: u8 },
     /// Writes to memory.
-    Write { resource: u8, seed: u8 },
+    32..=39 => Write { resource: u8, seed: u8 },
     /// Creates a resource.
-    Make(Make),
+    40..=95 => Make { make: Make },
     /// Drops a resource.
-    Drop { resource: u8 },
+    96..=115 => Drop { resource: u8 },
     /// Drops a resource inside a host function of a stream.
-    DropInHostFunction { resource: u8, stream: u8 },
+    116..=119 => DropInHostFunction { resource: u8, stream: u8 },
     /// Closes a resource.
-    Close { resource: u8 },
+    120..=131 => Close { resource: u8 },
     /// Forgets a resource, as `mem::forget` does.
-    Forget { resource: u8 },
+    132..=139 => Forget { resource: u8 },
     /// Names a resource.
-    Rename { resource: u8, label: u8 },
+    140..=147 => Rename { resource: u8, label: u8 },
     /// Waits for a stream, or for a context.
-    Synchronize { stream: u8 },
+    148..=151 => Synchronize { stream: u8 },
     /// Work on a stream, on memory `to`, with memory `from` and on the host.
-    Scope {
-        stream: u8,
-        to: u8,
-        from: u8,
-        host: u8,
-        work: [Work; 4],
-        end: End,
-    },
+    152..=187 => Scope { stream: u8, to: u8, from: u8, work: [Work; 4], last: LastByte },
     /// Records an event.
-    Record { event: u8, stream: u8 },
+    188..=193 => Record { event: u8, stream: u8 },
     /// Makes a stream wait for an event.
-    WaitFor { stream: u8, event: u8 },
+    194..=197 => WaitFor { stream: u8, event: u8 },
     /// Makes a stream wait for another.
-    OrderAfter { stream: u8, other: u8 },
+    198..=201 => OrderAfter { stream: u8, other: u8 },
     /// Records that a stream uses memory.
-    RecordStream { resource: u8, stream: u8 },
+    202..=203 => RecordStream { resource: u8, stream: u8 },
     /// Releases ownership of memory.
-    IntoRaw { resource: u8 },
+    204..=213 => IntoRaw { resource: u8 },
     /// Takes ownership of escaped memory.
-    FromRaw { raw: u8, place: u8 },
+    214..=223 => FromRaw { raw: u8, place: u8 },
     /// Frees escaped memory without the crate.
-    FreeRaw { raw: u8 },
-    /// Creates resources and panics.
-    Panic { first: Make, count: u8 },
+    224..=227 => FreeRaw { raw: u8 },
+    /// Creates up to 4 resources and panics.
+    228..=232 => Panic { first: Make, count: u8 },
     /// Allocates more than there is.
-    TooLarge { what: u8, context: u8 },
+    233..=234 => TooLarge { what: u8, context: u8 },
     /// Copies with a wrong length.
-    WrongLength { resource: u8 },
+    235..=236 => WrongLength { resource: u8 },
     /// Checks memory with a kernel; on the simulated GPU, reads it.
-    Kernel { resource: u8 },
+    237..=241 => Kernel { resource: u8 },
     /// Sets the recording level.
-    Level { context: u8, level: u8 },
-    /// Creates a context.
-    Open {
-        own: bool,
-        level: u8,
-        free_leaks: bool,
-    },
+    242..=245 => Level { context: u8, level: u8 },
+    /// Creates a context: its own one if `flags` is odd, and without freeing leaks if all of 14 is set.
+    246..=252 => Open { flags: u8, level: u8 },
     /// Closes or drops a context.
-    End { context: u8, close: bool },
+    _ => End { context: u8, close: bool },
 }
 
 /// One step, and the thread that does it.
@@ -223,107 +286,8 @@ impl Step {
             240..=251 => 2,
             _ => 3,
         };
-        let action = match operation {
-            0..=23 => Action::Read { resource: next() },
-            24..=39 => Action::Write {
-                resource: next(),
-                seed: next(),
-            },
-            40..=95 => Action::Make(Self::make(&mut next)),
-            96..=115 => Action::Drop { resource: next() },
-            116..=119 => Action::DropInHostFunction {
-                resource: next(),
-                stream: next(),
-            },
-            120..=131 => Action::Close { resource: next() },
-            132..=139 => Action::Forget { resource: next() },
-            140..=147 => Action::Rename {
-                resource: next(),
-                label: next(),
-            },
-            148..=151 => Action::Synchronize { stream: next() },
-            152..=187 => Self::scope(&mut next),
-            188..=193 => Action::Record {
-                event: next(),
-                stream: next(),
-            },
-            194..=197 => Action::WaitFor {
-                stream: next(),
-                event: next(),
-            },
-            198..=201 => Action::OrderAfter {
-                stream: next(),
-                other: next(),
-            },
-            202..=203 => Action::RecordStream {
-                resource: next(),
-                stream: next(),
-            },
-            204..=213 => Action::IntoRaw { resource: next() },
-            214..=223 => Action::FromRaw {
-                raw: next(),
-                place: next(),
-            },
-            224..=227 => Action::FreeRaw { raw: next() },
-            228..=232 => Action::Panic {
-                first: Self::make(&mut next),
-                count: next() % 5,
-            },
-            233..=234 => Action::TooLarge {
-                what: next(),
-                context: next(),
-            },
-            235..=236 => Action::WrongLength { resource: next() },
-            237..=241 => Action::Kernel { resource: next() },
-            242..=245 => Action::Level {
-                context: next(),
-                level: next(),
-            },
-            246..=252 => {
-                let kind = next();
-                Action::Open {
-                    own: kind & 1 != 0,
-                    free_leaks: kind & 14 != 14,
-                    level: next(),
-                }
-            }
-            _ => Action::End {
-                context: next(),
-                close: next() & 1 == 0,
-            },
-        };
+        let action = Action::decode(operation, &mut next);
         Self { thread, action }
-    }
-
-    fn make(next: &mut impl FnMut() -> u8) -> Make {
-        Make {
-            what: ResourceType::pick(next()),
-            place: next(),
-            len: next(),
-            seed: next(),
-            label: next(),
-        }
-    }
-
-    fn scope(next: &mut impl FnMut() -> u8) -> Action {
-        let (stream, to, from) = (next(), next(), next());
-        let (first, second) = (next(), next());
-        let work = [first & 15, first >> 4, second & 15, second >> 4].map(Work::decode);
-        let how = next();
-        let after = (how >> 3) % 5;
-        Action::Scope {
-            stream,
-            to,
-            from,
-            host: how,
-            work,
-            end: match how & 7 {
-                0..=3 => End::Plain,
-                4 | 5 => End::Panic(after),
-                6 => End::Error(after),
-                _ => End::Close(after),
-            },
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arbitrary::Unstructured;
 use cuguard::report::{Report, ReportSettings};
-use cuguard::snapshot::{Amount, FailedFreeGroup, Group, LateDrops, Snapshot};
+use cuguard::snapshot::{Amount, FailedFreeGroup, Group, Snapshot};
 use cuguard::{Kind, Level};
 use serde_json::Value;
 
@@ -95,9 +95,9 @@ fn snapshot(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Snapshot> {
     }
     for _ in 0..bytes.int_in_range(0..=3)? {
         let kind = *bytes.choose(Kind::ALL)?;
-        let late = LateDrops::new(kind, bytes.arbitrary()?, bytes.arbitrary()?);
-        snapshot.unrecorded.push((kind, late.amount));
-        snapshot.late_drops.push(late);
+        let amount = Amount::new(bytes.arbitrary()?, bytes.arbitrary()?);
+        snapshot.unrecorded.push((kind, amount));
+        snapshot.late_drops.push((kind, amount));
     }
     let rest = bytes.bytes(bytes.len())?;
     snapshot.info.device_name = String::from_utf8_lossy(rest).into_owned();
@@ -131,10 +131,10 @@ pub fn report_json(bytes: &[u8]) {
     same_groups(&listed, &made);
     let late = json["late_drops"].as_array().expect("an array");
     assert_eq!(late.len(), snapshot.late_drops.len());
-    for (json, late) in late.iter().zip(&snapshot.late_drops) {
-        assert_eq!(json["kind"], late.kind.name());
-        assert_eq!(json["count"], late.amount.count);
-        assert_eq!(json["bytes"], late.amount.bytes);
+    for (json, (kind, amount)) in late.iter().zip(&snapshot.late_drops) {
+        assert_eq!(json["kind"], kind.name());
+        assert_eq!(json["count"], amount.count);
+        assert_eq!(json["bytes"], amount.bytes);
     }
 }
 

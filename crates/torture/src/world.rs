@@ -7,7 +7,7 @@ use cuguard::report::ReportSettings;
 use cuguard::{Context, Kind, Level};
 
 use crate::guard::Guard;
-use crate::mismatch::{Check, Expected, ensure, ensure_eq, expect};
+use crate::mismatch::{Check, Expected, Stop, ensure, ensure_eq, expect};
 use crate::mode::Mode;
 use crate::model::{Driver, DriverContext, Key, Record, Registry, outlives_contexts};
 use crate::outcome::Outcome;
@@ -86,10 +86,10 @@ pub fn name_label(label: u8) -> &'static str {
 }
 
 /// Picks one of the items by a number modulo their count.
-pub fn pick_from<T>(number: u8, items: impl Iterator<Item = T> + Clone) -> Option<T> {
-    let count = items.clone().count();
-    let mut items = items;
-    (count > 0).then(|| items.nth(usize::from(number) % count))?
+pub fn pick_from<T>(number: u8, mut items: impl Iterator<Item = T> + Clone) -> Check<T> {
+    let at = usize::from(number).checked_rem(items.clone().count());
+    let item = at.and_then(|at| items.nth(at));
+    item.ok_or(Stop::NothingFits)
 }
 
 impl World {
@@ -115,23 +115,23 @@ impl World {
     }
 
     /// The index of an open context.
-    pub fn pick_context(&self, number: u8) -> Option<usize> {
+    pub fn pick_context(&self, number: u8) -> Check<usize> {
         let open = |slot: &usize| self.slots[*slot].context.is_some();
         pick_from(number, (0..self.slots.len()).filter(open))
     }
 
     /// The index of a resource.
-    pub fn pick(&self, number: u8, fits: impl Fn(&Resource) -> bool) -> Option<usize> {
+    pub fn pick(&self, number: u8, fits: impl Fn(&Resource) -> bool) -> Check<usize> {
         let fits = |at: &usize| !self.resources[*at].forgotten && fits(&self.resources[*at]);
         pick_from(number, (0..self.resources.len()).filter(&fits))
     }
 
-    pub fn pick_stream(&self, number: u8) -> Option<usize> {
+    pub fn pick_stream(&self, number: u8) -> Check<usize> {
         self.pick(number, |resource| resource.kind == Kind::Stream)
     }
 
     /// The index of a stream or a pool of an open context.
-    pub fn pick_open(&self, number: u8, kind: Kind) -> Option<usize> {
+    pub fn pick_open(&self, number: u8, kind: Kind) -> Check<usize> {
         self.pick(number, |one| one.kind == kind && self.is_open(one.slot))
     }
 

@@ -1,16 +1,18 @@
 //! Global variables of modules.
 
 use std::marker::PhantomData;
+use std::ops::RangeBounds;
 use std::sync::Mutex;
 
 use bytemuck::Pod;
-use cuguard_driver::result::{copy, module, stream};
-use cuguard_driver::sys::{CUdeviceptr, CUstream};
+use cuguard_driver::result::module;
+use cuguard_driver::sys::CUdeviceptr;
+use cust::memory::DeviceCopy;
 
 use super::Module;
 use super::module::SymbolKind;
 use crate::error::{Error, Result};
-use crate::guards::check_len;
+use crate::guards::{DeviceMemory, DeviceView, DeviceViewMut, check_len, check_range};
 
 impl Module {
     /// Looks up a global variable, as a slice of `T`.
@@ -63,7 +65,8 @@ impl Module {
 
 /// A global variable of a [`Module`], which it borrows; see [`Module::global`].
 ///
-/// Copies are synchronous. The caller must not run kernels that access the variable at the same time.
+/// Copies are synchronous. The caller must not run kernels that access the variable at the same time. There is no
+/// [`DeviceView`] of it: kernels may write to the variable, whatever borrows it.
 ///
 /// ```no_run
 /// use cuguard::{Global, Result};
@@ -102,6 +105,35 @@ impl<T: Pod> Global<'_, T> {
         self.address
     }
 
+    /// A part of the variable.
+    ///
+    /// ```no_run
+    /// use cuguard::{Global, Result};
+    ///
+    /// fn clear_first(table: &Global<'_, f32>) -> Result<()> {
+    ///     table.slice(..1)?.copy_from_slice(&[0.0])
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RangeOutOfBounds`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let range = check_range("Global::slice", range, "the variable", self.len)?;
+        Ok(Self {
+            // Within the variable, so this does not overflow.
+            address: self.address + (range.start * size_of::<T>()) as u64,
+            len: range.len(),
+            module: self.module,
+            values: PhantomData,
+        })
+    }
+
+    fn memory(&self) -> DeviceMemory<'_> {
+        let bytes = self.len * size_of::<T>();
+        DeviceMemory::of(&self.module.owned, self.address, bytes)
+    }
+
     /// Copies `values` to the variable, which must have the same length. Synchronous.
     ///
     /// # Errors
@@ -114,14 +146,9 @@ impl<T: Pod> Global<'_, T> {
             ("the source", values.len()),
             ("the variable", self.len),
         )?;
-        let entered = self.module.state().enter(OPERATION)?;
-        let bytes = size_of_val(values);
-        // SAFETY: both sides have this many bytes; the source is read before the call returns.
-        let copied = unsafe { copy::htod(self.address, values.as_ptr().cast(), bytes) };
-        entered.check_bytes(copied, bytes)?;
-        // The copy may still be pending on the device, and non-blocking streams do not wait for the default stream.
-        // SAFETY: the default stream of the current context.
-        entered.check(unsafe { stream::synchronize(CUstream::NULL) })
+        let entered = self.module.state().enter_to_wait(OPERATION)?;
+        // SAFETY: there are equally many values. Any bytes are a valid `T`, whatever else writes to the variable.
+        unsafe { self.memory().write(&entered, values.as_ptr().cast()) }
     }
 
     /// Copies the variable to `values`, which must have the same length. Synchronous.
@@ -136,11 +163,58 @@ impl<T: Pod> Global<'_, T> {
             ("the destination", values.len()),
             ("the variable", self.len),
         )?;
-        let entered = self.module.state().enter(OPERATION)?;
-        let bytes = size_of_val(values);
-        // SAFETY: both sides have this many bytes, and any bytes are a valid `T`; the call returns when the copy is done.
-        let copied = unsafe { copy::dtoh(values.as_mut_ptr().cast(), self.address, bytes) };
-        entered.check_bytes(copied, bytes)
+        let entered = self.module.state().enter_to_wait(OPERATION)?;
+        // SAFETY: there are equally many values. Any bytes are a valid `T`, whatever else writes to the variable.
+        unsafe { self.memory().read(&entered, values.as_mut_ptr().cast()) }
+    }
+
+    /// Copies from device memory of the same length. Synchronous.
+    ///
+    /// ```no_run
+    /// use cuguard::{DeviceBuffer, Global, Result};
+    ///
+    /// fn load(table: &Global<'_, f32>, values: &DeviceBuffer<f32>) -> Result<()> {
+    ///     table.copy_from(values.slice(..table.len())?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    pub fn copy_from<'a>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<()>
+    where
+        T: DeviceCopy,
+    {
+        let (operation, source) = ("Global::copy_from", source.into());
+        let variable = ("the variable", self.len);
+        check_len(operation, ("the source", source.len()), variable)?;
+        // SAFETY: there are equally many values, and no view is of a variable. Any bytes are a valid `T`, whatever else
+        // writes to the variable.
+        unsafe { self.memory().copy_from(operation, source.memory()) }
+    }
+
+    /// Copies to device memory of the same length. Synchronous.
+    ///
+    /// ```no_run
+    /// use cuguard::{DeviceBuffer, Global, Result};
+    ///
+    /// fn save(table: &Global<'_, f32>, values: &mut DeviceBuffer<f32>) -> Result<()> {
+    ///     table.copy_to(values.slice_mut(..table.len())?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    pub fn copy_to(&self, destination: DeviceViewMut<'_, T>) -> Result<()>
+    where
+        T: DeviceCopy,
+    {
+        let (operation, variable) = ("Global::copy_to", ("the variable", self.len));
+        check_len(operation, ("the destination", destination.len()), variable)?;
+        // SAFETY: there are equally many values, the destination is borrowed exclusively, and no view is of a variable.
+        // Any bytes are a valid `T`, whatever else writes to the variable.
+        unsafe { destination.memory().copy_from(operation, &self.memory()) }
     }
 
     /// Copies the elements to a new vector. Synchronous.

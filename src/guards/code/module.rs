@@ -41,7 +41,7 @@ use cuguard_registry::Kind;
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct Module {
-    owned: OwnedResource,
+    pub(in crate::guards) owned: OwnedResource,
     functions: FunctionTable,
     info_log: Option<String>,
 }
@@ -246,10 +246,17 @@ impl Module {
             Ok((owned, jit.info_log()))
         })?;
         Ok(Self {
+            info_log,
+            ..Self::from_owned(owned)
+        })
+    }
+
+    pub(in crate::guards) fn from_owned(owned: OwnedResource) -> Self {
+        Self {
             owned,
             functions: FunctionTable::default(),
-            info_log,
-        })
+            info_log: None,
+        }
     }
 
     pub(super) fn state(&self) -> &Arc<ContextState> {

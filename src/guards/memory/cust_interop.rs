@@ -26,7 +26,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.owned.share_with_cust();
         match self.state().enter(OPERATION) {
             // The driver returns this error again from the next call of `cust`.
-            Ok(entered) => drop(self.wait_for_stream(&entered)),
+            Ok(entered) => drop(self.memory().wait(&entered)),
             Err(error) => panic!("{error}"),
         }
     }

@@ -3,7 +3,7 @@
 use cust::memory::{DeviceCopy, DevicePointer};
 
 use crate::error::Result;
-use crate::guards::{Context, DeviceBuffer};
+use crate::guards::{Context, DeviceBuffer, DeviceView, DeviceViewMut};
 
 /// One value of type `T` in device memory, freed on drop.
 ///
@@ -59,7 +59,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn get(&self) -> Result<T> {
-        self.buffer.read_one("DeviceBox::get")
+        self.buffer.as_view().read_one("DeviceBox::get")
     }
 
     /// Copies `value` to the device. Synchronous.
@@ -78,7 +78,8 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
     pub fn set(&mut self, value: &T) -> Result<()> {
         let value = std::slice::from_ref(value);
-        self.buffer.write("DeviceBox::set", value)
+        let mut view = self.buffer.as_view_mut();
+        view.write("DeviceBox::set", "the box", value)
     }
 
     /// Names the box in reports.
@@ -127,6 +128,57 @@ impl<T: DeviceCopy> DeviceBox<T> {
         &self.buffer
     }
 
+    /// A view of the value, of length 1, to be read.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// let mut counts = cuguard::DeviceBuffer::zeroed(&context, 3)?;
+    /// counts.slice_mut(1..2)?.copy_from(counter.as_view())?;
+    /// assert_eq!(counts.to_vec()?, [0, 7, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_view(&self) -> DeviceView<'_, T> {
+        self.buffer.as_view()
+    }
+
+    /// A view of the value, of length 1, to be read and written.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counts = cuguard::DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let mut counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// counter.as_view_mut().copy_from(counts.slice(2..)?)?;
+    /// assert_eq!(counter.get()?, 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_view_mut(&mut self) -> DeviceViewMut<'_, T> {
+        self.buffer.as_view_mut()
+    }
+
+    /// Copies the value to a new allocation.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?;
+    /// let copy = counter.try_clone()?;
+    /// drop(counter);
+    /// assert_eq!(copy.get()?, 7);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBuffer::try_clone`].
+    #[track_caller]
+    pub fn try_clone(&self) -> Result<Self> {
+        let buffer = self.buffer.clone_as("DeviceBox::try_clone")?;
+        Ok(Self { buffer })
+    }
+
     /// Converts the box to a buffer of length 1. Nothing is copied, and the record stays.
     ///
     /// ```
@@ -157,6 +209,12 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// As [`DeviceBuffer::close`].
     pub fn close(self) -> Result<()> {
         self.buffer.owned.close("DeviceBox::close")
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a DeviceBox<T>> for DeviceView<'a, T> {
+    fn from(boxed: &'a DeviceBox<T>) -> Self {
+        boxed.as_view()
     }
 }
 

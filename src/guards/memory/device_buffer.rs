@@ -1,20 +1,19 @@
 //! Device memory for a slice of values.
 
-use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use cuguard_driver::result::{copy, memory};
-use cuguard_driver::sys::{CUdeviceptr, CUstream};
+use cuguard_driver::result::memory;
+use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
-use super::host_limit;
+use super::device_memory::DeviceMemory;
 use crate::core::{
-    self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState, wait,
+    self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState,
 };
 use crate::error::{Error, Result};
-use crate::guards::{Context, bytes_of, check_len};
+use crate::guards::{Context, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 use cuguard_sync::process;
@@ -118,14 +117,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` values.
     #[inline]
     #[track_caller]
-    fn allocate<'a>(
+    pub(super) fn allocate<'a>(
         operation: &'static str,
-        context: &'a Context,
+        context: &'a Arc<OpenContext>,
         len: usize,
     ) -> Result<(Entered<'a>, Self)> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
-        let (entered, owned) = allocate(operation, context.open(), bytes, type_name)?;
+        let (entered, owned) = allocate(operation, context, bytes, type_name)?;
         // The exit handler waits only so long: what the caller does next must not call the driver after it.
         if process::is_exiting() {
             return Err(Error::ProcessEnding { operation });
@@ -164,8 +163,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         context: &Context,
         values: &[T],
     ) -> Result<Self> {
-        let (entered, buffer) = Self::allocate(operation, context, values.len())?;
-        buffer.write_entered(&entered, values)?;
+        let (entered, buffer) = Self::allocate(operation, context.open(), values.len())?;
+        // SAFETY: there are equally many values, and nothing else refers to the new allocation.
+        unsafe { buffer.memory().write(&entered, values.as_ptr().cast())? };
         Ok(buffer)
     }
 
@@ -188,8 +188,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        let (entered, buffer) = Self::allocate("DeviceBuffer::zeroed", context, len)?;
-        buffer.zero_entered(&entered)?;
+        let (entered, buffer) = Self::allocate("DeviceBuffer::zeroed", context.open(), len)?;
+        // SAFETY: nothing else refers to the new allocation.
+        unsafe { buffer.memory().zero(&entered)? };
         Ok(buffer)
     }
 
@@ -214,7 +215,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
     pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
-        let (_entered, buffer) = Self::allocate("DeviceBuffer::uninitialized", context, len)?;
+        const OPERATION: &str = "DeviceBuffer::uninitialized";
+        let (_entered, buffer) = Self::allocate(OPERATION, context.open(), len)?;
         Ok(buffer)
     }
 
@@ -268,6 +270,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len * size_of::<T>()
     }
 
+    /// The owner of the memory alone.
+    pub(crate) fn into_owned(self) -> OwnedResource {
+        self.owned
+    }
+
     pub(crate) fn address(&self) -> CUdeviceptr {
         self.owned.address()
     }
@@ -281,67 +288,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.owned.home()
     }
 
-    /// Waits for the home stream, or for the default stream: a synchronous copy from pageable memory or a fill may return
-    /// before the device is done, and non-blocking streams do not wait for the default stream.
-    pub(super) fn wait_for_stream(&self, entered: &Entered<'_>) -> Result<()> {
-        match self.home() {
-            Some(home) => home
-                .progress()
-                .track_wait(|| wait::wait_until_idle(entered, home.handle())),
-            None => wait::wait_until_idle(entered, CUstream::NULL),
-        }
-    }
-
-    pub(super) fn write(&mut self, operation: &'static str, values: &[T]) -> Result<()> {
-        check_len(
-            operation,
-            ("the source", values.len()),
-            ("the buffer", self.len),
-        )?;
-        let entered = self.state().enter_to_wait(operation)?;
-        self.write_entered(&entered, values)
-    }
-
-    /// Copies exactly `len` values to the buffer. Synchronous.
-    fn write_entered(&self, entered: &Entered<'_>, values: &[T]) -> Result<()> {
-        let (bytes, from) = (size_of_val(values), values.as_ptr().cast());
-        if bytes == 0 {
-            return Ok(());
-        }
-        match self.home() {
-            None => {
-                // SAFETY: both sides have this many bytes; the source is read before the call returns.
-                let copied = unsafe { copy::htod(self.address(), from, bytes) };
-                entered.check_bytes(copied, bytes)?;
-                self.wait_for_stream(entered)
-            }
-            Some(home) => {
-                self.owned.order_after_default_stream(entered)?;
-                // On the home stream, because the memory is valid in its order.
-                // SAFETY: both sides have this many bytes and are borrowed until `wait_for_stream` returns.
-                let enqueued =
-                    unsafe { copy::htod_async(self.address(), from, bytes, home.handle()) };
-                let enqueued = entered.check_bytes(enqueued, bytes);
-                self.wait_for_stream(entered).and(enqueued)
-            }
-        }
-    }
-
-    /// Sets every byte to zero. Synchronous, unless the buffer is stream-ordered: then only enqueued.
-    pub(super) fn zero_entered(&self, entered: &Entered<'_>) -> Result<()> {
-        let bytes = self.size_in_bytes();
-        if bytes == 0 {
-            return Ok(());
-        }
-        if let Some(home) = self.home() {
-            // SAFETY: the memory has this many bytes, and is valid on its home stream.
-            let enqueued = unsafe { copy::set_d8_async(self.address(), 0, bytes, home.handle()) };
-            // Not waited for: every access to the buffer is ordered after its home stream.
-            return entered.check_bytes(enqueued, bytes);
-        }
-        // SAFETY: the memory has this many bytes.
-        entered.check_bytes(unsafe { copy::set_d8(self.address(), 0, bytes) }, bytes)?;
-        self.wait_for_stream(entered)
+    /// All memory of the buffer.
+    pub(super) fn memory(&self) -> DeviceMemory<'_> {
+        DeviceMemory::of(&self.owned, self.address(), self.size_in_bytes())
     }
 
     /// Copies `values` to the buffer, which must have the same length. Synchronous.
@@ -358,7 +307,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_from_slice(&mut self, values: &[T]) -> Result<()> {
-        self.write("DeviceBuffer::copy_from_slice", values)
+        let operation = "DeviceBuffer::copy_from_slice";
+        self.as_view_mut().write(operation, "the buffer", values)
     }
 
     /// Copies the elements to `values`, which must have the same length. Synchronous.
@@ -377,42 +327,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
-        const OPERATION: &str = "DeviceBuffer::copy_to_slice";
-        check_len(
-            OPERATION,
-            ("the destination", values.len()),
-            ("the buffer", self.len),
-        )?;
-        // SAFETY: `values` has room for `len` values.
-        unsafe { self.read(OPERATION, values.as_mut_ptr()) }
-    }
-
-    /// Copies all elements to `to`. Synchronous.
-    ///
-    /// # Safety
-    ///
-    /// `to` has room for `len` values.
-    unsafe fn read(&self, operation: &'static str, to: *mut T) -> Result<()> {
-        let entered = self.state().enter_to_wait(operation)?;
-        let bytes = self.size_in_bytes();
-        if bytes == 0 {
-            return Ok(());
-        }
-        match self.home() {
-            None => {
-                // SAFETY: both sides have this many bytes; the call returns when the copy is done.
-                let copied = unsafe { copy::dtoh(to.cast(), self.address(), bytes) };
-                entered.check_bytes(copied, bytes)
-            }
-            Some(home) => {
-                self.owned.order_after_default_stream(&entered)?;
-                // SAFETY: both sides have this many bytes and stay valid until `wait_for_stream` returns.
-                let enqueued =
-                    unsafe { copy::dtoh_async(to.cast(), self.address(), bytes, home.handle()) };
-                let enqueued = entered.check_bytes(enqueued, bytes);
-                self.wait_for_stream(&entered).and(enqueued)
-            }
-        }
+        let operation = "DeviceBuffer::copy_to_slice";
+        self.as_view().read_to(operation, "the buffer", values)
     }
 
     /// Copies the elements to a new vector. Synchronous.
@@ -428,29 +344,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        const OPERATION: &str = "DeviceBuffer::to_vec";
-        let bytes = self.size_in_bytes();
-        // A device may have more memory than the host.
-        host_limit::check(OPERATION, bytes)?;
-        let mut values = Vec::new();
-        let reserved = values.try_reserve_exact(self.len);
-        reserved.map_err(|_| host_limit::error(OPERATION, bytes, None))?;
-        // SAFETY: there is room for `len` values.
-        unsafe { self.read(OPERATION, values.as_mut_ptr())? };
-        // SAFETY: `len` values were copied. They are valid, because every safe constructor initializes the buffer and
-        // `uninitialized` requires it of the caller.
-        unsafe { values.set_len(self.len) };
-        Ok(values)
-    }
-
-    /// Reads the value of a buffer of length 1. Synchronous.
-    pub(super) fn read_one(&self, operation: &'static str) -> Result<T> {
-        check_len(operation, ("the buffer", self.len), ("the box", 1))?;
-        let mut value = MaybeUninit::uninit();
-        // SAFETY: there is room for one value.
-        unsafe { self.read(operation, value.as_mut_ptr())? };
-        // SAFETY: copied above, or zero-sized; valid as in `to_vec`.
-        Ok(unsafe { value.assume_init() })
+        self.as_view().read_vec("DeviceBuffer::to_vec")
     }
 
     /// Frees the memory and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.

@@ -35,6 +35,33 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.owned.into_raw()
     }
 
+    /// Borrows memory of other code, such as a tensor of PyTorch: it is neither recorded nor freed.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::DeviceBuffer;
+    ///
+    /// let _current = context.make_current()?;
+    /// let tensor = cust::memory::DeviceBuffer::from_slice(&[1, 2, 3])?; // of other code
+    /// // SAFETY: `tensor` is valid, has three elements, and outlives `view`; nothing else uses it meanwhile.
+    /// let view = unsafe { DeviceBuffer::<i32>::borrow_raw(&context, tensor.as_device_ptr().as_raw(), 3) };
+    /// assert_eq!((view.to_vec()?, context.live_count()), (vec![1, 2, 3], 0));
+    /// drop(view); // does not free
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Until the buffer is dropped, the address is that of `len` valid values of `T` that this context can access; other
+    /// code does not free them, does not write them, and, if the buffer is written, does not read them, except where it
+    /// synchronizes with the operations of the buffer. Work on them that other code enqueued is complete.
+    pub unsafe fn borrow_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
+        let owner = Owner::from(context.open());
+        let owned = OwnedResource::borrowed(owner, Key::new(Kind::Device, address));
+        Self::from_owned(len, owned)
+    }
+
     /// Takes ownership of the memory at `address`. With address 0 the buffer owns nothing.
     #[track_caller]
     pub(super) fn from_address(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {

@@ -8,10 +8,14 @@ use cuguard_driver::result::{CallError, device, memory};
 use cuguard_driver::sys::{CUresult, device_attribute, flags};
 use cust::memory::{DeviceCopy, DevicePointer};
 
+use super::device_memory::DeviceMemory;
+use super::driver_memory::DriverMemory;
 use super::host_limit;
-use crate::core::{self, ContextState, OwnedResource, Request, same_context};
-use crate::error::{Error, Result};
-use crate::guards::{Context, bytes_of};
+use crate::core::{self, ContextState, Request};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::{Context, DeviceView, DeviceViewMut, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -45,11 +49,14 @@ use cuguard_registry::Kind;
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct ManagedBuffer<T: DeviceCopy> {
-    len: usize,
-    /// Owns nothing if the values need no memory.
-    owned: OwnedResource,
-    values: std::marker::PhantomData<T>,
+    memory: DriverMemory<T>,
 }
+
+/// The error for a device that lacks it.
+pub(super) const NOT_CONCURRENT: CallError = CallError {
+    function: "concurrent managed access",
+    code: CUresult::NOT_SUPPORTED,
+};
 
 impl<T: DeviceCopy> ManagedBuffer<T> {
     #[track_caller]
@@ -72,11 +79,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             if bytes != 0 && entered.check(is_concurrent())? == 0 {
                 // On such devices the host must not access managed memory while any kernel runs, which cannot be
                 // enforced.
-                let error = CallError {
-                    function: "concurrent managed access",
-                    code: CUresult::NOT_SUPPORTED,
-                };
-                entered.check_bytes(Err(error), bytes)?;
+                entered.check_bytes(Err(NOT_CONCURRENT), bytes)?;
             }
             let (owner, type_name) = (context.open().into(), std::any::type_name::<T>());
             core::allocate(
@@ -88,21 +91,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
                 || memory::alloc_managed(bytes, flags::MEM_ATTACH_GLOBAL),
             )
         })?;
-        // The host accesses values of `T` there. (Address 0 is no memory.) On failure `owned` frees the memory.
-        let (address, align) = (owned.address(), align_of::<T>());
-        if !address.is_multiple_of(align as u64) {
-            return Err(Error::Misaligned {
-                operation,
-                type_name: std::any::type_name::<T>(),
-                align,
-                address,
-            });
-        }
-        Ok(Self {
-            len,
-            owned,
-            values: std::marker::PhantomData,
-        })
+        let memory = DriverMemory::new(operation, len, owned)?;
+        Ok(Self { memory })
     }
 
     /// Copies `values` to a new allocation.
@@ -126,6 +116,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         // SAFETY: the new allocation is aligned, has room for all values, and nothing else refers to it.
         unsafe {
             buffer
+                .memory
                 .start()
                 .copy_from_nonoverlapping(values.as_ptr(), values.len());
         }
@@ -152,26 +143,12 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     {
         let buffer = Self::allocate("ManagedBuffer::zeroed", context, len)?;
         // SAFETY: the new allocation is aligned, has room for all values, and nothing else refers to it.
-        unsafe { buffer.start().write_bytes(0, len) };
+        unsafe { buffer.memory.start().write_bytes(0, len) };
         Ok(buffer)
     }
 
-    fn start(&self) -> *mut T {
-        match self.owned.address() {
-            0 => std::ptr::dangling_mut(),
-            address => std::ptr::with_exposed_provenance_mut(address as usize),
-        }
-    }
-
-    /// Checks that the buffer belongs to this context, which cannot be closed while it is borrowed.
-    fn check(&self, operation: &'static str, context: &Context) -> Result<()> {
-        let argument = ("the argument `context`", context.state());
-        same_context::check(operation, ("the buffer", self.state()), argument)?;
-        self.state().enter(operation).map(|_| ())
-    }
-
     pub(crate) fn state(&self) -> &Arc<ContextState> {
-        self.owned.state()
+        self.memory.state()
     }
 
     /// The elements, for the host to read.
@@ -191,10 +168,10 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// [`Error::WrongContext`] if the buffer belongs to another context, or any other driver error.
     pub fn as_slice<'a>(&'a self, context: &'a Context) -> Result<&'a [T]> {
-        self.check("ManagedBuffer::as_slice", context)?;
+        self.memory.check("ManagedBuffer::as_slice", context)?;
         // SAFETY: the memory has `len` initialized values and is aligned (`allocate`). Its context is borrowed for as
         // long as the slice, so it stays allocated. Work that writes to it borrows the buffer exclusively.
-        Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len) })
+        Ok(unsafe { std::slice::from_raw_parts(self.memory.start(), self.len()) })
     }
 
     /// The elements, for the host to read and write.
@@ -212,9 +189,49 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice<'a>(&'a mut self, context: &'a Context) -> Result<&'a mut [T]> {
-        self.check("ManagedBuffer::as_mut_slice", context)?;
+        self.memory.check("ManagedBuffer::as_mut_slice", context)?;
         // SAFETY: as in `as_slice`, and this borrow is exclusive.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.start(), self.len()) })
+    }
+
+    pub(super) fn device_memory(&self) -> DeviceMemory<'_> {
+        DeviceMemory::of(
+            &self.memory.owned,
+            self.memory.address(),
+            self.size_in_bytes(),
+        )
+    }
+
+    /// The memory as the device sees it, to be read: for copies by the driver, such as [`DeviceViewMut::copy_from`].
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let managed = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let mut buffer = cuguard::DeviceBuffer::zeroed(&context, 2)?;
+    /// buffer.copy_from(managed.as_view().slice(1..)?)?;
+    /// assert_eq!(buffer.to_vec()?, [2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_view(&self) -> DeviceView<'_, T> {
+        // SAFETY: the memory has `len` initialized values while the buffer is borrowed, or until its context is closed.
+        // Work and host code that write to it borrow the buffer exclusively.
+        unsafe { DeviceView::new(self.device_memory(), self.len()) }
+    }
+
+    /// The memory as the device sees it, to be read and written: for copies and fills by the driver.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let mut managed = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// managed.as_view_mut().slice_mut(..2)?.fill(7)?;
+    /// assert_eq!(managed.as_slice(&context)?, [7, 7, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn as_view_mut(&mut self) -> DeviceViewMut<'_, T> {
+        // SAFETY: as in `as_view`, and this borrow is exclusive.
+        unsafe { DeviceViewMut::new(self.device_memory(), self.len()) }
     }
 
     /// The device address, for kernels.
@@ -229,7 +246,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
-        DevicePointer::from_raw(self.owned.address())
+        DevicePointer::from_raw(self.memory.address())
     }
 
     /// The number of elements.
@@ -243,7 +260,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.memory.len()
     }
 
     /// Whether the length is 0.
@@ -256,7 +273,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The size in bytes.
@@ -269,7 +286,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use]
     pub fn size_in_bytes(&self) -> usize {
-        self.len * size_of::<T>()
+        self.len() * size_of::<T>()
     }
 
     /// Names the buffer in reports.
@@ -283,7 +300,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
-        self.owned.name(label);
+        self.memory.owned.name(label);
         self
     }
 
@@ -302,6 +319,12 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     ///
     /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
-        self.owned.close("ManagedBuffer::close")
+        self.memory.owned.close("ManagedBuffer::close")
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a ManagedBuffer<T>> for DeviceView<'a, T> {
+    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+        buffer.as_view()
     }
 }

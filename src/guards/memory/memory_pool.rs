@@ -82,7 +82,7 @@ impl MemoryPool {
     }
 
     pub(crate) fn state(&self) -> &Arc<ContextState> {
-        self.shared.owned.state()
+        self.shared.state()
     }
 
     /// The driver's handle, for code that calls the driver directly. Valid until the pool is destroyed.
@@ -96,7 +96,7 @@ impl MemoryPool {
     /// ```
     #[must_use]
     pub fn as_raw(&self) -> CUmemoryPool {
-        CUmemoryPool(self.shared.owned.address() as usize)
+        self.shared.handle()
     }
 
     fn get(&self, operation: &'static str, attribute: pool::Attribute) -> Result<u64> {

@@ -3,23 +3,41 @@
 //!
 //! They know nothing of scopes: a scope borrows the guards and reads their address and length.
 
+mod buffer_views;
+mod cast;
+mod chunks;
 mod cust_interop;
 mod device_box;
 mod device_buffer;
+mod device_memory;
+mod device_view;
+mod device_view_mut;
+mod driver_memory;
 mod host_limit;
 mod host_pages;
 mod into_raw;
 mod length;
+mod managed_advice;
 mod managed_buffer;
 mod memory_pool;
 mod pinned_buffer;
+mod pitched_buffer;
+mod pitched_views;
 mod registered;
 mod stream_ordered;
+mod view_writes;
+mod write_combined;
 
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
+pub(crate) use device_memory::DeviceMemory;
+pub use device_view::DeviceView;
+pub use device_view_mut::DeviceViewMut;
 pub(crate) use length::{bytes_of, check_len, check_range};
+pub use managed_advice::{ManagedAdvice, MemoryLocation};
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;
 pub use pinned_buffer::PinnedBuffer;
+pub use pitched_buffer::PitchedBuffer;
 pub use registered::RegisteredVec;
+pub use write_combined::WriteCombinedBuffer;

@@ -17,7 +17,8 @@ use crate::guards::Context;
 /// Values of type `T` in page-locked (pinned) host memory, freed on drop. Dereferences to a slice.
 ///
 /// The memory is allocated by Rust and registered with the driver, so it stays valid until this is dropped, even after
-/// its context is closed.
+/// its context is closed. Parts of it are slices: `&buffer[1..3]` is a source or destination of copies of views and
+/// scopes.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -92,6 +93,11 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         T: Zeroable,
     {
         Self::allocate("PinnedBuffer::zeroed", context, len)
+    }
+
+    /// `None` where there are no bytes.
+    pub(crate) fn owned(&self) -> Option<&OwnedResource> {
+        self.owned.as_ref()
     }
 
     /// Names the buffer in reports.

@@ -97,6 +97,11 @@ impl<T: DeviceCopy> RegisteredVec<T> {
         Ok(Self { values, owned })
     }
 
+    /// `None` where there are no bytes.
+    pub(crate) fn owned(&self) -> Option<&OwnedResource> {
+        self.owned.as_ref()
+    }
+
     /// Names the registration in reports.
     ///
     /// ```

@@ -8,7 +8,9 @@ use cuguard_driver::result::{self, memory};
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::{self, Failed, OwnedResource, Owner, Request, StreamState, same_context};
+use crate::core::{
+    self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, same_context,
+};
 use crate::error::{Error, Result};
 use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
 use crate::recovery;
@@ -66,7 +68,7 @@ fn attempt(
 #[track_caller]
 fn allocate_in(
     operation: &'static str,
-    pool: &MemoryPool,
+    pool: &Arc<PoolState>,
     stream: &Arc<StreamState>,
     bytes: usize,
     type_name: &'static str,
@@ -75,10 +77,10 @@ fn allocate_in(
     same_context::check(operation, ("the pool", pool.state()), ("the stream", state))?;
     let request = request(operation, bytes, Location::caller());
     recovery::with_recovery(state, &request, || {
-        let owner = || Owner::Pool(Box::new((pool.pool_state().clone(), stream.clone())));
+        let owner = || Owner::Pool(Box::new((pool.clone(), stream.clone())));
         attempt_by(&request, stream, type_name, owner, || {
             // SAFETY: stream and pool are alive and of one context.
-            unsafe { memory::alloc_from_pool_async(bytes, pool.as_raw(), stream.handle()) }
+            unsafe { memory::alloc_from_pool_async(bytes, pool.handle(), stream.handle()) }
         })
     })
 }
@@ -107,6 +109,10 @@ fn attempt_by(
         state.enter(operation)?;
         return Err(Error::ContextClosed { operation }.into());
     };
+    if stream.is_default() {
+        let _entered = state.enter(operation)?;
+        return core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call);
+    }
     core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call)
 }
 
@@ -114,15 +120,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` values on a stream.
     #[inline]
     #[track_caller]
-    fn allocate_on(
+    pub(crate) fn allocate_on(
         operation: &'static str,
-        pool: Option<&MemoryPool>,
-        stream: &Stream,
+        pool: Option<&Arc<PoolState>>,
+        stream: &Arc<StreamState>,
         len: usize,
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
-        let stream = stream.stream_state();
         let owned = match pool {
             None => allocate(operation, stream, bytes, type_name)?,
             Some(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
@@ -132,7 +137,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// The same, with every byte zero.
     #[track_caller]
-    fn allocate_zeroed(
+    pub(crate) fn allocate_zeroed(
         operation: &'static str,
         pool: Option<&MemoryPool>,
         stream: &Stream,
@@ -141,11 +146,74 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        let buffer = Self::allocate_on(operation, pool, stream, len)?;
+        let pool = pool.map(MemoryPool::pool_state);
+        let buffer = Self::allocate_on(operation, pool, stream.stream_state(), len)?;
         if buffer.size_in_bytes() != 0 {
-            buffer.zero_entered(&buffer.state().enter(operation)?)?;
+            let entered = buffer.state().enter(operation)?;
+            // SAFETY: nothing else refers to the new allocation.
+            unsafe { buffer.memory().zero(&entered)? };
         }
         Ok(buffer)
+    }
+
+    /// The same with a copy of `values`. Synchronous.
+    #[track_caller]
+    fn allocate_copy_on(
+        operation: &'static str,
+        pool: Option<&MemoryPool>,
+        stream: &Stream,
+        values: &[T],
+    ) -> Result<Self> {
+        let pool = pool.map(MemoryPool::pool_state);
+        let buffer = Self::allocate_on(operation, pool, stream.stream_state(), values.len())?;
+        if buffer.size_in_bytes() != 0 {
+            let entered = buffer.state().enter_to_wait(operation)?;
+            // SAFETY: there are equally many values, and nothing else refers to the new allocation.
+            unsafe { buffer.memory().write(&entered, values.as_ptr().cast())? };
+        }
+        Ok(buffer)
+    }
+
+    /// As [`from_slice`](Self::from_slice), but stream-ordered: allocated from the device's default memory pool, copied
+    /// to and freed on `stream`. Waits for the copy, and so for the stream: the values may be in page-locked memory,
+    /// which the device reads later. (In a [`Scope`](crate::Scope), uploads do not wait.)
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice_on(&stream, &[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`from_slice`](Self::from_slice).
+    #[track_caller]
+    pub fn from_slice_on(stream: &Stream, values: &[T]) -> Result<Self> {
+        Self::allocate_copy_on("DeviceBuffer::from_slice_on", None, stream, values)
+    }
+
+    /// As [`from_slice_on`](Self::from_slice_on), allocated from `pool`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool, &stream, &[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
+    /// [`from_slice`](Self::from_slice).
+    #[track_caller]
+    pub fn from_slice_in(pool: &MemoryPool, stream: &Stream, values: &[T]) -> Result<Self> {
+        Self::allocate_copy_on("DeviceBuffer::from_slice_in", Some(pool), stream, values)
     }
 
     /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the device's default memory pool, set to zero and
@@ -219,7 +287,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
     pub unsafe fn uninitialized_on(stream: &Stream, len: usize) -> Result<Self> {
-        Self::allocate_on("DeviceBuffer::uninitialized_on", None, stream, len)
+        let operation = "DeviceBuffer::uninitialized_on";
+        Self::allocate_on(operation, None, stream.stream_state(), len)
     }
 
     /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `pool`.
@@ -245,7 +314,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`zeroed_in`](Self::zeroed_in).
     #[track_caller]
     pub unsafe fn uninitialized_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
-        Self::allocate_on("DeviceBuffer::uninitialized_in", Some(pool), stream, len)
+        let operation = "DeviceBuffer::uninitialized_in";
+        Self::allocate_on(
+            operation,
+            Some(pool.pool_state()),
+            stream.stream_state(),
+            len,
+        )
     }
 
     /// Records that work on another stream uses this buffer: the free is ordered after all work that is enqueued on

@@ -177,7 +177,7 @@ fn quiet_context(ordinal: u32, dedicated: bool) -> cuguard::Result<Context> {
 
 /// The memory that a second context takes, read in the first. On a real GPU both cost the same.
 fn cost_of_a_second(context: &Context, free: u64) -> Option<u64> {
-    let second = quiet_context(context.device(), true).ok()?;
+    let second = quiet_context(context.device().ordinal(), true).ok()?;
     let left = context.memory().ok()?.free;
     second.close().ok()?;
     free.checked_sub(left)

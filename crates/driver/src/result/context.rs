@@ -71,6 +71,17 @@ pub fn current() -> Result<Option<CUcontext>> {
     Ok((!current.is_null()).then_some(current))
 }
 
+/// Returns the device of the current context.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn device() -> Result<CUdevice> {
+    // SAFETY: the variable can be written to.
+    out(|device| unsafe { call!(cuCtxGetDevice(device)) })
+}
+
 /// Waits until all work of the current context is complete.
 ///
 /// # Errors
@@ -102,6 +113,28 @@ pub fn limit(limit: u32) -> Result<usize> {
 pub fn set_limit(limit: u32, value: usize) -> Result {
     // SAFETY: the driver checks the number of the limit and the value.
     unsafe { call!(cuCtxSetLimit(limit, value)) }
+}
+
+/// Profilers record from now on.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn profiler_start() -> Result {
+    // SAFETY: takes no arguments.
+    unsafe { call!(cuProfilerStart()) }
+}
+
+/// Profilers record until now.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn profiler_stop() -> Result {
+    // SAFETY: takes no arguments.
+    unsafe { call!(cuProfilerStop()) }
 }
 
 /// The priorities that streams of a context can have. Lower numbers are served first.

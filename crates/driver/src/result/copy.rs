@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUdeviceptr, CUstream};
+use cuguard_sys::{CUDA_MEMCPY2D, CUcontext, CUdeviceptr, CUstream};
 
 use super::{Result, call};
 
@@ -103,6 +103,35 @@ pub unsafe fn dtod_async(
     unsafe { call!(cuMemcpyDtoDAsync_v2(dst, src, bytes, stream)) }
 }
 
+/// Copies between the memory of two contexts, each given with its context, in the order of `stream`.
+///
+/// # Errors
+///
+/// As [`htod`].
+///
+/// # Safety
+///
+/// As [`dtod_async`], and both contexts are alive until the copy is complete.
+#[inline]
+pub unsafe fn peer_async(
+    (dst, dst_context): (CUdeviceptr, CUcontext),
+    (src, src_context): (CUdeviceptr, CUcontext),
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe {
+        call!(cuMemcpyPeerAsync(
+            dst,
+            dst_context,
+            src,
+            src_context,
+            bytes,
+            stream
+        ))
+    }
+}
+
 /// Fills `count` bytes of device memory with `value`.
 ///
 /// # Errors
@@ -171,4 +200,41 @@ pub unsafe fn set_d32_async(
 ) -> Result {
     // SAFETY: as the caller ensures.
     unsafe { call!(cuMemsetD32Async(dst, value, count, stream)) }
+}
+
+/// Copies rows between host and device memory. Complete on return where host memory is written.
+///
+/// # Errors
+///
+/// As [`htod`]; `CUDA_ERROR_INVALID_VALUE` for a pitch that is less than the width or more than the device permits.
+///
+/// # Safety
+///
+/// All rows on both sides are allocated and do not overlap, and those of the source are initialized. No unordered work
+/// writes the source or uses the destination.
+#[inline]
+pub unsafe fn copy_2d(copy: &CUDA_MEMCPY2D) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemcpy2D_v2(copy)) }
+}
+
+/// Fills `height` rows of `width` bytes each, `pitch` bytes apart, with `value`.
+///
+/// # Errors
+///
+/// As [`copy_2d`].
+///
+/// # Safety
+///
+/// All rows are allocated, and no unordered work uses them.
+#[inline]
+pub unsafe fn set_2d_d8(
+    dst: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemsetD2D8_v2(dst, pitch, value, width, height)) }
 }

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use cuguard_sys::{CUcontext, CUdevice, CUmemoryPool};
+use cuguard_sys::{CUcontext, CUdevice, CUmemoryPool, CUuuid};
 
 use super::{Result, call, out};
 
@@ -54,6 +54,42 @@ pub fn pci_bus_id(device: CUdevice, buffer: &mut [u8]) -> Result<&CStr> {
     text(buffer, |to, length| unsafe {
         call!(cuDeviceGetPCIBusId(to, length, device))
     })
+}
+
+/// Returns the device with a PCI address, as [`pci_bus_id`] writes it.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if there is none or the text is no address, or any other driver error.
+#[inline]
+pub fn by_pci_bus_id(address: &CStr) -> Result<CUdevice> {
+    // SAFETY: the variable can be written to; the text ends with a NUL.
+    out(|device| unsafe { call!(cuDeviceGetByPCIBusId(device, address.as_ptr())) })
+}
+
+/// Returns the device's UUID, or that of the MIG instance that the process sees as the device.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
+#[inline]
+pub fn uuid(device: CUdevice) -> Result<[u8; 16]> {
+    // SAFETY: the variable can be written to; the driver checks the device.
+    let uuid: CUuuid = out(|uuid| unsafe { call!(cuDeviceGetUuid_v2(uuid, device)) })?;
+    Ok(uuid.bytes.map(|byte| byte as u8))
+}
+
+/// Returns whether the device's primary context is active, that is, retained at least once.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
+#[inline]
+pub fn primary_ctx_is_active(device: CUdevice) -> Result<bool> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both variables can be written to; the driver checks the device.
+    unsafe { call!(cuDevicePrimaryCtxGetState(device, &mut flags, &mut active)) }?;
+    Ok(active != 0)
 }
 
 /// Returns the device's memory in bytes.
@@ -111,6 +147,18 @@ pub fn mem_pool(device: CUdevice) -> Result<CUmemoryPool> {
 pub fn primary_ctx_retain(device: CUdevice) -> Result<CUcontext> {
     // SAFETY: the variable can be written to; the driver checks the device.
     out(|context| unsafe { call!(cuDevicePrimaryCtxRetain(context, device)) })
+}
+
+/// Sets the flags of the device's primary context, constants of [`ctx_flags`](cuguard_sys::ctx_flags), whether or not
+/// it is active.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
+#[inline]
+pub fn primary_ctx_set_flags(device: CUdevice, flags: u32) -> Result {
+    // SAFETY: the driver checks both.
+    unsafe { call!(cuDevicePrimaryCtxSetFlags_v2(device, flags)) }
 }
 
 /// Releases the device's primary context once; the last release destroys it with everything in it.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUdeviceptr, CUmemoryPool, CUstream};
+use cuguard_sys::{CUdevice, CUdeviceptr, CUmemoryPool, CUstream};
 
 use super::{Result, call, out};
 
@@ -37,6 +37,24 @@ pub fn info() -> Result<MemoryInfo> {
 pub fn alloc(bytes: usize) -> Result<CUdeviceptr> {
     // SAFETY: the variable can be written to.
     out(|address| unsafe { call!(cuMemAlloc_v2(address, bytes)) })
+}
+
+/// Allocates `height` rows of `width` bytes each in the current context, and returns the address and the pitch: the
+/// distance of two rows in bytes. Kernels access elements of up to `element` bytes, which is 4, 8 or 16.
+///
+/// # Errors
+///
+/// As [`alloc`]; `CUDA_ERROR_INVALID_VALUE` for other values of `element`.
+#[inline]
+pub fn alloc_pitch(width: usize, height: usize, element: u32) -> Result<(CUdeviceptr, usize)> {
+    let mut pitch = 0;
+    // SAFETY: both variables can be written to.
+    let address = out(|address| unsafe {
+        call!(cuMemAllocPitch_v2(
+            address, &mut pitch, width, height, element
+        ))
+    })?;
+    Ok((address, pitch))
 }
 
 /// Allocates managed memory in the current context; `flags` is
@@ -145,4 +163,84 @@ pub unsafe fn host_register(start: *mut c_void, bytes: usize, flags: u32) -> Res
 pub unsafe fn host_unregister(start: *mut c_void) -> Result {
     // SAFETY: as the caller ensures.
     unsafe { call!(cuMemHostUnregister(start)) }
+}
+
+/// Returns the address by which the current context reaches page-locked host memory.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` if the memory is not page-locked or not mapped, or any other driver error.
+///
+/// # Safety
+///
+/// The pointer is to host memory that is registered with the driver, and stays so during the call.
+#[inline]
+pub unsafe fn host_get_device_pointer(start: *mut c_void) -> Result<CUdeviceptr> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    out(|address| unsafe { call!(cuMemHostGetDevicePointer_v2(address, start, 0)) })
+}
+
+/// Allocates page-locked host memory; `flags` are those of `cuMemHostAlloc`, such as
+/// [`MEMHOSTALLOC_WRITECOMBINED`](cuguard_sys::flags::MEMHOSTALLOC_WRITECOMBINED).
+///
+/// # Errors
+///
+/// As [`alloc`].
+#[inline]
+pub fn host_alloc(bytes: usize, flags: u32) -> Result<*mut c_void> {
+    let mut start = std::ptr::null_mut();
+    // SAFETY: the variable can be written to; the driver checks the flags.
+    unsafe { call!(cuMemHostAlloc(&mut start, bytes, flags))? };
+    Ok(start)
+}
+
+/// Frees what [`host_alloc`] returned. Waits for the device.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_VALUE` where nothing is allocated at `start`, or any other driver error.
+///
+/// # Safety
+///
+/// Nothing uses the memory afterwards, and no other code frees it.
+#[inline]
+pub unsafe fn free_host(start: *mut c_void) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemFreeHost(start)) }
+}
+
+/// Migrates managed memory to a device, or to the host (`-1`), in the order of `stream`.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE`, `CUDA_ERROR_INVALID_VALUE` if the range is not managed memory, or any other driver error.
+///
+/// # Safety
+///
+/// The memory stays allocated until it has been migrated, and the stream is alive.
+#[inline]
+pub unsafe fn prefetch_async(
+    address: CUdeviceptr,
+    bytes: usize,
+    device: CUdevice,
+    stream: CUstream,
+) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemPrefetchAsync(address, bytes, device, stream)) }
+}
+
+/// Advises the driver on the use of managed memory; `advice` is one of [`mem_advise`](cuguard_sys::mem_advise), and
+/// `device` a device or the host (`-1`).
+///
+/// # Errors
+///
+/// As [`prefetch_async`].
+///
+/// # Safety
+///
+/// The memory is allocated.
+#[inline]
+pub unsafe fn advise(address: CUdeviceptr, bytes: usize, advice: u32, device: CUdevice) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuMemAdvise(address, bytes, advice, device)) }
 }

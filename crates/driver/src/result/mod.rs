@@ -46,6 +46,7 @@ pub mod function;
 pub mod link;
 pub mod memory;
 pub mod module;
+pub mod peer;
 pub mod pool;
 pub mod stream;
 

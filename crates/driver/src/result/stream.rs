@@ -1,6 +1,8 @@
 //! Streams. The null handle is the legacy default stream of the current context.
 
-use cuguard_sys::{CUevent, CUstream};
+use std::ffi::c_void;
+
+use cuguard_sys::{CUcontext, CUevent, CUgraph, CUhostFn, CUstream};
 
 use super::{Result, call, out};
 
@@ -49,6 +51,21 @@ pub unsafe fn priority(stream: CUstream) -> Result<i32> {
     out(|priority| unsafe { call!(cuStreamGetPriority(stream, priority)) })
 }
 
+/// Returns the stream's context.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn context(stream: CUstream) -> Result<CUcontext> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    out(|context| unsafe { call!(cuStreamGetCtx(stream, context)) })
+}
+
 /// Waits until all work on the stream is complete.
 ///
 /// # Errors
@@ -92,6 +109,60 @@ pub unsafe fn query(stream: CUstream) -> Result<bool> {
 pub unsafe fn wait_event(stream: CUstream, event: CUevent) -> Result {
     // SAFETY: as the caller ensures; there are no flags.
     unsafe { call!(cuStreamWaitEvent(stream, event, 0)) }
+}
+
+/// Enqueues a call of `function` with `argument` on a thread of the driver, where no CUDA call is permitted. On a
+/// capturing stream, it becomes a node of the graph.
+///
+/// # Errors
+///
+/// Any driver error.
+///
+/// # Safety
+///
+/// The stream is alive. The function can be called with the argument, on another thread, each time that the work
+/// executes, and returns.
+#[inline]
+pub unsafe fn launch_host_func(
+    stream: CUstream,
+    function: CUhostFn,
+    argument: *mut c_void,
+) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuLaunchHostFunc(stream, Some(function), argument)) }
+}
+
+/// Begins a capture: until it ends, work that is enqueued on the stream becomes nodes of a graph. `mode` is a value of
+/// [`stream_capture_mode`](cuguard_sys::stream_capture_mode).
+///
+/// # Errors
+///
+/// `CUDA_ERROR_ILLEGAL_STATE` if the stream captures already; `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` for the legacy
+/// default stream; or any other driver error.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn begin_capture(stream: CUstream, mode: u32) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { call!(cuStreamBeginCapture_v2(stream, mode)) }
+}
+
+/// Ends a capture and returns its graph, which the caller must destroy.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` if a call made the capture invalid, which has ended then; or any other driver
+/// error.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn end_capture(stream: CUstream) -> Result<CUgraph> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    out(|graph| unsafe { call!(cuStreamEndCapture(stream, graph)) })
 }
 
 /// Sets which calls of this thread the captures of streams prohibit, a value of

@@ -118,17 +118,6 @@ pub struct KindUsage {
     pub amount: Amount,
 }
 
-impl KindUsage {
-    /// `count` blocks with `bytes` together.
-    #[must_use]
-    pub const fn new(kind: Kind, count: u64, bytes: u64) -> Self {
-        Self {
-            kind,
-            amount: Amount::new(count, bytes),
-        }
-    }
-}
-
 /// A recovery step, taken before an allocation fails; see `OomPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryStep {

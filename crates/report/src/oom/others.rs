@@ -3,9 +3,11 @@
 /// A memory pool.
 ///
 /// ```
-/// assert_eq!(cuguard::oom::PoolUse::new("the device's pool", 300, 100).unused(), 200);
+/// use cuguard::oom::PoolUse;
+///
+/// assert_eq!(PoolUse { reserved: 300, used: 100, ..PoolUse::default() }.unused(), 200);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolUse {
     /// Its name.
     pub name: String,
@@ -18,7 +20,7 @@ pub struct PoolUse {
 }
 
 /// Another context of this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherContext {
     /// Its number, as in reports.
     pub number: u64,
@@ -53,7 +55,7 @@ pub enum Processes {
 }
 
 /// A process that holds memory of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUse {
     /// Its process id.
     pub pid: u32,
@@ -66,17 +68,6 @@ pub struct ProcessUse {
 }
 
 impl PoolUse {
-    /// A pool without a known threshold.
-    #[must_use]
-    pub fn new(name: impl Into<String>, reserved: u64, used: u64) -> Self {
-        Self {
-            name: name.into(),
-            reserved,
-            used,
-            threshold: None,
-        }
-    }
-
     /// What it has reserved and does not use.
     #[must_use]
     pub const fn unused(&self) -> u64 {
@@ -85,21 +76,6 @@ impl PoolUse {
 }
 
 impl OtherContext {
-    /// A context with this number, whose guards hold `bytes`.
-    #[must_use]
-    pub const fn new(number: u64, bytes: u64) -> Self {
-        Self {
-            number,
-            bytes,
-            pooled: 0,
-            pooled_blocks: 0,
-            taken: None,
-            managed: 0,
-            escaped: 0,
-            pooled_escaped: 0,
-        }
-    }
-
     /// What its blocks outside of pools occupy, as far as is known.
     pub(super) fn taken_outside_pools(&self) -> u64 {
         let plain = self.bytes.saturating_sub(self.pooled);
@@ -110,18 +86,5 @@ impl OtherContext {
 impl Default for Processes {
     fn default() -> Self {
         Self::Unknown("not queried".to_owned())
-    }
-}
-
-impl ProcessUse {
-    /// Another process that holds `bytes`.
-    #[must_use]
-    pub const fn new(pid: u32, bytes: u64) -> Self {
-        Self {
-            pid,
-            name: None,
-            bytes: Some(bytes),
-            own: false,
-        }
     }
 }

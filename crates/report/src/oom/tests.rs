@@ -4,7 +4,7 @@ mod whose;
 
 use super::*;
 use crate::tests_support::{items, member_names, read};
-use cuguard_registry::{Group, Kind, Level};
+use cuguard_registry::{Amount, Group, Kind, Level};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -23,9 +23,60 @@ fn card(free: u64, request: u64) -> OutOfMemory {
     why
 }
 
+fn held(kind: Kind, count: u64, bytes: u64) -> KindUsage {
+    let amount = Amount::new(count, bytes);
+    KindUsage { kind, amount }
+}
+
+/// Blocks with pages of their own and blocks that share pages, each as bytes and pages.
+fn in_pages(large: (u64, u64), small: (u64, u64)) -> PageUse {
+    PageUse {
+        large_bytes: large.0,
+        large_pages: large.1,
+        small_bytes: small.0,
+        small_pages: small.1,
+        ..PageUse::default()
+    }
+}
+
+fn pool(name: &str, reserved: u64, used: u64) -> PoolUse {
+    PoolUse {
+        name: name.to_owned(),
+        reserved,
+        used,
+        threshold: None,
+    }
+}
+
+fn other_context(number: u64, bytes: u64) -> OtherContext {
+    OtherContext {
+        number,
+        bytes,
+        ..OtherContext::default()
+    }
+}
+
+fn process(pid: u32, bytes: u64) -> ProcessUse {
+    ProcessUse {
+        pid,
+        bytes: Some(bytes),
+        ..ProcessUse::default()
+    }
+}
+
+/// A call site of which nothing else is known.
+fn holder_of(group: Group) -> SiteUsage {
+    SiteUsage {
+        group,
+        growth: None,
+        quarters: [0; 4],
+        small_pages: 0,
+    }
+}
+
 fn own(why: &mut OutOfMemory, bytes: u64) {
-    why.usage.push(KindUsage::new(Kind::Device, 1, bytes));
-    why.pages = Some(PageUse::new((bytes, bytes / (2 * MIB)), (0, 0)));
+    why.usage.push(held(Kind::Device, 1, bytes));
+    why.pages = Some(in_pages((bytes, bytes / (2 * MIB)), (0, 0)));
 }
 
 fn names(why: &OutOfMemory) -> Vec<&'static str> {
@@ -36,17 +87,16 @@ fn names(why: &OutOfMemory) -> Vec<&'static str> {
 fn a_small_process_is_not_blamed_for_a_full_card() {
     let mut why = card(0, GIB);
     own(&mut why, 138 * GIB);
-    why.processes = Processes::Known(vec![ProcessUse::new(7, GIB)]);
+    why.processes = Processes::Known(vec![process(7, GIB)]);
     assert_eq!(names(&why), ["own_data", "other_processes"]);
 }
 
 #[test]
 fn a_leak_is_named_beside_what_rounding_costs() {
     let mut why = card(0, 64 * MIB);
-    why.usage
-        .push(KindUsage::new(Kind::Device, 30_000, 100 * GIB));
-    why.pages = Some(PageUse::new((100 * GIB, 70_000), (0, 0)));
-    let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", 30_000, 100 * GIB));
+    why.usage.push(held(Kind::Device, 30_000, 100 * GIB));
+    why.pages = Some(in_pages((100 * GIB, 70_000), (0, 0)));
+    let mut holder = holder_of(Group::new(Kind::Device, "u8", 30_000, 100 * GIB));
     holder.quarters = [25 * GIB; 4];
     why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "rounding"]);
@@ -62,7 +112,7 @@ fn little_that_grows_is_not_the_cause() {
     let mut why = card(0, GIB);
     own(&mut why, 130 * GIB);
     for kind in [Kind::Device, Kind::Pinned] {
-        let mut holder = SiteUsage::new(Group::new(kind, "u8", 16, 4096));
+        let mut holder = holder_of(Group::new(kind, "u8", 16, 4096));
         holder.quarters = [1024; 4];
         assert!(holder.grows());
         why.call_sites.push(holder);
@@ -76,7 +126,7 @@ fn little_that_grows_is_not_the_cause() {
 /// A checkpoint at every step leaves little growth since the last.
 #[test]
 fn growth_is_seen_with_a_checkpoint_a_moment_ago() {
-    let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", 60, 60));
+    let mut holder = holder_of(Group::new(Kind::Device, "u8", 60, 60));
     (holder.quarters, holder.growth) = ([15; 4], Some(1));
     assert!(holder.grows());
     holder.growth = Some(0);
@@ -89,14 +139,14 @@ fn growth_is_seen_with_a_checkpoint_a_moment_ago() {
 fn others_hold_no_more_than_there_is() {
     let mut why = card(5 * GIB, 10 * GIB);
     own(&mut why, 130 * GIB);
-    why.processes = Processes::Known(vec![ProcessUse::new(48_211, 131 * GIB)]);
+    why.processes = Processes::Known(vec![process(48_211, 131 * GIB)]);
     assert_eq!(names(&why), ["own_data", "other_processes"]);
     assert_eq!(why.causes()[1].bytes(), 5 * GIB);
 
     let mut slice = card(GIB, 2 * GIB);
     slice.total = Some(16 * GIB);
     own(&mut slice, 15 * GIB);
-    slice.processes = Processes::Known(vec![ProcessUse::new(9, 60 * GIB)]);
+    slice.processes = Processes::Known(vec![process(9, 60 * GIB)]);
     assert_eq!(names(&slice), ["own_data"]);
 }
 
@@ -111,7 +161,7 @@ fn what_does_not_fit_beside_a_context_is_not_larger_than_the_device() {
 #[test]
 fn a_process_that_does_not_tell_is_named() {
     let mut why = card(5 * GIB, 10 * GIB);
-    let mut silent = ProcessUse::new(7, 0);
+    let mut silent = process(7, 0);
     silent.bytes = None;
     why.processes = Processes::Known(vec![silent]);
     assert_eq!(names(&why), ["unexplained"]);
@@ -124,7 +174,7 @@ fn a_process_that_does_not_tell_is_named() {
 #[test]
 fn managed_memory_is_somebodys() {
     let mut why = card(GIB, 10 * GIB);
-    why.usage.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
+    why.usage.push(held(Kind::Managed, 1, 138 * GIB));
     assert_eq!(why.shares().rest, GIB);
     why.request.kind = Some(Kind::Managed);
     why.request.bytes = Some(200 * GIB);
@@ -135,8 +185,8 @@ fn managed_memory_is_somebodys() {
 #[test]
 fn what_is_elsewhere_or_tiny_hides_nobody() {
     let mut why = card(10 * GIB, 50 * GIB);
-    why.usage.push(KindUsage::new(Kind::Managed, 1, 200 * GIB));
-    why.processes = Processes::Known(vec![ProcessUse::new(3, 120 * GIB)]);
+    why.usage.push(held(Kind::Managed, 1, 200 * GIB));
+    why.processes = Processes::Known(vec![process(3, 120 * GIB)]);
     assert_eq!(names(&why), ["other_processes"]);
 
     let mut why = card(140 * GIB - 523 * MIB, 140 * GIB - MIB);
@@ -149,15 +199,15 @@ fn what_is_elsewhere_or_tiny_hides_nobody() {
 fn a_context_is_refused_by_somebody_large() {
     let mut why = card(0, 0);
     why.request.bytes = None;
-    why.processes = Processes::Known(vec![ProcessUse::new(1, 139 * GIB), ProcessUse::new(2, MIB)]);
+    why.processes = Processes::Known(vec![process(1, 139 * GIB), process(2, MIB)]);
     assert_eq!(names(&why), ["other_processes"]);
-    why.processes = Processes::Known(vec![ProcessUse::new(2, 5 * MIB)]);
+    why.processes = Processes::Known(vec![process(2, 5 * MIB)]);
     assert_eq!(names(&why), ["unexplained"]);
 }
 
 /// A call site with `bytes` from all quarters of the context's lifetime.
 fn growing(kind: Kind, bytes: u64) -> SiteUsage {
-    let mut holder = SiteUsage::new(Group::new(kind, "u8", 1000, bytes));
+    let mut holder = holder_of(Group::new(kind, "u8", 1000, bytes));
     holder.quarters = [bytes / 4; 4];
     holder
 }
@@ -166,10 +216,9 @@ fn growing(kind: Kind, bytes: u64) -> SiteUsage {
 #[test]
 fn a_leak_beside_a_pool_with_a_little_to_spare() {
     let mut why = card(0, GIB);
-    why.usage
-        .push(KindUsage::new(Kind::StreamOrdered, 1000, 130 * GIB));
+    why.usage.push(held(Kind::StreamOrdered, 1000, 130 * GIB));
     why.pages = Some(PageUse::default());
-    why.pools.push(PoolUse::new("", 132 * GIB, 130 * GIB));
+    why.pools.push(pool("", 132 * GIB, 130 * GIB));
     let mut holder = growing(Kind::StreamOrdered, 130 * GIB);
     holder.growth = Some(120 << 30);
     why.call_sites.push(holder);
@@ -189,9 +238,8 @@ fn a_leak_beside_a_pool_with_a_little_to_spare() {
 #[test]
 fn a_leak_of_small_blocks_with_a_few_holes() {
     let mut why = card(0, GIB);
-    why.usage
-        .push(KindUsage::new(Kind::Device, 130_000, 130 * GIB));
-    why.pages = Some(PageUse::new((0, 0), (130 * GIB, 134 * 512)));
+    why.usage.push(held(Kind::Device, 130_000, 130 * GIB));
+    why.pages = Some(in_pages((0, 0), (130 * GIB, 134 * 512)));
     let mut holder = growing(Kind::Device, 130 * GIB);
     holder.small_pages = 134 * 512;
     why.call_sites.push(holder);
@@ -202,8 +250,8 @@ fn a_leak_of_small_blocks_with_a_few_holes() {
 #[test]
 fn rounding_that_is_next_to_nothing_hides_no_data() {
     let mut why = card(0, 64 * MIB);
-    why.usage.push(KindUsage::new(Kind::Device, 50, 138 * GIB));
-    why.pages = Some(PageUse::new((138 * GIB, 138 * 512 + 50), (0, 0)));
+    why.usage.push(held(Kind::Device, 50, 138 * GIB));
+    why.pages = Some(in_pages((138 * GIB, 138 * 512 + 50), (0, 0)));
     assert_eq!(names(&why), ["own_data", "rounding"]);
 }
 
@@ -212,22 +260,20 @@ fn rounding_that_is_next_to_nothing_hides_no_data() {
 #[test]
 fn much_waste_stands_alone() {
     let mut why = card(0, 20 * GIB);
-    why.usage
-        .push(KindUsage::new(Kind::Device, 30_721, 109 * GIB));
-    why.pages = Some(PageUse::new((79 * GIB, 79 * 512), (30 * GIB, 60 * 512)));
+    why.usage.push(held(Kind::Device, 30_721, 109 * GIB));
+    why.pages = Some(in_pages((79 * GIB, 79 * 512), (30 * GIB, 60 * 512)));
     let mut holder = growing(Kind::Device, 30 * GIB);
     holder.small_pages = 60 * 512;
     why.call_sites = vec![
-        SiteUsage::new(Group::new(Kind::Device, "u8", 1, 79 * GIB)),
+        holder_of(Group::new(Kind::Device, "u8", 1, 79 * GIB)),
         holder,
     ];
     assert_eq!(names(&why), ["fragmentation"]);
 
     let mut why = card(0, 20 * GIB);
     own(&mut why, 79 * GIB);
-    why.usage
-        .push(KindUsage::new(Kind::StreamOrdered, 1000, 30 * GIB));
-    why.pools.push(PoolUse::new("", 60 * GIB, 30 * GIB));
+    why.usage.push(held(Kind::StreamOrdered, 1000, 30 * GIB));
+    why.pools.push(pool("", 60 * GIB, 30 * GIB));
     why.call_sites.push(growing(Kind::StreamOrdered, 30 * GIB));
     assert_eq!(names(&why), ["hoarded_by_pools"]);
     // Also where most of it waits to be freed.
@@ -243,7 +289,7 @@ fn much_waste_stands_alone() {
 fn memory_that_is_free_and_refused() {
     let mut why = card(70 * GIB, 10 * GIB);
     own(&mut why, 60 * GIB);
-    why.processes = Processes::Known(vec![ProcessUse::new(7, 8 * GIB)]);
+    why.processes = Processes::Known(vec![process(7, 8 * GIB)]);
     assert_eq!(names(&why), ["free_but_refused"]);
     let text = why.to_text();
     assert!(
@@ -259,7 +305,7 @@ fn memory_that_is_free_and_refused() {
     why.largest = Some(70 * GIB);
     assert!(why.to_text().contains("try again"), "{why:#}");
     // Waste is named all the same.
-    why.pages = Some(PageUse::new((0, 0), (60 * GIB, 61 * 1024)));
+    why.pages = Some(in_pages((0, 0), (60 * GIB, 61 * 1024)));
     assert_eq!(names(&why), ["free_but_refused", "fragmentation"]);
     // Whole pages are allocated: less is free than needed.
     let mut why = card(3 * MIB, 3 * MIB);
@@ -320,7 +366,7 @@ fn details_agree_with_the_verdict() {
 #[test]
 fn advice_knows_the_settings() {
     let mut why = card(0, GIB);
-    why.usage.push(KindUsage::new(Kind::Device, 100, 130 * GIB));
+    why.usage.push(held(Kind::Device, 100, 130 * GIB));
     let has = |why: &OutOfMemory, text: &str| why.advice().iter().any(|one| one.contains(text));
     let record = |why: &mut OutOfMemory, level, sample| {
         (why.settings.level, why.settings.sample) = (level, sample);
@@ -333,7 +379,7 @@ fn advice_knows_the_settings() {
     assert!(has(&why, "sample=1") && !has(&why, "level=sites"));
     let unknown = "how it lies in pages is unknown (one resource in 100 is recorded)";
     assert!(why.to_text().contains(unknown), "{why:#}");
-    why.pages = Some(PageUse::new((130 * GIB, 130 * 512), (0, 0)));
+    why.pages = Some(in_pages((130 * GIB, 130 * 512), (0, 0)));
     assert!(!has(&why, "sample=1") && !why.to_text().contains("is unknown"));
 
     assert!(has(&why, "Context::release_on_oom"));
@@ -353,9 +399,9 @@ fn advice_knows_the_settings() {
 /// A single small block keeps its page, but nothing would be free without it lying where it does.
 #[test]
 fn pages_that_are_needed_are_not_wasted() {
-    let pages = PageUse::new((0, 0), (4, 1));
+    let pages = in_pages((0, 0), (4, 1));
     assert_eq!(pages.pinned(), 0);
-    assert_eq!(PageUse::new((0, 0), (4 * MIB, 7)).pinned(), 10 * MIB);
+    assert_eq!(in_pages((0, 0), (4 * MIB, 7)).pinned(), 10 * MIB);
 }
 
 /// Whatever the numbers are, nothing panics, and the JSON can be read.
@@ -367,19 +413,16 @@ fn extreme_numbers() {
         for free in [None, Some(0), Some(most)] {
             for request in [None, Some(0), Some(most)] {
                 (why.total, why.free, why.request.bytes) = (total, free, request);
-                why.pages = Some(PageUse::new((most, most), (most, most)));
-                why.pools = vec![
-                    PoolUse::new("", most, 0),
-                    PoolUse::new("\u{1b}[2J", most, most),
-                ];
+                why.pages = Some(in_pages((most, most), (most, most)));
+                why.pools = vec![pool("", most, 0), pool("\u{1b}[2J", most, most)];
                 why.pools[0].threshold = Some(most);
-                why.contexts = vec![OtherContext::new(1, most), OtherContext::new(2, most)];
-                let processes = vec![ProcessUse::new(0, most), ProcessUse::new(1, most)];
+                why.contexts = vec![other_context(1, most), other_context(2, most)];
+                let processes = vec![process(0, most), process(1, most)];
                 why.processes = Processes::Known(processes);
-                why.usage = vec![KindUsage::new(Kind::Device, most, most); 2];
-                why.escaped = vec![KindUsage::new(Kind::Managed, most, most); 2];
+                why.usage = vec![held(Kind::Device, most, most); 2];
+                why.escaped = vec![held(Kind::Managed, most, most); 2];
                 (why.busy_streams, why.pending_bytes) = (most, most);
-                let mut holder = SiteUsage::new(Group::new(Kind::Device, "u8", most, most));
+                let mut holder = holder_of(Group::new(Kind::Device, "u8", most, most));
                 (holder.growth, holder.quarters) = (Some(i64::MIN), [most; 4]);
                 holder.small_pages = most;
                 why.call_sites = vec![holder; 2];
@@ -407,8 +450,8 @@ fn what_nobody_knows_the_size_of_is_more_than_is_free() {
     assert_eq!(names(&why), ["own_data"]);
     assert!(why.to_text().contains("  - free some of it\n"), "{why:#}");
     // Pages that small blocks keep are of no use to the driver.
-    why.pages = Some(PageUse::new((0, 0), (2 * GIB, 138 * GIB / (2 * MIB))));
-    why.usage = vec![KindUsage::new(Kind::Device, 1, 2 * GIB)];
+    why.pages = Some(in_pages((0, 0), (2 * GIB, 138 * GIB / (2 * MIB))));
+    why.usage = vec![held(Kind::Device, 1, 2 * GIB)];
     assert_eq!(names(&why), ["fragmentation"]);
     // A card that is full of who knows what.
     assert_eq!(names(&of_unknown_size(MIB)), ["unexplained"]);
@@ -435,11 +478,11 @@ fn what_nobody_knows_the_size_of_is_more_than_is_free() {
 fn the_document_names_every_member() {
     let mut why = card(0, 100 * GIB);
     own(&mut why, 50 * GIB);
-    why.pages = Some(PageUse::new((0, 0), (GIB, 1 << 14)));
-    why.pools.push(PoolUse::new("", 20 * GIB, 0));
-    why.contexts.push(OtherContext::new(2, 20 * GIB));
-    why.processes = Processes::Known(vec![ProcessUse::new(1, 20 * GIB)]);
-    let holder = SiteUsage::new(Group::new(Kind::Device, "u8", 1, 50 * GIB));
+    why.pages = Some(in_pages((0, 0), (GIB, 1 << 14)));
+    why.pools.push(pool("", 20 * GIB, 0));
+    why.contexts.push(other_context(2, 20 * GIB));
+    why.processes = Processes::Known(vec![process(1, 20 * GIB)]);
+    let holder = holder_of(Group::new(Kind::Device, "u8", 1, 50 * GIB));
     why.call_sites.push(holder);
     why.recovery.push(RecoveryResult {
         step: RecoveryStep::Wait,

@@ -123,6 +123,16 @@ pub unsafe fn cuDeviceComputeCapability(
     }
 }
 
+/// Whether a text has the form of a PCI address: `domain:bus:device.function` or without the domain.
+fn is_bus_id(text: &str) -> bool {
+    let Some((rest, function)) = text.rsplit_once('.') else {
+        return false;
+    };
+    let parts = rest.split(':').chain([function]);
+    let is_number = |part: &str| u32::from_str_radix(part, 16).is_ok();
+    (2..=3).contains(&rest.split(':').count()) && parts.clone().all(is_number)
+}
+
 pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, id: *const c_char) -> DriverResult {
     valid(!id.is_null())?;
     // SAFETY: not null, so a C string by the caller's guarantee.
@@ -134,7 +144,11 @@ pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, id: *const c_char) -> Dr
         let own = bus_id(&state, *device);
         own == id || own[5..] == id
     });
-    let found = found.ok_or(CUresult::INVALID_VALUE)?;
+    let none = match is_bus_id(&id) {
+        true => CUresult::INVALID_DEVICE,
+        false => CUresult::INVALID_VALUE,
+    };
+    let found = found.ok_or(none)?;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(dev, found as i32) }
 }

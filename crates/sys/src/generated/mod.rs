@@ -13,6 +13,8 @@
 )]
 
 #[rustfmt::skip]
+mod attributes;
+#[rustfmt::skip]
 mod codes;
 #[rustfmt::skip]
 pub(crate) mod constants;

@@ -4,9 +4,10 @@ use super::*;
 
 /// This process as NVML lists it.
 fn this(bytes: u64) -> ProcessUse {
-    let mut process = ProcessUse::new(std::process::id(), bytes);
-    process.own = true;
-    process
+    ProcessUse {
+        own: true,
+        ..process(std::process::id(), bytes)
+    }
 }
 
 fn bytes(why: &OutOfMemory) -> Vec<u64> {
@@ -56,11 +57,11 @@ fn memory_that_no_guard_took() {
 #[test]
 fn memory_of_pools_that_no_guard_took() {
     let mut why = card(10 * GIB, 20 * GIB);
-    why.pools.push(PoolUse::new("", 130 * GIB, 130 * GIB));
+    why.pools.push(pool("", 130 * GIB, 130 * GIB));
     assert_eq!(why.causes(), [Cause::OutsideGuards { bytes: 130 * GIB }]);
     // Small blocks take more than they were asked for.
     why.usage
-        .push(KindUsage::new(Kind::StreamOrdered, 20 << 21, 64 * GIB));
+        .push(held(Kind::StreamOrdered, 20 << 21, 64 * GIB));
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
     assert_eq!(bytes(&why), [64 * GIB, 130 * GIB - 64 * GIB - 20 * GIB]);
 }
@@ -69,8 +70,8 @@ fn memory_of_pools_that_no_guard_took() {
 #[test]
 fn memory_of_pools_that_several_share() {
     let mut why = card(10 * GIB, 20 * GIB);
-    why.pools.push(PoolUse::new("", 130 * GIB, 130 * GIB));
-    let mut other = OtherContext::new(2, 512);
+    why.pools.push(pool("", 130 * GIB, 130 * GIB));
+    let mut other = other_context(2, 512);
     (other.pooled, other.pooled_blocks) = (512, 1);
     why.contexts.push(other);
     (why.busy_streams, why.pending_bytes) = (1, 512);
@@ -82,10 +83,10 @@ fn memory_of_pools_that_several_share() {
 #[test]
 fn what_another_context_gave_away() {
     let mut why = card(GIB, 20 * GIB);
-    let mut other = OtherContext::new(2, 0);
+    let mut other = other_context(2, 0);
     (other.escaped, other.taken) = (100 * GIB, Some(0));
     why.contexts.push(other);
-    why.processes = Processes::Known(vec![ProcessUse::new(4711, 139 * GIB), this(0)]);
+    why.processes = Processes::Known(vec![process(4711, 139 * GIB), this(0)]);
     assert_eq!(names(&why), ["other_processes"]);
     assert_eq!(bytes(&why), [139 * GIB]);
     adds_up(&why);
@@ -103,7 +104,7 @@ fn what_another_context_gave_away() {
 #[test]
 fn pages_and_managed_memory_of_another_context() {
     let mut why = card(0, 20 * GIB);
-    let mut other = OtherContext::new(2, 60 * GIB);
+    let mut other = other_context(2, 60 * GIB);
     (other.taken, other.managed) = (Some(100 * GIB), 30 * GIB);
     why.contexts.push(other);
     why.processes = Processes::Known(vec![this(140 * GIB)]);
@@ -131,8 +132,7 @@ fn a_full_card_with_a_little_left() {
 fn what_may_be_pages_is_not_blamed_on_libraries_alone() {
     let mut why = card(0, 20 * GIB);
     why.settings.level = Level::Counts;
-    why.usage
-        .push(KindUsage::new(Kind::Device, 30_721, 109 * GIB));
+    why.usage.push(held(Kind::Device, 30_721, 109 * GIB));
     why.processes = Processes::Known(vec![this(140 * GIB)]);
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
     let text = why.to_text();
@@ -166,7 +166,7 @@ fn what_a_context_takes() {
 #[test]
 fn what_escaped_is_named_as_far_as_memory_is_in_use() {
     let mut why = card(10 * GIB, 40 * GIB);
-    why.escaped.push(KindUsage::new(Kind::Device, 1, 100 * GIB));
+    why.escaped.push(held(Kind::Device, 1, 100 * GIB));
     own(&mut why, 20 * GIB);
     assert_eq!(names(&why), ["escaped", "own_data"]);
     assert_eq!(bytes(&why)[0], 100 * GIB);
@@ -180,22 +180,21 @@ fn what_escaped_is_named_as_far_as_memory_is_in_use() {
     // Some of it must be free by now.
     why.free = Some(35 * GIB);
     assert_eq!(bytes(&why)[0], 85 * GIB);
-    why.processes = Processes::Known(vec![this(50 * GIB), ProcessUse::new(3, 40 * GIB)]);
+    why.processes = Processes::Known(vec![this(50 * GIB), process(3, 40 * GIB)]);
     assert_eq!(why.shares().escaped, 30 * GIB);
     assert_eq!(why.shares().outside, Some(0));
     adds_up(&why);
     // Stream-ordered memory lies in pools.
     let mut why = card(10 * GIB, 40 * GIB);
-    why.escaped
-        .push(KindUsage::new(Kind::StreamOrdered, 1, 100 * GIB));
-    why.pools.push(PoolUse::new("", 80 * GIB, 70 * GIB));
+    why.escaped.push(held(Kind::StreamOrdered, 1, 100 * GIB));
+    why.pools.push(pool("", 80 * GIB, 70 * GIB));
     assert_eq!(why.shares().escaped, 70 * GIB);
 }
 
 #[test]
 fn managed_memory_is_named() {
     let mut why = card(GIB, 10 * GIB);
-    why.usage.push(KindUsage::new(Kind::Managed, 1, 138 * GIB));
+    why.usage.push(held(Kind::Managed, 1, 138 * GIB));
     assert_eq!(names(&why), ["managed"]);
     assert_eq!(bytes(&why), [138 * GIB]);
     assert!(why.to_text().contains("up to 138 GiB"), "{why:#}");
@@ -211,7 +210,7 @@ fn the_advice_is_not_to_end_this_process() {
     let mut why = card(5 * GIB, 10 * GIB);
     own(&mut why, 130 * GIB);
     why.info.context = 1;
-    let others = vec![ProcessUse::new(48_211, 131 * GIB), ProcessUse::new(9, GIB)];
+    let others = vec![process(48_211, 131 * GIB), process(9, GIB)];
     why.processes = Processes::Known(others);
     assert_eq!(names(&why), ["own_data", "other_processes"]);
     let text = why.to_text();
@@ -227,7 +226,7 @@ fn the_advice_is_not_to_end_this_process() {
     assert!(text.contains("no more than 5 GiB of that can be theirs"));
     assert!(why.to_json().contains("\"may_be_own\":true"));
     // Where this one is listed, the others are others.
-    let listed = vec![this(131 * GIB), ProcessUse::new(48_211, 4 * GIB)];
+    let listed = vec![this(131 * GIB), process(48_211, 4 * GIB)];
     why.processes = Processes::Known(listed);
     let text = why.to_text();
     assert!(!text.contains("may be this process"), "{text}");
@@ -238,7 +237,7 @@ fn the_advice_is_not_to_end_this_process() {
 #[test]
 fn many_processes_are_counted() {
     let mut why = card(GIB, 40 * GIB);
-    let many = (1..=20).map(|pid| ProcessUse::new(pid, 6 * GIB));
+    let many = (1..=20).map(|pid| process(pid, 6 * GIB));
     why.processes = Processes::Known(many.collect());
     let text = why.to_text();
     assert!(text.contains("(pid 1, 2, 3 and 17 more)"), "{text}");

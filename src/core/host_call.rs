@@ -1,0 +1,204 @@
+//! Closures of the program that a stream or a graph calls.
+//!
+//! A closure may borrow, so it must neither run nor be dropped after the scope that enqueued it has ended. The end of a
+//! scope waits for the stream, which says that its host functions have returned, with one exception: after a fault on
+//! the device the driver reports an unusable context at once, while a host function may still be running. So each call
+//! runs under the lock of its [`CallGroup`], and the end of the scope closes the group under the same lock: it waits for
+//! the closure that is running, and those that have not run by then never do.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use cuguard_sync::process;
+
+use super::lock::lock;
+
+/// The payload of a panic.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+/// The calls of one scope, or of one graph.
+#[derive(Default)]
+pub(crate) struct CallGroup(Mutex<GroupState>);
+
+#[derive(Default)]
+struct GroupState {
+    /// No call runs from now on.
+    closed: bool,
+    /// The first panic that was not carried on yet.
+    panic: Option<Panic>,
+}
+
+impl fmt::Debug for CallGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallGroup")
+    }
+}
+
+/// A closure with its group. The driver has a pointer to this.
+pub(crate) struct HostCall<'env> {
+    group: Arc<CallGroup>,
+    function: Mutex<Option<Box<dyn FnMut() + Send + 'env>>>,
+    /// It ran for the last time, and the driver has no pointer to it any more.
+    finished: AtomicBool,
+}
+
+impl fmt::Debug for HostCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostCall(finished: {:?})", self.finished)
+    }
+}
+
+/// Drops the program's value, and returns the panic of the drop.
+fn drop_caught<T>(value: T) -> Option<Panic> {
+    catch_unwind(AssertUnwindSafe(|| drop(value))).err()
+}
+
+impl GroupState {
+    fn keep(&mut self, panic: Option<Panic>) {
+        let Some(panic) = panic else { return };
+        if self.panic.is_none() {
+            self.panic = Some(panic);
+        } else if let Some(another) = drop_caught(panic) {
+            // One panic is carried on. The drop of another's payload panicked in turn.
+            std::mem::forget(another);
+        }
+    }
+}
+
+impl CallGroup {
+    /// Waits for a call that is running. From now on none runs. The panic, if a call panicked, is the caller's.
+    pub(crate) fn close(&self) -> Option<Panic> {
+        let mut state = lock(&self.0);
+        state.closed = true;
+        state.panic.take()
+    }
+
+    /// The panic of a call that ran. The caller knows that none is running.
+    pub(crate) fn take_panic(&self) -> Option<Panic> {
+        lock(&self.0).panic.take()
+    }
+
+    fn is_closed(&self) -> bool {
+        lock(&self.0).closed
+    }
+}
+
+impl<'env> HostCall<'env> {
+    pub(crate) fn new(
+        group: &Arc<CallGroup>,
+        function: Box<dyn FnMut() + Send + 'env>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            group: group.clone(),
+            function: Mutex::new(Some(function)),
+            finished: AtomicBool::new(false),
+        })
+    }
+
+    /// The argument of [`run_once`], with a reference of the driver's own.
+    pub(crate) fn once_argument(self: &Arc<Self>) -> *mut c_void {
+        Arc::into_raw(self.clone()).cast_mut().cast()
+    }
+
+    /// The argument of [`run_each`], which must not be called after the last reference is dropped.
+    pub(crate) fn each_argument(self: &Arc<Self>) -> *mut c_void {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    fn run(&self, once: bool) {
+        let mut group = lock(&self.group.0);
+        if group.closed {
+            return;
+        }
+        let mut function = lock(&self.function);
+        let Some(call) = function.as_mut() else {
+            return;
+        };
+        group.keep(catch_unwind(AssertUnwindSafe(call)).err());
+        if once {
+            group.keep(drop_caught(function.take()));
+        }
+    }
+
+    /// Drops the closure, after its group was closed. Returns the panic of the drop.
+    fn drop_function(&self) -> Option<Panic> {
+        let function = lock(&self.function).take();
+        drop_caught(function)
+    }
+
+    /// Drops a call of [`run_once`] after its group was closed. `idle`: the stream has finished its work, so that the
+    /// driver does not call any more. Where that is unknown, a few bytes stay allocated for a late call.
+    pub(crate) fn settle_once(self: Arc<Self>, idle: bool) -> Option<Panic> {
+        let panic = self.drop_function();
+        if idle && !self.is_finished() {
+            // SAFETY: the reference that `once_argument` made for the driver, which has not called with it and does not
+            // any more.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
+        }
+        panic
+    }
+}
+
+/// The calls of a graph, which may run at each launch.
+#[derive(Debug)]
+pub(crate) struct GraphCalls<'env> {
+    pub(crate) group: Arc<CallGroup>,
+    pub(crate) calls: Vec<Arc<HostCall<'env>>>,
+}
+
+impl Drop for GraphCalls<'_> {
+    fn drop(&mut self) {
+        let calls = std::mem::take(&mut self.calls);
+        if calls.is_empty() {
+            return;
+        }
+        if process::is_forked() {
+            // A thread that does not exist here may hold the lock.
+            return std::mem::forget(calls);
+        }
+        // The scope that launched the graph has waited for it. It closed the group if the device failed: then the driver
+        // may call late, and the few bytes that it has a pointer to stay allocated.
+        let failed = self.group.is_closed();
+        drop(self.group.close());
+        for call in calls {
+            if let Some(panic) = call.drop_function() {
+                // A drop does not panic.
+                std::mem::forget(panic);
+            }
+            if failed {
+                std::mem::forget(call);
+            }
+        }
+    }
+}
+
+/// The host function of a stream: calls the closure, and drops it.
+///
+/// # Safety
+///
+/// `argument` is from [`HostCall::once_argument`] and used once.
+pub(crate) unsafe extern "C" fn run_once(argument: *mut c_void) {
+    // SAFETY: as the caller ensures. What the closure borrows is valid: its scope drops it, or waits here for it.
+    let call = unsafe { Arc::from_raw(argument.cast::<HostCall<'_>>()) };
+    call.run(true);
+    call.finished.store(true, Ordering::Release);
+}
+
+/// The host function of a graph: calls the closure.
+///
+/// # Safety
+///
+/// `argument` is from [`HostCall::each_argument`], and a reference exists.
+pub(crate) unsafe extern "C" fn run_each(argument: *mut c_void) {
+    // SAFETY: as the caller ensures.
+    let call = unsafe { &*argument.cast::<HostCall<'_>>() };
+    call.run(false);
+}

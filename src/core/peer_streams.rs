@@ -1,0 +1,131 @@
+//! Streams of other contexts whose work uses memory of a context.
+//!
+//! A scope that binds memory of another context is on the list of that context until it has ended: if the context is
+//! closed meanwhile, teardown waits for the streams on the list before it frees the memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use cuguard_driver::result::stream;
+use cuguard_driver::sys::CUresult;
+use cuguard_sync::process;
+
+use super::context_state::ContextState;
+use super::lock::lock;
+use super::stream_state::StreamState;
+use super::wait::{WaitFailures, abort, wait_until_idle};
+
+#[derive(Default)]
+pub(crate) struct PeerStreams(Mutex<Streams>);
+
+#[derive(Default)]
+struct Streams {
+    next: u64,
+    live: BTreeMap<u64, Arc<StreamState>>,
+}
+
+/// Keeps a stream on the list of another context.
+pub(crate) struct PeerUse {
+    state: Arc<ContextState>,
+    number: u64,
+}
+
+impl std::fmt::Debug for PeerUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "use of {:?}", self.state)
+    }
+}
+
+impl PeerUse {
+    /// The caller is inside the gate of the context: work that uses its memory is enqueued later, inside the gate again.
+    pub(crate) fn new(state: &Arc<ContextState>, stream: &Arc<StreamState>) -> Self {
+        let mut streams = lock(&state.peer_streams.0);
+        streams.next += 1;
+        let number = streams.next;
+        streams.live.insert(number, stream.clone());
+        drop(streams);
+        Self {
+            state: state.clone(),
+            number,
+        }
+    }
+
+    pub(crate) fn is_of(&self, state: &Arc<ContextState>) -> bool {
+        Arc::ptr_eq(&self.state, state)
+    }
+}
+
+impl Drop for PeerUse {
+    fn drop(&mut self) {
+        // In a forked child a thread that does not exist may hold the lock.
+        if process::is_forked() {
+            return;
+        }
+        let removed = lock(&self.state.peer_streams.0).live.remove(&self.number);
+        // Without the lock: it may be the last reference, and tear a context down.
+        drop(removed);
+    }
+}
+
+impl PeerStreams {
+    /// Waits for the streams on the list. The gate is closed, so no more work is enqueued that uses the memory.
+    pub(super) fn wait(&self, operation: &'static str) {
+        let streams: Vec<_> = lock(&self.0).live.values().cloned().collect();
+        for stream in streams {
+            if !process::is_exiting() {
+                wait_for(&stream, operation);
+            }
+        }
+    }
+}
+
+/// Waits until a stream has done its work, with the rules of a scope's end (`scope/end.rs`). Errors are those of the
+/// stream's context, whose scope returns them.
+fn wait_for(stream: &StreamState, operation: &'static str) {
+    let state = stream.state();
+    let mut failures = WaitFailures::default();
+    loop {
+        match state.enter_any_context(operation) {
+            Ok((entered, Ok(()))) => {
+                let _ = wait_until_idle(&entered, stream.handle());
+                return;
+            }
+            Ok((_entered, Err(error))) => {
+                // A stream can be queried even if its context cannot be made current, but for a default stream: that
+                // would be the one of another context.
+                // SAFETY: the stream is alive.
+                let query = match unsafe { stream::query(stream.handle()) } {
+                    _ if stream.is_default() => error.code,
+                    Ok(true) => return,
+                    Ok(false) => CUresult::NOT_READY,
+                    Err(error) => error.code,
+                };
+                if failures.is_dead_after(operation, &[error.code, query]) {
+                    return;
+                }
+            }
+            Err(_) if process::is_exiting() => return,
+            Err(_) => return wait_for_idle_device(state, operation),
+        }
+    }
+}
+
+/// The context of the stream is closed. Its teardown waits for the device before it waits for anything else, so two
+/// contexts that are closed at once do not wait for each other.
+fn wait_for_idle_device(state: &ContextState, operation: &'static str) {
+    loop {
+        let is_done = state.wait_for_other_teardown(Instant::now() + WaitFailures::PAUSE);
+        if state.device_idle.load(Ordering::Acquire) || process::is_exiting() {
+            return;
+        }
+        if is_done {
+            abort(
+                operation,
+                "a stream of another context used memory of this one, and the driver refused to say whether it has \
+                 done its work",
+            );
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Scratch memory: allocated in a scope, and freed with it in stream order.
+
+use bytemuck::Zeroable;
+use cust::memory::DeviceCopy;
+
+use super::Scope;
+use super::bound::DeviceMut;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::DeviceBuffer;
+
+impl<'scope> Scope<'scope, '_> {
+    /// Allocates memory for `len` values that lives as long as the scope, with every byte zero. Stream-ordered: allocated
+    /// from the device's default memory pool and freed after the scope's last work, without blocking the calling thread.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let mut values = DeviceBuffer::from_slice(&context, &[1, 2, 3, 4])?;
+    /// stream.scope(|s| {
+    ///     let (mut front, mut back) = s.bind_mut(&mut values)?.split_at(2)?;
+    ///     let mut swap = s.zeroed(2)?;
+    ///     s.copy(&mut swap, &front)?;
+    ///     s.copy(&mut front, &back)?;
+    ///     s.copy(&mut back, &swap)
+    /// })?;
+    /// assert_eq!(values.to_vec()?, [3, 4, 1, 2]);
+    /// assert_eq!(context.live_bytes(), 16);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBuffer::zeroed_on`].
+    #[track_caller]
+    pub fn zeroed<T: DeviceCopy + Zeroable>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
+        const OPERATION: &str = "Scope::zeroed";
+        self.end.expect_work();
+        let memory = DeviceBuffer::allocate_zeroed(OPERATION, None, self.stream, len)?;
+        Ok(self.keep(memory))
+    }
+
+    /// As [`zeroed`](Self::zeroed), with uninitialized memory.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut seen = [0; 3];
+    /// stream.scope(|s| {
+    ///     // SAFETY: filled in the next line.
+    ///     let mut scratch = unsafe { s.uninitialized(3)? };
+    ///     s.fill(&mut scratch, 7)?;
+    ///     s.download(&mut s.bind_host_mut(&mut seen), &scratch)
+    /// })?;
+    /// assert_eq!(seen, [7; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Every value must be initialized before it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBuffer::zeroed_on`].
+    #[track_caller]
+    pub unsafe fn uninitialized<T: DeviceCopy>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
+        const OPERATION: &str = "Scope::uninitialized";
+        self.end.expect_work();
+        let memory = DeviceBuffer::allocate_on(OPERATION, None, self.end.core(), len)?;
+        Ok(self.keep(memory))
+    }
+
+    /// The scope owns the memory from now on, and only its work can use it.
+    fn keep<T: DeviceCopy>(&self, memory: DeviceBuffer<T>) -> DeviceMut<'scope, T> {
+        let bound = DeviceMut::new(memory.address(), memory.len());
+        self.end.keep_scratch(memory.into_owned());
+        bound
+    }
+}

@@ -1,0 +1,196 @@
+//! Host memory that the driver allocates: managed memory with prefetches and advice, and write-combined memory.
+
+mod support;
+
+use std::ffi::c_void;
+
+use cuguard::driver::api;
+use cuguard::driver::sys::mem_range_attribute;
+use cuguard::{
+    Context, DeviceBuffer, Error, Kind, ManagedAdvice, ManagedBuffer, MemoryLocation, Result,
+    Stream, WriteCombinedBuffer, assert_no_leaks,
+};
+use support::*;
+
+const LEN: usize = 5000;
+
+/// A range attribute, as the driver reports it.
+fn attribute(context: &Context, buffer: &ManagedBuffer<u8>, attribute: u32) -> i32 {
+    let _current = context.make_current().unwrap();
+    let (mut value, address) = (0_i32, buffer.as_device_ptr().as_raw());
+    let out: *mut c_void = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: the variable has four bytes, and the range is managed memory.
+    let code = unsafe { api::cuMemRangeGetAttribute(out, 4, attribute, address, buffer.len()) };
+    assert!(code.is_success(), "{code}");
+    value
+}
+
+#[test]
+fn advice_reaches_the_driver() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let buffer = ManagedBuffer::<u8>::zeroed(&context, LEN)?;
+    let is = |which| attribute(&context, &buffer, which);
+    assert_eq!(is(mem_range_attribute::READ_MOSTLY), 0);
+    buffer.advise(ManagedAdvice::ReadMostly)?;
+    assert_eq!(is(mem_range_attribute::READ_MOSTLY), 1);
+    buffer.advise(ManagedAdvice::NotReadMostly)?;
+    assert_eq!(is(mem_range_attribute::READ_MOSTLY), 0);
+
+    const HOST: i32 = -1;
+    let preferred = mem_range_attribute::PREFERRED_LOCATION;
+    buffer.advise(ManagedAdvice::PreferredLocation(MemoryLocation::Device(0)))?;
+    assert_eq!(is(preferred), 0);
+    buffer.advise(ManagedAdvice::PreferredLocation(MemoryLocation::Host))?;
+    assert_eq!(is(preferred), HOST);
+    buffer.advise(ManagedAdvice::NoPreferredLocation)?;
+    assert!(is(preferred) < HOST);
+
+    let accessed = mem_range_attribute::ACCESSED_BY;
+    buffer.advise(ManagedAdvice::AccessedBy(MemoryLocation::Device(0)))?;
+    assert_eq!(is(accessed), 0);
+    buffer.advise(ManagedAdvice::NotAccessedBy(MemoryLocation::Device(0)))?;
+    assert!(is(accessed) < HOST);
+    Ok(())
+}
+
+#[test]
+fn prefetches_are_in_stream_order_and_keep_the_values() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let mut buffer = ManagedBuffer::from_slice(&context, &[7_u8; LEN])?;
+    let last = mem_range_attribute::LAST_PREFETCH_LOCATION;
+    buffer.prefetch(&stream, MemoryLocation::Device(0))?;
+    stream.scope(|s| s.fill(&mut s.bind_mut(buffer.as_view_mut().into_slice(1..)?)?, 8))?;
+    assert_eq!(attribute(&context, &buffer, last), 0);
+    buffer.prefetch(&stream, MemoryLocation::Host)?;
+    stream.synchronize()?;
+    assert_eq!(attribute(&context, &buffer, last), -1);
+    let values = buffer.as_slice(&context)?;
+    assert_eq!((values[0], &values[1..]), (7, &[8; LEN - 1][..]));
+    // A prefetch may be pending when the memory is freed.
+    buffer.prefetch(&stream, MemoryLocation::Device(0))?;
+    buffer.close()?;
+    drop(stream);
+    assert_no_leaks!(context);
+    Ok(())
+}
+
+#[test]
+fn bad_prefetches_and_advice_are_errors() -> Result<()> {
+    let _turn = turn();
+    let (context, other) = (context()?, Context::builder().dedicated().build()?);
+    let (stream, foreign) = (Stream::new(&context)?, Stream::new(&other)?);
+    let buffer = ManagedBuffer::<u8>::zeroed(&context, LEN)?;
+    let nowhere = MemoryLocation::Device(1000);
+    let error = buffer.prefetch(&stream, nowhere).unwrap_err();
+    assert!(
+        matches!(error, Error::NoSuchDevice { ordinal: 1000, .. }),
+        "{error}"
+    );
+    for advice in [
+        ManagedAdvice::PreferredLocation(nowhere),
+        ManagedAdvice::AccessedBy(nowhere),
+        ManagedAdvice::NotAccessedBy(nowhere),
+    ] {
+        let error = buffer.advise(advice).unwrap_err();
+        assert!(matches!(error, Error::NoSuchDevice { .. }), "{error}");
+    }
+    let error = buffer.prefetch(&foreign, MemoryLocation::Host).unwrap_err();
+    assert!(matches!(error, Error::WrongContext { .. }), "{error}");
+    // Nothing to do, but the location must exist.
+    let empty = ManagedBuffer::<u8>::zeroed(&context, 0)?;
+    empty.prefetch(&stream, MemoryLocation::Device(0))?;
+    empty.advise(ManagedAdvice::ReadMostly)?;
+    assert!(empty.prefetch(&stream, nowhere).is_err());
+    drop((buffer, empty, stream));
+    let buffer = ManagedBuffer::<u8>::zeroed(&context, LEN)?;
+    context.close()?;
+    let error = buffer.advise(ManagedAdvice::ReadMostly).unwrap_err();
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn write_combined_memory_is_uploaded_and_freed() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let before = in_hand(&context)?;
+    {
+        let stream = Stream::new(&context)?;
+        let mut staging = WriteCombinedBuffer::<u32>::zeroed(&context, LEN)?.named("staging");
+        let live = &context.snapshot().live;
+        let group = live.iter().find(|group| group.kind == Kind::WriteCombined);
+        let group = group.expect("it is recorded");
+        assert_eq!(group.amount.bytes, 4 * LEN as u64);
+        assert_eq!(group.label.as_deref(), Some("staging"));
+        let mut buffer = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
+        for round in 0..3_u32 {
+            let values: Vec<u32> = (round..round + LEN as u32).collect();
+            staging.copy_from_slice(&values)?;
+            let staged = staging.as_slice(&context)?;
+            stream.scope(|s| s.upload(&mut s.bind_mut(&mut buffer)?, &s.bind_host(staged)))?;
+            assert_eq!(buffer.to_vec()?, values);
+        }
+        staging.as_mut_slice(&context)?[0] = 17;
+        assert_eq!(staging.as_slice(&context)?[0], 17);
+        let error = staging.copy_from_slice(&[1]).unwrap_err();
+        assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+        staging.close()?;
+        assert!(WriteCombinedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
+        drop(WriteCombinedBuffer::from_slice(&context, &[1.5_f64; 10])?);
+    }
+    assert_no_leaks!(context);
+    before.all_freed();
+    Ok(())
+}
+
+/// A close of the context frees it, so the host gets no access any more.
+#[test]
+fn write_combined_memory_of_a_closed_context() -> Result<()> {
+    let _turn = turn();
+    let other = Context::builder().dedicated().build()?;
+    let before = in_hand(&other)?;
+    let context = Context::builder().dedicated().build()?;
+    let mut buffer = WriteCombinedBuffer::<u8>::zeroed(&context, LEN)?;
+    let error = buffer.as_slice(&other).unwrap_err();
+    assert!(matches!(error, Error::WrongContext { .. }), "{error}");
+    context.close()?;
+    before.all_freed();
+    let error = buffer.copy_from_slice(&[0; LEN]).unwrap_err();
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    assert!(buffer.as_mut_slice(&other).is_err());
+    let error = buffer.close().unwrap_err();
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn write_combined_memory_beyond_the_host_is_an_error() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let error = WriteCombinedBuffer::<u64>::zeroed(&context, usize::MAX).unwrap_err();
+    assert!(matches!(error, Error::SizeOverflow { .. }), "{error}");
+    let error = WriteCombinedBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
+    #[derive(Clone, Copy)]
+    #[repr(align(65536))]
+    struct Aligned {
+        _bytes: [u8; 65536],
+    }
+    // SAFETY: plain bytes.
+    unsafe impl cust::memory::DeviceCopy for Aligned {}
+    // SAFETY: as above.
+    unsafe impl bytemuck::Zeroable for Aligned {}
+    // Whether the driver's address is aligned to so much is its own business.
+    match WriteCombinedBuffer::<Aligned>::zeroed(&context, 1) {
+        Ok(buffer) => {
+            let start = buffer.as_slice(&context)?.as_ptr();
+            assert!(start.is_aligned());
+        }
+        Err(error) => assert!(matches!(error, Error::Misaligned { .. }), "{error}"),
+    }
+    assert_no_leaks!(context);
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The ported programs: they run to their end on a real GPU, where they compare their results with the host's. On the
+//! simulated GPU their kernels are loaded and the parameters compared.
+
+mod support;
+
+use cuguard::scope::Len;
+use cuguard::{Context, Module, Result};
+use support::real;
+
+#[path = "../examples/ported/gemm.rs"]
+mod gemm;
+#[path = "../examples/ported/launch_kernel.rs"]
+mod launch_kernel;
+#[path = "../examples/ported/vecadd.rs"]
+mod vecadd;
+
+#[test]
+fn vecadd_adds() -> Result<()> {
+    real("vecadd_adds");
+    vecadd::main()
+}
+
+#[test]
+fn gemm_multiplies() -> Result<()> {
+    real("gemm_multiplies");
+    gemm::main()
+}
+
+#[test]
+fn launch_kernel_computes_sines() -> Result<()> {
+    real("launch_kernel_computes_sines");
+    launch_kernel::main()
+}
+
+#[test]
+fn kernels_have_the_parameters_that_the_programs_declare() -> Result<()> {
+    type Matrices<'a> = (&'a [f32], &'a [f32], &'a mut [f32], u32, u32, u32, f32, f32);
+    let context = Context::new(0)?;
+    let module = Module::from_ptx(&context, include_str!("../examples/ported/kernels.ptx"))?;
+    // SAFETY: never launched.
+    unsafe {
+        module.kernel::<(&[f32], &[f32], &mut [f32], Len<u64>)>("vecadd")?;
+        module.kernel::<(&mut [f32], &[f32], Len<u32>)>("sin_kernel")?;
+    }
+    module.kernel_unchecked::<Matrices<'_>>("gemm_naive")?;
+    module.kernel_unchecked::<Matrices<'_>>("gemm_tiled")?;
+    drop(module);
+    context.close()
+}
