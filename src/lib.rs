@@ -44,8 +44,8 @@
 //!
 //! # Guide
 //!
-//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes), [leak
-//! reports](guide::leak_reports), [out of memory](guide::out_of_memory), [testing without a
+//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
+//! [kernels](guide::kernels), [leak reports](guide::leak_reports), [out of memory](guide::out_of_memory), [testing without a
 //! GPU](guide::testing_without_a_gpu), [coming from `cust`](guide::coming_from_cust), and [what the crate cannot
 //! see](guide::limits).
 
