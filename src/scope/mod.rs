@@ -11,6 +11,8 @@ mod end;
 mod fill;
 mod host_call;
 mod kernel;
+#[cfg(doctest)]
+mod kernel_refusals;
 mod launch;
 mod library_call;
 mod parameter;

@@ -71,7 +71,7 @@ impl<'scope> Scope<'scope, '_> {
     pub unsafe fn uninitialized<T: DeviceCopy>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
         const OPERATION: &str = "Scope::uninitialized";
         self.end.expect_work();
-        let memory = DeviceBuffer::allocate_on(OPERATION, None, self.stream.stream_state(), len)?;
+        let memory = DeviceBuffer::allocate_on(OPERATION, None, self.end.core(), len)?;
         Ok(self.keep(memory))
     }
 
