@@ -6,7 +6,7 @@ use std::thread;
 
 use cuguard::driver::api::{cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture};
 use cuguard::driver::sys::{CUgraph, CUresult, CUstream, stream_capture_mode};
-use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, PitchedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, PitchedBuffer, Result, Stream};
 use support::*;
 
 fn begin(stream: &Stream, mode: u32) {
@@ -89,6 +89,41 @@ fn copies_on_the_default_stream_are_errors_during_a_capture() -> Result<()> {
         let expected = CUresult::STREAM_CAPTURE_IMPLICIT;
         assert_eq!(code, Err(Some(expected)), "{name}");
         operation()?;
+    }
+    Ok(())
+}
+
+/// While other code captures the stream of stream-ordered memory, copies and fills would become nodes of its graph. They are
+/// errors, and the capture goes on.
+#[test]
+fn copies_of_memory_whose_stream_is_captured_are_errors() -> Result<()> {
+    let _turn = turn();
+    let (context, other) = (Context::new(0)?, Context::builder().dedicated().build()?);
+    let stream = Stream::new(&context)?;
+    let mut ordered = DeviceBuffer::from_slice_on(&stream, &[1_u64; 100])?;
+    let mut plain = DeviceBuffer::<u64>::zeroed(&context, 100)?;
+    let mut far = DeviceBuffer::<u64>::zeroed(&other, 100)?;
+    for _ in 0..2 {
+        begin(&stream, stream_capture_mode::THREAD_LOCAL);
+        let results = [
+            ("copy_from_slice", ordered.copy_from_slice(&[2; 100])),
+            ("to_vec", ordered.to_vec().map(drop)),
+            ("copy_from", ordered.copy_from(&plain)),
+            ("copy to another", plain.copy_from(&ordered)),
+            ("copy from another context", ordered.copy_from(&far)),
+            ("copy to another context", far.copy_from(&ordered)),
+            ("fill", ordered.fill(1)),
+            ("fill by copies", ordered.fill(1 << 40 | 3)),
+            ("zero", ordered.slice_mut(1..)?.zero()),
+            ("try_clone", ordered.try_clone().map(drop)),
+        ];
+        assert_eq!(end(&stream), CUresult::SUCCESS);
+        for (name, result) in results {
+            let is_capture = matches!(result, Err(Error::Capture { .. }));
+            assert!(is_capture, "{name}: {result:?}");
+        }
+        assert_eq!(ordered.to_vec()?, [1; 100]);
+        assert_eq!(context.live_count(), 3);
     }
     Ok(())
 }

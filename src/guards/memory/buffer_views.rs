@@ -233,13 +233,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             }
             Owner::State(_) => unreachable!("the owner of pools alone"),
         };
+        let memory = self.memory();
+        memory.check_not_captured(&self.state().enter(operation)?)?;
         let copy = Self::allocate_on(operation, pool, home, self.len())?;
         let bytes = self.size_in_bytes();
         if bytes != 0 {
             let entered = self.state().enter(operation)?;
             // SAFETY: equally many bytes of two allocations. Both are freed, and accessed by all else, in the order of
             // this stream.
-            let enqueued = unsafe { copy.memory().enqueue_copy(&entered, home, &self.memory())? };
+            let enqueued = unsafe { copy.memory().enqueue_copy(&entered, home, &memory)? };
             entered.check_bytes(enqueued, bytes)?;
         }
         Ok(copy)

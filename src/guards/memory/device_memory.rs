@@ -14,7 +14,7 @@ use cuguard_driver::result::{self, copy, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUresult, CUstream};
 
 use crate::core::{ContextState, Entered, OwnedResource, StreamState, wait};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A range of device memory that is borrowed for `'a`.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,23 @@ impl<'a> DeviceMemory<'a> {
         self.home.is_none() || self.owned.is_none_or(OwnedResource::is_shared_with_cust)
     }
 
+    /// Fails if other code captures the home stream: a copy or a fill would become a node of its graph, which may run after
+    /// the memory is freed. (Captures of this crate have streams of their own.) The context is current.
+    pub(super) fn check_not_captured(&self, entered: &Entered<'_>) -> Result<()> {
+        let Some(home) = self.home else {
+            // The driver refuses work on the default stream then.
+            return Ok(());
+        };
+        // SAFETY: the stream is alive.
+        if entered.check(unsafe { stream::is_capturing(home.handle()) })? {
+            return Err(Error::Capture {
+                operation: entered.operation(),
+                reason: "the stream of the memory is being captured",
+            });
+        }
+        Ok(())
+    }
+
     /// Orders the home stream after the default stream, if `cust` may have seen stream-ordered memory. The context is
     /// current.
     fn order_home(&self, entered: &Entered<'_>) -> Result<()> {
@@ -141,6 +158,7 @@ impl<'a> DeviceMemory<'a> {
                 self.wait(entered)
             }
             Some(home) => {
+                self.check_not_captured(entered)?;
                 self.order_home(entered)?;
                 // On the home stream, because the memory is valid in its order.
                 // SAFETY: both sides have this many bytes and are borrowed until `wait` returns.
@@ -168,6 +186,7 @@ impl<'a> DeviceMemory<'a> {
                 entered.check_bytes(copied, bytes)
             }
             Some(home) => {
+                self.check_not_captured(entered)?;
                 self.order_home(entered)?;
                 // SAFETY: both sides have this many bytes and stay valid until `wait` returns.
                 let enqueued = unsafe { copy::dtoh_async(to, self.address, bytes, home.handle()) };
@@ -195,6 +214,8 @@ impl<'a> DeviceMemory<'a> {
         if self.bytes == 0 {
             return Ok(());
         }
+        self.check_not_captured(&entered)?;
+        from.check_not_captured(&entered)?;
         let stream = self.home.or(from.home);
         let enqueued = match stream {
             // SAFETY: as the caller ensures, and both are borrowed until the stream is idle.
@@ -243,11 +264,16 @@ impl<'a> DeviceMemory<'a> {
         operation: &'static str,
         from: &DeviceMemory<'_>,
     ) -> Result<()> {
-        let of_source = from.state.enter_to_wait(operation)?;
         let bytes = self.bytes;
+        if bytes != 0 {
+            // Before the wait for the source, which a capture may prohibit.
+            self.check_not_captured(&self.state.enter_to_wait(operation)?)?;
+        }
+        let of_source = from.state.enter_to_wait(operation)?;
         if bytes != 0 {
             // The thread waits: no stream of one context is ordered with those of another. Nothing has begun, so an
             // error of the wait is returned at once.
+            from.check_not_captured(&of_source)?;
             from.order_home(&of_source)?;
             // SAFETY: the stream is alive, and of the current context.
             of_source.check(unsafe { stream::synchronize(from.stream()) })?;
@@ -301,6 +327,7 @@ impl<'a> DeviceMemory<'a> {
         if bytes == 0 {
             return Ok(());
         }
+        self.check_not_captured(entered)?;
         self.order_home(entered)?;
         let Some(pattern) = Pattern::of(value, address) else {
             // SAFETY: as the caller ensures.

@@ -174,6 +174,7 @@ impl<T: DeviceCopy> DeviceViewMut<'_, T> {
         T: Zeroable,
     {
         let entered = self.memory().state().enter_to_wait(operation)?;
+        self.memory().check_not_captured(&entered)?;
         // SAFETY: this borrow is exclusive. `Zeroable`: the zero value is valid.
         unsafe { self.memory().zero(&entered) }
     }

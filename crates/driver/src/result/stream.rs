@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUcontext, CUevent, CUgraph, CUhostFn, CUstream};
+use cuguard_sys::{CUcontext, CUevent, CUgraph, CUhostFn, CUstream, stream_capture_status};
 
 use super::{Result, call, out};
 
@@ -147,6 +147,24 @@ pub unsafe fn launch_host_func(
 pub unsafe fn begin_capture(stream: CUstream, mode: u32) -> Result {
     // SAFETY: as the caller ensures.
     unsafe { call!(cuStreamBeginCapture_v2(stream, mode)) }
+}
+
+/// Whether work that is enqueued on the stream becomes nodes of a graph; also where the capture is invalid and has not
+/// ended.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy default stream while a blocking stream captures, or any other
+/// driver error.
+///
+/// # Safety
+///
+/// The stream is alive.
+#[inline]
+pub unsafe fn is_capturing(stream: CUstream) -> Result<bool> {
+    // SAFETY: the variable can be written to; the rest is as the caller ensures.
+    let status = out(|status| unsafe { call!(cuStreamIsCapturing(stream, status)) })?;
+    Ok(status != stream_capture_status::NONE)
 }
 
 /// Ends a capture and returns its graph, which the caller must destroy.
