@@ -5,10 +5,13 @@
 //! | [`set_up`] | dependencies, `CUGUARD_DRIVER`, stack traces with lines |
 //! | [`guards`] | who owns what, drop and close, raw addresses, what is safe |
 //! | [`streams_and_scopes`] | asynchronous work, stream-ordered memory, host functions, data larger than memory |
+//! | [`kernels`] | modules, launches, typed kernels, occupancy, CUDA C++ at run time |
+//! | [`devices_and_interop`] | devices, peers, contexts and streams of other code, libraries |
 //! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |
 //! | [`out_of_memory`] | the diagnosis, recovery steps, common questions |
 //! | [`testing_without_a_gpu`] | the simulated GPU and its faults |
 //! | [`coming_from_cust`] | the same operations side by side |
+//! | [`coming_from_cudarc`] | the same for `cudarc` |
 //! | [`limits`] | what the crate cannot see or prevent |
 
 #[allow(unused_imports, reason = "links in the chapters resolve in this scope")]
@@ -32,9 +35,12 @@ chapters! {
     set_up "set-up.md"
     guards "guards.md"
     streams_and_scopes "streams-and-scopes.md"
+    kernels "kernels.md"
+    devices_and_interop "devices-and-interop.md"
     leak_reports "leak-reports.md"
     out_of_memory "out-of-memory.md"
     testing_without_a_gpu "testing-without-a-gpu.md"
     coming_from_cust "coming-from-cust.md"
+    coming_from_cudarc "coming-from-cudarc.md"
     limits "limits.md"
 }

@@ -44,9 +44,10 @@
 //!
 //! # Guide
 //!
-//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes), [leak
-//! reports](guide::leak_reports), [out of memory](guide::out_of_memory), [testing without a
-//! GPU](guide::testing_without_a_gpu), [coming from `cust`](guide::coming_from_cust), and [what the crate cannot
+//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
+//! [kernels](guide::kernels), [devices and interop](guide::devices_and_interop), [leak reports](guide::leak_reports),
+//! [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
+//! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot
 //! see](guide::limits).
 
 #[doc(inline)]

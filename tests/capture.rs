@@ -6,7 +6,7 @@ use std::thread;
 
 use cuguard::driver::api::{cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture};
 use cuguard::driver::sys::{CUgraph, CUresult, CUstream, stream_capture_mode};
-use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, PitchedBuffer, Result, Stream};
 use support::*;
 
 fn begin(stream: &Stream, mode: u32) {
@@ -53,4 +53,42 @@ fn memory_dropped_during_a_capture_is_freed() -> Result<()> {
     assert!(context.snapshot().failed_frees.is_empty());
     drop(stream);
     context.close()
+}
+
+/// While other code captures a stream that waits for the default stream, copies and fills on the default stream are errors:
+/// they return at once, and work again after the capture.
+#[test]
+fn copies_on_the_default_stream_are_errors_during_a_capture() -> Result<()> {
+    let _turn = turn();
+    let (context, other) = (Context::new(0)?, Context::builder().dedicated().build()?);
+    let stream = Stream::builder(&context).blocking().build()?;
+    let from = DeviceBuffer::from_slice(&context, &[1_u64; 100])?;
+    let mut to = DeviceBuffer::<u64>::zeroed(&context, 100)?;
+    let mut far = DeviceBuffer::<u64>::zeroed(&other, 100)?;
+    let mut matrix = PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    type Operation<'a> = &'a mut dyn FnMut() -> Result<()>;
+    let operations: [(&str, Operation<'_>); 8] = [
+        ("copy_from", &mut || to.copy_from(&from)),
+        ("copy_from_slice", &mut || {
+            from.try_clone()?.copy_from_slice(&[2; 100])
+        }),
+        ("copy to another context", &mut || far.copy_from(&from)),
+        ("to_vec", &mut || from.to_vec().map(drop)),
+        ("fill", &mut || from.try_clone()?.fill(1)),
+        ("fill by copies", &mut || {
+            from.try_clone()?.fill(1 << 40 | 3)
+        }),
+        ("matrix", &mut || matrix.copy_from_slice(&[5, 6, 7, 8])),
+        ("zero", &mut || from.try_clone()?.zero()),
+    ];
+    for (name, operation) in operations {
+        begin(&stream, stream_capture_mode::RELAXED);
+        let code = operation().map_err(|error| error.code());
+        // A call that is refused may have invalidated the capture.
+        let _ = end(&stream);
+        let expected = CUresult::STREAM_CAPTURE_IMPLICIT;
+        assert_eq!(code, Err(Some(expected)), "{name}");
+        operation()?;
+    }
+    Ok(())
 }

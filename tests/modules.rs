@@ -8,8 +8,9 @@ use std::io::Write;
 
 use cuguard::driver::sys::CUresult;
 use cuguard::driver::{self, DriverKind};
+use cuguard::nvrtc::{self, Options};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Kind, Module, PinnedBuffer, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, Error, Kind, Linker, Module, PinnedBuffer, Result, Stream,
 };
 use support::*;
 
@@ -376,6 +377,303 @@ fn a_scope_ends_when_its_kernel_breaks_the_context() {
         return;
     }
     succeeded(&child(TEST, "broken", &[]));
+}
+
+#[test]
+fn a_symbol_of_the_other_kind_is_named() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let module = Module::from_ptx(&context, TABLE)?;
+    assert_eq!(
+        module.function("table").unwrap_err().to_string(),
+        "Module::function: \"table\" is a variable, not a kernel"
+    );
+    assert_eq!(
+        module.global::<u32>("nothing").unwrap_err().to_string(),
+        "Module::global: \"nothing\" is a kernel, not a variable"
+    );
+    for error in [
+        module.function("").unwrap_err(),
+        module.global::<u32>("").unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::NoSuchSymbol { .. }), "{error:?}");
+    }
+    let nothing = module.function("nothing")?;
+    assert_eq!(nothing.name(), "nothing");
+    assert_eq!(nothing.module().as_raw(), module.as_raw());
+    Ok(())
+}
+
+#[test]
+fn options_of_the_compiler_are_accepted_or_refused() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let builder = Module::builder(&context)
+        .max_registers(32)
+        .optimization_level(1)
+        .line_info()
+        .keep_info_log();
+    let module = builder.from_ptx(SAXPY)?;
+    assert!(module.function("saxpy").is_ok());
+    assert!(module.info_log().is_some());
+    let plain = Module::builder(&context).from_ptx(SAXPY)?;
+    assert_eq!(plain.info_log(), None);
+    let error = builder.optimization_level(9).from_ptx(SAXPY).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "ModuleBuilder::from_ptx: the optimization level is 9, which is not within 0 to 4"
+    );
+    let error = builder
+        .from_ptx(&SAXPY.replace(".entry", ".entri"))
+        .unwrap_err();
+    let Error::Compile { error, log } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(error.operation, "ModuleBuilder::from_ptx");
+    assert!(log.contains("line "), "{log}");
+    // SAFETY: an image without bytes is refused.
+    let error = unsafe { Module::from_image(&context, &[]) }.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Module::from_image: there is no device code"
+    );
+    drop((module, plain));
+    assert_eq!(context.live_count(), 0);
+    Ok(())
+}
+
+#[test]
+fn modules_are_loaded_from_files() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let name = format!("cuguard-modules-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("table.ptx");
+    std::fs::write(&path, TABLE).unwrap();
+    assert!(
+        Module::from_ptx_file(&context, &path)?
+            .function("nothing")
+            .is_ok()
+    );
+    // SAFETY: the file is complete.
+    let module = unsafe { Module::from_image_file(&context, &path)? };
+    assert_eq!(module.global::<u32>("table")?.to_vec()?, [1, 2, 3, 4]);
+    // SAFETY: there is no such file.
+    let missing = unsafe { Module::from_image_file(&context, folder.join("none.cubin")) };
+    let no_text = folder.join("image.ptx");
+    std::fs::write(&no_text, [0xff; 100]).unwrap();
+    for (error, file) in [
+        (missing.unwrap_err(), "none.cubin"),
+        (
+            Module::from_ptx_file(&context, folder.join("none.ptx")).unwrap_err(),
+            "none.ptx",
+        ),
+        (
+            Module::from_ptx_file(&context, &no_text).unwrap_err(),
+            "image.ptx",
+        ),
+        (
+            Module::builder(&context)
+                .from_ptx_file(&folder)
+                .unwrap_err(),
+            "cuguard-modules-",
+        ),
+        (
+            Linker::new(&context)
+                .ptx_file(folder.join("none.ptx"))
+                .unwrap_err(),
+            "none.ptx",
+        ),
+    ] {
+        assert!(matches!(error, Error::File { .. }), "{error:?}");
+        assert!(error.to_string().contains(file), "{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    Ok(())
+}
+
+/// twice(x), and a kernel that calls it.
+const TWICE: &str = "
+.version 6.4
+.target sm_52
+.address_size 64
+.visible .func (.param .b32 r) twice(.param .b32 x) {
+    .reg .b32 %r<3>;
+    ld.param.u32 %r1, [x]; add.u32 %r2, %r1, %r1; st.param.b32 [r], %r2; ret;
+}
+";
+const USES_TWICE: &str = "
+.version 6.4
+.target sm_52
+.address_size 64
+.extern .func (.param .b32 r) twice(.param .b32 x);
+.visible .entry double_it(.param .u64 p) {
+    .reg .b32 %r<3>; .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [p]; cvta.to.global.u64 %rd2, %rd1; ld.global.u32 %r1, [%rd2];
+    {
+        .param .b32 a; st.param.b32 [a], %r1;
+        .param .b32 b; call.uni (b), twice, (a);
+        ld.param.b32 %r2, [b];
+    }
+    st.global.u32 [%rd2], %r2; ret;
+}
+";
+
+#[test]
+fn code_of_two_sources_is_linked() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let linker = Linker::new(&context)
+        .keep_info_log()
+        .ptx("twice.ptx", TWICE)?
+        .ptx("uses_twice.ptx", USES_TWICE)?;
+    assert_eq!(format!("{linker:?}"), "[\"twice.ptx\", \"uses_twice.ptx\"]");
+    let linked = linker.link()?;
+    assert!(linked.info_log().is_some());
+    assert!(linked.as_bytes().starts_with(b"\x7fELF"));
+    let module = linked.load(&context)?;
+    // An image for another architecture is not for this device.
+    let foreign = linker.clone().target(5, 2).link()?;
+    let error = foreign.load(&context).unwrap_err();
+    assert_eq!(error.code(), Some(CUresult::NO_BINARY_FOR_GPU), "{error}");
+    // The bytes are an image as any other.
+    // SAFETY: complete, as the linker made it.
+    let again = unsafe { Module::from_image(&context, linked.as_bytes())? };
+    assert!(again.function("double_it").is_ok());
+    let double = module.function("double_it")?;
+    if real("code_of_two_sources_is_linked (the result)") {
+        let stream = Stream::new(&context)?;
+        let mut number = DeviceBox::new(&context, &21_u32)?;
+        stream.scope(|s| {
+            let number = s.bind_mut(&mut number)?;
+            // SAFETY: double_it(p) doubles one number.
+            unsafe { s.launch(&double, (1, 1), &[&number]) }
+        })?;
+        assert_eq!(number.get()?, 42);
+    }
+    drop((module, again));
+    assert_eq!(context.live_count(), 0);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_linked_is_refused_with_the_log() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let error = Linker::new(&context).link().unwrap_err();
+    assert_eq!(error.to_string(), "Linker::link: there is no device code");
+    let twice = Linker::new(&context)
+        .ptx("one.ptx", SAXPY)?
+        .ptx("two.ptx", SAXPY)?;
+    let error = twice.link().unwrap_err();
+    assert_eq!(error.code(), Some(CUresult::UNKNOWN), "{error}");
+    let broken = Linker::new(&context).ptx("bad.ptx", ".version 6.4\n.tarket sm_52")?;
+    let error = broken.link().unwrap_err();
+    let Error::Compile { error, log } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(
+        (error.operation, error.code),
+        ("Linker::link", CUresult::INVALID_PTX)
+    );
+    assert!(log.contains("line "), "{log}");
+    if real("what_cannot_be_linked_is_refused_with_the_log (missing symbols)") {
+        let alone = Linker::new(&context).ptx("uses_twice.ptx", USES_TWICE)?;
+        let error = alone.link().unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("twice") && text.contains("uses_twice.ptx"),
+            "{text}"
+        );
+    }
+    assert_eq!(context.live_count(), 0);
+    context.close()?;
+    Ok(())
+}
+
+/// Each call of the linker fails in turn: nothing stays alive in the driver.
+#[test]
+fn a_linker_that_fails_leaves_nothing_behind() -> Result<()> {
+    use cuguard::sim::{self, Fault};
+    let _turn = turn();
+    if !simulated("a_linker_that_fails_leaves_nothing_behind") {
+        return Ok(());
+    }
+    let context = context()?;
+    let linker = Linker::new(&context).ptx("saxpy.ptx", SAXPY)?;
+    for function in ["cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete"] {
+        let calls = || {
+            let calls = sim::counters().calls;
+            let count = |name: &str| calls.get(name).copied().unwrap_or(0);
+            (count("cuLinkCreate_v2"), count("cuLinkDestroy"))
+        };
+        let (created, destroyed) = calls();
+        let fault = Fault::nth_call_of(function, 1).returning(CUresult::UNKNOWN);
+        sim::inject(fault).expect("there is such a function");
+        assert_eq!(linker.link().unwrap_err().code(), Some(CUresult::UNKNOWN));
+        let made = u64::from(function != "cuLinkCreate_v2");
+        let (created_now, destroyed_now) = calls();
+        assert_eq!(destroyed_now, destroyed + made, "{function}");
+        assert_eq!(created_now, created + 1, "{function}");
+    }
+    linker.link()?.load(&context)?.close()
+}
+
+#[test]
+fn cuda_is_compiled_and_loaded() -> Result<()> {
+    const TEST: &str = "cuda_is_compiled_and_loaded";
+    const SOURCE: &str = "
+        #include \"add.h\"
+        template <class T> __global__ void twice(T *x) { *x = add(*x, *x); }
+        extern \"C\" __global__ void add_all(const float *x, float *y, unsigned n) {
+            unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) y[i] = add(x[i], y[i]) * FACTOR;
+        }
+    ";
+    let _turn = turn();
+    let context = context()?;
+    let options = Options::new()
+        .name("adds.cu")
+        .define_value("FACTOR", "2.0f")
+        .header(
+            "add.h",
+            "template <class T> __device__ T add(T a, T b) { return a + b; }",
+        );
+    let module = match Module::from_cuda_with(&context, SOURCE, &options) {
+        Err(Error::Nvrtc(nvrtc::Error::LibraryMissing { .. })) => {
+            let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs NVRTC");
+            return Ok(());
+        }
+        module => module?,
+    };
+    let add_all = module.function("add_all")?;
+    let broken = SOURCE.replace("add(x[i]", "subtract(x[i]");
+    let error = Module::from_cuda_with(&context, &broken, &options).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("adds.cu") && text.contains("subtract"),
+        "{text}"
+    );
+    // The symbol name of a template.
+    let options = options.arch(9, 0).name_expression("twice<int>");
+    let ptx = nvrtc::compile(SOURCE, &options)?;
+    let symbol = ptx.lowered_name("twice<int>").expect("it was requested");
+    assert!(symbol.starts_with("_Z5twice"), "{symbol}");
+    let cubin = nvrtc::compile_to_cubin(SOURCE, &options)?;
+    assert!(cubin.as_bytes().starts_with(b"\x7fELF"));
+    if real("cuda_is_compiled_and_loaded (the results)") {
+        let stream = Stream::new(&context)?;
+        let x = DeviceBuffer::from_slice(&context, &[3.0_f32; 1000])?;
+        let mut y = DeviceBuffer::from_slice(&context, &[4.0_f32; 1000])?;
+        stream.scope(|s| {
+            let (x, y) = (s.bind(&x)?, s.bind_mut(&mut y)?);
+            // SAFETY: add_all(x, y, n) accesses elements whose index is below `n`.
+            unsafe { s.launch(&add_all, (4, 256), &[&x, &y, &1000_u32]) }
+        })?;
+        assert_eq!(y.to_vec()?, [14.0; 1000]);
+    }
+    Ok(())
 }
 
 /// A program with kernels is tested for leaks without a GPU.

@@ -1,6 +1,11 @@
 //! The ported programs: they run to their end on a real GPU, where they compare their results with the host's. On the
 //! simulated GPU their kernels are loaded and the parameters compared.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each program is a file of its own, with the module that they share"
+)]
+
 mod support;
 
 use cuguard::scope::Len;
@@ -46,4 +51,34 @@ fn kernels_have_the_parameters_that_the_programs_declare() -> Result<()> {
     module.kernel_unchecked::<Matrices<'_>>("gemm_tiled")?;
     drop(module);
     context.close()
+}
+
+/// The lines that docs/ported-programs.md states.
+#[test]
+fn the_document_counts_lines_correctly() {
+    fn lines(text: &str) -> usize {
+        let code = text.lines().map(str::trim);
+        code.filter(|line| !line.is_empty() && !line.starts_with("//"))
+            .count()
+    }
+    let document = include_str!("../docs/ported-programs.md");
+    for (name, text) in [
+        ("vecadd", include_str!("../examples/ported/vecadd.rs")),
+        ("gemm", include_str!("../examples/ported/gemm.rs")),
+        (
+            "launch_kernel",
+            include_str!("../examples/ported/launch_kernel.rs"),
+        ),
+    ] {
+        let start = format!("| `{name}` |");
+        let row = document.lines().find(|line| line.starts_with(&start));
+        let row = row.unwrap_or_else(|| panic!("no row {name}"));
+        let after = row.split('|').nth(4).map(str::trim);
+        assert_eq!(after, Some(lines(text).to_string().as_str()), "{row}");
+    }
+    let support = lines(include_str!("../examples/ported/support.rs"));
+    assert!(
+        document.contains(&format!("`support.rs` ({support} lines)")),
+        "{support}"
+    );
 }

@@ -144,8 +144,15 @@ generic! {
 // Guards, and what borrows them.
 plain!(both:
     Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess Profiler<'static>
+    ModuleBuilder<'static> Linker<'static>
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static> Graph<'static> GraphExec<'static>
     BoundGraph<'static>
+);
+
+// A signature is never a value: kernels are of one sort whatever is in it.
+plain!(both:
+    Kernel<'static, (&'static [Neither], Len<u32>)> UncheckedKernel<'static, (Value<Neither>, LenOf<0, u32>)>
+    Len<u32> LenOf<0, u32> Value<Neither>
 );
 
 // What undoes on drop something that was done to the calling thread.
@@ -158,6 +165,7 @@ plain!(both:
     Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
     ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
+    FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
 );
 
 // The driver loader.
@@ -170,12 +178,15 @@ plain!(both:
 #[test]
 fn the_table_is_complete() {
     /// Exported, and no types: traits, an alias.
-    const NO_TYPES: [&str; 5] = [
+    const NO_TYPES: [&str; 8] = [
         "Bindable",
         "BindableMut",
         "KernelArgument",
+        "Parameter",
         "Report",
         "Result",
+        "Signature",
+        "SignatureArguments",
     ];
     let root = concat!(
         include_str!("../src/lib.rs"),

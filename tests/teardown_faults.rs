@@ -96,3 +96,41 @@ fn a_scope_does_not_end_while_the_device_may_still_work() {
     assert!(!ended, "{err}");
     assert!(err.contains("closed within the scope"), "{err}");
 }
+
+/// A logger that writes to stderr.
+struct ToStderr;
+
+impl log::Log for ToStderr {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("logged: {}", record.args());
+    }
+    fn flush(&self) {}
+}
+
+/// The code is that of a call inside a host function, where teardown is deferred. This teardown has begun, and is not
+/// repeated: its error is logged.
+#[test]
+fn an_error_that_means_later_is_logged_once_teardown_has_begun() {
+    const TEST: &str = "an_error_that_means_later_is_logged_once_teardown_has_begun";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        log::set_logger(&ToStderr).unwrap();
+        log::set_max_level(log::LevelFilter::Error);
+        let context = Context::builder().dedicated().build().unwrap();
+        let fault = Fault::nth_call_of("cuCtxDestroy_v2", 1);
+        sim::inject(fault.returning(CUresult::NOT_PERMITTED)).unwrap();
+        drop(context);
+        sim::clear_faults();
+        return;
+    }
+    let output = child(TEST, "child", &[]);
+    succeeded(&output);
+    let err = String::from_utf8_lossy(&output.stderr);
+    let logged = "logged: cuguard: Context::drop on device 0: cuCtxDestroy returned";
+    assert_eq!(err.matches(logged).count(), 1, "{err}");
+}

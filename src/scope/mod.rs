@@ -15,6 +15,8 @@ mod graph;
 mod graph_refusals;
 mod host_call;
 mod kernel;
+#[cfg(doctest)]
+mod kernel_refusals;
 mod launch;
 mod library_call;
 mod parameter;

@@ -193,7 +193,7 @@ impl Lengths {
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Len<I>(PhantomData<I>);
+pub struct Len<I>(PhantomData<fn(I)>);
 
 /// The length of the slice that is parameter number `N` of a [typed kernel](crate::Module::kernel), counted from 0, as an
 /// integer `I`. For kernels whose slices have different lengths.
@@ -210,7 +210,7 @@ pub struct Len<I>(PhantomData<I>);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct LenOf<const N: usize, I>(PhantomData<I>);
+pub struct LenOf<const N: usize, I>(PhantomData<fn(I)>);
 
 /// A parameter of a [typed kernel](crate::Module::kernel) that is passed by value: a struct or an array, with the layout that
 /// the kernel expects (`#[repr(C)]`).
@@ -230,7 +230,7 @@ pub struct LenOf<const N: usize, I>(PhantomData<I>);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Value<T>(PhantomData<T>);
+pub struct Value<T>(PhantomData<fn(T)>);
 
 /// An integer that a length can be passed as.
 #[doc(hidden)]

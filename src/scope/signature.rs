@@ -200,3 +200,82 @@ tuples!(A B C D E F G H I J K L M);
 tuples!(A B C D E F G H I J K L M N);
 tuples!(A B C D E F G H I J K L M N O);
 tuples!(A B C D E F G H I J K L M N O P);
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+
+    use super::super::bound::{DeviceMut, DeviceRef};
+    use super::super::parameter::{Len, LenOf, Value};
+    use super::{Signature, SignatureArguments};
+    use crate::error::Error;
+
+    /// What the kernel reads as a parameter of type `T`.
+    fn read<T: Copy>(pointer: *mut c_void) -> T {
+        // SAFETY: a parameter of this type, by the signature.
+        unsafe { pointer.cast::<T>().read_unaligned() }
+    }
+
+    type Mixed<'a> = (
+        Len<u32>,
+        &'a [u16],
+        u8,
+        &'a mut [f32],
+        LenOf<3, i64>,
+        Value<[u16; 3]>,
+        &'a mut u64,
+        Len<usize>,
+    );
+
+    #[test]
+    fn each_pointer_points_to_its_argument() {
+        let (x, mut y, mut z) = (
+            DeviceRef::new(0x1000, 5),
+            DeviceMut::new(0x2000, 5),
+            DeviceMut::new(0x3000, 1),
+        );
+        let arguments = (&x, 7, &mut y, [1, 2, 3], &mut z);
+        let read = Mixed::pass("test", arguments, |at| {
+            assert_eq!(at.len(), 8);
+            assert_eq!((read::<u32>(at[0]), read::<u64>(at[1])), (5, 0x1000));
+            assert_eq!((read::<u8>(at[2]), read::<u64>(at[3])), (7, 0x2000));
+            assert_eq!(
+                (read::<i64>(at[4]), read::<[u16; 3]>(at[5])),
+                (5, [1, 2, 3])
+            );
+            assert_eq!((read::<u64>(at[6]), read::<usize>(at[7])), (0x3000, 5));
+            Ok(true)
+        });
+        assert_eq!(read, Ok(true));
+        assert_eq!(Mixed::SIZES, [4, 8, 1, 8, 8, 6, 8, 8]);
+    }
+
+    #[test]
+    fn a_length_that_its_integer_cannot_hold_is_refused() {
+        let most = i32::MAX as usize;
+        for (length, fits) in [(0, true), (most, true), (most + 1, false)] {
+            let slice = DeviceRef::<u8>::new(0x1000, length);
+            let passed = <(&[u8], Len<i32>)>::pass("test", (&slice,), |at| {
+                assert_eq!(read::<i32>(at[1]) as usize, length);
+                Ok(())
+            });
+            let refused = matches!(
+                passed,
+                Err(Error::OutsideLimits {
+                    most: 0x7fff_ffff,
+                    ..
+                })
+            );
+            assert_eq!((passed.is_ok(), refused), (fits, !fits), "{length}");
+        }
+    }
+
+    #[test]
+    fn slices_without_a_common_length_may_differ() {
+        let (x, y) = (DeviceRef::<u8>::new(16, 3), DeviceRef::<u8>::new(32, 4));
+        let passed = <(&[u8], &[u8])>::pass("test", (&x, &y), |at| Ok(at.len()));
+        assert_eq!(passed, Ok(2));
+        let passed = <(&[u8], &[u8], Len<u32>)>::pass("test", (&x, &y), |_| Ok(()));
+        assert!(matches!(passed, Err(Error::LengthMismatch { .. })));
+    }
+}

@@ -198,10 +198,23 @@ mod tests {
             }
             // A nested operation finds the gate closed and does not wait.
             assert!(gate.enter().is_none());
-            gate.drain(Instant::now() + Duration::from_millis(5));
             out.store(true, Ordering::Relaxed);
             drop(inside);
             gate.wait_for_teardown();
         });
+    }
+
+    /// As long as an operation is inside until the time is up, and no longer than that or than it is inside.
+    #[test]
+    fn draining_waits_for_who_is_inside_until_the_time_is_up() {
+        let gate = Gate::default();
+        let inside = gate.enter().expect("open");
+        let until = Instant::now() + Duration::from_millis(5);
+        gate.drain(until);
+        assert!(Instant::now() >= until);
+        drop(inside);
+        let begin = Instant::now();
+        gate.drain(begin + Duration::from_secs(60));
+        assert!(begin.elapsed() < Duration::from_secs(30));
     }
 }

@@ -24,6 +24,13 @@ impl World {
             Action::Read { resource } => {
                 self.check_contents(&self.resources[self.pick(resource, |_| true)?])
             }
+            Action::View {
+                to,
+                from,
+                begin,
+                work,
+            } => self.view([to, from], begin, work),
+            Action::Clone { resource, label } => self.try_clone(resource, label),
             Action::Write { resource, seed } => self.write(resource, seed),
             Action::Make { make } => self.make(make),
             Action::Drop { resource } => self.drop_resource(self.pick(resource, |_| true)?, false),

@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Event, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer, MemoryPool,
+    PinnedBuffer, RegisteredVec, Result, Stream,
 };
 use cust::memory::DeviceCopy;
 
@@ -110,6 +110,28 @@ impl Guard {
     /// Whether streams copy to it and fill it.
     pub fn is_on_device(&self) -> bool {
         self.is_words() || matches!(self, Self::Bytes(_) | Self::Managed(_))
+    }
+
+    /// The bytes of memory on the device; the guard must be such memory.
+    pub fn view(&self) -> Result<DeviceView<'_, u8>> {
+        match self {
+            Self::Bytes(buffer) => Ok(buffer.as_view()),
+            Self::Words(buffer) => buffer.as_view().cast(),
+            Self::One(one) => one.as_view().cast(),
+            Self::Managed(buffer) => Ok(buffer.as_view()),
+            other => unreachable!("picked as memory on the device: {other:?}"),
+        }
+    }
+
+    /// The same, to be written.
+    pub fn view_mut(&mut self) -> Result<DeviceViewMut<'_, u8>> {
+        match self {
+            Self::Bytes(buffer) => Ok(buffer.as_view_mut()),
+            Self::Words(buffer) => buffer.as_view_mut().cast(),
+            Self::One(one) => one.as_view_mut().cast(),
+            Self::Managed(buffer) => Ok(buffer.as_view_mut()),
+            other => unreachable!("picked as memory on the device: {other:?}"),
+        }
     }
 
     /// Host memory for asynchronous copies.

@@ -35,6 +35,7 @@ mod spare;
 mod step;
 mod text;
 mod thread;
+mod views;
 mod world;
 
 pub use mode::Mode;

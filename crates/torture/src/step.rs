@@ -195,9 +195,13 @@ macro_rules! actions {
 
 actions! {
     /// Compares the contents of memory with the model.
-    0..=23 => Read { resource: u8 },
+    0..=15 => Read { resource: u8 },
+    /// Work on a part of memory: the number `work` has the operation and the size of the part.
+    16..=27 => View { to: u8, from: u8, begin: u8, work: u8 },
+    /// Clones device memory.
+    28..=31 => Clone { resource: u8, label: u8 },
     /// Writes to memory.
-    24..=39 => Write { resource: u8, seed: u8 },
+    32..=39 => Write { resource: u8, seed: u8 },
     /// Creates a resource.
     40..=95 => Make { make: Make },
     /// Drops a resource.

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use cuguard_driver::result::{self, copy};
-use cuguard_driver::sys::{CUdeviceptr, CUstream};
+use cuguard_driver::result::{self, copy, stream};
+use cuguard_driver::sys::{CUdeviceptr, CUresult, CUstream};
 
 use crate::core::{ContextState, Entered, OwnedResource, StreamState, wait};
 use crate::error::Result;
@@ -113,6 +113,12 @@ impl<'a> DeviceMemory<'a> {
         wait_for(entered, self.home)
     }
 
+    /// Waits for work on the memory that a call has enqueued, even if the call failed: the error may come from earlier
+    /// work, with this work begun.
+    pub(super) fn finish(&self, entered: &Entered<'_>, enqueued: result::Result) -> Result<()> {
+        finish_on(entered, self.home, enqueued, self.bytes)
+    }
+
     /// Copies from the host. Synchronous. The context is current.
     ///
     /// # Safety
@@ -140,8 +146,7 @@ impl<'a> DeviceMemory<'a> {
                 // SAFETY: both sides have this many bytes and are borrowed until `wait` returns.
                 let enqueued =
                     unsafe { copy::htod_async(self.address, from, bytes, home.handle()) };
-                let enqueued = entered.check_bytes(enqueued, bytes);
-                self.wait(entered).and(enqueued)
+                self.finish(entered, enqueued)
             }
         }
     }
@@ -166,8 +171,7 @@ impl<'a> DeviceMemory<'a> {
                 self.order_home(entered)?;
                 // SAFETY: both sides have this many bytes and stay valid until `wait` returns.
                 let enqueued = unsafe { copy::dtoh_async(to, self.address, bytes, home.handle()) };
-                let enqueued = entered.check_bytes(enqueued, bytes);
-                self.wait(entered).and(enqueued)
+                self.finish(entered, enqueued)
             }
         }
     }
@@ -201,8 +205,7 @@ impl<'a> DeviceMemory<'a> {
                 unsafe { copy::dtod_async(to, from, self.bytes, CUstream::NULL) }
             }
         };
-        let enqueued = entered.check_bytes(enqueued, self.bytes);
-        wait_for(&entered, stream).and(enqueued)
+        finish_on(&entered, stream, enqueued, self.bytes)
     }
 
     /// Enqueues a copy within the current context on `stream`, the home stream of one of the two, and orders it after
@@ -243,9 +246,11 @@ impl<'a> DeviceMemory<'a> {
         let of_source = from.state.enter_to_wait(operation)?;
         let bytes = self.bytes;
         if bytes != 0 {
-            // The thread waits: no stream of one context is ordered with those of another.
+            // The thread waits: no stream of one context is ordered with those of another. Nothing has begun, so an
+            // error of the wait is returned at once.
             from.order_home(&of_source)?;
-            from.wait(&of_source)?;
+            // SAFETY: the stream is alive, and of the current context.
+            of_source.check(unsafe { stream::synchronize(from.stream()) })?;
         }
         // The current context is the destination's from here on.
         let entered = self.state.enter(operation)?;
@@ -259,8 +264,7 @@ impl<'a> DeviceMemory<'a> {
         );
         // SAFETY: as the caller ensures; both contexts are alive, and both sides are borrowed until `wait` returns.
         let enqueued = unsafe { copy::peer_async(to, from, bytes, self.stream()) };
-        let enqueued = entered.check_bytes(enqueued, bytes);
-        self.wait(&entered).and(enqueued)
+        self.finish(&entered, enqueued)
     }
 
     /// Sets every byte to zero. Synchronous, unless the memory is stream-ordered: then only enqueued. The context is
@@ -301,9 +305,8 @@ impl<'a> DeviceMemory<'a> {
         let Some(pattern) = Pattern::of(value, address) else {
             // SAFETY: as the caller ensures.
             let enqueued = unsafe { self.fill_by_copies(value) };
-            let enqueued = entered.check_bytes(enqueued, bytes);
             // The value is borrowed until then.
-            return self.wait(entered).and(enqueued);
+            return self.finish(entered, enqueued);
         };
         // SAFETY: the memory has this many bytes, a multiple of the pattern, and is aligned to it.
         let enqueued = unsafe {
@@ -313,11 +316,10 @@ impl<'a> DeviceMemory<'a> {
                 Pattern::Four(value) => copy::set_d32_async(address, value, bytes / 4, stream),
             }
         };
-        let enqueued = entered.check_bytes(enqueued, bytes);
         match self.home {
             // As in `zero`.
-            Some(_) => enqueued,
-            None => self.wait(entered).and(enqueued),
+            Some(_) => entered.check_bytes(enqueued, bytes),
+            None => self.finish(entered, enqueued),
         }
     }
 
@@ -339,6 +341,33 @@ impl<'a> DeviceMemory<'a> {
         }
         Ok(())
     }
+}
+
+/// [`DeviceMemory::finish`] for work on a given stream.
+fn finish_on(
+    entered: &Entered<'_>,
+    stream: Option<&Arc<StreamState>>,
+    enqueued: result::Result,
+    bytes: usize,
+) -> Result<()> {
+    let prohibited = enqueued.is_err_and(|error| is_prohibited_by_capture(error.code));
+    let enqueued = entered.check_bytes(enqueued, bytes);
+    if prohibited {
+        // Nothing has begun, and the capture prohibits to wait too.
+        return enqueued;
+    }
+    wait_for(entered, stream).and(enqueued)
+}
+
+/// Whether a call was refused because other code captures a stream.
+fn is_prohibited_by_capture(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUresult::STREAM_CAPTURE_UNSUPPORTED
+            | CUresult::STREAM_CAPTURE_INVALIDATED
+            | CUresult::STREAM_CAPTURE_ISOLATION
+            | CUresult::STREAM_CAPTURE_IMPLICIT
+    )
 }
 
 /// Waits for a stream, or for the default stream. The context is current.

@@ -245,8 +245,8 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
             ..copy
         };
         // SAFETY: as the caller ensures; both sides are borrowed until the wait ends.
-        let copied = entered.check_bytes(unsafe { copy::copy_2d(&copy) }, bytes);
-        self.all().wait(entered).and(copied)
+        let copied = unsafe { copy::copy_2d(&copy) };
+        self.all().finish(entered, copied)
     }
 
     /// # Safety
@@ -466,8 +466,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
         }
         // SAFETY: the memory has these rows, and this borrow is exclusive. `Zeroable`: the zero value is valid.
         let filled = unsafe { copy::set_2d_d8(self.address(), self.pitch, 0, width, self.rows) };
-        let filled = entered.check_bytes(filled, bytes);
-        self.all().wait(&entered).and(filled)
+        self.all().finish(&entered, filled)
     }
 
     /// Frees the memory and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.

@@ -236,6 +236,10 @@ fn pitch(c: &Case) {
         "no rows",
         cuMemAllocPitch_v2(&mut ptr, &mut pitch, 10, 0, 4),
     );
+    c.invalid(
+        "more bytes than there are addresses",
+        cuMemAllocPitch_v2(&mut ptr, &mut pitch, 1 << 62, 8, 4),
+    );
 }
 
 /// `cuMemGetAddressRange` finds the block around an address; outside of blocks is NOT_FOUND.

@@ -57,8 +57,8 @@ pub unsafe fn cuMemAllocPitch_v2(
         valid(!pitch.is_null() && width > 0 && height > 0)?;
         valid(matches!(element, 4 | 8 | 16))?;
         let row = width.checked_next_multiple_of(PITCH_ALIGN);
-        let row = row.ok_or(CUresult::OUT_OF_MEMORY)?;
-        let bytes = row.checked_mul(height).ok_or(CUresult::OUT_OF_MEMORY)?;
+        let row = row.ok_or(CUresult::INVALID_VALUE)?;
+        let bytes = row.checked_mul(height).ok_or(CUresult::INVALID_VALUE)?;
         let base = allocate(bytes)?;
         // SAFETY: as the caller guarantees.
         unsafe { write_out(pitch, row) }?;

@@ -1,0 +1,253 @@
+//! The cost of a launch: through a scope, untyped and typed, against a bare `cuLaunchKernel` of the same kernel on the same
+//! stream with the same arguments; and of a graph's launch against a bare `cuGraphLaunch`.
+//!
+//!     cargo bench --bench launch
+//!     cargo bench --bench launch -- --limit 1.05
+//!
+//! What to see: nanoseconds of host time per launch, best and median of many rounds, and the ratio to the bare call. The
+//! ways alternate in every round, and the ratio is the median over the rounds, so that a change of the processor's clock
+//! meets all of them. The context is current on the thread, and records counts. On the simulated GPU launches are checked
+//! and skipped, and the figures say nothing about a real one.
+
+use std::ffi::c_void;
+use std::process::ExitCode;
+use std::ptr;
+use std::time::Instant;
+
+use cuguard::driver::{DriverKind, api, load};
+use cuguard::scope::{Kernel, Len};
+use cuguard::{Context, DeviceBuffer, Level, Module, Stream, sim};
+
+const HELP: &str = "\
+Measures what a launch costs in a scope over a bare cuLaunchKernel, and over a bare cuGraphLaunch.
+
+    --limit RATIO   exit with code 1 if a ratio of medians is more than RATIO
+    --test          a short run that only shows that it works
+    --help          this text";
+
+/// Rounds, and launches in each: fewer than a stream's queue holds, so that no launch waits for the device.
+const LONG: (usize, u32) = (501, 200);
+const SHORT: (usize, u32) = (3, 20);
+
+struct Options {
+    rounds: usize,
+    launches: u32,
+    limit: Option<f64>,
+}
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(word) => {
+            eprintln!("launch: cannot use the argument {word}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(&options) {
+        Ok(ratio) => match options.limit {
+            Some(limit) if ratio > limit => {
+                eprintln!("launch: a ratio of {ratio:.3} is more than the limit of {limit}");
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        },
+        Err(error) => {
+            eprintln!("launch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `None`: asked for help. An error names the argument.
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+    // Without optimisation the figures mean nothing, so they need not be exact.
+    let (rounds, launches) = if cfg!(debug_assertions) { SHORT } else { LONG };
+    let mut options = Options {
+        rounds,
+        launches,
+        limit: None,
+    };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
+            // Cargo adds this one.
+            "--bench" => {}
+            "--test" => (options.rounds, options.launches) = SHORT,
+            "--limit" => {
+                let value = arguments.next().ok_or("--limit without a number")?;
+                options.limit = Some(value.parse().map_err(|_| format!("--limit {value}"))?);
+            }
+            _ => return Err(argument),
+        }
+    }
+    Ok(Some(options))
+}
+
+/// Prints the figures and returns the largest ratio.
+fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
+    sim::configure(sim::Config::new().skip_kernels(true))?;
+    let driver = load()?;
+    println!("in use: {driver}");
+    if driver.kind() == DriverKind::Simulated {
+        println!("simulated: these figures say nothing about a real GPU");
+    }
+    let context = Context::builder().level(Level::Counts).build()?;
+    let stream = Stream::new(&context)?;
+    let module = Module::from_ptx(&context, include_str!("../kernels/launches.ptx"))?;
+    let nothing = module.function("nothing")?;
+    let scale = module.function("scale")?;
+    // SAFETY: scale(input, output, count, factor) accesses `count` elements of each, with any grid.
+    let typed: Kernel<'_, (&[f32], &mut [f32], Len<u32>, f32)> = unsafe { module.kernel("scale")? };
+    let input = DeviceBuffer::from_slice(&context, &[1.0_f32; 32])?;
+    let mut output = DeviceBuffer::<f32>::zeroed(&context, 32)?;
+    let _current = context.make_current()?;
+    println!(
+        "{:<44} {:>7} {:>8} {:>7}",
+        "ns per launch", "best", "median", "ratio"
+    );
+
+    let (empty, raw) = (nothing.as_raw(), stream.as_raw());
+    let ratios = stream.scope(|s| {
+        let (from, mut to) = (s.bind(&input)?, s.bind_mut(&mut output)?);
+        let (address_in, address_out) =
+            (from.as_device_ptr().as_raw(), to.as_device_ptr().as_raw());
+        let bare = |function, arguments: &mut [*mut c_void]| {
+            // SAFETY: the arguments are the kernel's; module, stream and memory outlive the scope.
+            unsafe {
+                let extra = ptr::null_mut();
+                let arguments = arguments.as_mut_ptr();
+                api::cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, raw, arguments, extra)
+            }
+            .ok()
+            .expect("a bare launch");
+        };
+        let wait = || stream.synchronize().expect("the launches run");
+        let without = compare(
+            options,
+            &wait,
+            &mut [
+                ("no arguments: bare", &mut || bare(empty, &mut [])),
+                ("no arguments: Scope::launch", &mut || {
+                    // SAFETY: the kernel has no parameters and accesses nothing.
+                    unsafe { s.launch(&nothing, (1, 32), &[]) }.expect("a launch");
+                }),
+            ],
+        );
+        // Both exclusive: the untyped launch reads the binding that the typed one borrows.
+        let to = std::cell::RefCell::new(&mut to);
+        let with = compare(
+            options,
+            &wait,
+            &mut [
+                ("four arguments: bare", &mut || {
+                    let (mut x, mut y, mut count, mut factor) =
+                        (address_in, address_out, 32_u32, 2.0_f32);
+                    bare(
+                        scale.as_raw(),
+                        &mut [
+                            (&raw mut x).cast(),
+                            (&raw mut y).cast(),
+                            (&raw mut count).cast(),
+                            (&raw mut factor).cast(),
+                        ],
+                    );
+                }),
+                ("four arguments: Scope::launch", &mut || {
+                    let to = to.borrow();
+                    // SAFETY: scale(input, output, count, factor) accesses `count` elements of each.
+                    unsafe { s.launch(&scale, (1, 32), &[&from, &**to, &32_u32, &2.0_f32]) }
+                        .expect("a launch");
+                }),
+                ("four arguments: Kernel::launch", &mut || {
+                    let mut to = to.borrow_mut();
+                    typed
+                        .launch(s, (1, 32), (&from, &mut **to, 2.0))
+                        .expect("a launch");
+                }),
+            ],
+        );
+        Ok([without, with])
+    })?;
+    if driver.kind() == DriverKind::Real {
+        assert_eq!(output.to_vec()?, [2.0; 32]);
+    }
+    let graph = graphs(options, &stream, &typed, &input, &mut output)?;
+    Ok(ratios.into_iter().fold(graph, f64::max))
+}
+
+/// Compares launches of a captured graph of ten kernels.
+fn graphs<'a>(
+    options: &Options,
+    stream: &'a Stream,
+    scale: &Kernel<'a, (&[f32], &mut [f32], Len<u32>, f32)>,
+    input: &'a DeviceBuffer<f32>,
+    output: &'a mut DeviceBuffer<f32>,
+) -> cuguard::Result<f64> {
+    let (graph, ()) = stream.capture(|s| {
+        let (from, mut to) = (s.bind(input)?, s.bind_mut(output)?);
+        (0..10).try_for_each(|_| scale.launch(s, (1, 32), (&from, &mut to, 2.0)))
+    })?;
+    let mut exec = graph.instantiate()?;
+    let (graph, raw) = (exec.as_raw(), stream.as_raw());
+    stream.scope(|s| {
+        let mut bound = s.bind_graph(&mut exec)?;
+        let wait = || stream.synchronize().expect("the launches run");
+        Ok(compare(
+            options,
+            &wait,
+            &mut [
+                ("a graph of ten kernels: bare", &mut || {
+                    // SAFETY: the graph is bound in this scope, whose stream this is.
+                    let launched = unsafe { api::cuGraphLaunch(graph, raw) };
+                    launched.ok().expect("a bare launch");
+                }),
+                ("a graph of ten kernels: Scope::launch_graph", &mut || {
+                    s.launch_graph(&mut bound).expect("a launch");
+                }),
+            ],
+        ))
+    })
+}
+
+type Way<'a> = (&'a str, &'a mut dyn FnMut());
+
+/// Prints the figures of several ways to launch the same, the first of which is bare, and returns the largest ratio.
+fn compare(options: &Options, wait: &dyn Fn(), ways: &mut [Way<'_>]) -> f64 {
+    let mut times = vec![Vec::with_capacity(options.rounds); ways.len()];
+    for round in 0..=options.rounds {
+        for ((_, launch), times) in ways.iter_mut().zip(&mut times) {
+            let begin = Instant::now();
+            for _ in 0..options.launches {
+                launch();
+            }
+            let elapsed = begin.elapsed().as_nanos() as f64 / f64::from(options.launches);
+            wait();
+            // The first round loads the kernels.
+            if round > 0 {
+                times.push(elapsed);
+            }
+        }
+    }
+    let bare = times[0].clone();
+    let mut largest: f64 = 0.0;
+    for ((name, _), times) in ways.iter().zip(&times) {
+        let ratios = times.iter().zip(&bare).map(|(time, bare)| time / bare);
+        let ratio = median(ratios.collect());
+        let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+        println!(
+            "{name:<44} {best:>7.1} {:>8.1} {ratio:>7.3}",
+            median(times.clone())
+        );
+        largest = largest.max(ratio);
+    }
+    largest
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,73 @@
+//! The tables for programs that come from other crates: each expression of cuguard in them stands in an example of the
+//! same chapter, which is compiled and run as a documentation test.
+
+use std::path::Path;
+
+/// The text between backticks in the last column of each row, by line.
+fn expressions(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let Some(row) = line
+            .strip_prefix("| ")
+            .and_then(|row| row.strip_suffix(" |"))
+        else {
+            continue;
+        };
+        // A bar in an expression is escaped in a table.
+        let row = row.replace("\\|", "\u{1}");
+        let Some((_, ours)) = row.rsplit_once(" | ") else {
+            continue;
+        };
+        let ours = ours.replace('\u{1}', "|");
+        for link in ours.split("[`").skip(1) {
+            let expression = link.split_once("`](").map(|(expression, _)| expression);
+            if let Some(expression) = expression.filter(|text| text.contains('(')) {
+                found.push((number + 1, expression.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// The code of the examples.
+fn examples(text: &str) -> String {
+    let blocks = text.split("\n```\n").enumerate();
+    let inside: Vec<_> = blocks.filter(|(index, _)| index % 2 == 1).collect();
+    let inside: Vec<_> = inside.into_iter().map(|(_, block)| block).collect();
+    inside.join("\n")
+}
+
+fn check(chapter: &str, least: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
+    let Ok(text) = std::fs::read_to_string(folder.join(chapter)) else {
+        eprintln!("NOT RUN: {chapter} is not on this machine");
+        return;
+    };
+    let (expressions, code) = (expressions(&text), examples(&text));
+    assert!(expressions.len() >= least, "{chapter}: {expressions:#?}");
+    let missing: Vec<_> = expressions
+        .iter()
+        .filter(|(_, expression)| !code.contains(expression.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "{chapter}: in no example: {missing:#?}");
+}
+
+#[test]
+fn expressions_for_programs_on_cust_are_compiled() {
+    check("coming-from-cust.md", 55);
+}
+
+#[test]
+fn expressions_for_programs_on_cudarc_are_compiled() {
+    check("coming-from-cudarc.md", 65);
+}
+
+#[test]
+fn an_expression_that_is_not_compiled_is_found() {
+    let text = "| a | b |\n|---|---|\n| `x()` | [`y(\\|z\\| 1)`](y), [`n()?`](n), `plain()` |\n\n```\ny(|z| 1);\n```\n";
+    let found = expressions(text);
+    let names: Vec<_> = found.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["y(|z| 1)", "n()?"]);
+    let code = examples(text);
+    assert!(code.contains("y(|z| 1)") && !code.contains("n()?"));
+}
