@@ -388,6 +388,33 @@ fn other_work_goes_on_during_a_capture() -> Result<()> {
     Ok(())
 }
 
+/// Two owners of one primary context: the close of one waits for its own streams, and does not disturb the other's capture.
+#[test]
+fn another_owner_of_the_context_is_closed_during_a_capture() -> Result<()> {
+    let turn = turn();
+    let (context, twin) = (context()?, support::context()?);
+    let stream = Stream::new(&context)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let (graph, ()) = stream.capture(|c| {
+        let mut data = c.bind_mut(&mut buffer)?;
+        c.fill(&mut data, 1)?;
+        let other = Stream::new(&twin)?;
+        let mut target = PinnedBuffer::<u8>::zeroed(&twin, LEN)?;
+        let source = DeviceBuffer::from_slice_on(&other, &[5_u8; LEN])?;
+        other.scope(|s| s.download(&mut s.bind_host_mut(&mut target), &s.bind(&source)?))?;
+        assert_eq!(*target, [5; LEN]);
+        drop((target, source, other));
+        twin.close()?;
+        c.fill(&mut data, 2)
+    })?;
+    graph.instantiate()?.launch(&stream)?;
+    assert_eq!(buffer.to_vec()?, [2; LEN]);
+    drop((buffer, stream));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
 #[test]
 fn what_cannot_be_captured_is_an_error_that_says_so() -> Result<()> {
     let _turn = turn();

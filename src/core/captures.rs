@@ -30,6 +30,11 @@ impl Captures {
         lock(&self.streams).retain(|other| *other != stream);
     }
 
+    /// Whether a capture is in progress.
+    pub(super) fn is_active(&self) -> bool {
+        !lock(&self.streams).is_empty()
+    }
+
     /// A graph is captured that allocates.
     pub(crate) fn note_allocation(&self) {
         self.allocates.store(true, Ordering::Relaxed);

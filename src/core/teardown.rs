@@ -15,7 +15,7 @@ use cuguard_sync::process;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
 use super::wait::{WaitFailures, is_dead};
-use super::{deferred, free, peer_access};
+use super::{deferred, free, open_contexts, peer_access};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -118,7 +118,11 @@ impl ContextState {
             if process::is_exiting() {
                 break;
             }
-            let Err(error) = context::synchronize() else {
+            let waited = match self.is_captured_by_others() {
+                true => self.synchronize_streams(),
+                false => context::synchronize(),
+            };
+            let Err(error) = waited else {
                 self.device_idle.store(true, Ordering::Release);
                 break;
             };
@@ -135,6 +139,30 @@ impl ContextState {
             std::thread::sleep(WaitFailures::PAUSE);
         }
         first
+    }
+
+    /// Whether another `Context` on the same driver's context captures. A wait for the whole of it would fail, and end the
+    /// capture.
+    fn is_captured_by_others(&self) -> bool {
+        let contexts = open_contexts::on_device(self.device);
+        let mut same = contexts
+            .iter()
+            .filter(|other| other.context == self.context);
+        same.any(|other| other.captures.is_active())
+    }
+
+    /// Waits for the streams of this context alone.
+    fn synchronize_streams(&self) -> result::Result {
+        // The gate is closed: only teardown destroys them.
+        let handles = self.streams.lock();
+        let streams = handles.live.values().map(|(key, _)| key.address as usize);
+        let streams: Vec<CUstream> = streams.map(CUstream).collect();
+        drop(handles);
+        for stream in streams.into_iter().chain([CUstream::NULL]) {
+            // SAFETY: alive, as above; or the default stream of the current context.
+            unsafe { stream::synchronize(stream) }?;
+        }
+        Ok(())
     }
 
     /// Frees what is live, on an idle device: all of it, or with `free_leaks` off only what guards have dropped and

@@ -108,6 +108,13 @@ impl Registry {
         }
     }
 
+    /// Resources that were allocated and freed within one step, all of them live at the same time.
+    pub fn pass(&mut self, kind: Kind, count: u64, bytes: u64) {
+        let figures = self.figures.entry(kind).or_default();
+        figures.allocated += count;
+        figures.peak = figures.peak.max(figures.live.bytes + count * bytes);
+    }
+
     pub fn remove(&mut self, key: Key) {
         let recorded = self.records.remove(&key).map(|record| record.bytes);
         if let Some(bytes) = recorded.or_else(|| self.unrecorded.remove(&key)) {

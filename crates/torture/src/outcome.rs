@@ -16,6 +16,8 @@ pub struct Outcome {
     pub escaped: u64,
     /// Scopes that ran.
     pub scopes: u64,
+    /// Of those, the ones that were captured as graphs.
+    pub graphs: u64,
     /// Panics that were caught.
     pub panics: u64,
     /// Checks by a kernel.

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use cuguard::scope::{Bindable, BindableMut};
-use cuguard::{Context, DeviceBuffer, Error, Event, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Event, Kind, Result, Scope, Stream};
 use cust::memory::DeviceCopy;
 
 use crate::guard::{Guard, words};
@@ -24,9 +24,27 @@ struct Plan<'a> {
     /// How many elements are worked on, and where the back part begins.
     len: usize,
     mid: usize,
+    /// How often the work is launched as a graph; 0 for a scope.
+    launches: u8,
 }
 
 impl Plan<'_> {
+    /// Whether a piece of work goes through scratch memory of the scope. Not where the context is closed, whose report
+    /// would name it.
+    fn uses_scratch(&self, work: &Work) -> bool {
+        let plain = self.launches == 0 && !matches!(self.end, End::Close(_));
+        plain && work.back && work.task == Task::FillBytes
+    }
+
+    /// How often the work is executed.
+    fn runs(&self) -> u8 {
+        match self.end {
+            _ if self.launches == 0 => 1,
+            End::Plain => self.launches,
+            _ => 0,
+        }
+    }
+
     /// How many pieces of work are enqueued before the scope ends.
     fn enqueued(&self) -> usize {
         match self.end {
@@ -58,7 +76,69 @@ fn own_error() -> Error {
     }
 }
 
-/// Runs a scope; `None` if it ended with the panic of the plan. `context` is closed if the plan says so.
+/// Enqueues the work of a scope, or captures it. `context` is closed if the plan says so.
+fn enqueue<'env, T, D, S>(
+    s: &Scope<'_, 'env>,
+    plan: &Plan<'_>,
+    to: D,
+    from: Option<S>,
+    host: &'env mut [T],
+    context: &mut Option<Context>,
+) -> Result<()>
+where
+    T: Pod + DeviceCopy,
+    D: BindableMut<Value = T> + 'env,
+    S: Bindable<Value = T> + 'env,
+{
+    let value = bytemuck::pod_read_unaligned::<T>(&[FILL; 4][..size_of::<T>()]);
+    let mut to = s.bind_mut(to)?.slice(..plan.len)?.split_at(plan.mid)?;
+    let from = match from {
+        None => None,
+        Some(from) => Some(s.bind(from)?.slice(..plan.len)?.split_at(plan.mid)?),
+    };
+    let (front, back) = host[..plan.len].split_at_mut(plan.mid);
+    let mut host = (s.bind_host_mut(front), s.bind_host_mut(back));
+    for number in 0..=plan.work.len() {
+        if number == plan.enqueued() {
+            match plan.end {
+                End::Plain => {}
+                End::Panic(_) => panic_deliberately(),
+                End::Error(_) => return Err(own_error()),
+                End::Close(_) => context.take().map_or(Ok(()), Context::close)?,
+            }
+        }
+        let Some(work) = plan.work.get(number) else {
+            break;
+        };
+        let (to, host) = if work.back {
+            (&mut to.1, &mut host.1)
+        } else {
+            (&mut to.0, &mut host.0)
+        };
+        match work.task {
+            Task::Upload => s.upload(to, host)?,
+            Task::Download => s.download(host, to)?,
+            Task::Fill => s.fill(to, value)?,
+            Task::FillBytes if plan.uses_scratch(work) => {
+                let mut scratch = s.zeroed(to.len())?;
+                s.fill_bytes(&mut scratch, FILL)?;
+                s.copy(to, &scratch)?;
+            }
+            Task::FillBytes => s.fill_bytes(to, FILL)?,
+            Task::Zero => s.zero(to)?,
+            Task::Copy => {
+                if let Some((front, back)) = &from {
+                    s.copy(to, if work.back { back } else { front })?;
+                }
+            }
+            Task::Record => plan.event.map_or(Ok(()), |event| s.record(event))?,
+            Task::Wait => plan.event.map_or(Ok(()), |event| s.wait(event))?,
+        }
+    }
+    Ok(())
+}
+
+/// Runs a scope, or captures and launches a graph; `None` if it ended with the panic of the plan.
 fn on_device<T, D, S>(
     plan: &Plan<'_>,
     to: D,
@@ -71,50 +151,20 @@ where
     D: BindableMut<Value = T>,
     S: Bindable<Value = T>,
 {
-    let value = bytemuck::pod_read_unaligned::<T>(&[FILL; 4][..size_of::<T>()]);
     unwinds(|| {
-        plan.stream.scope(|s| {
-            let mut to = s.bind_mut(to)?.slice(..plan.len)?.split_at(plan.mid)?;
-            let from = match from {
-                None => None,
-                Some(from) => Some(s.bind(from)?.slice(..plan.len)?.split_at(plan.mid)?),
-            };
-            let (front, back) = host[..plan.len].split_at_mut(plan.mid);
-            let mut host = (s.bind_host_mut(front), s.bind_host_mut(back));
-            for number in 0..=plan.work.len() {
-                if number == plan.enqueued() {
-                    match plan.end {
-                        End::Plain => {}
-                        End::Panic(_) => panic_deliberately(),
-                        End::Error(_) => return Err(own_error()),
-                        End::Close(_) => context.take().map_or(Ok(()), Context::close)?,
-                    }
-                }
-                let Some(work) = plan.work.get(number) else {
-                    break;
-                };
-                let (to, host) = if work.back {
-                    (&mut to.1, &mut host.1)
-                } else {
-                    (&mut to.0, &mut host.0)
-                };
-                match work.task {
-                    Task::Upload => s.upload(to, host)?,
-                    Task::Download => s.download(host, to)?,
-                    Task::Fill => s.fill(to, value)?,
-                    Task::FillBytes => s.fill_bytes(to, FILL)?,
-                    Task::Zero => s.zero(to)?,
-                    Task::Copy => {
-                        if let Some((front, back)) = &from {
-                            s.copy(to, if work.back { back } else { front })?;
-                        }
-                    }
-                    Task::Record => plan.event.map_or(Ok(()), |event| s.record(event))?,
-                    Task::Wait => plan.event.map_or(Ok(()), |event| s.wait(event))?,
-                }
-            }
-            Ok(())
-        })
+        if plan.launches == 0 {
+            return plan
+                .stream
+                .scope(|s| enqueue(s, plan, to, from, host, context));
+        }
+        let captured = plan
+            .stream
+            .capture(|c| enqueue(c, plan, to, from, host, context));
+        let mut exec = captured?.0.instantiate()?;
+        for _ in 0..plan.launches {
+            exec.launch(plan.stream)?;
+        }
+        Ok(())
     })
 }
 
@@ -215,7 +265,12 @@ impl World {
             host: remove(host),
             event: remove(event),
         };
-        let result = self.scope_with(&mut all, &work, end);
+        // A capture has a stream of its own, which the report of a close would name.
+        let launches = match end {
+            End::Close(_) => 0,
+            _ => [0, 0, 1, 2][usize::from(picks[2] >> 6)],
+        };
+        let result = self.scope_with(&mut all, &work, end, launches);
         self.resources.extend([all.stream, all.to]);
         let others = [all.from, all.host, all.event];
         self.resources.extend(others.into_iter().flatten());
@@ -227,7 +282,13 @@ impl World {
     }
 
     /// Returns whether the context was closed.
-    fn scope_with(&mut self, all: &mut Participants, work: &[Work], end: End) -> Check<bool> {
+    fn scope_with(
+        &mut self,
+        all: &mut Participants,
+        work: &[Work],
+        end: End,
+        launches: u8,
+    ) -> Check<bool> {
         let Participants { to, host, .. } = all;
         let (slot, from) = (all.stream.slot, all.from.as_ref());
         // Worked on is as much as all participants have.
@@ -239,11 +300,17 @@ impl World {
         let len = from.map_or(len, |from| len.min(from.contents.len())) / size;
         let plan = Plan {
             stream: all.stream.guard.stream(),
-            event: all.event.as_ref().map(|event| event.guard.event()),
+            // Events cannot be captured.
+            event: all
+                .event
+                .as_ref()
+                .filter(|_| launches == 0)
+                .map(|event| event.guard.event()),
             work,
             end,
             len,
             mid: len / 3,
+            launches,
         };
         let open = self.is_open(slot);
         let same = |one: &Resource| one.slot == slot;
@@ -274,8 +341,25 @@ impl World {
         self.outcome.scopes += 1;
         if right && open {
             let from = from.map(|from| from.contents.as_slice());
-            in_model(&mut to.contents, from, &mut host_model, &plan, size);
+            for _ in 0..plan.runs() {
+                in_model(&mut to.contents, from, &mut host_model, &plan, size);
+            }
             to.seed = None;
+            let done = &work[..plan.enqueued()];
+            let scratch = done.iter().filter(|work| plan.uses_scratch(work)).count();
+            let bytes = ((plan.len - plan.mid) * size) as u64;
+            if bytes != 0 {
+                let registry = &mut self.slots[slot].registry;
+                registry.pass(Kind::StreamOrdered, scratch as u64, bytes);
+            }
+        }
+        if open && launches != 0 {
+            self.outcome.graphs += 1;
+            let registry = &mut self.slots[slot].registry;
+            registry.pass(Kind::Stream, 1, 0);
+            registry.pass(Kind::Graph, 1, 0);
+            let executables = u64::from(right && end == End::Plain);
+            registry.pass(Kind::GraphExec, executables, 0);
         }
         let should_unwind = right && open && matches!(end, End::Panic(_));
         ensure_eq("a panic in the scope", ran.is_none(), should_unwind)?;
@@ -289,8 +373,8 @@ impl World {
                     _ => true,
                 });
                 let expected = match end {
-                    // The destination is bound first.
-                    _ if same(to) && !open => Expected::Closed,
+                    // The destination is bound first; a capture begins before.
+                    _ if (same(to) || launches != 0) && !open => Expected::Closed,
                     _ if !right => Expected::WrongContext,
                     _ if !open => Expected::Closed,
                     End::Close(_) if has_later_work => Expected::Closed,

@@ -77,6 +77,7 @@ fn add(sum: &mut Outcome, more: &Outcome) {
     sum.forgotten += more.forgotten;
     sum.escaped += more.escaped;
     sum.scopes += more.scopes;
+    sum.graphs += more.graphs;
     sum.panics += more.panics;
     sum.kernels += more.kernels;
     sum.contexts += more.contexts;
@@ -102,18 +103,21 @@ fn random_programs_do_what_the_model_does() {
     let _ = writeln!(
         std::io::stderr(),
         "torture: {programs} programs, {} steps, {} allocations of {} bytes in {} contexts, \
-         {} scopes, {} panics, {} forgotten, {} escaped, {} checks by kernels, {lost} bytes lost, \
+         {} scopes ({} graphs), {} panics, {} forgotten, {} escaped, {} checks by kernels, {lost} bytes lost, \
          {seconds:.1} s",
         sum.steps,
         sum.allocations,
         sum.bytes,
         sum.contexts,
         sum.scopes,
+        sum.graphs,
         sum.panics,
         sum.forgotten,
         sum.escaped,
         sum.kernels,
     );
     assert!(lost <= SLACK, "{lost} bytes of the device are gone");
-    assert!(sum.scopes > 0 && sum.panics > 0 && sum.forgotten > 0 && sum.escaped > 0);
+    assert!(
+        sum.scopes > 0 && sum.graphs > 0 && sum.panics > 0 && sum.forgotten > 0 && sum.escaped > 0
+    );
 }
