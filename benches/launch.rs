@@ -15,7 +15,7 @@ use std::ptr;
 use std::time::Instant;
 
 use cuguard::driver::{DriverKind, api, load};
-use cuguard::scope::{Kernel, Len};
+use cuguard::scope::Len;
 use cuguard::{Context, DeviceBuffer, Level, Module, Stream, sim};
 
 const HELP: &str = "\
@@ -101,7 +101,7 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     let nothing = module.function("nothing")?;
     let scale = module.function("scale")?;
     // SAFETY: scale(input, output, count, factor) accesses `count` elements of each, with any grid.
-    let typed: Kernel<'_, (&[f32], &mut [f32], Len<u32>, f32)> = unsafe { module.kernel("scale")? };
+    let typed = unsafe { module.kernel::<(&[f32], &mut [f32], Len<u32>, f32)>("scale")? };
     let input = DeviceBuffer::from_slice(&context, &[1.0_f32; 32])?;
     let mut output = DeviceBuffer::<f32>::zeroed(&context, 32)?;
     let _current = context.make_current()?;

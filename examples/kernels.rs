@@ -10,7 +10,7 @@
 use cuguard::driver::{DriverKind, load};
 use cuguard::nvrtc;
 use cuguard::prelude::*;
-use cuguard::scope::{Kernel, KernelArgument, Len};
+use cuguard::scope::{KernelArgument, Len};
 use cuguard::{Error, LaunchConfig, Result, sim};
 
 const COUNT: usize = 1 << 20;
@@ -38,7 +38,7 @@ impl Device {
 fn typed(device: &Device, module: &Module) -> Result<()> {
     // SAFETY: scale(input, output, count, factor) accesses elements of both slices whose index is below `count`, with any
     // grid, and nothing else.
-    let scale: Kernel<'_, (&[f32], &mut [f32], Len<u32>, f32)> = unsafe { module.kernel("scale")? };
+    let scale = unsafe { module.kernel::<(&[f32], &mut [f32], Len<u32>, f32)>("scale")? };
     let numbers: Vec<f32> = (0..COUNT).map(|i| i as f32).collect();
     let input = DeviceBuffer::from_slice(&device.context, &numbers)?;
     let mut output = DeviceBuffer::zeroed(&device.context, COUNT)?;

@@ -214,7 +214,6 @@ fn a_cluster_that_does_not_fit_names_what_does() -> Result<()> {
 fn queries() -> Vec<(&'static str, u64)> {
     let counters = sim::counters();
     let calls = counters.calls.iter().filter(|(name, _)| {
-        let name: &str = name.as_ref();
         name.starts_with("cuFunc")
             || name.starts_with("cuDeviceGet")
             || name.starts_with("cuOccupancy")

@@ -136,7 +136,7 @@ fn a_signature_that_differs_is_refused_with_both() -> Result<()> {
     );
     check(
         module.kernel_unchecked::<(u8,)>("nothing").unwrap_err(),
-        "Module::kernel_unchecked: nothing is declared with 1 parameter of 1 bytes: (u8); \
+        "Module::kernel_unchecked: nothing is declared with 1 parameter of size 1: (u8); \
          in the module it has no parameters",
     );
     // SAFETY: never launched.

@@ -218,7 +218,7 @@ fn list(sizes: &[usize]) -> String {
     let sizes: Vec<_> = sizes.iter().map(usize::to_string).collect();
     match count {
         0 => "no parameters".to_owned(),
-        1 => format!("1 parameter of {} bytes", sizes[0]),
+        1 => format!("1 parameter of size {}", sizes[0]),
         _ => format!("{count} parameters of {} bytes", sizes.join(", ")),
     }
 }

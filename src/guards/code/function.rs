@@ -75,7 +75,6 @@ impl<'module> Function<'module> {
     }
 
     /// The module of this kernel.
-    #[must_use]
     pub fn module(&self) -> &'module Module {
         self.module
     }
