@@ -71,3 +71,54 @@ fn an_expression_that_is_not_compiled_is_found() {
     let code = examples(text);
     assert!(code.contains("y(|z| 1)") && !code.contains("n()?"));
 }
+
+/// All source files of the crate, one after another.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&std::fs::read_to_string(&path).unwrap_or_default());
+        }
+    }
+}
+
+/// Each name of cuguard in docs/feature-table.md is that of an item.
+#[test]
+fn names_in_the_feature_table_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Ok(table) = std::fs::read_to_string(root.join("docs/feature-table.md")) else {
+        eprintln!("NOT RUN: the feature table is not on this machine");
+        return;
+    };
+    let mut code = String::new();
+    for folder in [
+        "src",
+        "crates/nvrtc/src",
+        "crates/sim/src",
+        "crates/driver/src",
+    ] {
+        sources(&root.join(folder), &mut code);
+    }
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let words: std::collections::HashSet<_> = code.split(|c| !is_name(c)).collect();
+    let mut names = 0;
+    let rows = table.lines().filter(|line| line.starts_with("| "));
+    for row in rows.take_while(|row| !row.starts_with("| textures")) {
+        let Some(ours) = row.split(" | ").nth(1) else {
+            continue;
+        };
+        for name in ours.split('`').skip(1).step_by(2) {
+            for part in name.split(|c| !is_name(c)).filter(|part| !part.is_empty()) {
+                // Crates have dashes in their names.
+                assert!(
+                    words.contains(part) || name.contains('-'),
+                    "{name} in {row}"
+                );
+                names += 1;
+            }
+        }
+    }
+    assert!(names > 150, "{names}");
+}

@@ -59,6 +59,7 @@ mod modules;
 mod no_context;
 mod older_versions;
 mod order;
+mod peers;
 mod pointer_values;
 mod pointers;
 mod pool_release;
@@ -96,6 +97,7 @@ pub(crate) fn all() -> Vec<Entry> {
         managed_locations::CASES,
         managed_batches::CASES,
         pointers::CASES,
+        peers::CASES,
         pointer_values::CASES,
         copies::CASES,
         copies2d::CASES,
