@@ -463,3 +463,12 @@ fn late_drops_are_told_at_exit() {
     let text = late_drops(&format!("1,exitcode=23,suppress={}", file.display()));
     assert!(text.contains(told), "{text}");
 }
+
+#[test]
+fn a_snapshot_says_whether_its_context_is_primary() -> cuguard::Result<()> {
+    let primary = cuguard::Context::new(0)?;
+    let dedicated = cuguard::Context::builder().dedicated().build()?;
+    assert!(primary.snapshot().info.primary);
+    assert!(!dedicated.snapshot().info.primary);
+    Ok(())
+}
