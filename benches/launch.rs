@@ -1,5 +1,5 @@
 //! The cost of a launch: through a scope, untyped and typed, against a bare `cuLaunchKernel` of the same kernel on the same
-//! stream with the same arguments.
+//! stream with the same arguments; and of a graph's launch against a bare `cuGraphLaunch`.
 //!
 //!     cargo bench --bench launch
 //!     cargo bench --bench launch -- --limit 1.05
@@ -19,7 +19,7 @@ use cuguard::scope::{Kernel, Len};
 use cuguard::{Context, DeviceBuffer, Level, Module, Stream, sim};
 
 const HELP: &str = "\
-Measures what a launch costs in a scope over a bare cuLaunchKernel.
+Measures what a launch costs in a scope over a bare cuLaunchKernel, and over a bare cuGraphLaunch.
 
     --limit RATIO   exit with code 1 if a ratio of medians is more than RATIO
     --test          a short run that only shows that it works
@@ -175,7 +175,42 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     if driver.kind() == DriverKind::Real {
         assert_eq!(output.to_vec()?, [2.0; 32]);
     }
-    Ok(ratios.into_iter().fold(0.0, f64::max))
+    let graph = graphs(options, &stream, &typed, &input, &mut output)?;
+    Ok(ratios.into_iter().fold(graph, f64::max))
+}
+
+/// Compares launches of a captured graph of ten kernels.
+fn graphs<'a>(
+    options: &Options,
+    stream: &'a Stream,
+    scale: &Kernel<'a, (&[f32], &mut [f32], Len<u32>, f32)>,
+    input: &'a DeviceBuffer<f32>,
+    output: &'a mut DeviceBuffer<f32>,
+) -> cuguard::Result<f64> {
+    let (graph, ()) = stream.capture(|s| {
+        let (from, mut to) = (s.bind(input)?, s.bind_mut(output)?);
+        (0..10).try_for_each(|_| scale.launch(s, (1, 32), (&from, &mut to, 2.0)))
+    })?;
+    let mut exec = graph.instantiate()?;
+    let (graph, raw) = (exec.as_raw(), stream.as_raw());
+    stream.scope(|s| {
+        let mut bound = s.bind_graph(&mut exec)?;
+        let wait = || stream.synchronize().expect("the launches run");
+        Ok(compare(
+            options,
+            &wait,
+            &mut [
+                ("a graph of ten kernels: bare", &mut || {
+                    // SAFETY: the graph is bound in this scope, whose stream this is.
+                    let launched = unsafe { api::cuGraphLaunch(graph, raw) };
+                    launched.ok().expect("a bare launch");
+                }),
+                ("a graph of ten kernels: Scope::launch_graph", &mut || {
+                    s.launch_graph(&mut bound).expect("a launch");
+                }),
+            ],
+        ))
+    })
 }
 
 type Way<'a> = (&'a str, &'a mut dyn FnMut());

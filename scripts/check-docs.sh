@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # A folder of its own, as pages of other crates would hide broken links.
 folder=${CARGO_TARGET_DIR:-target}/check-docs
 rm -rf "$folder/doc"
-CARGO_TARGET_DIR=$folder cargo doc --quiet --no-deps -p cuguard --features sim
+CARGO_TARGET_DIR=$folder cargo doc --quiet --no-deps -p cuguard --features nvrtc,sim
 python3 - "$folder/doc" <<'END'
 import os, re, sys
 

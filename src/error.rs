@@ -265,6 +265,33 @@ pub enum Error {
         align: usize,
     },
 
+    /// What is not possible in a [capture](crate::Stream::capture), or only there.
+    #[error("{operation}: {reason}")]
+    Capture {
+        /// The function that was called.
+        operation: &'static str,
+        /// Why it is not possible.
+        reason: &'static str,
+    },
+
+    /// An executable graph was not updated, because the graphs differ in more than parameters. It is unchanged.
+    #[error("{operation}: {}", update_reason(*.result))]
+    GraphUpdate {
+        /// The function that was called.
+        operation: &'static str,
+        /// The driver's reason, a value of [`graph_exec_update_result`](crate::driver::sys::graph_exec_update_result).
+        result: u32,
+    },
+
+    /// Memory of another graph than that of the executable; see [`Scope::export`](crate::Scope::export).
+    #[error(
+        "{operation}: the memory was exported by another capture, and not by one of this graph"
+    )]
+    WrongGraph {
+        /// The function that was called.
+        operation: &'static str,
+    },
+
     /// The module has no symbol of this name.
     #[error("{operation}: the module has no symbol {name:?}")]
     NoSuchSymbol {
@@ -432,6 +459,43 @@ fn range_fault(start: usize, end: usize, resource: &str, len: usize) -> String {
     format!("exceeds {resource}'s {}", counted(len, "element"))
 }
 
+fn update_reason(result: u32) -> String {
+    use cuguard_driver::sys::graph_exec_update_result as reason;
+    let (name, words) = match result {
+        reason::ERROR_TOPOLOGY_CHANGED => (
+            "TOPOLOGY_CHANGED",
+            "the new graph has other nodes or dependencies",
+        ),
+        reason::ERROR_NODE_TYPE_CHANGED => (
+            "NODE_TYPE_CHANGED",
+            "a node of the new graph is of another type, such as a copy in place of a fill",
+        ),
+        reason::ERROR_FUNCTION_CHANGED => (
+            "FUNCTION_CHANGED",
+            "a node of the new graph launches another kernel",
+        ),
+        reason::ERROR_PARAMETERS_CHANGED => (
+            "PARAMETERS_CHANGED",
+            "a node of the new graph differs in a parameter that cannot be changed, such as where its memory is",
+        ),
+        reason::ERROR_NOT_SUPPORTED => (
+            "NOT_SUPPORTED",
+            "a node of the new graph cannot be changed, such as an allocation",
+        ),
+        reason::ERROR_UNSUPPORTED_FUNCTION_CHANGE => (
+            "UNSUPPORTED_FUNCTION_CHANGE",
+            "a node of the new graph launches another kernel, and this change is not supported",
+        ),
+        reason::ERROR_ATTRIBUTES_CHANGED => (
+            "ATTRIBUTES_CHANGED",
+            "a node of the new graph has other attributes",
+        ),
+        _ => ("", "the driver does not say why"),
+    };
+    format!("{words} (CU_GRAPH_EXEC_UPDATE_ERROR_{name}); the executable is unchanged")
+        .replace("_ERROR_)", "_ERROR)")
+}
+
 fn devices(count: u32) -> String {
     match count {
         0 => "there are no devices".to_owned(),
@@ -529,6 +593,15 @@ impl fmt::Display for DriverError {
         write!(f, ": {} returned {}", self.function, self.code)?;
         if let Some(text) = self.code.text() {
             write!(f, ": {text}")?;
+        }
+        match self.code {
+            CUresult::STREAM_CAPTURE_UNSUPPORTED => {
+                f.write_str("; work is being captured in this context, and the call would wait for it")?;
+            }
+            CUresult::STREAM_CAPTURE_INVALIDATED => f.write_str(
+                "; a call that is not permitted during a capture, such as a wait for the whole context, has ended it",
+            )?,
+            _ => {}
         }
         if self.code == CUresult::NOT_PERMITTED {
             f.write_str("; inside a host function of a stream no CUDA call is permitted")?;

@@ -44,10 +44,11 @@
 //!
 //! # Guide
 //!
-//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes), [devices and
-//! interop](guide::devices_and_interop), [leak reports](guide::leak_reports), [out of memory](guide::out_of_memory),
-//! [testing without a GPU](guide::testing_without_a_gpu), coming from [`cust`](guide::coming_from_cust) or
-//! [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot see](guide::limits).
+//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
+//! [kernels](guide::kernels), [devices and interop](guide::devices_and_interop), [leak reports](guide::leak_reports),
+//! [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
+//! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot
+//! see](guide::limits).
 
 #[doc(inline)]
 pub use cuguard_driver as driver;
@@ -76,10 +77,11 @@ pub use error::{DriverError, Error, Result};
 pub use guards::{
     ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
     DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
-    Event, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, ManagedAdvice,
-    ManagedBuffer, MemoryInfo, MemoryLocation, MemoryPool, Module, ModuleBuilder, ParseDeviceError,
-    PeerAccess, PinnedBuffer, PitchedBuffer, Profiler, RegisteredVec, Schedule, Stream,
-    StreamBuilder, SuggestedBlock, UnknownAttribute, WriteCombinedBuffer,
+    Event, Function, FunctionAttributes, Global, Graph, GraphExec, GraphMemory, GraphMemoryMut,
+    LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer, MemoryInfo, MemoryLocation,
+    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, PitchedBuffer,
+    Profiler, RegisteredVec, Schedule, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
+    WriteCombinedBuffer,
 };
 pub use scope::Scope;
 

@@ -227,3 +227,18 @@ fn a_callback_that_allocates_is_not_called_by_itself() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_diagnosis_counts_the_callbacks_that_are_registered() -> Result<()> {
+    let _turn = turn();
+    let context = Context::new(0)?;
+    let count = || match DeviceBuffer::<u8>::zeroed(&context, 1 << 46) {
+        Err(Error::OutOfMemory(why)) => why.settings.callbacks,
+        other => panic!("{other:?}"),
+    };
+    let callbacks = [(); 2].map(|()| context.release_on_oom(|_| {}));
+    assert_eq!(count(), 2);
+    drop(callbacks);
+    assert_eq!(count(), 0);
+    Ok(())
+}

@@ -9,6 +9,7 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
@@ -22,7 +23,7 @@ use support::*;
 
 type Scenario = fn(&ReportSettings) -> Result<()>;
 
-const SCENARIOS: [(&str, Scenario); 16] = [
+const SCENARIOS: [(&str, Scenario); 18] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
@@ -38,6 +39,8 @@ const SCENARIOS: [(&str, Scenario); 16] = [
     ("a borrowed context", borrowed_context),
     ("views", views),
     ("two contexts", two_contexts),
+    ("scratch memory and host functions", scratch_memory),
+    ("graphs", graphs),
     ("matrices and the driver's host memory", matrices),
 ];
 
@@ -229,6 +232,72 @@ fn in_pieces(settings: &ReportSettings) -> Result<()> {
         .update(&mut values, |s, mut piece| s.fill(&mut piece.data, 2))?;
     assert!(values.iter().all(|value| *value == 2));
     context.close()
+}
+
+/// Scratch memory, host functions, and page-locked memory on the device.
+fn scratch_memory(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let stream = Stream::new(&context)?;
+    let mut pinned = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    let seen = AtomicU32::new(0);
+    stream.scope(|s| {
+        let mut pinned = s.bind_mut(&mut pinned)?;
+        let mut scratch = s.zeroed(1000)?;
+        s.fill(&mut scratch, 3)?;
+        // SAFETY: the copy initializes it.
+        let mut more = unsafe { s.uninitialized(1000)? };
+        s.copy(&mut more, &scratch)?;
+        s.call(|| seen.store(1, Ordering::Relaxed))?;
+        s.copy(&mut pinned, &more)
+    })?;
+    assert_eq!((*pinned).to_vec(), [3; 1000]);
+    assert_eq!(seen.into_inner(), 1);
+    drop((pinned, stream));
+    context.close()
+}
+
+/// In a context of its own: a capture whose end is refused stays in progress, and prohibits waits for its context.
+fn graphs(settings: &ReportSettings) -> Result<()> {
+    let builder = Context::builder().dedicated();
+    let context = builder.report(settings.clone()).build()?;
+    let run = || -> Result<()> {
+        let (stream, home) = (Stream::new(&context)?, Stream::new(&context)?);
+        let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+        let calls = AtomicU32::new(0);
+        let (graph, data) = stream.capture(|c| {
+            let mut data = c.bind_mut(&mut buffer)?;
+            let mut scratch = c.zeroed(1000)?;
+            c.fill(&mut scratch, 3)?;
+            c.call_each(|| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            })?;
+            c.copy(&mut data, &scratch)?;
+            c.export_mut(&data)
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.view_mut(&data)?.fill(9)?;
+        stream.scope(|s| {
+            let mut graph = s.bind_graph(&mut exec)?;
+            s.launch_graph(&mut graph)?;
+            s.launch_graph(&mut graph)
+        })?;
+        assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [3; 1000]);
+        exec.close()?;
+        let (graph, data) = stream.capture(|c| {
+            let mut data = c.bind_mut(&mut buffer)?;
+            c.fill(&mut data, 1)?;
+            c.export_mut(&data)
+        })?;
+        let mut exec = graph.instantiate()?;
+        exec.recapture(&stream, |c| c.fill(&mut c.reuse_mut(&data)?, 2))?;
+        exec.launch(&home)?;
+        drop(exec);
+        assert_eq!(buffer.to_vec()?, [2; 1000]);
+        assert_eq!(calls.into_inner(), 2);
+        Ok(())
+    };
+    let ran = run();
+    ran.and(context.close())
 }
 
 fn heap(settings: &ReportSettings) -> Result<()> {

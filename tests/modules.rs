@@ -533,6 +533,10 @@ fn code_of_two_sources_is_linked() -> Result<()> {
     assert!(linked.info_log().is_some());
     assert!(linked.as_bytes().starts_with(b"\x7fELF"));
     let module = linked.load(&context)?;
+    // An image for another architecture is not for this device.
+    let foreign = linker.clone().target(5, 2).link()?;
+    let error = foreign.load(&context).unwrap_err();
+    assert_eq!(error.code(), Some(CUresult::NO_BINARY_FOR_GPU), "{error}");
     // The bytes are an image as any other.
     // SAFETY: complete, as the linker made it.
     let again = unsafe { Module::from_image(&context, linked.as_bytes())? };

@@ -1,6 +1,11 @@
 //! The ported programs: they run to their end on a real GPU, where they compare their results with the host's. On the
 //! simulated GPU their kernels are loaded and the parameters compared.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each program is a file of its own, with the module that they share"
+)]
+
 mod support;
 
 use cuguard::scope::Len;

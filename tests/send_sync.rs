@@ -133,6 +133,10 @@ generic! {
     // A shared borrow through which one may also write: both ways need both.
     Global<'static, T>:                both, none, none, none;
 
+    // Names of memory: elements that are not both cannot be exported.
+    GraphMemory<T>:                    both, both, both, both;
+    GraphMemoryMut<T>:                 both, both, both, both;
+
     // A closure and a borrow of a context.
     Chunked<'static, T>:               both, send, sync, none;
 }
@@ -141,7 +145,8 @@ generic! {
 plain!(both:
     Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess Profiler<'static>
     ModuleBuilder<'static> Linker<'static>
-    DeviceHeap<'static> ReleaseCallback Scope<'static, 'static>
+    DeviceHeap<'static> ReleaseCallback Scope<'static, 'static> Graph<'static> GraphExec<'static>
+    BoundGraph<'static>
 );
 
 // A signature is never a value: kernels are of one sort whatever is in it.

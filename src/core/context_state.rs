@@ -17,6 +17,7 @@ use cuguard_driver::sys::CUcontext;
 
 use super::budget::Budget;
 use super::callbacks::Callbacks;
+use super::captures::Captures;
 use super::handle_list::HandleList;
 use super::lock::lock;
 use super::peer_streams::PeerStreams;
@@ -64,6 +65,8 @@ pub(crate) struct ContextConfig {
 pub(crate) struct ContextState {
     config: ContextConfig,
     pub(crate) callbacks: Callbacks,
+    /// The captures in progress.
+    pub(crate) captures: Captures,
     /// The live streams and pools, for out-of-memory recovery.
     pub(crate) streams: HandleList,
     pub(crate) pools: HandleList,
@@ -126,6 +129,7 @@ impl ContextState {
         let state = Arc::new(Self {
             config,
             callbacks: Callbacks::default(),
+            captures: Captures::default(),
             streams: HandleList::default(),
             pools: HandleList::default(),
             peer_streams: PeerStreams::default(),

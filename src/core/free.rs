@@ -1,8 +1,9 @@
 //! Every raw free: only an [`OwnedResource`](super::OwnedResource), teardown, and what never had a guard call this.
 
-use cuguard_driver::result::{CallError, Result, event, link, memory, module, pool, stream};
+use cuguard_driver::result::{CallError, Result, event, graph, link, memory, module, pool, stream};
 use cuguard_driver::sys::{
-    CUevent, CUlinkState, CUmemoryPool, CUmodule, CUresult, CUstream, stream_capture_mode,
+    CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUlinkState, CUmemoryPool, CUmodule, CUresult,
+    CUstream, stream_capture_mode,
 };
 use cuguard_registry::{Key, Kind};
 
@@ -67,6 +68,8 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::Module => module::unload(CUmodule(handle)),
             Kind::MemoryPool => pool::destroy(CUmemoryPool(handle)),
             Kind::PeerAccess => peer_access::disable(address),
+            Kind::Graph => graph::destroy(CUgraph(handle)),
+            Kind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
         }
     }
 }
@@ -80,4 +83,16 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
 pub(crate) unsafe fn destroy_linker(linker: CUlinkState) -> Result {
     // SAFETY: as the caller ensures.
     unsafe { link::destroy(linker) }
+}
+
+/// Adds a node to the graph that `stream` captures, which frees memory that a node of the same graph allocates. No memory
+/// is freed now.
+///
+/// # Safety
+///
+/// The stream is alive and captures, and allocated the memory in that capture.
+#[expect(clippy::disallowed_methods, reason = "the one place that frees")]
+pub(crate) unsafe fn capture_free(address: CUdeviceptr, stream: CUstream) -> Result {
+    // SAFETY: as the caller ensures.
+    unsafe { memory::free_async(address, stream) }
 }

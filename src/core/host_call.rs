@@ -9,6 +9,7 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,14 +40,14 @@ impl fmt::Debug for CallGroup {
 }
 
 /// A closure with its group. The driver has a pointer to this.
-pub(crate) struct HostCall<'env> {
+pub(crate) struct HostCall {
     group: Arc<CallGroup>,
-    function: Mutex<Option<Box<dyn FnMut() + Send + 'env>>>,
+    function: Mutex<Option<Box<dyn FnMut() + Send>>>,
     /// It ran for the last time, and the driver has no pointer to it any more.
     finished: AtomicBool,
 }
 
-impl fmt::Debug for HostCall<'_> {
+impl fmt::Debug for HostCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostCall(finished: {:?})", self.finished)
     }
@@ -77,7 +78,7 @@ impl CallGroup {
         state.panic.take()
     }
 
-    /// The panic of a call that ran. The caller knows that none is running.
+    /// The panic of a call that ran.
     pub(crate) fn take_panic(&self) -> Option<Panic> {
         lock(&self.0).panic.take()
     }
@@ -87,11 +88,19 @@ impl CallGroup {
     }
 }
 
-impl<'env> HostCall<'env> {
-    pub(crate) fn new(
+impl HostCall {
+    /// # Safety
+    ///
+    /// What the closure borrows is valid until it is dropped: by [`settle_once`](Self::settle_once), or by the drop of
+    /// [`GraphCalls`].
+    pub(crate) unsafe fn new(
         group: &Arc<CallGroup>,
-        function: Box<dyn FnMut() + Send + 'env>,
+        function: Box<dyn FnMut() + Send + '_>,
     ) -> Arc<Self> {
+        // SAFETY: only the lifetime changes; the caller ensures that it is not used beyond.
+        let function = unsafe {
+            std::mem::transmute::<Box<dyn FnMut() + Send + '_>, Box<dyn FnMut() + Send>>(function)
+        };
         Arc::new(Self {
             group: group.clone(),
             function: Mutex::new(Some(function)),
@@ -150,8 +159,31 @@ impl<'env> HostCall<'env> {
 /// The calls of a graph, which may run at each launch.
 #[derive(Debug)]
 pub(crate) struct GraphCalls<'env> {
-    pub(crate) group: Arc<CallGroup>,
-    pub(crate) calls: Vec<Arc<HostCall<'env>>>,
+    group: Arc<CallGroup>,
+    calls: Vec<Arc<HostCall>>,
+    /// What the closures borrow.
+    env: PhantomData<&'env ()>,
+}
+
+impl GraphCalls<'_> {
+    /// # Safety
+    ///
+    /// What the closures borrow is valid for as long as the lifetime of this lasts.
+    pub(crate) unsafe fn new(group: Arc<CallGroup>, calls: Vec<Arc<HostCall>>) -> Self {
+        Self {
+            group,
+            calls,
+            env: PhantomData,
+        }
+    }
+
+    pub(crate) fn group(&self) -> &Arc<CallGroup> {
+        &self.group
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
 }
 
 impl Drop for GraphCalls<'_> {
@@ -187,7 +219,7 @@ impl Drop for GraphCalls<'_> {
 /// `argument` is from [`HostCall::once_argument`] and used once.
 pub(crate) unsafe extern "C" fn run_once(argument: *mut c_void) {
     // SAFETY: as the caller ensures. What the closure borrows is valid: its scope drops it, or waits here for it.
-    let call = unsafe { Arc::from_raw(argument.cast::<HostCall<'_>>()) };
+    let call = unsafe { Arc::from_raw(argument.cast::<HostCall>()) };
     call.run(true);
     call.finished.store(true, Ordering::Release);
 }
@@ -199,6 +231,6 @@ pub(crate) unsafe extern "C" fn run_once(argument: *mut c_void) {
 /// `argument` is from [`HostCall::each_argument`], and a reference exists.
 pub(crate) unsafe extern "C" fn run_each(argument: *mut c_void) {
     // SAFETY: as the caller ensures.
-    let call = unsafe { &*argument.cast::<HostCall<'_>>() };
+    let call = unsafe { &*argument.cast::<HostCall>() };
     call.run(false);
 }

@@ -30,6 +30,7 @@
 pub(crate) mod allocate;
 mod budget;
 mod callbacks;
+mod captures;
 mod context_state;
 pub(crate) mod deferred;
 pub(crate) mod free;

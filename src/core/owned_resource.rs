@@ -71,7 +71,7 @@ impl From<&Arc<StreamState>> for Owner {
 
 impl Owner {
     #[inline]
-    pub(super) fn state(&self) -> &Arc<ContextState> {
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
         self.parts().0
     }
 

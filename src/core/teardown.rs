@@ -56,6 +56,8 @@ impl ContextState {
         let pushed = self.push(operation);
         keep(self.check(operation, pushed, None));
         if pushed.is_ok() {
+            // While a stream captures, the context cannot be waited for.
+            self.captures.end_all(self);
             keep(self.wait_for_device(operation));
         }
         self.peer_streams.wait(operation);
@@ -67,6 +69,7 @@ impl ContextState {
         self.destroy_events(pushed);
         peer_access::end_all_to(self);
         if pushed.is_ok() && !process::is_exiting() {
+            self.captures.trim(self.device);
             let _ = context::pop_current();
         }
         keep(self.release_context(operation));

@@ -13,6 +13,7 @@ mod device_attribute;
 mod device_heap;
 mod device_identity;
 mod event;
+mod graph;
 mod keep;
 mod memory;
 mod memory_info;
@@ -37,6 +38,8 @@ pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
+pub(crate) use graph::{Exported, GraphParts, GraphRange};
+pub use graph::{Graph, GraphExec, GraphMemory, GraphMemoryMut};
 pub use memory::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
     MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,

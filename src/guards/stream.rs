@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cuguard_driver::result::{context, stream};
 use cuguard_driver::sys::{CUstream, flags};
 
-use crate::core::{self, ContextState, ListedHandle, Request, StreamState, same_context};
+use crate::core::{self, ContextState, ListedHandle, Owner, Request, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::keep::drop_guard;
 use crate::guards::{Context, Event};
@@ -375,25 +375,43 @@ impl StreamBuilder<'_> {
     /// As [`Stream::new`].
     #[track_caller]
     pub fn build(self) -> Result<Stream> {
-        let state = self.context.state();
-        let request = Request::of_unknown_size("Stream::new", Some(Kind::Stream));
-        let shared = recovery::with_recovery(state, &request, || {
-            let _entered = state.enter(request.operation)?;
-            let owner = self.context.open().into();
-            let owned = core::allocate(
-                state,
-                &request,
-                Kind::Stream,
-                "",
-                || owner,
-                || {
-                    stream::create_with_priority(self.flags, self.priority)
-                        .map(|stream| stream.0 as u64)
-                },
-            )?;
-            let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
-            Ok(Arc::new(StreamState::new(listed, owned)))
+        let owner = self.context.open().into();
+        let created = create("Stream::new", &owner, self.flags, self.priority)?;
+        Ok(Stream::from_state(created))
+    }
+}
+
+/// Creates a stream.
+#[track_caller]
+fn create(
+    operation: &'static str,
+    owner: &Owner,
+    flags: u32,
+    priority: i32,
+) -> Result<Arc<StreamState>> {
+    let state = owner.state();
+    let request = Request::of_unknown_size(operation, Some(Kind::Stream));
+    recovery::with_recovery(state, &request, || {
+        let _entered = state.enter(operation)?;
+        let owner = || owner.clone();
+        let owned = core::allocate(state, &request, Kind::Stream, "", owner, || {
+            stream::create_with_priority(flags, priority).map(|stream| stream.0 as u64)
         })?;
-        Ok(Stream::from_state(shared))
+        let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
+        Ok(Arc::new(StreamState::new(listed, owned)))
+    })
+}
+
+impl Stream {
+    /// A stream of the same priority, on which work is captured. On this stream itself the work of other code would be
+    /// captured too.
+    #[track_caller]
+    pub(crate) fn for_capture(&self, operation: &'static str) -> Result<Arc<StreamState>> {
+        let entered = self.state().enter(operation)?;
+        // SAFETY: the stream is alive.
+        let priority = entered.check(unsafe { stream::priority(self.as_raw()) })?;
+        drop(entered);
+        let owner = self.shared.owned.owner();
+        create(operation, owner, flags::STREAM_NON_BLOCKING, priority)
     }
 }

@@ -1,7 +1,7 @@
 //! The memory pools of a device: what they reserve and do not use, and to trim them.
 
-use cuguard_driver::result::device;
 use cuguard_driver::result::pool::{self, Attribute};
+use cuguard_driver::result::{device, graph};
 use cuguard_driver::sys::CUmemoryPool;
 
 use super::OPERATION;
@@ -84,5 +84,18 @@ pub(super) fn trim(state: &ContextState) -> bool {
             let _ = unsafe { pool::trim_to(pool, 0) };
         }
     });
-    any
+    any | trim_graphs(state)
+}
+
+/// The same for the memory that the driver keeps for launches of graphs.
+fn trim_graphs(state: &ContextState) -> bool {
+    let device = state.device as i32;
+    let Ok(_entered) = state.enter(OPERATION) else {
+        return false;
+    };
+    let Ok(before @ 1..) = graph::reserved_memory(device) else {
+        return false;
+    };
+    let trimmed = graph::trim_memory(device);
+    trimmed.is_ok() && graph::reserved_memory(device).is_ok_and(|after| after < before)
 }

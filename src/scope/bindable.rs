@@ -89,9 +89,10 @@ impl BindableMemory<'_> {
     pub(crate) fn device_address(&self, entered: &Entered<'_>) -> Result<CUdeviceptr> {
         match self.address {
             Address::Device(address) => Ok(address),
-            // SAFETY: registered with the driver, and borrowed.
             Address::Host(start) => {
-                entered.check(unsafe { memory::host_get_device_pointer(start) })
+                // SAFETY: registered with the driver, and borrowed.
+                let mapped = unsafe { memory::host_get_device_pointer(start) };
+                entered.check(mapped)
             }
         }
     }

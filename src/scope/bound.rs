@@ -312,6 +312,19 @@ impl<'scope, T> Deref for DeviceMut<'scope, T> {
     }
 }
 
+// For sources, which are read whether they are bound shared or exclusively. (`&s.zeroed(3)?` is not coerced by `Deref`.)
+impl<'scope, T> AsRef<DeviceRef<'scope, T>> for DeviceRef<'scope, T> {
+    fn as_ref(&self) -> &DeviceRef<'scope, T> {
+        self
+    }
+}
+
+impl<'scope, T> AsRef<DeviceRef<'scope, T>> for DeviceMut<'scope, T> {
+    fn as_ref(&self) -> &DeviceRef<'scope, T> {
+        &self.inner
+    }
+}
+
 impl<'scope, T> HostRef<'scope, T> {
     /// The caller has borrowed the values for longer than the scope lasts.
     pub(crate) fn new(values: &'scope [T]) -> Self {

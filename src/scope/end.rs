@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
 
+use super::capture::Capture;
 use crate::core::host_call::{CallGroup, HostCall, Panic};
 use crate::core::lock::lock;
 use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle_or_dead};
@@ -44,14 +45,18 @@ pub(crate) struct ScopeEnd {
     scratch: Mutex<Vec<OwnedResource>>,
     /// Created by the first host function.
     group: OnceLock<Arc<CallGroup>>,
-    calls: Mutex<Vec<Arc<HostCall<'static>>>>,
+    calls: Mutex<Vec<Arc<HostCall>>>,
+    /// Of the graphs that the scope launches.
+    graphs: Mutex<Vec<Arc<CallGroup>>>,
+    /// In a capture. Nothing is in flight then.
+    pub(super) capture: Option<Capture>,
     /// Contexts whose memory this scope uses. Dropped after the wait.
     peers: Mutex<Vec<PeerUse>>,
 }
 
 /// The value of a mutex that no other thread can hold: for the end of a scope, where in a forked child a thread that does
 /// not exist may have locked it.
-fn take<T: Default>(mutex: &mut Mutex<T>) -> T {
+pub(super) fn take<T: Default>(mutex: &mut Mutex<T>) -> T {
     mem::take(mutex.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -63,6 +68,8 @@ impl ScopeEnd {
             scratch: Mutex::default(),
             group: OnceLock::new(),
             calls: Mutex::default(),
+            graphs: Mutex::default(),
+            capture: None,
             peers: Mutex::default(),
         }
     }
@@ -81,7 +88,9 @@ impl ScopeEnd {
 
     /// Work is about to be enqueued.
     pub(crate) fn expect_work(&self) {
-        self.in_flight.store(true, Ordering::Release);
+        if self.capture.is_none() {
+            self.in_flight.store(true, Ordering::Release);
+        }
     }
 
     /// Frees the memory in stream order when the scope ends.
@@ -93,18 +102,11 @@ impl ScopeEnd {
     ///
     /// # Safety
     ///
-    /// What the closure borrows is valid until [`finish`](Self::finish) has returned.
-    pub(crate) unsafe fn keep_call(
-        &self,
-        function: Box<dyn FnMut() + Send + '_>,
-    ) -> Arc<HostCall<'static>> {
-        // SAFETY: only the lifetime changes. `finish` drops the closure, or waits until it has run.
-        let function = unsafe {
-            mem::transmute::<Box<dyn FnMut() + Send + '_>, Box<dyn FnMut() + Send + 'static>>(
-                function,
-            )
-        };
-        let call = HostCall::new(self.group.get_or_init(Arc::default), function);
+    /// What the closure borrows is valid until [`finish`](Self::finish) has returned; in a capture, for as long as the graph
+    /// and its executable exist.
+    pub(crate) unsafe fn keep_call(&self, function: Box<dyn FnMut() + Send + '_>) -> Arc<HostCall> {
+        // SAFETY: `finish` drops it, or waits until it has run; the graph of a capture drops it.
+        let call = unsafe { HostCall::new(self.group(), function) };
         let mut calls = lock(&self.calls);
         if calls.len() == calls.capacity() {
             // Before the list grows: most of them have run.
@@ -112,6 +114,24 @@ impl ScopeEnd {
         }
         calls.push(call.clone());
         call
+    }
+
+    fn group(&self) -> &Arc<CallGroup> {
+        self.group.get_or_init(Arc::default)
+    }
+
+    /// The calls are a graph's from now on.
+    pub(super) fn take_group(&mut self) -> Arc<CallGroup> {
+        self.group.take().unwrap_or_default()
+    }
+
+    pub(super) fn take_calls(&mut self) -> Vec<Arc<HostCall>> {
+        take(&mut self.calls)
+    }
+
+    /// Carries the panics of a graph's host functions to the end of the scope.
+    pub(crate) fn keep_group(&self, group: &Arc<CallGroup>) {
+        lock(&self.graphs).push(group.clone());
     }
 
     /// Frees, waits, and drops the host functions. Returns the first error on the way and the first panic of a host
@@ -132,16 +152,26 @@ impl ScopeEnd {
             mem::forget(calls);
             return (waited, None);
         }
-        let mut panic = self.group.get().and_then(|group| group.close());
-        for call in calls {
-            let another = call.settle_once(idle);
-            if panic.is_none() {
-                panic = another;
+        let mut first = self.group.get().and_then(|group| group.close());
+        let mut keep = |panic: Option<Panic>| {
+            if first.is_none() {
+                first = panic;
             } else {
-                mem::forget(another);
+                // Its drop may panic too.
+                mem::forget(panic);
             }
+        };
+        for group in take(&mut self.graphs) {
+            keep(match idle {
+                true => group.take_panic(),
+                // The device failed: a host function of the graph may be running, or still be called.
+                false => group.close(),
+            });
         }
-        (waited, panic)
+        for call in calls {
+            keep(call.settle_once(idle));
+        }
+        (waited, first)
     }
 
     /// Waits for the stream. Returns the first error on the way, and whether the driver has said that the stream is idle.
@@ -201,6 +231,7 @@ impl ScopeEnd {
 
 impl Drop for ScopeEnd {
     fn drop(&mut self) {
+        self.abandon_capture();
         let (waited, panic) = self.finish();
         if let Err(error) = waited {
             log_error(&error);

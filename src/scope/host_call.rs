@@ -5,7 +5,7 @@ use cust::memory::DeviceCopy;
 
 use super::Scope;
 use super::bound::HostRef;
-use crate::core::host_call::run_once;
+use crate::core::host_call::{run_each, run_once};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -40,7 +40,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::ContextClosed`], [`Error::Capture`] in a capture, or any other driver error.
     pub fn call(&self, f: impl FnOnce() + Send + 'env) -> Result<()> {
         self.call_once("Scope::call", f)
     }
@@ -85,7 +85,46 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
+    /// As [`call`](Self::call), for a closure that can be called more than once: in a [capture](crate::Stream::capture) it
+    /// becomes a part of the graph, and is called at each launch. A panic continues at the end of the scope that launched
+    /// the graph.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let mut count = 0;
+    /// let (graph, ()) = stream.capture(|c| c.call_each(|| count += 1))?;
+    /// let mut exec = graph.instantiate()?;
+    /// exec.launch(&stream)?;
+    /// exec.launch(&stream)?;
+    /// drop(exec);
+    /// assert_eq!(count, 2);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn call_each(&self, f: impl FnMut() + Send + 'env) -> Result<()> {
+        const OPERATION: &str = "Scope::call_each";
+        if self.end.capture.is_none() {
+            return self.call_once(OPERATION, f);
+        }
+        let core = self.core();
+        let entered = core.state().enter(OPERATION)?;
+        // SAFETY: what it borrows lives for `'env`, longer than the graph.
+        let call = unsafe { self.end.keep_call(Box::new(f)) };
+        // SAFETY: the stream is alive. The graph and its executable keep the argument; launches that are in flight borrow
+        // the executable.
+        let enqueued =
+            unsafe { stream::launch_host_func(core.handle(), run_each, call.each_argument()) };
+        entered.check(enqueued)
+    }
+
     fn call_once(&self, operation: &'static str, f: impl FnOnce() + Send + 'env) -> Result<()> {
+        let reason = "a closure that is called once cannot be captured; see Scope::call_each";
+        self.check_not_captured(operation, reason)?;
         let core = self.core();
         let entered = core.state().enter(operation)?;
         let mut f = Some(f);

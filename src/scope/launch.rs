@@ -50,7 +50,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// - The kernel stays within the memory that it is passed. It only reads what is bound by [`bind`](Scope::bind), and
     ///   leaves only valid values in what is bound by [`bind_mut`](Scope::bind_mut).
     /// - Memory that it reaches in other ways, such as through addresses in memory and global variables of the module, is
-    ///   valid and free of conflicting accesses until the scope ends.
+    ///   valid and free of conflicting accesses until the scope ends; in a [capture](crate::Stream::capture), while the
+    ///   graph or an executable of it exists.
     /// - It does not depend on uninitialized memory.
     /// - If the launch lacks memory, [callbacks](crate::Context::release_on_oom) run before it is retried: they free
     ///   nothing that the kernel uses.

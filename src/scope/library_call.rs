@@ -40,7 +40,8 @@ impl Scope<'_, '_> {
     ///
     /// # Safety
     ///
-    /// The work uses only memory that stays valid until the scope has ended, such as that of its bindings. It does not
+    /// The work uses only memory that stays valid until the scope has ended, such as that of its bindings; in a
+    /// [capture](crate::Stream::capture), while the graph or an executable of it exists. It does not
     /// write what is bound shared (by [`bind`](Self::bind)), and leaves valid values in what it writes. Work that `f`
     /// enqueues on other streams is complete when `f` returns, or this stream is ordered after it. `f` leaves the stream
     /// alive, and leaves current what was current.

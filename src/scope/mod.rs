@@ -7,8 +7,12 @@
 mod argument;
 mod bindable;
 mod bound;
+mod capture;
 mod end;
 mod fill;
+mod graph;
+#[cfg(doctest)]
+mod graph_refusals;
 mod host_call;
 mod kernel;
 #[cfg(doctest)]
@@ -31,13 +35,14 @@ use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
 use crate::error::{Error, Result};
-use crate::guards::{Event, Stream, check_len};
+use crate::guards::{Event, GraphRange, Stream, check_len};
 use bindable::BindableMemory;
 use end::ScopeEnd;
 
 pub use argument::KernelArgument;
 pub use bindable::{Bindable, BindableMut};
 pub use bound::{DeviceMut, DeviceRef, HostMut, HostRef};
+pub use graph::BoundGraph;
 pub use kernel::{Kernel, UncheckedKernel};
 pub use parameter::{Len, LenOf, Parameter, Value};
 pub use peer::{PeerMut, PeerRef};
@@ -197,7 +202,8 @@ impl Stream {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// The stream of this scope.
+    /// The stream of this scope; in a [capture](Stream::capture), the stream that `capture` was called on, on which work is
+    /// executed and not captured.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -235,19 +241,31 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &self,
         operation: &'static str,
         memory: &BindableMemory<'_>,
+        (size, exclusive): (usize, bool),
     ) -> Result<CUdeviceptr> {
         let core = self.core();
         if let Some(state) = memory.state {
             let memory_of = ("the memory", state);
             same_context::check(operation, ("the scope's stream", core.state()), memory_of)?;
         }
-        if let Some(home) = memory.home {
+        if let Some(home) = memory.home
+            && self.end.capture.is_none()
+        {
             // It must be allocated, and cleared, before it is used here. It cannot be freed too early: it is borrowed
             // until this stream is idle.
             core.order_after(operation, home)?;
         }
         let entered = core.state().enter(operation)?;
-        memory.device_address(&entered)
+        let address = memory.device_address(&entered)?;
+        if let Some(capture) = &self.end.capture {
+            capture.add_memory(GraphRange {
+                addresses: address..address + (memory.len * size) as u64,
+                exclusive,
+                // Ordered when the graph is launched.
+                home: memory.home.cloned(),
+            });
+        }
+        Ok(address)
     }
 
     /// Binds device memory that this scope's work reads; also page-locked host memory, which the device accesses in place
@@ -274,7 +292,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// error when this stream is ordered after it.
     pub fn bind<M: Bindable + 'env>(&self, memory: M) -> Result<DeviceRef<'scope, M::Value>> {
         let memory = memory.into_memory();
-        let address = self.bind_memory("Scope::bind", &memory)?;
+        let address = self.bind_memory("Scope::bind", &memory, (size_of::<M::Value>(), false))?;
         Ok(DeviceRef::new(address, memory.len))
     }
 
@@ -302,7 +320,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         memory: M,
     ) -> Result<DeviceMut<'scope, M::Value>> {
         let memory = memory.into_memory();
-        let address = self.bind_memory("Scope::bind_mut", &memory)?;
+        let address =
+            self.bind_memory("Scope::bind_mut", &memory, (size_of::<M::Value>(), true))?;
         Ok(DeviceMut::new(address, memory.len))
     }
 
@@ -434,8 +453,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn download<T: DeviceCopy>(
         &self,
         to: &mut HostMut<'scope, T>,
-        from: &DeviceRef<'scope, T>,
+        from: &impl AsRef<DeviceRef<'scope, T>>,
     ) -> Result<()> {
+        let from = from.as_ref();
         const OPERATION: &str = "Scope::download";
         check_len(
             OPERATION,
@@ -470,8 +490,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn copy<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
-        from: &DeviceRef<'scope, T>,
+        from: &impl AsRef<DeviceRef<'scope, T>>,
     ) -> Result<()> {
+        let from = from.as_ref();
         const OPERATION: &str = "Scope::copy";
         check_len(
             OPERATION,
@@ -504,9 +525,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::Capture`] in a capture, or any other driver error.
     pub fn record(&self, event: &Event) -> Result<()> {
-        event.record_on("Scope::record", self.core())
+        const OPERATION: &str = "Scope::record";
+        let reason =
+            "an event cannot be recorded in a capture; record it after the launch of the graph";
+        self.check_not_captured(OPERATION, reason)?;
+        event.record_on(OPERATION, self.core())
     }
 
     /// Work enqueued from now on waits until the event is complete. The calling thread does not wait.
@@ -530,8 +555,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::Capture`] in a capture, or any other driver error.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        event.enqueue_wait("Scope::wait", self.core())
+        const OPERATION: &str = "Scope::wait";
+        let reason =
+            "an event cannot be waited for in a capture; wait before the launch of the graph";
+        self.check_not_captured(OPERATION, reason)?;
+        event.enqueue_wait(OPERATION, self.core())
     }
 }

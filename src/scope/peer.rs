@@ -135,6 +135,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         operation: &'static str,
         memory: &BindableMemory<'_>,
     ) -> Result<PeerRef<'scope, T>> {
+        // A graph would not notice that the other context is closed.
+        let reason = "memory of another context cannot be bound in a capture";
+        self.check_not_captured(operation, reason)?;
         let core = self.stream.stream_state();
         core.state().enter(operation)?;
         // Empty host memory has no context, and is never copied.

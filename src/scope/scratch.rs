@@ -8,11 +8,12 @@ use super::bound::DeviceMut;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::DeviceBuffer;
+use crate::guards::{DeviceBuffer, bytes_of};
 
 impl<'scope> Scope<'scope, '_> {
     /// Allocates memory for `len` values that lives as long as the scope, with every byte zero. Stream-ordered: allocated
     /// from the device's default memory pool and freed after the scope's last work, without blocking the calling thread.
+    /// In a [capture](crate::Stream::capture), the graph allocates and frees it at each launch.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -38,6 +39,10 @@ impl<'scope> Scope<'scope, '_> {
     #[track_caller]
     pub fn zeroed<T: DeviceCopy + Zeroable>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
         const OPERATION: &str = "Scope::zeroed";
+        let bytes = bytes_of::<T>(OPERATION, len)?;
+        if let Some(address) = self.capture_scratch(OPERATION, bytes, true)? {
+            return Ok(DeviceMut::new(address, len));
+        }
         self.end.expect_work();
         let memory = DeviceBuffer::allocate_zeroed(OPERATION, None, self.stream, len)?;
         Ok(self.keep(memory))
@@ -70,6 +75,10 @@ impl<'scope> Scope<'scope, '_> {
     #[track_caller]
     pub unsafe fn uninitialized<T: DeviceCopy>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
         const OPERATION: &str = "Scope::uninitialized";
+        let bytes = bytes_of::<T>(OPERATION, len)?;
+        if let Some(address) = self.capture_scratch(OPERATION, bytes, false)? {
+            return Ok(DeviceMut::new(address, len));
+        }
         self.end.expect_work();
         let memory = DeviceBuffer::allocate_on(OPERATION, None, self.end.core(), len)?;
         Ok(self.keep(memory))

@@ -41,6 +41,10 @@ pub enum Kind {
     MemoryPool,
     /// Access of this context to the memory of a context on another device.
     PeerAccess,
+    /// A graph.
+    Graph,
+    /// An executable graph.
+    GraphExec,
 }
 
 impl Kind {
@@ -64,6 +68,8 @@ impl Kind {
         Self::Module,
         Self::MemoryPool,
         Self::PeerAccess,
+        Self::Graph,
+        Self::GraphExec,
     ];
 
     /// How many kinds there are.
@@ -88,6 +94,8 @@ impl Kind {
         ("module", "module"),
         ("memory_pool", "memory pool"),
         ("peer_access", "peer mapping"),
+        ("graph", "graph"),
+        ("graph_exec", "executable graph"),
     ];
 
     /// Its name in JSON, which never changes.
@@ -107,14 +115,17 @@ impl Kind {
         self as usize
     }
 
-    /// The order in which teardown frees: memory may need its stream and its pool, an event its stream.
+    /// The order in which teardown frees: an executable graph refers to memory and modules; memory may need its stream
+    /// and its pool, an event its stream.
     pub(crate) const fn teardown_rank(self) -> u8 {
         match self {
-            Self::Event => 1,
-            Self::Stream => 2,
-            Self::Module => 3,
-            Self::MemoryPool => 4,
-            _ => 0,
+            Self::GraphExec => 0,
+            Self::Graph => 1,
+            Self::Event => 3,
+            Self::Stream => 4,
+            Self::Module => 5,
+            Self::MemoryPool => 6,
+            _ => 2,
         }
     }
 }

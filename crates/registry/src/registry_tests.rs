@@ -241,6 +241,8 @@ fn teardown_order() {
         Kind::Event,
         Kind::StreamOrdered,
         Kind::Device,
+        Kind::Graph,
+        Kind::GraphExec,
     ];
     for (address, kind) in (1..).zip(kinds) {
         registry.insert(
@@ -257,7 +259,7 @@ fn teardown_order() {
         .iter()
         .map(|(key, _)| key.address)
         .collect();
-    assert_eq!(order, [7, 4, 6, 5, 3, 2, 1]);
+    assert_eq!(order, [9, 8, 7, 4, 6, 5, 3, 2, 1]);
 }
 
 /// Threads allocate and free the same few addresses: an address returns to the "driver" after it was

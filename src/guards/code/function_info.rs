@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     cooperative: bool,
     clusters: bool,
     pub(super) multiprocessors: u32,
+    /// The shared memory of a block that the system uses.
+    pub(super) reserved_shared: u32,
 }
 
 impl FunctionInfo {
@@ -126,6 +128,7 @@ impl FunctionInfo {
             cooperative: of_newer_device(of::COOPERATIVE_LAUNCH) != 0,
             clusters: of_newer_device(of::CLUSTER_LAUNCH) != 0,
             multiprocessors: of_device(of::MULTIPROCESSOR_COUNT)?,
+            reserved_shared: of_newer_device(of::RESERVED_SHARED_MEMORY_PER_BLOCK).max(0) as u32,
         };
         let granted = of_function(own::MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
         Ok(self.limits.get_or_init(|| {

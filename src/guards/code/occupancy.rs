@@ -203,8 +203,15 @@ impl<'module> Function<'module> {
         // SAFETY: the module is borrowed, and its context is open.
         let bytes =
             unsafe { function::available_dynamic_shared(*self.handle(), blocks, threads as i32) };
-        let bytes = entered.check(bytes)?;
-        Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+        let bytes = u32::try_from(entered.check(bytes)?).unwrap_or(u32::MAX);
+        // SAFETY: as above.
+        let fits =
+            unsafe { function::max_active_blocks(*self.handle(), threads as i32, bytes as usize) };
+        if entered.check(fits)? >= blocks {
+            return Ok(bytes);
+        }
+        // The driver (580) forgets what the system uses of a block's shared memory.
+        Ok(bytes.saturating_sub(limits.reserved_shared))
     }
 
     /// See [`LaunchConfig::for_elements`].

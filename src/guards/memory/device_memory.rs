@@ -43,6 +43,22 @@ impl<'a> DeviceMemory<'a> {
         }
     }
 
+    /// Memory without an owner at hand.
+    pub(crate) fn of_parts(
+        address: CUdeviceptr,
+        bytes: usize,
+        state: &'a Arc<ContextState>,
+        home: Option<&'a Arc<StreamState>>,
+    ) -> Self {
+        Self {
+            address,
+            bytes,
+            state,
+            home,
+            owned: None,
+        }
+    }
+
     pub(crate) fn address(&self) -> CUdeviceptr {
         self.address
     }

@@ -43,6 +43,7 @@ pub mod copy;
 pub mod device;
 pub mod event;
 pub mod function;
+pub mod graph;
 pub mod link;
 pub mod memory;
 pub mod module;

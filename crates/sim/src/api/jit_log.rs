@@ -17,6 +17,13 @@ pub(super) struct JitLog {
     size: usize,
     /// The option value that becomes the length of the log.
     len: *mut *mut c_void,
+    /// The architecture to compile for, if it is not the device's own.
+    pub(super) target: Option<u32>,
+}
+
+/// Whether there is an architecture of this number.
+pub(super) fn is_known(target: u32) -> bool {
+    (30..=121).contains(&(target & 0xffff))
 }
 
 impl Default for JitLog {
@@ -25,6 +32,7 @@ impl Default for JitLog {
             buffer: std::ptr::null_mut(),
             size: 0,
             len: std::ptr::null_mut(),
+            target: None,
         }
     }
 }
@@ -70,9 +78,8 @@ impl JitLog {
                     // SAFETY: as the caller guarantees.
                     unsafe { slot.write(std::ptr::null_mut()) };
                 }
-                // Only code for the device's own architecture can be loaded.
                 jit_option::TARGET if value.addr() != ARCHITECTURE => {
-                    return Err(CUresult::INVALID_SOURCE);
+                    log.target = Some(value.addr() as u32);
                 }
                 _ => {}
             }
@@ -103,6 +110,16 @@ impl JitLog {
             buffer: std::ptr::with_exposed_provenance_mut(buffer),
             size,
             len: std::ptr::with_exposed_provenance_mut(len),
+            target: None,
+        }
+    }
+
+    /// Fails unless code is compiled for the device's own architecture, as code that is loaded at once must be.
+    pub(super) fn check_target(&self) -> DriverResult {
+        match self.target {
+            None => Ok(()),
+            Some(target) if is_known(target) => Err(CUresult::INVALID_SOURCE),
+            Some(_) => Err(CUresult::INVALID_IMAGE),
         }
     }
 

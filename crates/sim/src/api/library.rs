@@ -52,6 +52,7 @@ unsafe fn load(
     let (names, values, count) = options.jit;
     // SAFETY: as the caller guarantees.
     let mut log = unsafe { JitLog::new(count, names, values) }?;
+    log.check_target()?;
     log.succeeded();
     let (names, values, count) = options.library;
     valid(count == 0 || !names.is_null() && !values.is_null())?;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 
 use cuguard_sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult, jit_input_type};
 
-use super::jit_log::JitLog;
+use super::jit_log::{JitLog, is_known};
 use super::module::read_file;
 use super::{write_optional, write_out};
 use crate::code::{self, Image, ImageError};
@@ -16,6 +16,9 @@ use crate::trace::not_simulated;
 
 /// How an archive of object files starts.
 const ARCHIVE: &[u8] = b"!<arch>\n";
+
+/// The flags in the header of the image.
+const FLAGS: std::ops::Range<usize> = 48..52;
 
 /// The id of a linker. One that was destroyed is misuse: a real driver crashes.
 fn find(state: &DriverState, linker: CUlinkState) -> DriverResult<Id> {
@@ -36,6 +39,7 @@ pub unsafe fn cuLinkCreate_v2(
     let log = unsafe { JitLog::new(count, options, values) }?;
     let id = state.ids.next(Kind::Linker);
     let linker = Linker {
+        target: log.target,
         log: log.into_addresses(),
         ..Linker::default()
     };
@@ -59,7 +63,8 @@ fn find_open(state: &mut DriverState, linker: CUlinkState) -> DriverResult<&mut 
 ///
 /// The buffers of the log, which the program named when it created the linker, are still valid.
 unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverResult {
-    find_open(&mut lock(), linker)?;
+    let target = find_open(&mut lock(), linker)?.target;
+    check(target.is_none_or(is_known), CUresult::INVALID_IMAGE)?;
     // Without the lock, since it takes a while.
     let is_binary = file.starts_with(b"\x7fELF");
     let read = match kind {
@@ -158,6 +163,10 @@ pub unsafe fn cuLinkComplete(
     linker.failed.map_or(Ok(()), Err)?;
     let output = code::write_cubin(&linker.image).ok_or(CUresult::NOT_SUPPORTED)?;
     let output = linker.output.insert(output);
+    if let (Some(target), Some(flags)) = (linker.target, output.get_mut(FLAGS)) {
+        // The architecture is in the second byte.
+        flags.copy_from_slice(&((target & 0xff) << 8).to_le_bytes());
+    }
     // SAFETY: as the caller guarantees.
     unsafe {
         write_optional(size, output.len());

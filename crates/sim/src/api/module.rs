@@ -110,6 +110,7 @@ pub unsafe fn cuModuleLoadDataEx(
     // SAFETY: as the caller guarantees.
     unsafe {
         let mut log = JitLog::new(count, options, values)?;
+        log.check_target()?;
         load(out, || read_image(image), &mut log)
     }
 }

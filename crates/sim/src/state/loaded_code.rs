@@ -108,6 +108,8 @@ pub(crate) struct Linker {
     pub(crate) image: Image,
     /// An error that a real driver returns for everything that follows.
     pub(crate) failed: Option<CUresult>,
+    /// The architecture to link for, if it is not the device's own.
+    pub(crate) target: Option<u32>,
     /// The linked file, once it is complete.
     pub(crate) output: Option<Vec<u8>>,
     /// The addresses of the program's buffer, its size and where its length is written.

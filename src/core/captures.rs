@@ -1,0 +1,64 @@
+//! The captures of a context that are in progress.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cuguard_driver::result::{graph, stream};
+use cuguard_driver::sys::CUstream;
+use cuguard_registry::{Key, Kind};
+use cuguard_sync::process;
+
+use super::context_state::ContextState;
+use super::free;
+use super::lock::lock;
+
+/// The streams that capture. Each is private to its capture, and captures in the relaxed mode, so that any thread can end
+/// it.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    streams: Mutex<Vec<CUstream>>,
+    /// Whether a graph was captured that allocates.
+    allocates: AtomicBool,
+}
+
+impl Captures {
+    pub(crate) fn add(&self, stream: CUstream) {
+        lock(&self.streams).push(stream);
+    }
+
+    pub(crate) fn remove(&self, stream: CUstream) {
+        lock(&self.streams).retain(|other| *other != stream);
+    }
+
+    /// A graph is captured that allocates.
+    pub(crate) fn note_allocation(&self) {
+        self.allocates.store(true, Ordering::Relaxed);
+    }
+
+    /// Releases the memory that the driver keeps for the next launch of a graph, if a graph of this context allocated any.
+    /// For teardown: other contexts of the device get it back when they launch.
+    pub(super) fn trim(&self, device: u32) {
+        if self.allocates.load(Ordering::Relaxed) {
+            // What cannot be released is the driver's, and released with it.
+            let _ = graph::trim_memory(device as i32);
+        }
+    }
+
+    /// Ends all captures and destroys their graphs: for teardown, which has closed the gate and made the context current.
+    pub(super) fn end_all(&self, state: &ContextState) {
+        let streams = std::mem::take(&mut *lock(&self.streams));
+        for stream in streams {
+            if process::is_exiting() {
+                return;
+            }
+            // SAFETY: on the list, so it is alive: teardown destroys it later.
+            if let Ok(graph) = unsafe { stream::end_capture(stream) } {
+                let key = Key::new(Kind::Graph, graph.0 as u64);
+                // SAFETY: the graph of the capture; no other reference exists.
+                if let Err(error) = unsafe { free::free(key, CUstream::NULL) } {
+                    state.record_failed_free(key, 0, None, error);
+                }
+            }
+        }
+    }
+}

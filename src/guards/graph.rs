@@ -1,0 +1,633 @@
+//! Graphs: work that is captured once and launched any number of times.
+//!
+//! `scope/capture.rs` captures them and `scope/graph.rs` launches them. Here are their owners, and the memory that a
+//! graph keeps borrowed.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cuguard_driver::result::graph;
+use cuguard_driver::sys::{CUdeviceptr, CUgraph, CUgraphExec, CUresult};
+use cust::memory::DeviceCopy;
+
+use crate::core::host_call::GraphCalls;
+use crate::core::{self, ContextState, OwnedResource, Request, StreamState};
+use crate::error::{Error, Result};
+use crate::guards::{Context, DeviceMemory, DeviceView, DeviceViewMut};
+use crate::recovery;
+use cuguard_registry::Kind;
+
+/// Work that was captured by [`Stream::capture`](crate::Stream::capture). Borrows what the work uses for `'env`.
+/// Destroyed on drop.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, Graph, Kind, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+/// let (graph, ()): (Graph<'_>, ()) =
+///     stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+/// assert_eq!(graph.node_count()?, 1);
+/// drop(graph);
+/// assert_eq!(context.totals(Kind::Graph).count, 0);
+/// assert_eq!(buffer.to_vec()?, [0; 1000]); // never launched
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[must_use = "dropped at once if unused"]
+pub struct Graph<'env> {
+    /// Destroyed before the closures of its host functions are dropped.
+    owned: OwnedResource,
+    parts: GraphParts<'env>,
+}
+
+/// What a graph uses.
+#[derive(Debug)]
+pub(crate) struct GraphParts<'env> {
+    /// The number of its capture, which tokens name.
+    pub(crate) number: u64,
+    pub(crate) calls: GraphCalls<'env>,
+    pub(crate) memory: Vec<GraphRange>,
+}
+
+/// Device memory that a graph keeps borrowed.
+#[derive(Clone, Debug)]
+pub(crate) struct GraphRange {
+    pub(crate) addresses: Range<CUdeviceptr>,
+    pub(crate) exclusive: bool,
+    /// The stream that it was allocated on: launches are ordered after its work.
+    pub(crate) home: Option<Arc<StreamState>>,
+}
+
+impl GraphRange {
+    pub(crate) fn contains(&self, addresses: &Range<CUdeviceptr>) -> bool {
+        self.addresses.start <= addresses.start && addresses.end <= self.addresses.end
+    }
+}
+
+/// Memory that a graph reads, for access between its launches; see [`Scope::export`](crate::Scope::export).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, DeviceBuffer, Stream};
+/// # let context = Context::new(0)?;
+/// # let stream = Stream::new(&context)?;
+/// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+/// let (graph, data) = stream.capture(|c| c.export(&c.bind(&buffer)?))?;
+/// let data: cuguard::GraphMemory<u8> = data;
+/// assert_eq!((data.len(), data.is_empty()), (3, false));
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub struct GraphMemory<T> {
+    pub(crate) memory: Exported,
+    pub(crate) values: PhantomData<fn() -> T>,
+}
+
+/// Memory that a graph reads and writes, for access between its launches; see
+/// [`Scope::export_mut`](crate::Scope::export_mut).
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # use cuguard::{Context, DeviceBuffer, Stream};
+/// # let context = Context::new(0)?;
+/// # let stream = Stream::new(&context)?;
+/// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+/// let (graph, data) = stream.capture(|c| c.export_mut(&c.bind_mut(&mut buffer)?))?;
+/// let data: cuguard::GraphMemoryMut<u8> = data;
+/// assert_eq!((data.len(), data.is_empty()), (3, false));
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub struct GraphMemoryMut<T> {
+    pub(crate) memory: Exported,
+    pub(crate) values: PhantomData<fn() -> T>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exported {
+    pub(crate) graph: u64,
+    pub(crate) address: CUdeviceptr,
+    pub(crate) len: usize,
+}
+
+impl Exported {
+    /// The addresses of the values.
+    pub(crate) fn addresses<T>(&self) -> Range<CUdeviceptr> {
+        self.address..self.address + (self.len * size_of::<T>()) as u64
+    }
+}
+
+macro_rules! token {
+    ($($name:ident)*) => {$(
+        impl<T> Clone for $name<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $name<T> {}
+
+        impl<T> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let (len, name) = (self.memory.len, std::any::type_name::<T>());
+                write!(f, concat!(stringify!($name), "({} x {})"), len, name)
+            }
+        }
+
+        impl<T> $name<T> {
+            /// The number of values.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.memory.len
+            }
+
+            /// Whether there are no values.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.memory.len == 0
+            }
+        }
+    )*};
+}
+
+token!(GraphMemory GraphMemoryMut);
+
+/// An executable graph, created by [`Graph::instantiate`]. Destroyed on drop.
+///
+/// Launches are exclusive, and so is the access to memory that the graph writes:
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, Stream};
+///
+/// let context = Context::new(0)?;
+/// let stream = Stream::new(&context)?;
+/// let mut input = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
+/// let mut output = DeviceBuffer::<u32>::zeroed(&context, 3)?;
+///
+/// let (graph, (input, output)) = stream.capture(|c| {
+///     let (input, mut output) = (c.bind_mut(&mut input)?, c.bind_mut(&mut output)?);
+///     c.copy(&mut output, &input)?; // or kernels
+///     Ok((c.export_mut(&input)?, c.export(&output)?))
+/// })?;
+/// let mut exec = graph.instantiate()?;
+/// exec.launch(&stream)?;
+/// assert_eq!(exec.view(&output)?.to_vec()?, [1, 2, 3]);
+///
+/// exec.view_mut(&input)?.copy_from_slice(&[4, 5, 6])?;
+/// stream.scope(|s| {
+///     let mut graph = s.bind_graph(&mut exec)?;
+///     for _ in 0..1000 {
+///         s.launch_graph(&mut graph)?;
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(exec.view(&output)?.to_vec()?, [4, 5, 6]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[must_use = "dropped at once if unused"]
+pub struct GraphExec<'env> {
+    /// Destroyed first.
+    owned: OwnedResource,
+    graph: Graph<'env>,
+    /// The numbers of the captures that it was made and updated from.
+    numbers: Vec<u64>,
+    /// Memory of graphs that an update replaced. It is still borrowed for `'env`.
+    former: Vec<GraphRange>,
+    /// Closures of graphs from which an update failed.
+    failed: Vec<GraphCalls<'env>>,
+}
+
+impl fmt::Debug for Graph<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({:?})", self.owned)
+    }
+}
+
+impl fmt::Debug for GraphExec<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GraphExec({:?})", self.owned)
+    }
+}
+
+impl<'env> Graph<'env> {
+    pub(crate) fn new(owned: OwnedResource, parts: GraphParts<'env>) -> Self {
+        Self { owned, parts }
+    }
+
+    fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
+    }
+
+    /// Names the graph in reports.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// let graph = graph.named("step");
+    /// let snapshot = context.snapshot();
+    /// assert!(snapshot.live.iter().any(|group| group.label.as_deref() == Some("step")));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "returns the guard"]
+    pub fn named(self, label: &str) -> Self {
+        self.owned.name(label);
+        self
+    }
+
+    /// The driver's graph. The guard still owns it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// assert!(!graph.as_raw().is_null());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_raw(&self) -> CUgraph {
+        CUgraph(self.owned.address() as usize)
+    }
+
+    /// The number of its nodes: copies, fills, launches, host functions, allocations and frees.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| {
+    ///     let mut scratch = c.zeroed(3)?; // an allocation, a fill, and a free at the end
+    ///     c.copy(&mut scratch, &c.bind(&buffer)?)
+    /// })?;
+    /// assert_eq!(graph.node_count()?, 4);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn node_count(&self) -> Result<usize> {
+        let entered = self.state().enter("Graph::node_count")?;
+        // SAFETY: the graph is alive.
+        entered.check(unsafe { graph::node_count(self.as_raw()) })
+    }
+
+    /// Creates an executable. By value: two executables of one graph could run at the same time, and write to the same
+    /// memory.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// # let mut buffer = cuguard::DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// assert_eq!(buffer.to_vec()?, [7; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
+    #[track_caller]
+    pub fn instantiate(self) -> Result<GraphExec<'env>> {
+        const OPERATION: &str = "Graph::instantiate";
+        let state = self.state();
+        let request = Request::of_unknown_size(OPERATION, Some(Kind::GraphExec));
+        let owned = recovery::with_recovery(state, &request, || {
+            let _entered = state.enter(OPERATION)?;
+            let owner = || self.owned.owner().clone();
+            core::allocate(state, &request, Kind::GraphExec, "", owner, || {
+                // SAFETY: the graph is alive.
+                unsafe { graph::instantiate(self.as_raw(), 0) }.map(|exec| exec.0 as u64)
+            })
+        })?;
+        Ok(GraphExec {
+            owned,
+            numbers: vec![self.parts.number],
+            graph: self,
+            former: Vec::new(),
+            failed: Vec::new(),
+        })
+    }
+
+    /// Destroys the graph and returns the driver's error.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// graph.close()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn close(self) -> Result<()> {
+        self.owned.close("Graph::close")
+    }
+}
+
+impl<'env> GraphExec<'env> {
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
+        self.owned.state()
+    }
+
+    /// Names the executable in reports.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// let exec = graph.instantiate()?.named("step");
+    /// let snapshot = context.snapshot();
+    /// assert!(snapshot.live.iter().any(|group| group.label.as_deref() == Some("step")));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use = "returns the guard"]
+    pub fn named(self, label: &str) -> Self {
+        self.owned.name(label);
+        self
+    }
+
+    /// The driver's executable. The guard still owns it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// assert!(!graph.instantiate()?.as_raw().is_null());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_raw(&self) -> CUgraphExec {
+        CUgraphExec(self.owned.address() as usize)
+    }
+
+    pub(crate) fn calls(&self) -> &GraphCalls<'env> {
+        &self.graph.parts.calls
+    }
+
+    /// The number of its first capture, which a recapture has too.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers[0]
+    }
+
+    /// All memory that it has used, which is borrowed for `'env`.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &GraphRange> {
+        self.graph.parts.memory.iter().chain(&self.former)
+    }
+
+    /// Replaces the parameters of all work by those of another graph with the same nodes and dependencies: other
+    /// addresses, sizes, values and arguments of kernels.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let (mut one, mut two) =
+    ///     (DeviceBuffer::<u8>::zeroed(&context, 3)?, DeviceBuffer::<u8>::zeroed(&context, 3)?);
+    /// let (first, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut one)?, 1))?;
+    /// let (second, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut two)?, 2))?;
+    /// let mut exec = first.instantiate()?;
+    /// exec.update(second)?;
+    /// exec.launch(&stream)?;
+    /// drop(exec);
+    /// assert_eq!((one.to_vec()?, two.to_vec()?), (vec![0; 3], vec![2; 3]));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// For a graph that uses the same memory again, see [`recapture`](Self::recapture).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::GraphUpdate`] where the graphs differ in more than parameters, [`Error::WrongContext`],
+    /// [`Error::ContextClosed`], or any other driver error. The executable is unchanged, and the new graph is destroyed.
+    pub fn update(&mut self, graph: Graph<'env>) -> Result<()> {
+        self.update_by("GraphExec::update", graph)
+    }
+
+    pub(crate) fn update_by(&mut self, operation: &'static str, graph: Graph<'env>) -> Result<()> {
+        let (this, that) = (
+            ("the executable", self.state()),
+            ("the graph", graph.state()),
+        );
+        core::same_context::check(operation, this, that)?;
+        let entered = self.state().enter(operation)?;
+        // SAFETY: both are alive. The executable is not in flight: scopes that launch it borrow it exclusively.
+        let updated = unsafe { graph::exec_update(self.as_raw(), graph.as_raw()) };
+        let result = match updated {
+            Ok(()) => Ok(()),
+            Err((error, result)) if error.code == CUresult::GRAPH_EXEC_UPDATE_FAILURE => {
+                Err(Error::GraphUpdate { operation, result })
+            }
+            Err((error, _)) => entered.check(Err(error)),
+        };
+        drop(entered);
+        if result.is_err() {
+            // The driver leaves the executable as it is. Should it not, its closures exist.
+            if !graph.parts.calls.is_empty() {
+                self.failed.push(graph.parts.calls);
+            }
+            return result;
+        }
+        let number = graph.parts.number;
+        if !self.numbers.contains(&number) {
+            self.numbers.push(number);
+        }
+        let former = std::mem::replace(&mut self.graph, graph);
+        for range in &former.parts.memory {
+            if !self.memory().any(|other| other.contains(&range.addresses)) {
+                self.former.push(range.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory of a token, if it is of one of this executable's graphs.
+    pub(crate) fn range<T>(
+        &self,
+        operation: &'static str,
+        token: &Exported,
+        exclusive: bool,
+    ) -> Result<&GraphRange> {
+        let addresses = token.addresses::<T>();
+        let is_it =
+            |range: &&GraphRange| range.contains(&addresses) && (range.exclusive || !exclusive);
+        let range = self.memory().find(is_it);
+        range
+            .filter(|_| self.numbers.contains(&token.graph))
+            .ok_or(Error::WrongGraph { operation })
+    }
+
+    fn device_memory<T>(
+        &self,
+        operation: &'static str,
+        token: &Exported,
+        exclusive: bool,
+    ) -> Result<DeviceMemory<'_>> {
+        let home = self.range::<T>(operation, token, exclusive)?.home.as_ref();
+        let bytes = token.len * size_of::<T>();
+        let state = self.state();
+        Ok(DeviceMemory::of_parts(token.address, bytes, state, home))
+    }
+
+    /// A view of memory that the graph uses.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, data) = stream.capture(|c| {
+    ///     let mut data = c.bind_mut(&mut buffer)?;
+    ///     c.fill(&mut data, 7)?;
+    ///     c.export_mut(&data)
+    /// })?;
+    /// let mut exec = graph.instantiate()?;
+    /// exec.launch(&stream)?;
+    /// assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [7; 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongGraph`] if no capture of this executable exported the memory.
+    pub fn view<T: DeviceCopy>(&self, memory: &GraphMemory<T>) -> Result<DeviceView<'_, T>> {
+        let token = &memory.memory;
+        let found = self.device_memory::<T>("GraphExec::view", token, false)?;
+        // SAFETY: the graph keeps the memory borrowed for `'env`, and it holds `len` values. Launches, which may write to
+        // it, borrow this exclusively and have ended.
+        Ok(unsafe { DeviceView::new(found, token.len) })
+    }
+
+    /// A view of memory that the graph writes, to read and to write it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, data) = stream.capture(|c| {
+    ///     let mut data = c.bind_mut(&mut buffer)?;
+    ///     c.fill(&mut data, 7)?;
+    ///     c.export_mut(&data)
+    /// })?;
+    /// let mut exec = graph.instantiate()?;
+    /// let mut view = exec.view_mut(&data)?;
+    /// view.copy_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(view.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`view`](Self::view).
+    pub fn view_mut<T: DeviceCopy>(
+        &mut self,
+        memory: &GraphMemoryMut<T>,
+    ) -> Result<DeviceViewMut<'_, T>> {
+        let token = &memory.memory;
+        let found = self.device_memory::<T>("GraphExec::view_mut", token, true)?;
+        // SAFETY: as in `view`. The graph borrows the memory exclusively, and the view borrows the graph exclusively.
+        Ok(unsafe { DeviceViewMut::new(found, token.len) })
+    }
+
+    /// Destroys the executable and returns the driver's error.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
+    /// graph.instantiate()?.close()?;
+    /// assert_eq!(context.totals(cuguard::Kind::GraphExec).count, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn close(self) -> Result<()> {
+        let closed = self.owned.close("GraphExec::close");
+        closed.and(self.graph.owned.close("GraphExec::close"))
+    }
+}
+
+impl Context {
+    /// Releases device memory that the driver keeps for the next launch of [graphs](Graph) that allocate, and that no
+    /// executable uses. This also happens when memory runs out, and when the context is closed.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let free = context.memory()?.free;
+    /// let (graph, ()) = stream.capture(|c| c.zeroed::<u8>(1 << 20).map(drop))?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// context.trim_graph_memory()?;
+    /// assert_eq!(context.memory()?.free, free);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error.
+    pub fn trim_graph_memory(&self) -> Result<()> {
+        let entered = self.state().enter_to_wait("Context::trim_graph_memory")?;
+        entered.check(graph::trim_memory(self.state().device as i32))
+    }
+}
+
+impl<T> GraphMemoryMut<T> {
+    /// The same memory, to be read only.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let context = Context::new(0)?;
+    /// # let stream = Stream::new(&context)?;
+    /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
+    /// let (graph, data) = stream.capture(|c| {
+    ///     let mut data = c.bind_mut(&mut buffer)?;
+    ///     c.fill(&mut data, 7)?;
+    ///     c.export_mut(&data)
+    /// })?;
+    /// let read_only: cuguard::GraphMemory<u8> = data.as_ref();
+    /// assert_eq!(graph.instantiate()?.view(&read_only)?.len(), 3);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_ref(&self) -> GraphMemory<T> {
+        GraphMemory {
+            memory: self.memory,
+            values: PhantomData,
+        }
+    }
+}
