@@ -527,6 +527,63 @@ fn the_driver_refuses_to_end_it() -> Result<()> {
     first.close()
 }
 
+/// A capture of other code may prohibit the call: it is repeated in a mode in which the capture does not, by the guard or
+/// by the teardown of the other context.
+#[test]
+fn access_ends_during_a_capture() -> Result<()> {
+    if !simulated("access_ends_during_a_capture") {
+        return Ok(());
+    }
+    let _turn = machine();
+    for dropped in [true, false] {
+        let (first, second) = pair()?;
+        let other = quiet().device(1).build()?; // the same driver context as `second`
+        let access = PeerAccess::new(&first, &second)?;
+        let fault = Fault::nth_call_of("cuCtxDisablePeerAccess", 1);
+        let fault = fault.returning(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        let fault = sim::inject(fault).unwrap();
+        let late = match dropped {
+            true => {
+                drop(access);
+                None
+            }
+            false => {
+                second.close()?;
+                Some(access)
+            }
+        };
+        assert_eq!(fault.fired(), 1);
+        assert!(!is_enabled(&first, &other)?, "dropped: {dropped}");
+        drop(late);
+        assert!(first.snapshot().failed_frees.is_empty());
+        assert_eq!(first.live_count(), 0);
+    }
+    Ok(())
+}
+
+/// The teardown of the other context cannot end the access. The guard does not try it again: that context may be
+/// destroyed by then.
+#[test]
+fn teardown_of_the_peer_cannot_end_the_access() -> Result<()> {
+    if !simulated("teardown_of_the_peer_cannot_end_the_access") {
+        return Ok(());
+    }
+    let _turn = machine();
+    let first = quiet().build()?;
+    let second = quiet().device(1).dedicated().build()?;
+    let access = PeerAccess::new(&first, &second)?;
+    let fault = Fault::nth_call_of("cuCtxDisablePeerAccess", 1).sticky();
+    let fault = sim::inject(fault.returning(CUresult::STREAM_CAPTURE_UNSUPPORTED)).unwrap();
+    second.close()?;
+    let calls = fault.fired();
+    assert_ne!(calls, 0);
+    drop(access);
+    assert_eq!(fault.fired(), calls);
+    sim::clear_faults();
+    assert_eq!(first.snapshot().failed_frees.len(), 1);
+    first.close()
+}
+
 /// Inside a host function the driver permits no call: the access ends later.
 #[test]
 fn dropped_in_a_host_function() -> Result<()> {

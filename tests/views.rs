@@ -3,6 +3,8 @@
 mod support;
 
 use cuguard::driver::DriverKind;
+use cuguard::driver::sys::CUresult;
+use cuguard::sim::{self, Fault};
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, DeviceView, Error, ManagedBuffer, MemoryPool, Result, Stream,
     assert_no_leaks,
@@ -180,6 +182,41 @@ fn a_fill_of_misaligned_memory() -> Result<()> {
         *byte = index as u8 % 4 + 1;
     }
     assert_eq!(buffer.to_vec()?, expected);
+
+    let stream = Stream::new(&context)?;
+    buffer.zero()?;
+    stream.scope(|s| {
+        let view = buffer.slice_mut(1..17)?.cast::<[u8; 4]>()?;
+        s.fill(&mut s.bind_mut(view)?, [1, 2, 3, 4])
+    })?;
+    assert_eq!(buffer.to_vec()?, expected);
+    stream.scope(|s| {
+        let view = buffer.slice_mut(3..9)?.cast::<[u8; 2]>()?;
+        s.fill(&mut s.bind_mut(view)?, [8, 9])
+    })?;
+    expected[3..9].copy_from_slice(&[8, 9, 8, 9, 8, 9]);
+    assert_eq!(buffer.to_vec()?, expected);
+    Ok(())
+}
+
+/// Some copies of a fill have begun when a capture of other code prohibits the next: the error is returned when they are
+/// done.
+#[test]
+fn a_fill_that_fails_half_way_leaves_no_work() -> Result<()> {
+    if !simulated("a_fill_that_fails_half_way_leaves_no_work") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let default = Stream::default_stream(&context)?;
+    let mut buffer = DeviceBuffer::<[u8; 3]>::zeroed(&context, 4 << 20)?;
+    for nth in 1..=22 {
+        let fault = Fault::nth_call_of("cuMemcpyDtoDAsync_v2", nth);
+        let fault = sim::inject(fault.returning(CUresult::STREAM_CAPTURE_IMPLICIT)).unwrap();
+        assert!(buffer.fill([1, 2, 3]).is_err());
+        assert_eq!(fault.fired(), 1);
+        assert!(default.is_idle()?, "copy {nth}");
+    }
     Ok(())
 }
 

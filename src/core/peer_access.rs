@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use cuguard_driver::result::{self, peer};
-use cuguard_driver::sys::{CUcontext, CUresult};
+use cuguard_driver::sys::{CUcontext, CUresult, CUstream};
 use cuguard_registry::{Key, Kind};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
+use super::free;
 use super::lock::lock;
 
 struct Access {
@@ -102,8 +103,13 @@ pub(super) unsafe fn disable(number: u64) -> result::Result {
     match unsafe { peer::disable_access(access.peer) } {
         // Other code disabled it.
         Err(error) if error.code == CUresult::PEER_ACCESS_NOT_ENABLED => Ok(()),
-        Err(error) if error.code == CUresult::NOT_PERMITTED => {
-            // Retried outside of the host function.
+        Err(error)
+            if matches!(
+                error.code,
+                CUresult::NOT_PERMITTED | CUresult::STREAM_CAPTURE_UNSUPPORTED
+            ) =>
+        {
+            // Retried outside of the host function, or at once in a mode in which a capture does not prohibit it.
             table.accesses.insert(number, access);
             Err(error)
         }
@@ -131,9 +137,12 @@ pub(super) fn end_all_to(peer: &ContextState) {
             lock(&TABLE).accesses.remove(&number);
             continue;
         };
+        let key = Key::new(Kind::PeerAccess, number);
         // SAFETY: the context that has the access is current.
-        if let (Err(error), Some(owner)) = (unsafe { disable(number) }, &owner) {
-            owner.record_failed_free(Key::new(Kind::PeerAccess, number), 0, None, error);
+        if let (Err(error), Some(owner)) = (unsafe { free::free(key, CUstream::NULL) }, &owner) {
+            // The peer is released after this, so nothing may end the access to it later.
+            lock(&TABLE).accesses.remove(&number);
+            owner.record_failed_free(key, 0, None, error);
         }
     }
 }

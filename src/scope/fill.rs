@@ -3,7 +3,8 @@
 use std::mem;
 
 use bytemuck::{NoUninit, Pod, Zeroable};
-use cuguard_driver::result::copy;
+use cuguard_driver::result::{self, copy};
+use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
 use super::Scope;
@@ -100,19 +101,48 @@ impl<'scope> Scope<'scope, '_> {
         let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
         self.enqueue("Scope::fill", bytes, |stream| {
             let value = bytemuck::bytes_of(&value);
+            // A part that was cast may begin anywhere, and the driver fills with a pattern at multiples of its size.
+            let aligned = to.is_multiple_of(value.len() as u64);
             // SAFETY: the memory has `count` values of that size, and is borrowed until the stream is idle. It is aligned
-            // to that size: device allocations are, and so is each part of them in whole values.
+            // to that size, or is filled byte by byte.
             unsafe {
                 match *value {
                     [a] => copy::set_d8_async(to, a, count, stream),
-                    [a, b] => copy::set_d16_async(to, u16::from_ne_bytes([a, b]), count, stream),
-                    [a, b, c, d] => {
+                    [a, b] if aligned => {
+                        copy::set_d16_async(to, u16::from_ne_bytes([a, b]), count, stream)
+                    }
+                    [a, b, c, d] if aligned => {
                         let value = u32::from_ne_bytes([a, b, c, d]);
                         copy::set_d32_async(to, value, count, stream)
                     }
-                    _ => unreachable!("asserted above"),
+                    _ => fill_unaligned(to, value, bytes, stream),
                 }
             }
         })
     }
+}
+
+/// Sets the bytes of the first value, then copies twice as much each time from the part that is filled.
+///
+/// # Safety
+///
+/// The memory has `bytes` bytes, one value or several, and is borrowed until the stream is idle.
+unsafe fn fill_unaligned(
+    to: CUdeviceptr,
+    value: &[u8],
+    bytes: usize,
+    stream: CUstream,
+) -> result::Result {
+    for (address, byte) in (to..).zip(value) {
+        // SAFETY: within the first value.
+        unsafe { copy::set_d8_async(address, *byte, 1, stream)? };
+    }
+    let mut filled = value.len();
+    while filled < bytes {
+        let count = filled.min(bytes - filled);
+        // SAFETY: within the memory; the parts do not overlap, as `count` is at most `filled`.
+        unsafe { copy::dtod_async(to + filled as u64, to, count, stream)? };
+        filled += count;
+    }
+    Ok(())
 }

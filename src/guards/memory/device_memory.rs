@@ -331,9 +331,7 @@ impl<'a> DeviceMemory<'a> {
         self.order_home(entered)?;
         let Some(pattern) = Pattern::of(value, address) else {
             // SAFETY: as the caller ensures.
-            let enqueued = unsafe { self.fill_by_copies(value) };
-            // The value is borrowed until then.
-            return self.finish(entered, enqueued);
+            return unsafe { self.fill_by_copies(entered, value) };
         };
         // SAFETY: the memory has this many bytes, a multiple of the pattern, and is aligned to it.
         let enqueued = unsafe {
@@ -350,23 +348,30 @@ impl<'a> DeviceMemory<'a> {
         }
     }
 
-    /// Copies one value from the host, then twice as much each time from the part that is filled.
+    /// Copies one value from the host, then twice as much each time from the part that is filled. Synchronous.
     ///
     /// # Safety
     ///
-    /// As [`fill`](Self::fill), until the stream is idle; the memory is not empty.
-    unsafe fn fill_by_copies(&self, value: &[u8]) -> result::Result {
+    /// As [`fill`](Self::fill); the memory is not empty.
+    unsafe fn fill_by_copies(&self, entered: &Entered<'_>, value: &[u8]) -> Result<()> {
         let (address, stream) = (self.address, self.stream());
-        let mut filled = value.len();
         // SAFETY: the memory holds at least one value, and both are borrowed until the stream is idle.
-        unsafe { copy::htod_async(address, value.as_ptr().cast(), filled, stream)? };
-        while filled < self.bytes {
+        let first =
+            unsafe { copy::htod_async(address, value.as_ptr().cast(), value.len(), stream) };
+        if first.is_err() {
+            return self.finish(entered, first);
+        }
+        let mut filled = value.len();
+        let mut enqueued = Ok(());
+        while filled < self.bytes && enqueued.is_ok() {
             let count = filled.min(self.bytes - filled);
             // SAFETY: within the memory; the parts do not overlap, as `count` is at most `filled`.
-            unsafe { copy::dtod_async(address + filled as u64, address, count, stream)? };
+            enqueued = unsafe { copy::dtod_async(address + filled as u64, address, count, stream) };
             filled += count;
         }
-        Ok(())
+        // Whatever the error: the copies before it have begun.
+        let enqueued = entered.check_bytes(enqueued, self.bytes);
+        self.wait(entered).and(enqueued)
     }
 }
 
