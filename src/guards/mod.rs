@@ -14,6 +14,7 @@ mod device_heap;
 mod device_identity;
 mod event;
 mod graph;
+mod graph_memory;
 mod keep;
 mod memory;
 mod memory_info;
@@ -38,8 +39,10 @@ pub use device_attribute::{DeviceAttribute, UnknownAttribute};
 pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
-pub(crate) use graph::{Exported, GraphParts, GraphRange};
-pub use graph::{Graph, GraphExec, GraphMemory, GraphMemoryMut};
+pub(crate) use graph::GraphParts;
+pub use graph::{Graph, GraphExec};
+pub(crate) use graph_memory::{Exported, GraphRange};
+pub use graph_memory::{GraphMemory, GraphMemoryMut};
 pub use memory::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
     MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
