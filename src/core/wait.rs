@@ -125,3 +125,37 @@ pub(crate) fn wait_until_idle_or_dead(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use cuguard_driver::sys::CUresult;
+
+    use super::WaitFailures;
+
+    /// In a child process, which is aborted.
+    #[test]
+    fn a_driver_that_refuses_for_long_ends_the_process() {
+        const CHILD: &str = "CUGUARD_WAIT_CHILD";
+        const TEST: &str = "core::wait::tests::a_driver_that_refuses_for_long_ends_the_process";
+        if std::env::var_os(CHILD).is_some() {
+            let long = WaitFailures::PATIENCE + Duration::from_secs(1);
+            let since = Instant::now().checked_sub(long);
+            let mut failures = WaitFailures { dead: 0, since };
+            failures.is_dead_after("a wait", &[CUresult::OUT_OF_MEMORY]);
+            std::process::exit(0);
+        }
+        let program = std::env::current_exe().expect("this program has a file");
+        let mut child = Command::new(program);
+        child.args(["--exact", TEST, "--nocapture"]).env(CHILD, "1");
+        let output = child.output().expect("a child can be started");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{err}");
+        assert!(
+            err.contains("cuguard: a wait: the driver refuses to say"),
+            "{err}"
+        );
+    }
+}
