@@ -15,7 +15,7 @@ use std::ptr;
 use std::time::Instant;
 
 use cuguard::driver::{DriverKind, api, load};
-use cuguard::scope::Len;
+use cuguard::scope::{Kernel, Len};
 use cuguard::{Context, DeviceBuffer, Level, Module, Stream, sim};
 
 const HELP: &str = "\
@@ -179,11 +179,14 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     Ok(ratios.into_iter().fold(graph, f64::max))
 }
 
+/// scale(input, output, count, factor).
+type Scale<'a> = Kernel<'a, (&'static [f32], &'static mut [f32], Len<u32>, f32)>;
+
 /// Compares launches of a captured graph of ten kernels.
 fn graphs<'a>(
     options: &Options,
     stream: &'a Stream,
-    scale: &Kernel<'a, (&[f32], &mut [f32], Len<u32>, f32)>,
+    scale: &Scale<'a>,
     input: &'a DeviceBuffer<f32>,
     output: &'a mut DeviceBuffer<f32>,
 ) -> cuguard::Result<f64> {

@@ -1,4 +1,7 @@
-//! The error type.
+//! The error type. This folder must not know what fails.
+
+mod driver_error;
+mod words;
 
 use std::fmt;
 
@@ -7,6 +10,9 @@ use cuguard_driver::sys::CUresult;
 
 use cuguard_report::ByteSize;
 use cuguard_report::oom::OutOfMemory;
+
+pub use driver_error::DriverError;
+use words::{counted, devices, host_limit, of, range_fault, update_reason};
 
 /// The crate's result type.
 ///
@@ -435,75 +441,6 @@ pub enum Error {
     },
 }
 
-fn host_limit(limit: Option<u64>) -> String {
-    limit.map_or_else(String::new, |limit| {
-        format!("; this process can have {} at most", ByteSize(limit))
-    })
-}
-
-fn of(subject: &str) -> String {
-    match subject {
-        "" => String::new(),
-        subject => format!(" of {subject}"),
-    }
-}
-
-fn counted(count: usize, unit: &str) -> String {
-    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
-}
-
-fn range_fault(start: usize, end: usize, resource: &str, len: usize) -> String {
-    if start > end {
-        return "ends before it begins".to_owned();
-    }
-    format!("exceeds {resource}'s {}", counted(len, "element"))
-}
-
-fn update_reason(result: u32) -> String {
-    use cuguard_driver::sys::graph_exec_update_result as reason;
-    let (name, words) = match result {
-        reason::ERROR_TOPOLOGY_CHANGED => (
-            "TOPOLOGY_CHANGED",
-            "the new graph has other nodes or dependencies",
-        ),
-        reason::ERROR_NODE_TYPE_CHANGED => (
-            "NODE_TYPE_CHANGED",
-            "a node of the new graph is of another type, such as a copy in place of a fill",
-        ),
-        reason::ERROR_FUNCTION_CHANGED => (
-            "FUNCTION_CHANGED",
-            "a node of the new graph launches another kernel",
-        ),
-        reason::ERROR_PARAMETERS_CHANGED => (
-            "PARAMETERS_CHANGED",
-            "a node of the new graph differs in a parameter that cannot be changed, such as where its memory is",
-        ),
-        reason::ERROR_NOT_SUPPORTED => (
-            "NOT_SUPPORTED",
-            "a node of the new graph cannot be changed, such as an allocation",
-        ),
-        reason::ERROR_UNSUPPORTED_FUNCTION_CHANGE => (
-            "UNSUPPORTED_FUNCTION_CHANGE",
-            "a node of the new graph launches another kernel, and this change is not supported",
-        ),
-        reason::ERROR_ATTRIBUTES_CHANGED => (
-            "ATTRIBUTES_CHANGED",
-            "a node of the new graph has other attributes",
-        ),
-        _ => ("", "the driver does not say why"),
-    };
-    format!("{words} (CU_GRAPH_EXEC_UPDATE_ERROR_{name}); the executable is unchanged")
-        .replace("_ERROR_)", "_ERROR)")
-}
-
-fn devices(count: u32) -> String {
-    match count {
-        0 => "there are no devices".to_owned(),
-        1 => "there is 1 device".to_owned(),
-        _ => format!("there are {count} devices"),
-    }
-}
-
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -553,68 +490,6 @@ impl Error {
         }
     }
 }
-
-/// A failed driver call.
-///
-/// ```
-/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Event};
-///
-/// let context = Context::new(0)?;
-/// let event = Event::new(&context)?;
-/// let error = event.elapsed_since(&Event::new(&context)?).unwrap_err();
-/// assert!(error.to_string().contains("returned CUDA_ERROR_INVALID_HANDLE (400)"), "{error}");
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DriverError {
-    /// The function of this crate, such as `DeviceBuffer::zeroed`.
-    pub operation: &'static str,
-    /// The driver's function, without its version suffix (`_v2`).
-    pub function: &'static str,
-    /// The code that it returned.
-    pub code: CUresult,
-    /// The size of the allocation or copy, if any.
-    pub bytes: Option<u64>,
-    /// The device, if known.
-    pub device: Option<u32>,
-}
-
-impl fmt::Display for DriverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.operation)?;
-        if let Some(bytes) = self.bytes {
-            write!(f, " of {}", ByteSize(bytes))?;
-        }
-        if let Some(device) = self.device {
-            write!(f, " on device {device}")?;
-        }
-        write!(f, ": {} returned {}", self.function, self.code)?;
-        if let Some(text) = self.code.text() {
-            write!(f, ": {text}")?;
-        }
-        match self.code {
-            CUresult::STREAM_CAPTURE_UNSUPPORTED => {
-                f.write_str("; work is being captured in this context, and the call would wait for it")?;
-            }
-            CUresult::STREAM_CAPTURE_INVALIDATED => f.write_str(
-                "; a call that is not permitted during a capture, such as a wait for the whole context, has ended it",
-            )?,
-            _ => {}
-        }
-        if self.code == CUresult::NOT_PERMITTED {
-            f.write_str("; inside a host function of a stream no CUDA call is permitted")?;
-            // The call by which teardown finds that it is inside a host function.
-            if (self.operation, self.function) == ("Context::close", "cuCtxGetCurrent") {
-                f.write_str(", and the context is torn down later")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for DriverError {}
 
 /// Converts an error of `cust`, for programs that use both.
 impl From<cust::error::CudaError> for Error {
