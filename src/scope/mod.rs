@@ -8,6 +8,7 @@ mod argument;
 mod bindable;
 mod bound;
 mod capture;
+mod copies;
 mod end;
 mod fill;
 mod graph;
@@ -29,13 +30,13 @@ mod signature;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 
-use cuguard_driver::result::{self, copy};
+use cuguard_driver::result;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
 use crate::core::{Failed, StreamState, log_error, same_context};
 use crate::error::{Error, Result};
-use crate::guards::{Event, GraphRange, Stream, check_len};
+use crate::guards::{Event, GraphRange, Stream};
 use bindable::BindableMemory;
 use end::ScopeEnd;
 
@@ -396,115 +397,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // As in `enqueue`.
         self.end.expect_work();
         Failed::check(&entered, call(core.handle()))
-    }
-
-    /// Copies from the host to the device.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, DeviceBuffer, PinnedBuffer, Stream};
-    /// # let context = Context::new(0)?;
-    /// # let stream = Stream::new(&context)?;
-    /// let input = PinnedBuffer::from_slice(&context, &[1.0, 2.0])?;
-    /// let mut buffer = DeviceBuffer::zeroed(&context, 2)?;
-    /// stream.scope(|s| s.upload(&mut s.bind_mut(&mut buffer)?, &s.bind_host(&input)))?;
-    /// assert_eq!(buffer.to_vec()?, [1.0, 2.0]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
-    pub fn upload<T: DeviceCopy>(
-        &self,
-        to: &mut DeviceMut<'scope, T>,
-        from: &HostRef<'scope, T>,
-    ) -> Result<()> {
-        const OPERATION: &str = "Scope::upload";
-        check_len(
-            OPERATION,
-            ("the source", from.len()),
-            ("the destination", to.len()),
-        )?;
-        let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
-        self.enqueue(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle.
-            unsafe { copy::htod_async(to, from, bytes, stream) }
-        })
-    }
-
-    /// Copies from the device to the host.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, DeviceBuffer, PinnedBuffer, Stream};
-    /// # let context = Context::new(0)?;
-    /// # let stream = Stream::new(&context)?;
-    /// let buffer = DeviceBuffer::from_slice(&context, &[1.0, 2.0])?;
-    /// let mut output = PinnedBuffer::zeroed(&context, 2)?;
-    /// stream.scope(|s| s.download(&mut s.bind_host_mut(&mut output), &s.bind(&buffer)?))?;
-    /// assert_eq!(*output, [1.0, 2.0]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
-    pub fn download<T: DeviceCopy>(
-        &self,
-        to: &mut HostMut<'scope, T>,
-        from: &impl AsRef<DeviceRef<'scope, T>>,
-    ) -> Result<()> {
-        let from = from.as_ref();
-        const OPERATION: &str = "Scope::download";
-        check_len(
-            OPERATION,
-            ("the destination", to.len()),
-            ("the source", from.len()),
-        )?;
-        let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
-        self.enqueue(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. Device memory holds only
-            // valid values.
-            unsafe { copy::dtoh_async(to, from, bytes, stream) }
-        })
-    }
-
-    /// Copies within device memory.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, DeviceBuffer, Stream};
-    /// # let context = Context::new(0)?;
-    /// # let stream = Stream::new(&context)?;
-    /// let from = DeviceBuffer::from_slice(&context, &[1, 2, 3])?;
-    /// let mut to = DeviceBuffer::zeroed(&context, 3)?;
-    /// stream.scope(|s| s.copy(&mut s.bind_mut(&mut to)?, &s.bind(&from)?))?;
-    /// assert_eq!(to.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
-    pub fn copy<T: DeviceCopy>(
-        &self,
-        to: &mut DeviceMut<'scope, T>,
-        from: &impl AsRef<DeviceRef<'scope, T>>,
-    ) -> Result<()> {
-        let from = from.as_ref();
-        const OPERATION: &str = "Scope::copy";
-        check_len(
-            OPERATION,
-            ("the source", from.len()),
-            ("the destination", to.len()),
-        )?;
-        let (to, from, bytes) = (*to.address(), *from.address(), to.bytes());
-        self.enqueue(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. They do not overlap: `to`
-            // is exclusive.
-            unsafe { copy::dtod_async(to, from, bytes, stream) }
-        })
     }
 
     /// Records an event after all work enqueued so far.
