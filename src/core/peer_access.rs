@@ -119,6 +119,7 @@ pub(super) unsafe fn disable(number: u64) -> result::Result {
 
 /// Ends all accesses to the memory of a context that is about to be released. Their guards own nothing afterwards.
 pub(super) fn end_all_to(peer: &ContextState) {
+    const OPERATION: &str = "Context::close";
     let ending: Vec<_> = {
         let table = lock(&TABLE);
         let accesses = table.accesses.iter();
@@ -132,14 +133,18 @@ pub(super) fn end_all_to(peer: &ContextState) {
             return;
         }
         let owner = owner.upgrade();
-        let Some(Ok(_entered)) = owner.as_ref().map(|owner| owner.enter("Context::close")) else {
+        let entered = owner
+            .as_ref()
+            .map(|owner| owner.enter_any_context(OPERATION));
+        let (Some(owner), Some(Ok((_entered, current)))) = (&owner, entered) else {
             // It is closed too, and the access ends with it.
             lock(&TABLE).accesses.remove(&number);
             continue;
         };
         let key = Key::new(Kind::PeerAccess, number);
         // SAFETY: the context that has the access is current.
-        if let (Err(error), Some(owner)) = (unsafe { free::free(key, CUstream::NULL) }, &owner) {
+        let ended = current.and_then(|()| unsafe { free::free(key, CUstream::NULL) });
+        if let Err(error) = ended {
             // The peer is released after this, so nothing may end the access to it later.
             lock(&TABLE).accesses.remove(&number);
             owner.record_failed_free(key, 0, None, error);
