@@ -584,6 +584,39 @@ fn teardown_of_the_peer_cannot_end_the_access() -> Result<()> {
     first.close()
 }
 
+/// Both contexts of an access are closed at once, on two threads, while others keep the primary contexts alive: one of them
+/// ends the access, whichever comes first.
+#[test]
+fn both_contexts_of_an_access_are_closed_at_once() -> Result<()> {
+    let _turn = machine();
+    let name = "both_contexts_of_an_access_are_closed_at_once";
+    let Some(kept) = two_devices(name)? else {
+        return Ok(());
+    };
+    for round in 0..200 {
+        let (first, second) = pair()?;
+        let access = [
+            PeerAccess::new(&first, &second)?,
+            PeerAccess::new(&second, &first)?,
+        ];
+        let start = Barrier::new(2);
+        let close = |context: Context| {
+            start.wait();
+            context.close()
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| close(second));
+            close(first)?;
+            other.join().expect("no panic")
+        })?;
+        drop(access);
+        for (context, peer) in [(&kept.0, &kept.1), (&kept.1, &kept.0)] {
+            assert!(!is_enabled(context, peer)?, "round {round}");
+        }
+    }
+    Ok(())
+}
+
 /// The context with the access cannot be made current when the other one is closed: the access stays enabled, and that is
 /// recorded.
 #[test]
