@@ -160,8 +160,9 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The stream stays alive until this guard and all buffers that were allocated on it are dropped. (`CUstream::NULL` and
-    /// `CUstream::LEGACY` are the [default stream](Self::default_stream), which lives as long as its context.)
+    /// The stream stays alive until this guard and all buffers that were allocated on it are dropped, and freed where they
+    /// are dropped in a host function (see [`Context::borrow_raw`]). (`CUstream::NULL` and `CUstream::LEGACY` are the
+    /// [default stream](Self::default_stream), which lives as long as its context.)
     ///
     /// `CUstream::PER_THREAD` is another stream on every thread: the guard, its scopes and the buffers that were
     /// allocated on it are then used and dropped on this thread alone, and a context whose memory a scope of it
