@@ -541,6 +541,8 @@ fn each_call_refused_once() {
         CUresult::INVALID_VALUE,
         CUresult::ILLEGAL_ADDRESS,
         CUresult::NOT_READY,
+        // A capture of other code prohibits the call.
+        CUresult::STREAM_CAPTURE_UNSUPPORTED,
         CUresult(54_321),
     ];
     every_call("once", &codes, |call, code| {

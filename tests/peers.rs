@@ -584,6 +584,77 @@ fn teardown_of_the_peer_cannot_end_the_access() -> Result<()> {
     first.close()
 }
 
+/// Both contexts of an access are closed at once, on two threads, while others keep the primary contexts alive: one of them
+/// ends the access, whichever comes first.
+#[test]
+fn both_contexts_of_an_access_are_closed_at_once() -> Result<()> {
+    let _turn = machine();
+    let name = "both_contexts_of_an_access_are_closed_at_once";
+    let Some(kept) = two_devices(name)? else {
+        return Ok(());
+    };
+    for round in 0..200 {
+        let (first, second) = pair()?;
+        let access = [
+            PeerAccess::new(&first, &second)?,
+            PeerAccess::new(&second, &first)?,
+        ];
+        let start = Barrier::new(2);
+        let close = |context: Context| {
+            start.wait();
+            context.close()
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| close(second));
+            close(first)?;
+            other.join().expect("no panic")
+        })?;
+        drop(access);
+        for (context, peer) in [(&kept.0, &kept.1), (&kept.1, &kept.0)] {
+            assert!(!is_enabled(context, peer)?, "round {round}");
+        }
+    }
+    Ok(())
+}
+
+/// The context with the access cannot be made current when the other one is closed: the access stays enabled, and that is
+/// recorded.
+#[test]
+fn access_that_stays_is_recorded() -> Result<()> {
+    if !simulated("access_that_stays_is_recorded") {
+        return Ok(());
+    }
+    let _turn = machine();
+    let mut stayed = 0;
+    for nth in 1..20 {
+        let (first, second) = pair()?;
+        let other = quiet().device(1).build()?; // the same driver context as `second`
+        let access = PeerAccess::new(&first, &second)?;
+        let fault = Fault::nth_call_of("cuCtxPushCurrent_v2", nth);
+        let fault = sim::inject(fault.returning(CUresult::UNKNOWN)).unwrap();
+        let closed = second.close();
+        sim::clear_faults();
+        drop(access);
+        let failed = first.snapshot().failed_frees;
+        let recorded = failed
+            .iter()
+            .any(|group| group.allocated.kind == Kind::PeerAccess);
+        let enabled = is_enabled(&first, &other)?;
+        assert_eq!(recorded, enabled, "call {nth}: {closed:?}");
+        if enabled {
+            stayed += 1;
+            let _current = first.make_current()?;
+            // SAFETY: both contexts are alive.
+            assert!(unsafe { api::cuCtxDisablePeerAccess(other.as_raw()) }.is_success());
+        }
+        if fault.fired() == 0 {
+            break;
+        }
+    }
+    assert_ne!(stayed, 0);
+    Ok(())
+}
+
 /// Inside a host function the driver permits no call: the access ends later.
 #[test]
 fn dropped_in_a_host_function() -> Result<()> {

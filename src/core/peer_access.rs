@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuguard_driver::result::{self, peer};
+use cuguard_driver::result::{self, context, peer};
 use cuguard_driver::sys::{CUcontext, CUresult, CUstream};
 use cuguard_registry::{Key, Kind};
 use cuguard_sync::process;
@@ -17,6 +17,9 @@ use cuguard_sync::process;
 use super::context_state::ContextState;
 use super::free;
 use super::lock::lock;
+
+/// The operation that errors name.
+const OPERATION: &str = "Context::close";
 
 struct Access {
     context: CUcontext,
@@ -89,7 +92,14 @@ pub(crate) fn enable(state: &Arc<ContextState>, peer_state: &ContextState) -> re
 ///
 /// The context that has the access is current.
 pub(super) unsafe fn disable(number: u64) -> result::Result {
-    let mut table = lock(&TABLE);
+    // SAFETY: as the caller ensures.
+    unsafe { disable_in(&mut lock(&TABLE), number) }
+}
+
+/// # Safety
+///
+/// As [`disable`].
+unsafe fn disable_in(table: &mut Table, number: u64) -> result::Result {
     let Some(access) = table.accesses.remove(&number) else {
         return Ok(());
     };
@@ -131,18 +141,46 @@ pub(super) fn end_all_to(peer: &ContextState) {
         if process::is_exiting() {
             return;
         }
-        let owner = owner.upgrade();
-        let Some(Ok(_entered)) = owner.as_ref().map(|owner| owner.enter("Context::close")) else {
-            // It is closed too, and the access ends with it.
+        let Some(owner) = owner.upgrade() else {
             lock(&TABLE).accesses.remove(&number);
             continue;
         };
         let key = Key::new(Kind::PeerAccess, number);
-        // SAFETY: the context that has the access is current.
-        if let (Err(error), Some(owner)) = (unsafe { free::free(key, CUstream::NULL) }, &owner) {
+        let ended = match owner.enter_any_context(OPERATION) {
+            // SAFETY: the context that has the access is current.
+            Ok((_entered, current)) => {
+                current.and_then(|()| unsafe { free::free(key, CUstream::NULL) })
+            }
+            Err(_) => end_of_closed(&owner, number),
+        };
+        if let Err(error) = ended {
             // The peer is released after this, so nothing may end the access to it later.
             lock(&TABLE).accesses.remove(&number);
             owner.record_failed_free(key, 0, None, error);
         }
     }
+}
+
+/// Ends an access of a context that is torn down at the same time, on another thread: it may not come to that before the
+/// peer is released.
+fn end_of_closed(owner: &ContextState, number: u64) -> result::Result {
+    let mut table = lock(&TABLE);
+    if process::is_exiting() || !table.accesses.contains_key(&number) {
+        return Ok(());
+    }
+    // Its teardown calls `forget_all_of` before it releases the driver's context, and waits for the lock: it is alive.
+    owner.push_current(OPERATION)?;
+    // SAFETY: made current above.
+    let ended = unsafe { disable_in(&mut table, number) };
+    let _ = context::pop_current();
+    ended
+}
+
+/// Forgets the accesses of a context that is about to be released. It has ended them, or leaves them to the driver.
+pub(super) fn forget_all_of(owner: &ContextState) {
+    if process::is_exiting() {
+        return;
+    }
+    let is_other = |access: &Access| !std::ptr::eq(access.owner.as_ptr(), owner);
+    lock(&TABLE).accesses.retain(|_, access| is_other(access));
 }

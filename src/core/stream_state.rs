@@ -105,10 +105,10 @@ impl StreamState {
         ordered.and(of_other.check(destroyed))
     }
 
-    /// Work enqueued from now on waits for the event, which is alive and of this context.
+    /// Work enqueued from now on waits for the event, which is alive, and of this context or of another.
     pub(crate) fn wait_for(&self, operation: &'static str, event: CUevent) -> Result<()> {
         let entered = self.state().enter(operation)?;
-        // SAFETY: both are alive and of the current context.
+        // SAFETY: both are alive, and the stream is of the current context. The driver accepts events of other contexts.
         entered.check(unsafe { stream::wait_event(self.handle(), event) })
     }
 }

@@ -72,6 +72,7 @@ impl ContextState {
             self.captures.trim(self.device);
             let _ = context::pop_current();
         }
+        peer_access::forget_all_of(self);
         keep(self.release_context(operation));
         self.unregistered.finish();
         drop(inside);

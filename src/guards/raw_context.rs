@@ -81,6 +81,8 @@ impl Context {
     ///
     /// The context is alive, and stays alive until this `Context` is torn down: until it is closed, or it and all of its
     /// resources are dropped. (So it is not destroyed, not released for the last time, and the device is not reset.)
+    /// What is dropped in a host function of a stream is freed by a later operation, such as [`synchronize`](Self::synchronize):
+    /// until then it counts as not dropped.
     ///
     /// # Errors
     ///

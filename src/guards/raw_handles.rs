@@ -160,11 +160,13 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The stream stays alive until this guard and all buffers that were allocated on it are dropped. (`CUstream::NULL` and
-    /// `CUstream::LEGACY` are the [default stream](Self::default_stream), which lives as long as its context.)
+    /// The stream stays alive until this guard and all buffers that were allocated on it are dropped, and freed where they
+    /// are dropped in a host function (see [`Context::borrow_raw`]). (`CUstream::NULL` and `CUstream::LEGACY` are the
+    /// [default stream](Self::default_stream), which lives as long as its context.)
     ///
     /// `CUstream::PER_THREAD` is another stream on every thread: the guard, its scopes and the buffers that were
-    /// allocated on it are then used and dropped on this thread alone.
+    /// allocated on it are then used and dropped on this thread alone, and a context whose memory a scope of it
+    /// [uses](crate::Scope::bind_peer) is not closed on another thread meanwhile.
     ///
     /// # Errors
     ///
@@ -174,8 +176,11 @@ impl Stream {
         unsafe { Self::of_handle("Stream::borrow_raw", context, handle, false) }
     }
 
-    /// Releases ownership of the stream and returns its handle. The record stays in the registry, marked as escaped. The
-    /// caller must destroy the stream, or pass it to [`from_raw`](Self::from_raw).
+    /// Releases ownership of the stream and returns its handle; null, which is also the handle of the default stream, if the
+    /// context is closed. The record stays in the registry, marked as escaped. The caller must destroy the stream, or pass it
+    /// to [`from_raw`](Self::from_raw).
+    ///
+    /// A borrowed stream and the default stream have no record: this returns the handle, which the caller does not own.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
