@@ -7,11 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use cuguard_driver::result::{self, CallError, context, device, stream};
-use cuguard_driver::sys::{CUresult, CUstream};
+use cuguard_driver::result::{self, CallError, context, device, event, stream};
+use cuguard_driver::sys::{CUresult, CUstream, flags};
 use cuguard_registry::{Kind, SnapshotReason};
 use cuguard_sync::process;
 
+use super::captures::Captures;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
 use super::wait::{WaitFailures, is_dead};
@@ -114,14 +115,25 @@ impl ContextState {
     fn wait_for_device(&self, operation: &'static str) -> Result<()> {
         let mut first = Ok(());
         let mut dead = 0;
+        // By another guard of the context: the captures of this one have ended.
+        let mut captures = Captures::any_in(self.context, self.device);
         for _ in 0..WaitFailures::ATTEMPTS {
             if process::is_exiting() {
                 break;
             }
-            let Err(error) = context::synchronize() else {
+            let waited = match captures {
+                false => context::synchronize(),
+                true => self.wait_for_streams(),
+            };
+            let Err(error) = waited else {
                 self.device_idle.store(true, Ordering::Release);
                 break;
             };
+            if error.code == CUresult::STREAM_CAPTURE_UNSUPPORTED && !captures {
+                // It has begun since, or is other code's.
+                captures = true;
+                continue;
+            }
             first = first.and(Err(self.error(operation, error, None)));
             if process::is_exiting() {
                 break;
@@ -135,6 +147,33 @@ impl ContextState {
             std::thread::sleep(WaitFailures::PAUSE);
         }
         first
+    }
+
+    /// Waits for all streams of this guard and for the default stream. That is all of its work, without that of other
+    /// guards of the same context.
+    fn wait_for_streams(&self) -> result::Result {
+        let mut waited = Ok(());
+        let mut events = Vec::new();
+        // Not locked during the wait: a host function that is waited for may drop a stream.
+        let handles = self.streams.lock();
+        let streams = handles.live.values();
+        let streams = streams.map(|(key, _)| CUstream(key.address as usize));
+        for stream in streams.chain([CUstream::LEGACY]) {
+            let recorded = event::create(flags::EVENT_DISABLE_TIMING).and_then(|event| {
+                events.push(event);
+                // SAFETY: the stream is on the list, or the default stream, so it is alive; both are of the current context.
+                unsafe { event::record(event, stream) }
+            });
+            waited = waited.and(recorded);
+        }
+        drop(handles);
+        for event in events {
+            // SAFETY: created above.
+            waited = waited.and_then(|()| unsafe { event::synchronize(event) });
+            // SAFETY: created above; no other reference exists. A failure is recorded.
+            let _ = unsafe { destroy_event(self, event) };
+        }
+        waited
     }
 
     /// Frees what is live, on an idle device: all of it, or with `free_leaks` off only what guards have dropped and
