@@ -275,6 +275,42 @@ fn a_recapture_uses_the_memory_of_its_executable() -> Result<()> {
     Ok(())
 }
 
+/// The addresses of scratch memory belong to one graph. This does not depend on a driver that refuses the update.
+#[test]
+fn a_graph_with_scratch_memory_is_not_updated() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let (graph, data) = stream.capture(|c| {
+        let (mut data, mut scratch) = (c.bind_mut(&mut buffer)?, c.zeroed(LEN)?);
+        c.fill(&mut scratch, 1)?;
+        c.copy(&mut data, &scratch)?;
+        c.export_mut(&data)
+    })?;
+    let mut exec = graph.instantiate()?;
+    let result = exec.recapture(&stream, |c| {
+        let (mut data, mut scratch) = (c.reuse_mut(&data)?, c.zeroed(LEN)?);
+        c.fill(&mut scratch, 2)?;
+        c.copy(&mut data, &scratch)
+    });
+    assert!(matches!(result, Err(Error::Capture { .. })), "{result:?}");
+    exec.launch(&stream)?;
+    assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [1; LEN]);
+    // A graph without scratch memory has other nodes.
+    let result = exec.recapture(&stream, |c| c.fill(&mut c.reuse_mut(&data)?, 3));
+    assert!(
+        matches!(result, Err(Error::GraphUpdate { .. })),
+        "{result:?}"
+    );
+    drop(exec);
+    drop((buffer, stream));
+    assert_eq!(context.live_count(), 0);
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
 /// Nothing leaks, and the stream is usable, however the capture ends.
 #[test]
 fn a_capture_that_fails_leaves_nothing() -> Result<()> {

@@ -474,3 +474,32 @@ fn one_scope_can_be_used_by_several_threads() -> Result<()> {
     assert_eq!(buffer.to_vec()?, input.repeat(4));
     Ok(())
 }
+
+/// Bytes that are cast to arrays need not be aligned to their size, as the driver requires of a fill.
+#[test]
+fn a_fill_of_values_at_any_address() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    for (start, count) in (0..5).flat_map(|start| (0..4).map(move |count| (start, count))) {
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 32)?;
+        let mut expected = [0; 32];
+        let (two, four) = (start..start + 2 * count, start + 12..start + 12 + 4 * count);
+        for (value, byte) in [7, 8].iter().cycle().zip(&mut expected[two.clone()]) {
+            *byte = *value;
+        }
+        for (value, byte) in [1, 2, 3, 4].iter().cycle().zip(&mut expected[four.clone()]) {
+            *byte = *value;
+        }
+        let (mut front, mut back) = buffer.split_at_mut(12)?;
+        let two = front.slice_mut(two)?.cast::<[u8; 2]>()?;
+        let four = back.slice_mut(four.start - 12..four.end - 12)?;
+        let four = four.cast::<[u8; 4]>()?;
+        stream.scope(|s| {
+            s.fill(&mut s.bind_mut(two)?, [7, 8])?;
+            s.fill(&mut s.bind_mut(four)?, [1, 2, 3, 4])
+        })?;
+        assert_eq!(buffer.to_vec()?, expected, "{start} {count}");
+    }
+    Ok(())
+}

@@ -4,13 +4,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuguard_driver::result::{graph, stream};
-use cuguard_driver::sys::CUstream;
+use cuguard_driver::sys::{CUcontext, CUstream};
 use cuguard_registry::{Key, Kind};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
 use super::free;
 use super::lock::lock;
+use super::open_contexts;
 
 /// The streams that capture. Each is private to its capture, and captures in the relaxed mode, so that any thread can end
 /// it.
@@ -30,9 +31,16 @@ impl Captures {
         lock(&self.streams).retain(|other| *other != stream);
     }
 
-    /// Whether a capture is in progress.
-    pub(super) fn is_active(&self) -> bool {
-        !lock(&self.streams).is_empty()
+    fn is_empty(&self) -> bool {
+        lock(&self.streams).is_empty()
+    }
+
+    /// Whether a guard of this context captures, which may be another one: the primary context of a device can have
+    /// several. While it does, the context cannot be waited for.
+    pub(super) fn any_in(context: CUcontext, device: u32) -> bool {
+        let guards = open_contexts::on_device(device);
+        let mut guards = guards.iter().filter(|state| state.context == context);
+        guards.any(|state| !state.captures.is_empty())
     }
 
     /// A graph is captured that allocates.

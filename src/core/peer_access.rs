@@ -147,10 +147,10 @@ pub(super) fn end_all_to(peer: &ContextState) {
         };
         let key = Key::new(Kind::PeerAccess, number);
         let ended = match owner.enter_any_context(OPERATION) {
-            // SAFETY: the context that has the access is current.
-            Ok((_entered, current)) => {
-                current.and_then(|()| unsafe { free::free(key, CUstream::NULL) })
-            }
+            Ok((_entered, current)) => current.and_then(|()| {
+                // SAFETY: the context that has the access is current.
+                unsafe { free::free(key, CUstream::NULL) }
+            }),
             Err(_) => end_of_closed(&owner, number),
         };
         if let Err(error) = ended {

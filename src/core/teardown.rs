@@ -7,15 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use cuguard_driver::result::{self, CallError, context, device, stream};
-use cuguard_driver::sys::{CUresult, CUstream};
+use cuguard_driver::result::{self, CallError, context, device, event, stream};
+use cuguard_driver::sys::{CUresult, CUstream, flags};
 use cuguard_registry::{Kind, SnapshotReason};
 use cuguard_sync::process;
 
+use super::captures::Captures;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
 use super::wait::{WaitFailures, is_dead};
-use super::{deferred, free, open_contexts, peer_access};
+use super::{deferred, free, peer_access};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -115,18 +116,25 @@ impl ContextState {
     fn wait_for_device(&self, operation: &'static str) -> Result<()> {
         let mut first = Ok(());
         let mut dead = 0;
+        // By another guard of the context: the captures of this one have ended.
+        let mut captures = Captures::any_in(self.context, self.device);
         for _ in 0..WaitFailures::ATTEMPTS {
             if process::is_exiting() {
                 break;
             }
-            let waited = match self.is_captured_by_others() {
-                true => self.synchronize_streams(),
+            let waited = match captures {
                 false => context::synchronize(),
+                true => self.wait_for_streams(),
             };
             let Err(error) = waited else {
                 self.device_idle.store(true, Ordering::Release);
                 break;
             };
+            if error.code == CUresult::STREAM_CAPTURE_UNSUPPORTED && !captures {
+                // It has begun since, or is other code's.
+                captures = true;
+                continue;
+            }
             first = first.and(Err(self.error(operation, error, None)));
             if process::is_exiting() {
                 break;
@@ -142,28 +150,31 @@ impl ContextState {
         first
     }
 
-    /// Whether another `Context` on the same driver's context captures. A wait for the whole of it would fail, and end the
-    /// capture.
-    fn is_captured_by_others(&self) -> bool {
-        let contexts = open_contexts::on_device(self.device);
-        let mut same = contexts
-            .iter()
-            .filter(|other| other.context == self.context);
-        same.any(|other| other.captures.is_active())
-    }
-
-    /// Waits for the streams of this context alone.
-    fn synchronize_streams(&self) -> result::Result {
-        // The gate is closed: only teardown destroys them.
+    /// Waits for all streams of this guard and for the default stream. That is all of its work, without that of other
+    /// guards of the same context.
+    fn wait_for_streams(&self) -> result::Result {
+        let mut waited = Ok(());
+        let mut events = Vec::new();
+        // Not locked during the wait: a host function that is waited for may drop a stream.
         let handles = self.streams.lock();
-        let streams = handles.live.values().map(|(key, _)| key.address as usize);
-        let streams: Vec<CUstream> = streams.map(CUstream).collect();
-        drop(handles);
-        for stream in streams.into_iter().chain([CUstream::NULL]) {
-            // SAFETY: alive, as above; or the default stream of the current context.
-            unsafe { stream::synchronize(stream) }?;
+        let streams = handles.live.values();
+        let streams = streams.map(|(key, _)| CUstream(key.address as usize));
+        for stream in streams.chain([CUstream::LEGACY]) {
+            let recorded = event::create(flags::EVENT_DISABLE_TIMING).and_then(|event| {
+                events.push(event);
+                // SAFETY: the stream is on the list, or the default stream, so it is alive; both are of the current context.
+                unsafe { event::record(event, stream) }
+            });
+            waited = waited.and(recorded);
         }
-        Ok(())
+        drop(handles);
+        for event in events {
+            // SAFETY: created above.
+            waited = waited.and_then(|()| unsafe { event::synchronize(event) });
+            // SAFETY: created above; no other reference exists. A failure is recorded.
+            let _ = unsafe { destroy_event(self, event) };
+        }
+        waited
     }
 
     /// Frees what is live, on an idle device: all of it, or with `free_leaks` off only what guards have dropped and

@@ -271,7 +271,7 @@ pub enum Error {
         align: usize,
     },
 
-    /// What is not possible in a [capture](crate::Stream::capture), or only there.
+    /// What is not possible in a [capture](crate::Stream::capture), or only there, or not with what was captured.
     #[error("{operation}: {reason}")]
     Capture {
         /// The function that was called.

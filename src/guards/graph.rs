@@ -49,6 +49,8 @@ pub(crate) struct GraphParts<'env> {
     /// The number of its capture, which tokens name.
     pub(crate) number: u64,
     pub(crate) calls: GraphCalls<'env>,
+    /// Whether it has scratch memory: nodes that allocate.
+    pub(crate) allocates: bool,
     pub(crate) memory: Vec<GraphRange>,
 }
 
@@ -321,8 +323,8 @@ impl<'env> GraphExec<'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::GraphUpdate`] where the graphs differ in more than parameters, [`Error::WrongContext`],
-    /// [`Error::ContextClosed`], or any other driver error. The executable is unchanged, and the new graph is destroyed.
+    /// [`Error::GraphUpdate`] where the graphs differ in more than parameters, [`Error::Capture`] where both allocate
+    /// [scratch memory](crate::Scope::zeroed), [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error. The executable is unchanged, and the new graph is destroyed.
     pub fn update(&mut self, graph: Graph<'env>) -> Result<()> {
         self.update_by("GraphExec::update", graph)
     }
@@ -334,6 +336,13 @@ impl<'env> GraphExec<'env> {
         );
         core::same_context::check(operation, this, that)?;
         let entered = self.state().enter(operation)?;
+        if self.graph.parts.allocates && graph.parts.allocates {
+            // Where a driver did not refuse this, the executable would allocate at the addresses of the one graph, and
+            // access those of the other.
+            let reason = "a graph with scratch memory cannot be updated: the addresses are its own; \
+                          instantiate the new graph, or bind a buffer";
+            return Err(Error::Capture { operation, reason });
+        }
         // SAFETY: both are alive. The executable is not in flight: scopes that launch it borrow it exclusively.
         let updated = unsafe { graph::exec_update(self.as_raw(), graph.as_raw()) };
         let result = match updated {

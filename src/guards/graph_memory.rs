@@ -66,7 +66,8 @@ pub struct GraphMemory<T> {
 /// ```
 pub struct GraphMemoryMut<T> {
     pub(crate) memory: Exported,
-    pub(crate) values: PhantomData<fn() -> T>,
+    /// Invariant, as a mutable reference is: a value with a shorter lifetime must not be written.
+    pub(crate) values: PhantomData<fn(T) -> T>,
 }
 
 #[derive(Clone, Copy, Debug)]

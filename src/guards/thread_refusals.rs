@@ -122,6 +122,25 @@ mod a_value_that_is_not_sync_on_two_threads {}
 /// ```
 mod a_shorter_lifetime_of_the_elements {}
 
+/// The same for the memory of a graph, which [`GraphExec::view_mut`](crate::GraphExec::view_mut) writes to:
+///
+/// ```compile_fail
+/// # use cuguard::GraphMemoryMut;
+/// fn shorter<'s>(token: GraphMemoryMut<Reference<'static>>) -> GraphMemoryMut<Reference<'s>> {
+///     token
+/// }
+/// # struct Reference<'a>(usize, std::marker::PhantomData<&'a ()>);
+/// ```
+///
+/// ```
+/// # use cuguard::GraphMemory;
+/// fn shorter<'s>(token: GraphMemory<Reference<'static>>) -> GraphMemory<Reference<'s>> {
+///     token
+/// }
+/// # struct Reference<'a>(usize, std::marker::PhantomData<&'a ()>);
+/// ```
+mod a_shorter_lifetime_of_the_elements_of_a_graph {}
+
 /// The buffer of a `DeviceBox` cannot be replaced, so that its length stays 1:
 ///
 /// ```compile_fail,E0594

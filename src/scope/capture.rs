@@ -34,6 +34,8 @@ pub(crate) struct Capture {
     number: u64,
     /// Memory that nodes of the graph allocate, and that nodes before its end free.
     scratch: Mutex<Vec<CUdeviceptr>>,
+    /// Whether there was any, once the capture has ended.
+    allocates: bool,
     memory: Mutex<Vec<GraphRange>>,
     /// For a recapture: the memory of the executable.
     reusable: Vec<GraphRange>,
@@ -46,6 +48,7 @@ impl Capture {
         Self {
             number,
             scratch: Mutex::default(),
+            allocates: false,
             memory: Mutex::default(),
             reusable,
             reused: Mutex::default(),
@@ -87,6 +90,7 @@ impl ScopeEnd {
         };
         let mut freed = Ok(());
         let scratch = super::end::take(&mut capture.scratch);
+        capture.allocates = !scratch.is_empty();
         for address in scratch.into_iter().rev() {
             // SAFETY: the stream captures, and allocated this in the capture.
             freed = freed.and(unsafe { free::capture_free(address, core.handle()) });
@@ -155,7 +159,7 @@ impl Stream {
     /// ```
     ///
     /// All operations of a [`Scope`] can be captured but [`record`](Scope::record), [`wait`](Scope::wait),
-    /// [`call`](Scope::call) and launches of graphs. Scratch memory becomes nodes that allocate and free, so it does not
+    /// [`call`](Scope::call), [`call_with`](Scope::call_with), [`bind_peer`](Scope::bind_peer) and launches of graphs. Scratch memory becomes nodes that allocate and free, so it does not
     /// count in reports and limits; the driver keeps its memory for later launches.
     ///
     /// Other work of the closure, such as allocations and scopes, is executed at once, on this stream too. While a capture
@@ -200,6 +204,7 @@ where
     let parts = GraphParts {
         number: capture.number,
         calls,
+        allocates: capture.allocates,
         memory: super::end::take(&mut capture.memory),
     };
     Ok((Graph::new(owned, parts), value))
@@ -232,7 +237,7 @@ impl<'env> GraphExec<'env> {
     ///
     /// # Errors
     ///
-    /// As [`Stream::capture`] and [`update`](Self::update). The executable is unchanged then.
+    /// As [`Stream::capture`] and [`update`](Self::update), also where both captures allocate scratch memory. The executable is unchanged then.
     #[track_caller]
     pub fn recapture<F, R>(&mut self, stream: &'env Stream, f: F) -> Result<R>
     where

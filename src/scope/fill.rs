@@ -1,7 +1,5 @@
 //! Fills of device memory within a scope.
 
-use std::mem;
-
 use bytemuck::{NoUninit, Pod, Zeroable};
 use cuguard_driver::result::{self, copy};
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
@@ -71,7 +69,8 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Sets every value to `value`. Values of other sizes than 1, 2 and 4 bytes do not compile.
+    /// Sets every value to `value`. Where the driver cannot (other sizes than 1, 2 and 4 bytes), the first value is set byte by
+    /// byte and copied to the rest, twice as much each time.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -92,19 +91,13 @@ impl<'scope> Scope<'scope, '_> {
         to: &mut DeviceMut<'scope, T>,
         value: T,
     ) -> Result<()> {
-        const {
-            assert!(
-                matches!(mem::size_of::<T>(), 1 | 2 | 4),
-                "a value of 1, 2 or 4 bytes"
-            );
-        }
         let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
         self.enqueue("Scope::fill", bytes, |stream| {
             let value = bytemuck::bytes_of(&value);
             // A part that was cast may begin anywhere, and the driver fills with a pattern at multiples of its size.
             let aligned = to.is_multiple_of(value.len() as u64);
             // SAFETY: the memory has `count` values of that size, and is borrowed until the stream is idle. It is aligned
-            // to that size, or is filled byte by byte.
+            // to that size, or is filled by copies.
             unsafe {
                 match *value {
                     [a] => copy::set_d8_async(to, a, count, stream),
@@ -115,7 +108,7 @@ impl<'scope> Scope<'scope, '_> {
                         let value = u32::from_ne_bytes([a, b, c, d]);
                         copy::set_d32_async(to, value, count, stream)
                     }
-                    _ => fill_unaligned(to, value, bytes, stream),
+                    _ => fill_by_copies(to, value, bytes, stream),
                 }
             }
         })
@@ -127,7 +120,7 @@ impl<'scope> Scope<'scope, '_> {
 /// # Safety
 ///
 /// The memory has `bytes` bytes, one value or several, and is borrowed until the stream is idle.
-unsafe fn fill_unaligned(
+unsafe fn fill_by_copies(
     to: CUdeviceptr,
     value: &[u8],
     bytes: usize,

@@ -129,8 +129,9 @@ impl Module {
     /// 1. Its parameters are those of `S`, in this order and with the same representation: for slices and references a
     ///    pointer, for lengths and values the type itself.
     /// 2. For every launch configuration that the driver accepts (a kernel can restrict it by `__launch_bounds__`, `.reqntid`
-    ///    or `.maxntid`), for every value of its plain parameters, and for slices of all lengths: it accesses only elements of
-    ///    its slices and what its references refer to. Which lengths its slices have, it knows by [`Len`](super::Len), for
+    ///    or `.maxntid`), for every value of its plain parameters, for slices of all lengths, and whatever the variables of its
+    ///    module contain, which safe code writes by [`Module::global`]: it accesses only elements of its slices and what its
+    ///    references refer to. Which lengths its slices have, it knows by [`Len`](super::Len), for
     ///    slices that all have that length, by [`LenOf`](super::LenOf), or not at all.
     /// 3. It only reads from `&[T]` and `&T`. Several of them may overlap. What it leaves in `&mut [T]` and `&mut T` is a valid
     ///    `T` in each element, also where its own threads write to the same element.
