@@ -269,6 +269,53 @@ fn a_fault_on_the_device_ends_no_scope_with_a_host_function_running() {
     succeeded(&child(TEST, "broken", &[("CUGUARD_DRIVER", "sim")]));
 }
 
+/// The same for the host functions of a graph, and for the executable, which is dropped while the driver may still call.
+#[test]
+fn a_fault_on_the_device_ends_no_scope_with_a_graph_running() {
+    const TEST: &str = "a_fault_on_the_device_ends_no_scope_with_a_graph_running";
+    if part().is_some() {
+        let context = Context::new(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let (began, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (drops, late) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let captured = stream.capture(|c| {
+            let (one, two) = (Counted(&drops), Counted(&drops));
+            let (began, ended, late) = (&began, &ended, &late);
+            c.call_each(move || {
+                let _one = &one;
+                began.store(true, Ordering::Release);
+                std::thread::sleep(Duration::from_millis(300));
+                ended.store(true, Ordering::Release);
+            })?;
+            c.call_each(move || {
+                let _two = &two;
+                late.fetch_add(1, Ordering::Relaxed);
+            })
+        });
+        let mut exec = captured.unwrap().0.instantiate().unwrap();
+        let result = stream.scope(|s| {
+            let mut graph = s.bind_graph(&mut exec)?;
+            s.launch_graph(&mut graph)?;
+            s.launch_graph(&mut graph)?;
+            while !began.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+            Ok(())
+        });
+        assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
+        assert!(ended.load(Ordering::Acquire));
+        assert_eq!(drops.load(Ordering::Acquire), 0);
+        drop(exec);
+        assert_eq!(drops.load(Ordering::Acquire), 2);
+        let ran = late.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(late.load(Ordering::Relaxed), ran, "called after the drop");
+        return;
+    }
+    succeeded(&child(TEST, "broken", &[("CUGUARD_DRIVER", "sim")]));
+}
+
 /// Page-locked memory as an argument of kernels: the device reads and writes it in place.
 #[test]
 fn page_locked_memory_is_bound_as_device_memory() -> Result<()> {
