@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cuguard_driver::result::graph;
-use cuguard_driver::sys::CUgraphExec;
+use cuguard_driver::sys::{CUgraphExec, CUresult};
 
 use super::Scope;
 use crate::core::{Request, same_context};
@@ -117,9 +117,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     #[inline]
     pub fn launch_graph(&self, graph: &mut BoundGraph<'scope>) -> Result<()> {
         const OPERATION: &str = "Scope::launch_graph";
+        let core = self.core();
+        // A graph is launched in the context of its stream whatever is current, unless that is the default stream. (The
+        // conformance suite tests that.)
+        if !core.is_default()
+            && let Some(_inside) = core.state().try_enter()
+        {
+            self.end.expect_work();
+            // SAFETY: as below.
+            match unsafe { graph::launch(graph.exec, core.handle()) } {
+                Err(error) if error.code == CUresult::OUT_OF_MEMORY => {}
+                launched => return core.state().check(OPERATION, launched, None),
+            }
+        }
         // CUDA_ERROR_OUT_OF_MEMORY means that nothing was launched, as for kernels.
         let request = Request::of_unknown_size(OPERATION, None);
-        recovery::with_recovery(self.core().state(), &request, || {
+        recovery::with_recovery(core.state(), &request, || {
             self.try_enqueue(OPERATION, |stream| {
                 // SAFETY: both are alive and of one context: the executable is borrowed until the stream is idle, and it keeps
                 // borrowed what its work uses. Exclusively, so that nothing else launches it or accesses that memory.

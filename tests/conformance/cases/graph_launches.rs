@@ -13,6 +13,7 @@ cases! {"graph_launches":
     nodes_execute_in_order,
     launches_are_stream_ordered,
     streams_of_launches,
+    contexts_of_launches,
     an_instance_outlives_its_graph,
     disabled_nodes,
     other_parameters,
@@ -171,6 +172,21 @@ fn streams_of_launches(c: &Case) {
         "launch null",
         cuGraphLaunch(CUgraphExec::NULL, CUstream::NULL),
     );
+}
+
+/// A graph is launched in the context of its stream, whatever is current.
+fn contexts_of_launches(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    marker(c, graph, 1, &[]);
+    let exec = instantiate(c, graph);
+    c.require("no context", cuCtxSetCurrent(CUcontext::NULL));
+    c.ok("launch without a context", cuGraphLaunch(exec, stream));
+    create(c);
+    let launched = cuGraphLaunch(exec, stream);
+    c.ok("launch while another context is current", launched);
+    c.ok("wait", cuStreamSynchronize(stream));
+    c.same("calls", host::marks(), vec![1; 2]);
 }
 
 /// An instance does not need its graph, nor a launch its instance.
