@@ -366,6 +366,92 @@ fn a_kernel_may_have_many_parameters() -> Result<()> {
 }
 
 #[test]
+fn arguments_of_the_wrong_number_or_size_are_refused_with_both() -> Result<()> {
+    let _turn = skipping();
+    let at = Setup::new()?;
+    let (nothing, scale) = (at.module.function("nothing")?, at.module.function("scale")?);
+    let input = DeviceBuffer::from_slice(&at.context, &[1.0_f32; 100])?;
+    let mut output = DeviceBuffer::<f32>::zeroed(&at.context, 100)?;
+    at.stream.scope(|s| {
+        let (input, output) = (s.bind(&input)?, s.bind_mut(&mut output)?);
+        let launch = || {
+            // SAFETY: scale(input, output, count, factor) accesses `count` values of each.
+            unsafe { s.launch(&scale, (1, 128), &[&input, &output, &100_u32, &2.0_f32]) }
+        };
+        let refused = |launched: Result<()>, want: &str| {
+            let error = launched.unwrap_err();
+            assert!(matches!(error, Error::ArgumentMismatch { .. }), "{error:?}");
+            assert_eq!(error.to_string(), format!("Scope::launch of {want}"));
+        };
+        let has = "and has 4 parameters of 8, 8, 4, 4 bytes";
+        // The first launch of each kernel, and later ones.
+        for _ in 0..2 {
+            // SAFETY: launches with these arguments are refused.
+            unsafe {
+                refused(
+                    s.launch(&scale, (1, 128), &[]),
+                    &format!("scale: it was passed no arguments, {has}"),
+                );
+                refused(
+                    s.launch(&scale, (1, 128), &[&input, &output, &100_u32]),
+                    &format!("scale: it was passed 3 arguments of 8, 8, 4 bytes, {has}"),
+                );
+                refused(
+                    s.launch(&scale, (1, 128), &[&input, &output, &100_u64, &2.0_f32]),
+                    &format!("scale: it was passed 4 arguments of 8, 8, 8, 4 bytes, {has}"),
+                );
+                refused(
+                    s.launch(
+                        &scale,
+                        (1, 128),
+                        &[&input, &output, &100_u32, &2.0_f32, &1_u8],
+                    ),
+                    &format!("scale: it was passed 5 arguments of 8, 8, 4, 4, 1 bytes, {has}"),
+                );
+                refused(
+                    s.launch(&nothing, (1, 128), &[&7_u16]),
+                    "nothing: it was passed 1 argument of size 2, and has no parameters",
+                );
+            }
+            launch()?;
+        }
+        Ok(())
+    })?;
+    if real("arguments_of_the_wrong_number_or_size_are_refused_with_both (the values)") {
+        assert_eq!(output.to_vec()?, [2.0; 100]);
+    }
+    Ok(())
+}
+
+/// As with a driver that is older than CUDA 12.4.
+#[test]
+fn arguments_are_not_compared_where_the_driver_does_not_know_parameters() -> Result<()> {
+    let _turn = skipping();
+    const TEST: &str = "arguments_are_not_compared_where_the_driver_does_not_know_parameters";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    let at = Setup::new()?;
+    let nothing = at.module.function("nothing")?;
+    let launch = || {
+        // SAFETY: the simulated GPU runs no kernels, and reads no argument of a kernel that has none.
+        at.stream
+            .scope(|s| unsafe { s.launch(&nothing, (1, 1), &[&1_u8]) })
+    };
+    let fault = |code| {
+        let fault = Fault::nth_call_of("cuFuncGetParamInfo", 1).returning(code);
+        sim::inject(fault).expect("there is such a function")
+    };
+    let fails = fault(CUresult::UNKNOWN);
+    assert_eq!(launch().unwrap_err().code(), Some(CUresult::UNKNOWN));
+    assert_eq!(fails.fired(), 1);
+    let unknown = fault(CUresult::NOT_SUPPORTED);
+    launch()?;
+    assert_eq!(unknown.fired(), 1);
+    launch()
+}
+
+#[test]
 fn elements_are_covered_by_whole_blocks() -> Result<()> {
     let _turn = skipping();
     let at = Setup::new()?;

@@ -361,6 +361,19 @@ pub enum Error {
         found: String,
     },
 
+    /// The arguments of a launch do not have the number or the sizes of the kernel's parameters.
+    #[error("{operation} of {kernel}: it was passed {passed}, and has {found}")]
+    ArgumentMismatch {
+        /// The function that was called.
+        operation: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// The arguments of the launch with their sizes.
+        passed: String,
+        /// The parameters of the kernel with their sizes.
+        found: String,
+    },
+
     /// A file cannot be read.
     #[error("{operation}: cannot read {path}: {reason}")]
     File {

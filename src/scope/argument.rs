@@ -7,6 +7,8 @@ use cust::memory::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
 use super::peer::{PeerMut, PeerRef};
+use crate::error::{Error, Result};
+use crate::guards::Function;
 
 /// An argument of a kernel: a value that can be copied to the device, or memory that the scope has bound, which is
 /// passed as a device pointer.
@@ -32,16 +34,23 @@ use super::peer::{PeerMut, PeerRef};
 ///
 /// # Safety
 ///
-/// `parameter` returns a pointer to the value that the driver copies as the kernel's parameter.
+/// `parameter` returns a pointer to the value that the driver copies as the kernel's parameter, and `size` its size in bytes.
 pub unsafe trait KernelArgument<'scope> {
     #[doc(hidden)]
     fn parameter(&self) -> *const c_void;
+
+    #[doc(hidden)]
+    fn size(&self) -> usize;
 }
 
 // SAFETY: a plain value is its own parameter.
 unsafe impl<T: DeviceCopy> KernelArgument<'_> for T {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self).cast()
+    }
+
+    fn size(&self) -> usize {
+        size_of::<T>()
     }
 }
 
@@ -50,12 +59,20 @@ unsafe impl<'scope, T> KernelArgument<'scope> for DeviceRef<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
     }
+
+    fn size(&self) -> usize {
+        size_of_val(self.address())
+    }
 }
 
 // SAFETY: a device address is a pointer parameter.
 unsafe impl<'scope, T> KernelArgument<'scope> for DeviceMut<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self.address())
     }
 }
 
@@ -64,11 +81,65 @@ unsafe impl<'scope, T> KernelArgument<'scope> for PeerRef<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
     }
+
+    fn size(&self) -> usize {
+        size_of_val(self.address())
+    }
 }
 
 // SAFETY: a device address is a pointer parameter.
 unsafe impl<'scope, T> KernelArgument<'scope> for PeerMut<'scope, T> {
     fn parameter(&self) -> *const c_void {
         ptr::from_ref(self.address()).cast()
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self.address())
+    }
+}
+
+/// Fails unless the arguments of a launch have the number and the sizes of the kernel's parameters. The launch is prepared:
+/// the sizes have been read, unless the driver does not know them.
+#[inline]
+pub(super) fn check(
+    operation: &'static str,
+    function: &Function<'_>,
+    arguments: &[&dyn KernelArgument<'_>],
+) -> Result<()> {
+    let Some(sizes) = function.info().parameters() else {
+        return Ok(());
+    };
+    let mut pairs = arguments.iter().zip(sizes);
+    if arguments.len() == sizes.len() && pairs.all(|(argument, size)| argument.size() == *size) {
+        return Ok(());
+    }
+    Err(mismatch(operation, function, arguments, sizes))
+}
+
+#[cold]
+#[inline(never)]
+fn mismatch(
+    operation: &'static str,
+    function: &Function<'_>,
+    arguments: &[&dyn KernelArgument<'_>],
+    sizes: &[usize],
+) -> Error {
+    let passed: Vec<_> = arguments.iter().map(|argument| argument.size()).collect();
+    Error::ArgumentMismatch {
+        operation,
+        kernel: function.name().to_owned(),
+        passed: list("argument", &passed),
+        found: list("parameter", sizes),
+    }
+}
+
+/// Sizes of arguments or parameters in a message.
+pub(super) fn list(what: &str, sizes: &[usize]) -> String {
+    let count = sizes.len();
+    let sizes: Vec<_> = sizes.iter().map(usize::to_string).collect();
+    match count {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what} of size {}", sizes[0]),
+        _ => format!("{count} {what}s of {} bytes", sizes.join(", ")),
     }
 }

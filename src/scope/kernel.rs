@@ -3,11 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use cuguard_driver::loaded;
-use cuguard_driver::result::function;
-use cuguard_driver::sys::CUresult;
-
 use super::Scope;
+use super::argument::list;
 use super::signature::{Signature, SignatureArguments};
 use crate::error::{Error, Result};
 use crate::guards::{Function, LaunchConfig, Module};
@@ -178,50 +175,19 @@ fn declare<'module, S: Signature>(
 ) -> Result<Function<'module>> {
     const { S::CHECK };
     let function = module.function_for(operation, name)?;
-    let Some(found) = parameter_sizes(operation, &function)? else {
+    let Some(found) = function.read_parameter_sizes(operation)? else {
         return Ok(function);
     };
-    if found == S::SIZES {
+    if *found == *S::SIZES {
         return Ok(function);
     }
-    let declared = list(S::SIZES);
+    let declared = list("parameter", S::SIZES);
     Err(Error::SignatureMismatch {
         operation,
         kernel: name.to_owned(),
         declared: format!("{declared}: ({})", S::describe().join(", ")),
-        found: list(&found),
+        found: list("parameter", &found),
     })
-}
-
-/// The sizes of a kernel's parameters; `None` if the driver is older than the query.
-fn parameter_sizes(operation: &'static str, function: &Function<'_>) -> Result<Option<Vec<usize>>> {
-    // Not called where it is missing: the driver loader would log a warning.
-    if loaded().is_some_and(|driver| driver.missing().contains(&"cuFuncGetParamInfo")) {
-        return Ok(None);
-    }
-    let entered = function.state().enter(operation)?;
-    let mut sizes = Vec::new();
-    loop {
-        // SAFETY: the module is borrowed, and its context is open.
-        match unsafe { function::param_info(function.as_raw(), sizes.len()) } {
-            Ok(info) => sizes.push(info.size),
-            Err(error) if error.code == CUresult::INVALID_VALUE => return Ok(Some(sizes)),
-            // A library that has the symbol and not the function.
-            Err(error) if error.code == CUresult::NOT_SUPPORTED => return Ok(None),
-            Err(error) => return entered.check(Err(error)),
-        }
-    }
-}
-
-/// Sizes in a message.
-fn list(sizes: &[usize]) -> String {
-    let count = sizes.len();
-    let sizes: Vec<_> = sizes.iter().map(usize::to_string).collect();
-    match count {
-        0 => "no parameters".to_owned(),
-        1 => format!("1 parameter of size {}", sizes[0]),
-        _ => format!("{count} parameters of {} bytes", sizes.join(", ")),
-    }
 }
 
 impl<'env, S> Kernel<'env, S> {
@@ -325,8 +291,9 @@ unsafe fn launch<'a, 'scope, 'env, S: SignatureArguments<'a, 'scope>>(
 ) -> Result<()> {
     let site = std::panic::Location::caller();
     S::pass(operation, arguments, |parameters| {
+        // The declaration has compared number and sizes.
         // SAFETY: a pointer to each argument, which lives until this returns. What the arguments refer to is bound in this
         // scope: `'scope` is invariant. The caller ensures the rest.
-        unsafe { scope.launch_raw(operation, function, &config, parameters, site) }
+        unsafe { scope.launch_raw(operation, function, &config, parameters, None, site) }
     })
 }

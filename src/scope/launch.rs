@@ -9,7 +9,7 @@ use cuguard_driver::sys::{CUlaunchConfig, CUresult};
 use cuguard_driver::{DriverKind, loaded};
 
 use super::Scope;
-use super::argument::KernelArgument;
+use super::argument::{self, KernelArgument};
 use crate::core::{Request, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Function, LaunchConfig};
@@ -38,15 +38,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// ```
     ///
     /// It queries nothing and allocates nothing on the host for up to 32 arguments: the kernel's limits are read at its first
-    /// launch. Where a launch needs more than 48 KiB of dynamic shared memory, this allows it for the kernel, once.
+    /// launch, and the sizes of its parameters, with which the arguments of each launch are compared. Where a launch needs more than 48 KiB of dynamic shared memory, this allows it for the kernel, once.
     ///
     /// [`Module::kernel`](crate::Module::kernel) declares a kernel's parameters, for launches that are safe.
     ///
     /// # Safety
     ///
-    /// The driver checks none of this:
+    /// None of this is checked:
     ///
-    /// - The arguments match the kernel's parameters in number, order and size.
+    /// - The arguments match the kernel's parameters in order and type. Number and sizes are compared by the launch, with a
+    ///   driver of CUDA 12.4 or later; an older one does not know them, and they have to match too.
     /// - The kernel stays within the memory that it is passed. It only reads what is bound by [`bind`](Scope::bind), and
     ///   leaves only valid values in what is bound by [`bind_mut`](Scope::bind_mut).
     /// - Memory that it reaches in other ways, such as through addresses in memory and global variables of the module, is
@@ -58,6 +59,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
+    /// [`Error::ArgumentMismatch`] if number or sizes of the arguments are not those of the kernel's parameters,
     /// [`Error::OutsideLimits`] for a grid or block of 0 or beyond the limits of the device or the kernel, for shared memory
     /// that a block cannot have, and for a cooperative launch or a cluster that does not fit on the device,
     /// [`Error::UnsupportedLaunch`], [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::NoKernels`] on the simulated GPU (with `CUGUARD_SIM=kernels=skip` it checks and skips the launch instead),
@@ -90,12 +92,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 function,
                 &config.into(),
                 parameters,
+                Some(arguments),
                 Location::caller(),
             )
         }
     }
 
-    /// The same with a pointer to each argument.
+    /// The same with a pointer to each argument. `arguments` are compared with the kernel's parameters in number and size.
     ///
     /// # Safety
     ///
@@ -106,6 +109,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         function: &Function<'env>,
         config: &LaunchConfig,
         parameters: &[*mut c_void],
+        arguments: Option<&[&dyn KernelArgument<'scope>]>,
         site: &'static Location<'static>,
     ) -> Result<()> {
         let module_of = ("the function's module", function.state());
@@ -126,6 +130,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         };
         let launched = recovery::with_recovery(self.core().state(), &request, || {
             function.prepare(operation, config)?;
+            if let Some(arguments) = arguments {
+                argument::check(operation, function, arguments)?;
+            }
             self.try_enqueue(operation, |stream| {
                 // SAFETY: the function's module is borrowed until the stream is idle. The driver reads the parameters during
                 // the call; the caller ensures that they are the kernel's.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use cuguard_driver::loaded;
 use cuguard_driver::result::{self, device, function};
-use cuguard_driver::sys::{CUfunction, device_attribute, function_attribute};
+use cuguard_driver::sys::{CUfunction, CUresult, device_attribute, function_attribute};
 
 use super::{Function, LaunchConfig};
 use crate::core::lock::lock;
@@ -57,6 +58,8 @@ pub(crate) struct Limits {
     pub(super) multiprocessors: u32,
     /// The shared memory of a block that the system uses.
     pub(super) reserved_shared: u32,
+    /// The sizes of the parameters; `None` if the driver is older than the query.
+    parameters: Option<Box<[usize]>>,
 }
 
 impl FunctionInfo {
@@ -129,12 +132,20 @@ impl FunctionInfo {
             clusters: of_newer_device(of::CLUSTER_LAUNCH) != 0,
             multiprocessors: of_device(of::MULTIPROCESSOR_COUNT)?,
             reserved_shared: of_newer_device(of::RESERVED_SHARED_MEMORY_PER_BLOCK).max(0) as u32,
+            // SAFETY: the caller borrows the module, and its context is open.
+            parameters: Failed::check(entered, unsafe { parameter_sizes(handle) })?,
         };
         let granted = of_function(own::MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
         Ok(self.limits.get_or_init(|| {
             self.granted.fetch_max(granted, Ordering::Relaxed);
             limits
         }))
+    }
+
+    /// The sizes of the kernel's parameters: known after the first launch was prepared, if the driver knows them.
+    #[inline]
+    pub(crate) fn parameters(&self) -> Option<&[usize]> {
+        self.limits.get()?.parameters.as_deref()
     }
 
     /// Fails for a launch that this device cannot run. Whether an earlier launch has prepared the kernel for this one.
@@ -172,7 +183,40 @@ impl FunctionInfo {
     }
 }
 
+/// The sizes of a kernel's parameters; `None` if the driver is older than the query.
+///
+/// # Safety
+///
+/// The function's module is loaded.
+unsafe fn parameter_sizes(handle: CUfunction) -> result::Result<Option<Box<[usize]>>> {
+    // Not called where it is missing: the driver loader would log a warning.
+    if loaded().is_some_and(|driver| driver.missing().contains(&"cuFuncGetParamInfo")) {
+        return Ok(None);
+    }
+    let mut sizes = Vec::new();
+    loop {
+        // SAFETY: as the caller ensures.
+        match unsafe { function::param_info(handle, sizes.len()) } {
+            Ok(info) => sizes.push(info.size),
+            Err(error) if error.code == CUresult::INVALID_VALUE => return Ok(Some(sizes.into())),
+            // A library that has the symbol and not the function.
+            Err(error) if error.code == CUresult::NOT_SUPPORTED => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl Function<'_> {
+    /// Reads the sizes of the kernel's parameters; `None` if the driver is older than the query.
+    pub(crate) fn read_parameter_sizes(
+        &self,
+        operation: &'static str,
+    ) -> Result<Option<Box<[usize]>>, Error> {
+        let entered = self.state().enter(operation)?;
+        // SAFETY: the module is borrowed, and its context is open.
+        entered.check(unsafe { parameter_sizes(*self.handle()) })
+    }
+
     /// Checks a launch against the limits of device and kernel, and allows it the shared memory that it needs. Calls the
     /// driver at the first launch of a kernel, and where it needs more shared memory than those before.
     #[inline]
