@@ -53,6 +53,14 @@
 #[doc(inline)]
 pub use cuguard_driver as driver;
 
+#[doc(no_inline)]
+pub use bytemuck;
+
+/// What [elements](guide::guards#element-types) of device memory implement, and the macro that derives it. The derived
+/// code names the crate `cust`, which must be a dependency then.
+#[doc(inline)]
+pub use cust::memory::DeviceCopy;
+
 #[cfg(feature = "nvrtc")]
 #[doc(inline)]
 pub use cuguard_nvrtc as nvrtc;
@@ -115,8 +123,8 @@ pub mod snapshot {
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer,
-        MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
+        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, LaunchConfig,
+        ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
     };
 }
 

@@ -181,6 +181,29 @@ fn errors_of_queries_name_the_device() -> Result<()> {
     Ok(())
 }
 
+/// The driver's function replaces all flags.
+#[test]
+fn the_schedule_of_a_primary_context_keeps_other_flags() -> Result<()> {
+    use cuguard::Schedule;
+    use sys::ctx_flags::{LMEM_RESIZE_TO_MAX, MAP_HOST, SCHED_YIELD};
+    let _turn = turn();
+    Device::count()?; // initializes the driver
+    // SAFETY: numbers only.
+    let set = |flags| unsafe { api::cuDevicePrimaryCtxSetFlags_v2(0, flags) };
+    for schedule in [Schedule::Spin, Schedule::BlockingSync, Schedule::Auto] {
+        assert!(set(LMEM_RESIZE_TO_MAX | SCHED_YIELD).is_success());
+        let context = Context::builder().schedule(schedule).build()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: valid for writes.
+        let code = unsafe { api::cuDevicePrimaryCtxGetState(0, &mut flags, &mut active) };
+        assert!(code.is_success());
+        assert_eq!(flags & !MAP_HOST, LMEM_RESIZE_TO_MAX | schedule as u32);
+        context.close()?;
+    }
+    assert!(set(0).is_success());
+    Ok(())
+}
+
 /// What the driver has after a setting of the context is what was set.
 #[test]
 fn settings_of_a_context() -> Result<()> {

@@ -234,7 +234,7 @@ fn a_recapture_uses_the_memory_of_its_executable() -> Result<()> {
             c.copy(&mut data, &input)
         })?;
         exec.launch(&stream)?;
-        assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [value; LEN]);
+        assert_eq!(exec.view(&data)?.to_vec()?, [value; LEN]);
     }
     let reason = |result: Result<()>| match result {
         Err(Error::Capture { reason, .. }) => reason,
@@ -270,7 +270,7 @@ fn a_recapture_uses_the_memory_of_its_executable() -> Result<()> {
     let result = stream.scope(|s| s.reuse_mut(&data).map(drop));
     assert!(reason(result).contains("only possible in Stream::capture"));
     exec.launch(&stream)?;
-    assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [2; LEN]);
+    assert_eq!(exec.view(&data)?.to_vec()?, [2; LEN]);
     drop((exec, foreign));
     Ok(())
 }

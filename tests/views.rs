@@ -256,6 +256,52 @@ fn clones_are_of_the_same_kind() -> Result<()> {
 }
 
 #[test]
+fn views_are_accepted_by_reference() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let source = DeviceBuffer::from_slice(&context, &numbers())?;
+    let mut target = DeviceBuffer::<u32>::zeroed(&context, 4)?;
+    let view = source.slice(2..6)?;
+    #[expect(
+        clippy::needless_borrows_for_generic_args,
+        reason = "what is tested: a program may do so"
+    )]
+    target.copy_from(&view)?;
+    assert_eq!(target.to_vec()?, [2, 3, 4, 5]);
+    let mut host = [0; 4];
+    stream.scope(|s| s.download(&mut s.bind_host_mut(&mut host), &s.bind(&view)?))?;
+    assert_eq!(host, [2, 3, 4, 5]);
+    assert_eq!(view.len(), 4); // still usable
+    Ok(())
+}
+
+/// A struct of the program, by the traits that the guide lists.
+#[test]
+fn structs_are_elements() -> Result<()> {
+    use bytemuck::{Pod, Zeroable};
+    #[derive(Clone, Copy, Debug, PartialEq, cuguard::DeviceCopy, Pod, Zeroable)]
+    #[repr(C)]
+    struct Pair {
+        number: u32,
+        weight: f32,
+    }
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let pair = Pair {
+        number: 7,
+        weight: 0.5,
+    };
+    let mut pairs = DeviceBuffer::<Pair>::zeroed(&context, 3)?;
+    pairs.slice_mut(1..)?.fill(pair)?;
+    stream.scope(|s| s.fill(&mut s.bind_mut(pairs.slice_mut(..1)?)?, pair))?;
+    assert_eq!(pairs.to_vec()?, [pair; 3]);
+    assert_eq!(pairs.cast::<u32>()?.to_vec()?[4..], [7, 0.5_f32.to_bits()]);
+    Ok(())
+}
+
+#[test]
 fn casts_keep_memory_and_record() -> Result<()> {
     let _turn = turn();
     let context = context()?;

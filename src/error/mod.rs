@@ -119,14 +119,14 @@ pub enum Error {
     },
 
     /// A handle of other code that is null, or that of a default stream where one is to be owned.
-    #[error(
-        "{operation}: {argument} is a null or predefined handle, which nothing can own or borrow here"
-    )]
+    #[error("{operation}: {argument} {reason}")]
     NullHandle {
         /// The function that was called.
         operation: &'static str,
         /// The argument, such as "the event".
         argument: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
     },
 
     /// A handle of other code belongs to another context of the driver.

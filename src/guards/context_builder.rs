@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_driver::result::{self, CallError, context, device};
-use cuguard_driver::sys::{CUcontext, CUresult};
+use cuguard_driver::sys::{CUcontext, CUresult, ctx_flags};
 
 use crate::core::{
     Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, open_contexts,
@@ -68,7 +68,7 @@ impl ContextBuilder {
     }
 
     /// Sets how threads wait for the device. The default is [`Schedule::Auto`], and for a primary context what other code
-    /// has set: this changes it for them too (`cuDevicePrimaryCtxSetFlags`).
+    /// has set: this changes it for them too (`cuDevicePrimaryCtxSetFlags`), and keeps the other flags.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -221,7 +221,7 @@ impl ContextBuilder {
             (Source::Own, created)
         } else {
             if let Some(schedule) = self.schedule {
-                device::primary_ctx_set_flags(device, schedule as u32).map_err(failed())?;
+                set_primary_schedule(device, schedule).map_err(failed())?;
             }
             (Source::Primary, device::primary_ctx_retain(device))
         };
@@ -293,6 +293,7 @@ impl ContextBuilder {
             return Err(Error::NullHandle {
                 operation,
                 argument: "the context",
+                reason: "is a null handle",
             });
         }
         deferred::run();
@@ -368,6 +369,14 @@ fn name(operation: &'static str, device: u32) -> Result<String> {
     let mut name = [0; 256];
     let name = device::name(device as i32, &mut name).map_err(failed(operation, Some(device)))?;
     Ok(name.to_string_lossy().into_owned())
+}
+
+/// `cuDevicePrimaryCtxSetFlags` replaces all flags, so those of other code are read and set again. `MAP_HOST` is always
+/// on: the driver reports it, and rejects it as an argument.
+fn set_primary_schedule(device: i32, schedule: Schedule) -> result::Result {
+    let flags = device::primary_ctx_flags(device)?;
+    let others = flags & !(ctx_flags::SCHED_MASK | ctx_flags::MAP_HOST);
+    device::primary_ctx_set_flags(device, others | schedule as u32)
 }
 
 /// Whether a context is the primary context of its device. The caller ensures that it is alive: so a primary context

@@ -401,7 +401,7 @@ impl<'env> GraphExec<'env> {
         Ok(DeviceMemory::of_parts(token.address, bytes, state, home))
     }
 
-    /// A view of memory that the graph uses.
+    /// A view of memory that the graph uses: a [`GraphMemory`] or a [`GraphMemoryMut`].
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -416,15 +416,18 @@ impl<'env> GraphExec<'env> {
     /// })?;
     /// let mut exec = graph.instantiate()?;
     /// exec.launch(&stream)?;
-    /// assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [7; 3]);
+    /// assert_eq!(exec.view(&data)?.to_vec()?, [7; 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
     /// [`Error::WrongGraph`] if no capture of this executable exported the memory.
-    pub fn view<T: DeviceCopy>(&self, memory: &GraphMemory<T>) -> Result<DeviceView<'_, T>> {
-        let token = &memory.memory;
+    pub fn view<T: DeviceCopy>(
+        &self,
+        memory: &(impl Into<GraphMemory<T>> + Copy),
+    ) -> Result<DeviceView<'_, T>> {
+        let token = &(*memory).into().memory;
         let found = self.device_memory::<T>("GraphExec::view", token, false)?;
         // SAFETY: the graph keeps the memory borrowed for `'env`, and it holds `len` values. Launches, which may write to
         // it, borrow this exclusively and have ended.

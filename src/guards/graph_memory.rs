@@ -146,6 +146,12 @@ impl<T> GraphMemoryMut<T> {
     }
 }
 
+impl<T> From<GraphMemoryMut<T>> for GraphMemory<T> {
+    fn from(memory: GraphMemoryMut<T>) -> Self {
+        memory.as_ref()
+    }
+}
+
 impl Context {
     /// Releases device memory that the driver keeps for the next launch of [graphs](Graph) that allocate, and that no
     /// executable uses. This also happens when memory runs out, and when the context is closed.

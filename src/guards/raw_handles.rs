@@ -26,6 +26,7 @@ fn resource(
         return Err(Error::NullHandle {
             operation,
             argument,
+            reason: "is a null handle",
         });
     }
     let Some(_inside) = context.state().try_enter() else {
@@ -57,6 +58,7 @@ impl Stream {
             return Err(Error::NullHandle {
                 operation,
                 argument: "the stream",
+                reason: "is a default stream, which cannot be owned; see Stream::default_stream",
             });
         }
         if !is_default {

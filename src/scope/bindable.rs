@@ -14,7 +14,8 @@ use crate::guards::{
 };
 
 /// Memory that [`Scope::bind`](crate::Scope::bind) accepts: a reference to a [`DeviceBuffer`], a [`DeviceBox`], a
-/// [`ManagedBuffer`], or to page-locked host memory: a [`PinnedBuffer`] or a [`RegisteredVec`]; or a [`DeviceView`].
+/// [`ManagedBuffer`], or to page-locked host memory: a [`PinnedBuffer`] or a [`RegisteredVec`]; or a [`DeviceView`], by value
+/// or by reference.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -219,6 +220,19 @@ impl<T: DeviceCopy> Bindable for DeviceView<'_, T> {
         Self: 'env,
     {
         of_view(self)
+    }
+}
+
+impl<T: DeviceCopy> sealed::Sealed for &DeviceView<'_, T> {}
+
+impl<T: DeviceCopy> Bindable for &DeviceView<'_, T> {
+    type Value = T;
+
+    fn into_memory<'env>(self) -> BindableMemory<'env>
+    where
+        Self: 'env,
+    {
+        of_view(*self)
     }
 }
 

@@ -158,9 +158,12 @@ impl Stream {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// All operations of a [`Scope`] can be captured but [`record`](Scope::record), [`wait`](Scope::wait),
-    /// [`call`](Scope::call), [`call_with`](Scope::call_with), [`bind_peer`](Scope::bind_peer) and launches of graphs. Scratch memory becomes nodes that allocate and free, so it does not
-    /// count in reports and limits; the driver keeps its memory for later launches.
+    /// These operations of a [`Scope`] cannot be captured and fail: [`record`](Scope::record), [`wait`](Scope::wait),
+    /// [`call`](Scope::call), [`call_with`](Scope::call_with), [`bind_peer`](Scope::bind_peer) and launches of graphs. All
+    /// others can.
+    ///
+    /// Scratch memory becomes nodes that allocate and free, so it does not count in reports and limits; the driver keeps
+    /// its memory for later launches.
     ///
     /// Other work of the closure, such as allocations and scopes, is executed at once, on this stream too. While a capture
     /// is in progress, no thread can wait for the whole context, such as by [`Context::synchronize`](crate::Context): that
@@ -230,7 +233,7 @@ impl<'env> GraphExec<'env> {
     /// for value in 2..5 {
     ///     exec.recapture(&stream, |c| c.fill(&mut c.reuse_mut(&data)?, value))?;
     ///     exec.launch(&stream)?;
-    ///     assert_eq!(exec.view(&data.as_ref())?.to_vec()?, [value; 3]);
+    ///     assert_eq!(exec.view(&data)?.to_vec()?, [value; 3]);
     /// }
     /// # Ok::<(), cuguard::Error>(())
     /// ```

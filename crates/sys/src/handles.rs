@@ -20,6 +20,13 @@ macro_rules! handles {
                 self.0 == 0
             }
         }
+
+        /// Handles are pointers to incomplete types in other bindings, such as `cust_raw`.
+        impl<T> From<*mut T> for $name {
+            fn from(handle: *mut T) -> Self {
+                Self(handle.expose_provenance())
+            }
+        }
     )*};
 }
 pub(crate) use handles;

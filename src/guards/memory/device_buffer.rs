@@ -21,7 +21,8 @@ use cuguard_sync::process;
 /// Stream-ordered or synchronous device memory holding `len` values of `T`.
 ///
 /// Freed on drop, on any thread; stream-ordered memory is freed on its stream without blocking. Empty buffers and
-/// zero-sized types allocate nothing.
+/// zero-sized types allocate nothing. What a `T` of your own must implement is listed in the
+/// [guide](crate::guide::guards#element-types).
 ///
 /// Dereferences to [`cust`'s `DeviceSlice`][slice], so `cust`'s copy traits and launch macro accept it. A `DeviceSlice`
 /// that is copied out of the buffer does not keep it alive; [`Stream::scope`](crate::Stream::scope) borrows the buffer

@@ -328,6 +328,12 @@ impl<T: DeviceCopy> DeviceView<'_, T> {
     }
 }
 
+impl<'a, T> From<&DeviceView<'a, T>> for DeviceView<'a, T> {
+    fn from(view: &DeviceView<'a, T>) -> Self {
+        *view
+    }
+}
+
 impl<'a, T: DeviceCopy> From<&'a DeviceBuffer<T>> for DeviceView<'a, T> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         buffer.as_view()

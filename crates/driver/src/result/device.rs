@@ -92,6 +92,20 @@ pub fn primary_ctx_is_active(device: CUdevice) -> Result<bool> {
     Ok(active != 0)
 }
 
+/// Returns the flags of the device's primary context, constants of [`ctx_flags`](cuguard_sys::ctx_flags), whether or not
+/// it is active.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
+#[inline]
+pub fn primary_ctx_flags(device: CUdevice) -> Result<u32> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both variables can be written to; the driver checks the device.
+    unsafe { call!(cuDevicePrimaryCtxGetState(device, &mut flags, &mut active)) }?;
+    Ok(flags)
+}
+
 /// Returns the device's memory in bytes.
 ///
 /// # Errors
