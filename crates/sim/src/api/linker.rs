@@ -1,7 +1,7 @@
 //! The linker: joins PTX into one image that can be loaded.
 
-use std::collections::HashSet;
-use std::ffi::{c_char, c_void};
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_void};
 
 use cuguard_sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult, jit_input_type};
 
@@ -57,12 +57,12 @@ fn find_open(state: &mut DriverState, linker: CUlinkState) -> DriverResult<&mut 
     linker.failed.map_or(Ok(linker), Err)
 }
 
-/// Adds code to a linker.
+/// Adds code to a linker. `name` is for the log.
 ///
 /// # Safety
 ///
 /// The buffers of the log, which the program named when it created the linker, are still valid.
-unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverResult {
+unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8], name: &str) -> DriverResult {
     let target = find_open(&mut lock(), linker)?.target;
     check(target.is_none_or(is_known), CUresult::INVALID_IMAGE)?;
     // Without the lock, since it takes a while.
@@ -89,20 +89,47 @@ unsafe fn add(linker: CUlinkState, kind: CUjitInputType, file: &[u8]) -> DriverR
         // SAFETY: as the caller guarantees.
         unsafe { JitLog::from_addresses(linker.log) }.failed(&error)
     })?;
-    let joined = join(&mut linker.image, image);
-    linker.failed = joined.err();
-    joined
+    join(linker, image, name).map_err(|error| {
+        linker.failed = Some(error.code);
+        // SAFETY: as the caller guarantees.
+        unsafe { JitLog::from_addresses(linker.log) }.failed(&error)
+    })
 }
 
-/// Adds the code of another image. A name must not be defined twice.
-fn join(to: &mut Image, from: Image) -> DriverResult {
-    let names: HashSet<_> = to.kernels.iter().map(|kernel| &kernel.name).collect();
-    let mut kernels = from.kernels.iter();
-    let duplicate = kernels.any(|kernel| names.contains(&kernel.name));
-    check(!duplicate, CUresult::UNKNOWN)?;
-    to.kernels.extend(from.kernels);
-    to.variables.extend(from.variables);
+/// Adds the code of another input. A kernel must not be defined twice: the log names both inputs.
+fn join(to: &mut Linker, from: Image, name: &str) -> Result<(), ImageError> {
+    let defined = to.image.kernels.iter().map(|kernel| &kernel.name);
+    let defined: HashMap<_, _> = defined.zip(&to.inputs).collect();
+    let mut names = from.kernels.iter().map(|kernel| &kernel.name);
+    if let Some((symbol, first)) = names.find_map(|name| defined.get_key_value(name)) {
+        let symbol = symbol.to_string_lossy();
+        return Err(ImageError {
+            code: CUresult::UNKNOWN,
+            log: format!(
+                "error   : Multiple definition of '{symbol}' in '{name}', first defined in '{first}'"
+            ),
+        });
+    }
+    let names = from.kernels.iter().map(|_| name.to_owned());
+    to.inputs.extend(names);
+    to.image.kernels.extend(from.kernels);
+    to.image.variables.extend(from.variables);
     Ok(())
+}
+
+/// The name of an input, which the log refers to.
+///
+/// # Safety
+///
+/// `name` is null or a string that ends in a NUL.
+unsafe fn input_name(name: *const c_char) -> String {
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller guarantees.
+    unsafe { CStr::from_ptr(name) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[allow(clippy::too_many_arguments, reason = "the driver's own signature")]
@@ -111,7 +138,7 @@ pub unsafe fn cuLinkAddData_v2(
     kind: CUjitInputType,
     data: *mut c_void,
     size: usize,
-    _name: *const c_char,
+    name: *const c_char,
     count: u32,
     options: *mut CUjit_option,
     values: *mut *mut c_void,
@@ -126,7 +153,7 @@ pub unsafe fn cuLinkAddData_v2(
     // SAFETY: the caller guarantees `size` bytes, not more than `isize::MAX`.
     let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) };
     // SAFETY: as the caller guarantees.
-    unsafe { add(linker, kind, bytes) }
+    unsafe { add(linker, kind, bytes, &input_name(name)) }
 }
 
 pub unsafe fn cuLinkAddFile_v2(
@@ -145,7 +172,7 @@ pub unsafe fn cuLinkAddFile_v2(
     // SAFETY: as the caller guarantees.
     let file = unsafe { read_file(path) }?;
     // SAFETY: as the caller guarantees.
-    unsafe { add(linker, kind, &file) }
+    unsafe { add(linker, kind, &file, &input_name(path)) }
 }
 
 /// The image is valid until the linker is destroyed.

@@ -106,6 +106,8 @@ pub(crate) struct LibraryKernel {
 #[derive(Debug, Default)]
 pub(crate) struct Linker {
     pub(crate) image: Image,
+    /// For each kernel of the image, the name of the input that defines it.
+    pub(crate) inputs: Vec<String>,
     /// An error that a real driver returns for everything that follows.
     pub(crate) failed: Option<CUresult>,
     /// The architecture to link for, if it is not the device's own.
