@@ -179,7 +179,7 @@ fn devices_that_do_not_exist_are_named() {
 fn text_that_is_no_ptx_is_refused() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    for text in ["\0", "\0\0\0", ".version 6.4\0", "a\n\0b", "\n\n\0"] {
+    for text in ["\0\0", "\0\0\0", ".version\0 6.4\0", "a\n\0b", "\x7f\0ELF"] {
         let error = Module::from_ptx(&context, text).unwrap_err();
         assert!(matches!(error, Error::InteriorNul { .. }), "{error}");
         let words = error.to_string();
@@ -189,10 +189,19 @@ fn text_that_is_no_ptx_is_refused() -> Result<()> {
         );
     }
     // A long text is not repeated as a whole.
-    let long = format!("{}\0", "// a line of a very long text\n".repeat(10_000));
+    let long = format!("{}\0\0", "// a line of a very long text\n".repeat(10_000));
     let words = Module::from_ptx(&context, &long).unwrap_err().to_string();
     assert!(words.len() < 1000, "{} bytes of message", words.len());
-    for text in ["", " ", "hello", "\u{feff}.version", "//"] {
+    for text in [
+        "",
+        " ",
+        "hello",
+        "\u{feff}.version",
+        "//",
+        "\0",
+        ".version 6.4\0",
+        "\x7fELF\0",
+    ] {
         let error = Module::from_ptx(&context, text).unwrap_err();
         assert!(error.code().is_some(), "{text:?}: {error}");
         assert!(error.to_string().starts_with("Module::from_ptx"), "{error}");

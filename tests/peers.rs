@@ -301,7 +301,7 @@ fn access_ends_on_drop() -> Result<()> {
     assert!(!is_enabled(&second, &first)?, "one direction only");
     let text = first.snapshot().display().to_string();
     assert!(
-        text.contains("1 peer mapping") && text.contains("halves"),
+        text.contains("1 peer access") && text.contains("halves"),
         "{text}"
     );
     drop(access);

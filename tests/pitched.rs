@@ -185,7 +185,11 @@ fn too_large_matrices_are_errors() -> Result<()> {
         (1 << 62, 1),
     ] {
         let error = PitchedBuffer::<u32>::zeroed(&context, rows, columns).unwrap_err();
-        assert!(matches!(error, Error::SizeOverflow { .. }), "{error}");
+        assert!(matches!(error, Error::MatrixOverflow { .. }), "{error}");
+        let words = format!("{rows} row");
+        assert!(error.to_string().contains(&words), "{error}");
+        let words = format!(" of {columns} column");
+        assert!(error.to_string().contains(&words), "{error}");
         let error = PitchedBuffer::<u32>::from_slice(&context, rows, columns, &[]).unwrap_err();
         assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
     }

@@ -1,18 +1,16 @@
 //! The error type. This folder must not know what fails.
 
 mod driver_error;
+mod methods;
 mod words;
 
-use std::fmt;
-
 use cuguard_driver::LoadError;
-use cuguard_driver::sys::CUresult;
 
 use cuguard_report::ByteSize;
 use cuguard_report::oom::OutOfMemory;
 
 pub use driver_error::DriverError;
-use words::{counted, devices, host_limit, of, range_fault, update_reason};
+use words::{cast_fault, counted, devices, host_limit, of, range_fault, update_reason};
 
 /// The crate's result type.
 ///
@@ -143,7 +141,7 @@ pub enum Error {
     },
 
     /// A number that must not be 0.
-    #[error("{operation}: {argument} is 0")]
+    #[error("{operation}: {argument} is 0; it must be at least 1")]
     ZeroSize {
         /// The function that was called.
         operation: &'static str,
@@ -192,6 +190,22 @@ pub enum Error {
         /// The number of elements.
         count: usize,
         /// The size of one.
+        size: usize,
+    },
+
+    /// The size of a matrix in bytes exceeds `isize::MAX`; see [`PitchedBuffer`](crate::PitchedBuffer).
+    #[error(
+        "{operation}: {} of {} of {size} bytes each exceed the address space",
+        counted(*.rows, "row"), counted(*.columns, "column")
+    )]
+    MatrixOverflow {
+        /// The function that was called.
+        operation: &'static str,
+        /// The number of rows.
+        rows: usize,
+        /// The number of columns.
+        columns: usize,
+        /// The size of one value.
         size: usize,
     },
 
@@ -252,10 +266,7 @@ pub enum Error {
     },
 
     /// Memory that is not a whole number of aligned values of another type.
-    #[error(
-        "{operation}: {bytes} bytes at {address:#x} are no values of {type_name}, which has {size} bytes and alignment \
-         {align}"
-    )]
+    #[error("{operation}: {}", cast_fault(*.bytes, *.address, .type_name, *.size, *.align))]
     Cast {
         /// The function that was called.
         operation: &'static str,
@@ -445,74 +456,13 @@ pub enum Error {
     },
 
     /// A name or text for the driver contains a NUL character.
-    #[error("{operation}: {text:?} has a NUL character in it")]
+    #[error("{operation}: {text:?} has a NUL character in it, at byte {position} of the text")]
     InteriorNul {
         /// The function that was called.
         operation: &'static str,
-        /// The text.
+        /// The line with the character.
         text: String,
+        /// Its position in the whole text, in bytes from 0.
+        position: usize,
     },
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // A program that ends with it should print the diagnosis.
-            Error::OutOfMemory(why) => write!(f, "{why:#}"),
-            _ => fmt::Display::fmt(self, f),
-        }
-    }
-}
-
-impl Error {
-    /// Whether memory ran out, on the device or on the host: [`Error::OutOfMemory`] or [`Error::OutOfHostMemory`]; for
-    /// page-locked memory, and for work on a stream other than launches, an [`Error::Driver`]; and where the driver's
-    /// compiler has a log, an [`Error::Compile`]. Recovery steps run only before an [`Error::OutOfMemory`].
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let error = cuguard::DeviceBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
-    /// assert!(error.is_out_of_memory());
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Error::OutOfHostMemory { .. })
-            || self.code() == Some(CUresult::OUT_OF_MEMORY)
-    }
-
-    /// The driver's code, if a driver call failed.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer};
-    /// use cuguard::driver::sys::CUresult;
-    ///
-    /// let context = Context::new(0)?;
-    /// let error = DeviceBuffer::<u8>::zeroed(&context, 1 << 50).unwrap_err();
-    /// assert_eq!(error.code(), Some(CUresult::OUT_OF_MEMORY));
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[must_use]
-    pub fn code(&self) -> Option<CUresult> {
-        match self {
-            Error::Driver(error) | Error::Compile { error, .. } => Some(error.code),
-            Error::OutOfMemory(why) => Some(CUresult(why.request.code)),
-            _ => None,
-        }
-    }
-}
-
-/// Converts an error of `cust`, for programs that use both.
-impl From<cust::error::CudaError> for Error {
-    fn from(error: cust::error::CudaError) -> Self {
-        Error::Driver(DriverError {
-            operation: "a call through cust",
-            function: "the driver",
-            code: CUresult(error as u32),
-            bytes: None,
-            device: None,
-        })
-    }
 }

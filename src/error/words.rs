@@ -26,6 +26,27 @@ pub(super) fn range_fault(start: usize, end: usize, resource: &str, len: usize) 
     format!("exceeds {resource}'s {}", counted(len, "element"))
 }
 
+pub(super) fn cast_fault(
+    bytes: usize,
+    address: u64,
+    type_name: &str,
+    size: usize,
+    align: usize,
+) -> String {
+    let is_whole = size != 0 && bytes.is_multiple_of(size);
+    let bytes = counted(bytes, "byte");
+    match size {
+        0 => format!("{bytes} are no values of {type_name}, which is zero-sized"),
+        _ if is_whole => format!(
+            "the address {address:#x} is not aligned for {type_name}, which has alignment {align}"
+        ),
+        _ => format!(
+            "{bytes} are not a multiple of {}, the size of {type_name}",
+            counted(size, "byte")
+        ),
+    }
+}
+
 pub(super) fn update_reason(result: u32) -> String {
     use cuguard_driver::sys::graph_exec_update_result as reason;
     let (name, words) = match result {

@@ -93,7 +93,7 @@ impl Kind {
         ("event", "event"),
         ("module", "module"),
         ("memory_pool", "memory pool"),
-        ("peer_access", "peer mapping"),
+        ("peer_access", "peer access"),
         ("graph", "graph"),
         ("graph_exec", "executable graph"),
     ];

@@ -129,8 +129,13 @@ impl Page<'_> {
     }
 
     fn totals(&mut self, snapshot: &Snapshot) {
+        let longest = snapshot
+            .totals
+            .iter()
+            .map(|(kind, _)| kind.to_string().len());
+        let width = longest.max().unwrap_or_default().max(24);
         for (kind, totals) in &snapshot.totals {
-            let mut line = format!("  {:<24}{:>6} live", kind.to_string(), totals.count);
+            let mut line = format!("  {kind:<width$}{:>6} live", totals.count);
             let (bytes, peak) = if kind.is_memory() {
                 (
                     ByteSize(totals.bytes).to_string(),

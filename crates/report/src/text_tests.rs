@@ -144,6 +144,26 @@ fn an_empty_report_is_one_line() {
     );
 }
 
+/// The first column is as wide as its longest kind.
+#[test]
+fn columns_of_the_totals_are_aligned() {
+    let mut snapshot = everything();
+    for (kind, _) in &mut snapshot.totals {
+        if *kind == Kind::Device {
+            *kind = Kind::WriteCombined;
+        }
+    }
+    let text = snapshot.display().to_string();
+    let lines: Vec<&str> = text.lines().skip(1).take(2).collect();
+    assert_eq!(
+        lines,
+        [
+            "  write-combined host memory     5 live  1.50 MiB          14 allocated   peak 3 MiB",
+            "  stream                         1 live                     3 allocated",
+        ]
+    );
+}
+
 #[test]
 fn the_line_that_closed_the_context_is_reported() {
     let mut snapshot = everything();

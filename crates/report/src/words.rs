@@ -23,9 +23,14 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
-/// `1 leak`, `2 leaks`.
+/// `1 leak`, `2 leaks`, `2 peer accesses`.
 pub(crate) fn count(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{ending}")
 }
 
 /// A part of a sentence that is there only sometimes.
@@ -222,6 +227,10 @@ mod tests {
             "5 B in 1 allocation of pinned host memory"
         );
         assert_eq!(amount_of(Kind::Stream, Amount::new(2, 0)), "2 streams");
+        assert_eq!(
+            amount_of(Kind::PeerAccess, Amount::new(2, 0)),
+            "2 peer accesses"
+        );
         assert_eq!(sum([]), "");
         let all = [
             (Kind::Event, Amount::new(1, 0)),

@@ -76,29 +76,35 @@ pub(super) fn file_error(operation: &'static str, path: &Path, error: &std::io::
     }
 }
 
-/// PTX as the driver reads it. The driver would parse text that starts with the ELF magic as a binary, and trust the
-/// sizes in it.
+/// PTX as the driver reads it; one NUL at its end is accepted, as compilers and C code leave it there. The driver would
+/// parse text that starts with the ELF magic as a binary, and trust the sizes in it.
 pub(super) fn ptx_to_c(operation: &'static str, text: &str) -> Result<CString> {
-    let prefix = if text.starts_with('\x7f') { "\n" } else { "" };
-    to_c(operation, &format!("{prefix}{text}"))
+    let text = text.strip_suffix('\0').unwrap_or(text);
+    let image = to_c(operation, text)?;
+    match text.starts_with('\x7f') {
+        true => to_c(operation, &format!("\n{text}")),
+        false => Ok(image),
+    }
 }
 
 /// Converts to a C string.
 pub(super) fn to_c(operation: &'static str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
         // The error shows only the line with the NUL: the text may be long.
-        let (before, after) = text.split_at(error.nul_position());
+        let position = error.nul_position();
+        let (before, after) = text.split_at(position);
         let begin = before.rfind('\n').map_or(0, |newline| newline + 1);
         let end = after.find('\n').unwrap_or(after.len());
         Error::InteriorNul {
             operation,
             text: format!("{}{}", &before[begin..], &after[..end]),
+            position,
         }
     })
 }
 
 impl Module {
-    /// Compiles and loads PTX.
+    /// Compiles and loads PTX. One NUL character at its end is accepted.
     ///
     /// ```no_run
     /// # let context = cuguard::Context::new(0)?;

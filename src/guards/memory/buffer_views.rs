@@ -256,7 +256,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// let bytes = words.cast::<u8>()?;
     /// assert_eq!(bytes.to_vec()?, [1, 0, 0, 0, 2, 0, 0, 0]);
     /// let error = bytes.cast::<[u32; 3]>().unwrap_err();
-    /// assert!(error.to_string().contains("are no values of [u32; 3]"), "{error}");
+    /// assert!(error.to_string().contains("8 bytes are not a multiple of 12 bytes"), "{error}");
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///

@@ -49,7 +49,17 @@ mod tests {
         let error = length::<u8, u32>("f", 258, 8).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "f: 8 bytes at 0x102 are no values of u32, which has 4 bytes and alignment 4"
+            "f: the address 0x102 is not aligned for u32, which has alignment 4"
+        );
+        let error = length::<u8, u32>("f", 258, 7).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "f: 7 bytes are not a multiple of 4 bytes, the size of u32"
+        );
+        let error = length::<u32, ()>("f", 256, 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "f: 4 bytes are no values of (), which is zero-sized"
         );
     }
 }

@@ -116,7 +116,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// }
     /// assert_eq!(buffer.to_vec()?, [7; 3]);
     /// let error = buffer.chunks_mut(0).map(drop).unwrap_err();
-    /// assert_eq!(error.to_string(), "DeviceBuffer::chunks_mut: the number of elements of a chunk is 0");
+    /// assert_eq!(error.to_string(), "DeviceBuffer::chunks_mut: the number of elements of a chunk is 0; it must be at least 1");
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///

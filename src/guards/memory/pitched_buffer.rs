@@ -78,16 +78,18 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
         rows: usize,
         columns: usize,
     ) -> Result<(Entered<'a>, Self)> {
-        let count = rows.saturating_mul(columns);
-        let overflow = Error::SizeOverflow {
+        let overflow = Error::MatrixOverflow {
             operation,
-            count,
+            rows,
+            columns,
             size: size_of::<T>(),
         };
-        if rows.checked_mul(columns).is_none() {
+        let bytes = rows
+            .checked_mul(columns)
+            .and_then(|count| bytes_of::<T>(operation, count).ok());
+        let Some(bytes) = bytes else {
             return Err(overflow);
-        }
-        let bytes = bytes_of::<T>(operation, count)?;
+        };
         let width = if bytes == 0 { 0 } else { bytes / rows };
         let matrix = |pitch, owned| Self {
             rows,
@@ -193,7 +195,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays
+    /// [`Error::MatrixOverflow`], [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays
     /// allocated.
     #[track_caller]
     pub fn zeroed(context: &Context, rows: usize, columns: usize) -> Result<Self>
