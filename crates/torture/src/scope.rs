@@ -1,5 +1,7 @@
 //! Work in a [`Stream::scope`], done on the device and in the model.
 
+use std::cell::RefCell;
+
 use bytemuck::Pod;
 use cuguard::scope::{Bindable, BindableMut};
 use cuguard::{Context, DeviceBuffer, Error, Event, Kind, Result, Scope, Stream};
@@ -8,6 +10,7 @@ use cust::memory::DeviceCopy;
 use crate::guard::{Guard, words};
 use crate::make::{panic_deliberately, unwinds};
 use crate::mismatch::{Check, Expected, ensure_eq, expect};
+use crate::model::Record;
 use crate::resource::Resource;
 use crate::step::{End, LastByte, Task, Work};
 use crate::world::World;
@@ -26,6 +29,8 @@ struct Plan<'a> {
     mid: usize,
     /// How often the work is launched as a graph; 0 for a scope.
     launches: u8,
+    /// The addresses of the scratch memory.
+    scratch: RefCell<Vec<u64>>,
 }
 
 impl Plan<'_> {
@@ -121,6 +126,8 @@ where
             Task::Fill => s.fill(to, value)?,
             Task::FillBytes if plan.uses_scratch(work) => {
                 let mut scratch = s.zeroed(to.len())?;
+                let address = scratch.as_device_ptr().as_raw();
+                plan.scratch.borrow_mut().push(address);
                 s.fill_bytes(&mut scratch, FILL)?;
                 s.copy(to, &scratch)?;
             }
@@ -311,6 +318,7 @@ impl World {
             len,
             mid: len / 3,
             launches,
+            scratch: RefCell::default(),
         };
         let open = self.is_open(slot);
         let same = |one: &Resource| one.slot == slot;
@@ -346,11 +354,22 @@ impl World {
             }
             to.seed = None;
             let done = &work[..plan.enqueued()];
-            let scratch = done.iter().filter(|work| plan.uses_scratch(work)).count();
+            let count = done.iter().filter(|work| plan.uses_scratch(work)).count();
+            let scratch = plan.scratch.take();
+            ensure_eq("pieces of scratch memory", scratch.len(), count)?;
             let bytes = ((plan.len - plan.mid) * size) as u64;
             if bytes != 0 {
                 let registry = &mut self.slots[slot].registry;
-                registry.pass(Kind::StreamOrdered, scratch as u64, bytes);
+                let keys = scratch.iter().map(|at| (Kind::StreamOrdered, *at));
+                // The address of escaped memory that was freed outside of the crate may be used again.
+                for key in keys.clone() {
+                    let record = Record {
+                        bytes,
+                        ..Record::default()
+                    };
+                    registry.insert(key, record);
+                }
+                keys.for_each(|key| registry.remove(key));
             }
         }
         if open && launches != 0 {

@@ -18,6 +18,14 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().expect("a number"))
 }
 
+/// Attempts to shrink a program that failed. Each creates contexts, which takes a third of a second on a real GPU.
+fn shrink_attempts() -> u32 {
+    match driver::load().expect("a driver").kind() {
+        DriverKind::Simulated => 20_000,
+        _ => 100,
+    }
+}
+
 /// Runs programs until `steps` are done; returns the number of programs and what they did.
 fn many(steps: u64, most: usize, seed: u64) -> (u64, Outcome) {
     let mut programs = 0;
@@ -27,7 +35,7 @@ fn many(steps: u64, most: usize, seed: u64) -> (u64, Outcome) {
         let config = Config {
             cases: 10,
             failure_persistence: None,
-            max_shrink_iters: 20_000,
+            max_shrink_iters: shrink_attempts(),
             ..Config::default()
         };
         let mut bytes = [0; 32];
@@ -36,8 +44,15 @@ fn many(steps: u64, most: usize, seed: u64) -> (u64, Outcome) {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(config, rng);
         let counts = std::cell::RefCell::new((0, Outcome::default()));
+        let is_first = std::cell::Cell::new(true);
         let result = runner.run(&Program::strategy(most), |program| {
-            let done = run_quietly(&program)?;
+            let done = run_quietly(&program).inspect_err(|error| {
+                // Before shrinking, which a time limit may end.
+                if is_first.replace(false) {
+                    let line = format!("torture: seed {seed}, round {round} failed: {error}\n");
+                    let _ = std::io::stderr().write_all(line.as_bytes());
+                }
+            })?;
             let mut counts = counts.borrow_mut();
             counts.0 += 1;
             add(&mut counts.1, &done);
