@@ -1,0 +1,24 @@
+//! The preloaded library of `cuguard run`: records the CUDA resources of any program, unchanged.
+//!
+//! ```text
+//!     program ──► intercept ──► calls ──► real driver
+//!                                 │
+//!                                 └──► state (registry) ──► search ──► report
+//! ```
+//!
+//! Nothing here is called from Rust: the library is loaded by the dynamic linker, and its functions stand before those
+//! of the driver.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+mod calls;
+mod end;
+mod heap;
+mod intercept;
+mod origin;
+mod python;
+mod real;
+mod report;
+mod search;
+mod settings;
+mod shortage;
+mod state;
