@@ -107,7 +107,8 @@ pub mod oom {
 pub mod report {
     #[doc(inline)]
     pub use cuguard_report::{
-        ByteSize, Checkpoint, Colour, PatternError, Problem, Report, ReportSettings, display_diff,
+        ByteSize, Checkpoint, Colour, FailOn, PatternError, Problem, Report, ReportSettings,
+        UnknownFinding, display_diff,
     };
 }
 
