@@ -78,6 +78,31 @@ impl Registry {
         Some(record)
     }
 
+    /// Gives a record another key, with its call site and its age as they are: physical memory whose handle is released
+    /// while it is mapped. Returns whether there was a record.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let handle = Key::by_address(Kind::Physical, 7);
+    /// registry.insert_stack(handle, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
+    /// assert!(registry.rekey(handle, Key::by_address(Kind::Mapped, 0x7f00_0000_0000)));
+    /// assert_eq!(registry.totals(Kind::Mapped).count, 1);
+    /// ```
+    pub fn rekey(&self, from: Key, to: Key) -> bool {
+        let Some(record) = self.remove_by_address(from) else {
+            return false;
+        };
+        self.counters.add(to.kind, record.bytes());
+        self.note_put_back(to, &record);
+        if let Some(old) = self.table.insert(to, record) {
+            self.counters.sub(to.kind, old.bytes());
+            self.note_removed(to, &old);
+        }
+        true
+    }
+
     /// Whether there is a record under this key [by address](Key::by_address), and what it is.
     pub fn get(&self, key: Key) -> Option<Record> {
         debug_assert!(key.is_by_address(), "{key:?}");
