@@ -14,10 +14,7 @@ use cuguard_registry::{Kind, Origin, Registry};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
 };
-use cuguard_sys::constants::{
-    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-};
+use cuguard_sys::pool_attribute;
 use cuguard_sys::{CUdevice, CUmemPool_attribute, CUmemoryPool, CUresult};
 
 use crate::{real, state};
@@ -251,9 +248,9 @@ impl Queries {
         };
         Some(PoolUse {
             name,
-            reserved: attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
-            used: attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
-            threshold: attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD),
+            reserved: attribute(pool_attribute::RESERVED_MEM_CURRENT)?,
+            used: attribute(pool_attribute::USED_MEM_CURRENT)?,
+            threshold: attribute(pool_attribute::RELEASE_THRESHOLD),
         })
     }
 }
