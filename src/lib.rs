@@ -116,7 +116,7 @@ pub mod report {
 pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
-        Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
+        Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Fate, Group, LabelScope,
         MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }
