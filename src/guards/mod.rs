@@ -43,6 +43,7 @@ pub(crate) use graph::GraphParts;
 pub use graph::{Graph, GraphExec};
 pub(crate) use graph_memory::{Exported, GraphRange};
 pub use graph_memory::{GraphMemory, GraphMemoryMut};
+use memory::host_limit;
 pub use memory::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
     MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,

@@ -13,7 +13,7 @@ mod device_memory;
 mod device_view;
 mod device_view_mut;
 mod driver_memory;
-mod host_limit;
+pub(super) mod host_limit;
 mod host_pages;
 mod into_raw;
 mod length;
