@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cuguard_driver::result::{memory, stream};
+use cuguard_driver::result::stream;
 use cuguard_driver::sys::{CUdeviceptr, stream_capture_mode};
 use cust::memory::DeviceCopy;
 

@@ -12,7 +12,7 @@ use cust::memory::DeviceCopy;
 use super::Module;
 use super::module::SymbolKind;
 use crate::error::{Error, Result};
-use crate::guards::{DeviceMemory, DeviceView, DeviceViewMut, check_len, check_range, host_limit};
+use crate::guards::{DeviceMemory, DeviceView, DeviceViewMut, check_len, check_range, host_vec};
 
 impl Module {
     /// Looks up a global variable, as a slice of `T`.
@@ -229,7 +229,7 @@ impl<T: Pod> Global<'_, T> {
     /// [`Error::OutOfHostMemory`], [`Error::ContextClosed`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "Global::to_vec";
-        let mut values = host_limit::vec(OPERATION, self.len, self.len * size_of::<T>())?;
+        let mut values = host_vec(OPERATION, self.len, self.len * size_of::<T>())?;
         values.resize(self.len, T::zeroed());
         self.read(OPERATION, &mut values)?;
         Ok(values)

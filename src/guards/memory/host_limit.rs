@@ -19,7 +19,7 @@ pub(crate) fn check(operation: &'static str, bytes: usize) -> Result<()> {
 }
 
 /// An empty vector with room for `len` values, of `bytes` bytes together.
-pub(crate) fn vec<T>(operation: &'static str, len: usize, bytes: usize) -> Result<Vec<T>> {
+pub(crate) fn host_vec<T>(operation: &'static str, len: usize, bytes: usize) -> Result<Vec<T>> {
     // A device may have more memory than the host.
     check(operation, bytes)?;
     let mut values = Vec::new();

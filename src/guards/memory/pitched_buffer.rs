@@ -10,7 +10,7 @@ use cuguard_driver::sys::{CUDA_MEMCPY2D, CUdeviceptr, memory_type};
 use cust::memory::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
-use super::host_limit;
+use super::host_limit::host_vec;
 use crate::core::{self, Entered, OpenContext, OwnedResource, Request};
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_len};
@@ -348,7 +348,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "PitchedBuffer::to_vec";
         let count = self.count();
-        let mut values = host_limit::vec(OPERATION, count, count * size_of::<T>())?;
+        let mut values = host_vec(OPERATION, count, count * size_of::<T>())?;
         // SAFETY: there is room for all values.
         unsafe { self.read(OPERATION, values.as_mut_ptr())? };
         // SAFETY: all values were copied, and they are valid: the constructors initialize the matrix.
