@@ -242,6 +242,21 @@ impl ContextBuilder {
     /// As [`build`](Self::build), for a context of other code; see [`Context::from_raw`]. The settings of
     /// [`device`](Self::device), [`dedicated`](Self::dedicated) and [`schedule`](Self::schedule) do not apply.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # cuguard::Device::count()?;
+    /// use cuguard::driver::{api, sys::CUcontext};
+    /// use cuguard::{Context, Level};
+    ///
+    /// let mut handle = CUcontext::NULL;
+    /// // SAFETY: `handle` is valid for writes.
+    /// assert!(unsafe { api::cuCtxCreate_v2(&mut handle, 0, 0) }.is_success());
+    /// // SAFETY: created above, and destroyed by nothing else.
+    /// let context = unsafe { Context::builder().level(Level::Counts).build_from_raw(handle)? };
+    /// context.close()?; // destroys it
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Safety
     ///
     /// As [`Context::from_raw`].
