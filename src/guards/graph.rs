@@ -103,13 +103,13 @@ pub struct GraphExec<'env> {
 
 impl fmt::Debug for Graph<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({:?})", self.owned)
+        self.owned.fmt_guard("Graph", f)
     }
 }
 
 impl fmt::Debug for GraphExec<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GraphExec({:?})", self.owned)
+        self.owned.fmt_guard("GraphExec", f)
     }
 }
 
