@@ -35,6 +35,7 @@ fn describe(
             bytes: (request.bytes != 0).then_some(request.bytes as u64),
             kind: request.kind,
             site: Some(request.site.into()),
+            stack: &[],
             thread: std::thread::current().name().map(str::to_owned),
             function,
             code: code.0,

@@ -20,5 +20,6 @@ mod real;
 mod report;
 mod search;
 mod settings;
+#[cfg(any())]
 mod shortage;
 mod state;
