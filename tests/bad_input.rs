@@ -2,7 +2,7 @@
 //! that name what was given and what would do, nothing panics, and nothing is left behind.
 //!
 //! Other places have the rest: tests/guards.rs (sizes that overflow), tests/scope.rs (lengths and
-//! ranges in scopes), tests/modules.rs (PTX on a real GPU), crates/driver/tests/loader.rs
+//! ranges in scopes), tests/modules (PTX on a real GPU), crates/driver/tests/loader.rs
 //! (`CUGUARD_DRIVER`), tests/bad_settings.rs (`LEAK_REPORT`).
 
 mod support;

@@ -235,6 +235,21 @@ fn a_refused_host_function_is_dropped() -> Result<()> {
     Ok(())
 }
 
+/// A host function that runs for a while.
+fn slow(began: &AtomicBool, ended: &AtomicBool) {
+    began.store(true, Ordering::Release);
+    std::thread::sleep(Duration::from_millis(300));
+    ended.store(true, Ordering::Release);
+}
+
+/// A fault on the device, once that function runs.
+fn fault_when(began: &AtomicBool) {
+    while !began.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+}
+
 /// After a fault on the device the driver returns errors at once while a host function runs: the scope waits for that
 /// one, and those after it do not run after the scope.
 #[test]
@@ -250,15 +265,10 @@ fn a_fault_on_the_device_ends_no_scope_with_a_host_function_running() {
             let (began, ended) = (&began, &ended);
             s.call(move || {
                 let _one = one;
-                began.store(true, Ordering::Release);
-                std::thread::sleep(Duration::from_millis(300));
-                ended.store(true, Ordering::Release);
+                slow(began, ended);
             })?;
             s.call(move || drop(two))?;
-            while !began.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
-            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+            fault_when(began);
             Ok(())
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
@@ -283,9 +293,7 @@ fn a_fault_on_the_device_ends_no_scope_with_a_graph_running() {
             let (began, ended, late) = (&began, &ended, &late);
             c.call_each(move || {
                 let _one = &one;
-                began.store(true, Ordering::Release);
-                std::thread::sleep(Duration::from_millis(300));
-                ended.store(true, Ordering::Release);
+                slow(began, ended);
             })?;
             c.call_each(move || {
                 let _two = &two;
@@ -297,10 +305,7 @@ fn a_fault_on_the_device_ends_no_scope_with_a_graph_running() {
             let mut graph = s.bind_graph(&mut exec)?;
             s.launch_graph(&mut graph)?;
             s.launch_graph(&mut graph)?;
-            while !began.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
-            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+            fault_when(&began);
             Ok(())
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));

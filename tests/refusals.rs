@@ -1,5 +1,7 @@
 //! A driver that fails at the end of a context: nothing is lost, nothing panics, and the report has it.
 
+#[path = "support/stderr_log.rs"]
+mod stderr_log;
 mod support;
 
 use cuguard::report::Report;
@@ -126,19 +128,6 @@ fn a_context_that_is_not_taken_back_is_told() {
     );
 }
 
-/// A logger that writes to stderr.
-struct ToStderr;
-
-impl log::Log for ToStderr {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &log::Record<'_>) {
-        eprintln!("logged: {}", record.args());
-    }
-    fn flush(&self) {}
-}
-
 /// A drop cannot return the error of its teardown. It is logged, and the teardown is not repeated.
 #[test]
 fn a_dropped_context_that_cannot_be_released_is_logged() {
@@ -147,8 +136,7 @@ fn a_dropped_context_that_cannot_be_released_is_logged() {
         return;
     }
     if part().is_some() {
-        log::set_logger(&ToStderr).unwrap();
-        log::set_max_level(log::LevelFilter::Error);
+        stderr_log::log_errors();
         let context = Context::builder().dedicated().build().unwrap();
         sim::inject(Fault::nth_call_of("cuCtxDestroy_v2", 1)).unwrap();
         drop(context);

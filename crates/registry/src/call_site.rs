@@ -121,6 +121,15 @@ pub(crate) fn intern_stack(
         .unwrap_or_else(|| capture(&mut [0; CAPACITY]))
 }
 
+/// Interns a stack that the caller captured.
+pub(crate) fn intern_frames(stack: &[usize], type_name: &'static str) -> CallSiteId {
+    intern_ref(&CallSiteRef {
+        site: None,
+        type_name,
+        stack,
+    })
+}
+
 /// The call site with this id.
 pub(crate) fn get(id: CallSiteId) -> Option<&'static CallSite> {
     let index = (id as usize).checked_sub(1)?;

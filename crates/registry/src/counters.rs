@@ -166,8 +166,16 @@ impl Counters {
         }
     }
 
+    /// What is alive. A reserved range of addresses is counted without its size, which is no memory.
     pub(crate) fn live(&self) -> Amount {
-        Kind::ALL.iter().map(|kind| self.totals(*kind).live()).sum()
+        let live = Kind::ALL.iter().map(|kind| {
+            let live = self.totals(*kind).live();
+            match kind {
+                Kind::AddressRange => Amount::new(live.count, 0),
+                _ => live,
+            }
+        });
+        live.sum()
     }
 }
 

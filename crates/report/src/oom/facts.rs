@@ -181,4 +181,6 @@ pub struct Settings {
     pub callbacks: u64,
     /// How many devices there are; 0 where that is not known.
     pub devices: u32,
+    /// Whether `cuguard run` recorded it: the program does not use the crate, so none of its items is advised.
+    pub audited: bool,
 }

@@ -182,6 +182,10 @@ impl Page<'_> {
             let (bytes, held) = (ByteSize(limit.bytes), ByteSize(limit.held));
             self.row("memory limit", format!("{bytes}, {held} in use"));
         }
+        let (this, outside_of) = match why.settings.audited {
+            true => ("this process", "not recorded"),
+            false => ("this context", "outside guards"),
+        };
         for usage in &why.usage {
             let mut what = amount_of(usage.kind, usage.amount);
             if usage.kind == Kind::Device
@@ -193,11 +197,11 @@ impl Page<'_> {
                 let reason = why.pages_reason();
                 let _ = write!(what, "; how it lies in pages is unknown{reason}");
             }
-            self.row("this context", what);
+            self.row(this, what);
         }
         // A context that could not be created has no number.
         if why.usage.is_empty() && why.info.context != 0 {
-            self.row("this context", "nothing");
+            self.row(this, "nothing");
         }
         for escaped in &why.escaped {
             let what = amount_of(escaped.kind, escaped.amount);
@@ -230,13 +234,12 @@ impl Page<'_> {
         if let Some(outside) = shares.outside {
             let pages = ", pages that blocks do not fill";
             let pages = when(why.pages_are_unknown(), pages);
-            self.row(
-                "outside guards",
-                format!(
-                    "{}: this process's libraries and contexts themselves{pages}",
-                    ByteSize(outside)
-                ),
-            );
+            let whose = match why.settings.audited {
+                true => "contexts themselves",
+                false => "this process's libraries and contexts themselves",
+            };
+            let outside = ByteSize(outside);
+            self.row(outside_of, format!("{outside}: {whose}{pages}"));
         }
         match &why.processes {
             Processes::Unknown(reason) => self.row("other processes", format!("unknown: {reason}")),
@@ -273,7 +276,8 @@ impl Page<'_> {
             return;
         }
         self.line("");
-        self.line("call sites that hold it in this context:");
+        let place = when(!why.settings.audited, " in this context");
+        self.line(format!("call sites that hold it{place}:"));
         if why.settings.sample > 1 {
             let sample = why.settings.sample;
             self.line(format!(
