@@ -9,11 +9,15 @@
 //! meets all of them. The context is current on the thread, and records counts. On the simulated GPU launches are checked
 //! and skipped, and the figures say nothing about a real one.
 
+#[path = "support/command.rs"]
+mod command;
+
 use std::ffi::c_void;
 use std::process::ExitCode;
 use std::ptr;
 use std::time::Instant;
 
+use command::{Command, Options};
 use cuguard::driver::{DriverKind, api, load};
 use cuguard::scope::{Kernel, Len};
 use cuguard::{Context, DeviceBuffer, Level, Module, Stream, sim};
@@ -25,66 +29,16 @@ Measures what a launch costs in a scope over a bare cuLaunchKernel, and over a b
     --test          a short run that only shows that it works
     --help          this text";
 
-/// Rounds, and launches in each: fewer than a stream's queue holds, so that no launch waits for the device.
-const LONG: (usize, u32) = (501, 200);
-const SHORT: (usize, u32) = (3, 20);
-
-struct Options {
-    rounds: usize,
-    launches: u32,
-    limit: Option<f64>,
-}
-
 fn main() -> ExitCode {
-    let options = match options(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(word) => {
-            eprintln!("launch: cannot use the argument {word}\n\n{HELP}");
-            return ExitCode::from(2);
-        }
+    let command = Command {
+        name: "launch",
+        help: HELP,
+        // Fewer launches in a round than a stream's queue holds, so that no launch waits for the device.
+        long: (501, 200),
+        short: (3, 20),
+        figure: "a ratio of",
     };
-    match measure(&options) {
-        Ok(ratio) => match options.limit {
-            Some(limit) if ratio > limit => {
-                eprintln!("launch: a ratio of {ratio:.3} is more than the limit of {limit}");
-                ExitCode::FAILURE
-            }
-            _ => ExitCode::SUCCESS,
-        },
-        Err(error) => {
-            eprintln!("launch: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// `None`: asked for help. An error names the argument.
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
-    // Without optimisation the figures mean nothing, so they need not be exact.
-    let (rounds, launches) = if cfg!(debug_assertions) { SHORT } else { LONG };
-    let mut options = Options {
-        rounds,
-        launches,
-        limit: None,
-    };
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--help" | "-h" => return Ok(None),
-            // Cargo adds this one.
-            "--bench" => {}
-            "--test" => (options.rounds, options.launches) = SHORT,
-            "--limit" => {
-                let value = arguments.next().ok_or("--limit without a number")?;
-                options.limit = Some(value.parse().map_err(|_| format!("--limit {value}"))?);
-            }
-            _ => return Err(argument),
-        }
-    }
-    Ok(Some(options))
+    command.run(measure)
 }
 
 /// Prints the figures and returns the largest ratio.
@@ -224,10 +178,10 @@ fn compare(options: &Options, wait: &dyn Fn(), ways: &mut [Way<'_>]) -> f64 {
     for round in 0..=options.rounds {
         for ((_, launch), times) in ways.iter_mut().zip(&mut times) {
             let begin = Instant::now();
-            for _ in 0..options.launches {
+            for _ in 0..options.calls {
                 launch();
             }
-            let elapsed = begin.elapsed().as_nanos() as f64 / f64::from(options.launches);
+            let elapsed = begin.elapsed().as_nanos() as f64 / f64::from(options.calls);
             wait();
             // The first round loads the kernels.
             if round > 0 {

@@ -10,6 +10,9 @@
 //! nothing, where the processor has no other work to hide the jump behind; then with a function of
 //! the driver in use.
 
+#[path = "support/command.rs"]
+mod command;
+
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::mem::transmute;
@@ -18,6 +21,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Instant;
 
+use command::{Command, Options};
 use cuguard::driver::sys::CUresult;
 use cuguard::driver::{api, load};
 
@@ -29,71 +33,17 @@ with a function that does nothing, and with cuDriverGetVersion of the driver in 
     --test       a short run that only shows that it works
     --help       this text";
 
-/// Rounds and calls of a run that only shows that it works.
-const SHORT: (usize, u32) = (3, 1_000);
-
 type Function = unsafe extern "C" fn(*mut i32) -> CUresult;
 
-struct Options {
-    rounds: usize,
-    calls: u32,
-    limit: Option<f64>,
-}
-
 fn main() -> ExitCode {
-    let options = match options(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(word) => {
-            eprintln!("trampoline: cannot use the argument {word}\n\n{HELP}");
-            return ExitCode::from(2);
-        }
+    let command = Command {
+        name: "trampoline",
+        help: HELP,
+        long: (301, 100_000),
+        short: (3, 1_000),
+        figure: "a difference in nanoseconds of",
     };
-    match measure(&options) {
-        Ok(difference) => match options.limit {
-            Some(limit) if difference > limit => {
-                eprintln!("trampoline: {difference:.2} ns is more than the limit of {limit} ns");
-                ExitCode::FAILURE
-            }
-            _ => ExitCode::SUCCESS,
-        },
-        Err(error) => {
-            eprintln!("trampoline: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// `None`: asked for help. An error names the argument.
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
-    // Without optimisation the figures mean nothing, so they need not be exact.
-    let (rounds, calls) = if cfg!(debug_assertions) {
-        SHORT
-    } else {
-        (301, 100_000)
-    };
-    let mut options = Options {
-        rounds,
-        calls,
-        limit: None,
-    };
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--help" | "-h" => return Ok(None),
-            // Cargo adds this one.
-            "--bench" => {}
-            "--test" => (options.rounds, options.calls) = SHORT,
-            "--limit" => {
-                let value = arguments.next().ok_or("--limit without a number")?;
-                options.limit = Some(value.parse().map_err(|_| format!("--limit {value}"))?);
-            }
-            _ => return Err(argument),
-        }
-    }
-    Ok(Some(options))
+    command.run(measure)
 }
 
 /// Prints the figures and returns the larger difference of medians in nanoseconds.

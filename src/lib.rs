@@ -107,7 +107,8 @@ pub mod oom {
 pub mod report {
     #[doc(inline)]
     pub use cuguard_report::{
-        ByteSize, Checkpoint, Colour, PatternError, Problem, Report, ReportSettings, display_diff,
+        ByteSize, Checkpoint, Colour, FailOn, PatternError, Problem, Report, ReportSettings,
+        UnknownFinding, display_diff,
     };
 }
 
@@ -115,7 +116,7 @@ pub mod report {
 pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
-        Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Group, LabelScope,
+        Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Fate, Group, LabelScope,
         MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }

@@ -2,6 +2,8 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "support/stderr_log.rs"]
+mod stderr_log;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, Result, Scope, Stream};
 use gate::Gate;
 use support::*;
 
@@ -134,6 +136,42 @@ fn a_panic_is_carried_to_the_end_and_later_work_goes_on() -> Result<()> {
     Ok(())
 }
 
+/// A panic of a host function continues at the end of the scope, and the closure's error is logged.
+#[test]
+fn an_error_beside_a_panic_is_logged() {
+    const TEST: &str = "an_error_beside_a_panic_is_logged";
+    if part().is_some() {
+        stderr_log::log_errors();
+        let context = Context::new(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let panics = |s: &Scope<'_, '_>| s.call(|| resume_unwind(Box::new("in the host function")));
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            stream.scope(|s| {
+                panics(s)?;
+                s.zeroed::<u8>(usize::MAX).map(drop)
+            })
+        }));
+        assert!(unwound.is_err());
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            stream.try_scope(|s| -> Result<u32, Box<dyn std::error::Error>> {
+                panics(s)?;
+                Ok("seven".parse()?)
+            })
+        }));
+        assert!(unwound.is_err());
+        return;
+    }
+    let (_, err) = succeeded(&child(TEST, "child", &[]));
+    for line in [
+        "logged: cuguard: Scope::zeroed: 18446744073709551615 elements of 1 bytes each exceed the address space; the \
+         panic of a host function continues",
+        "logged: cuguard: Stream::try_scope: ParseIntError { kind: InvalidDigit }; the panic of a host function \
+         continues",
+    ] {
+        assert_eq!(err.matches(line).count(), 1, "{line}\n{err}");
+    }
+}
+
 #[test]
 fn guards_dropped_in_a_host_function_are_freed_later() -> Result<()> {
     let turn = turn();
@@ -235,6 +273,21 @@ fn a_refused_host_function_is_dropped() -> Result<()> {
     Ok(())
 }
 
+/// A host function that runs for a while.
+fn slow(began: &AtomicBool, ended: &AtomicBool) {
+    began.store(true, Ordering::Release);
+    std::thread::sleep(Duration::from_millis(300));
+    ended.store(true, Ordering::Release);
+}
+
+/// A fault on the device, once that function runs.
+fn fault_when(began: &AtomicBool) {
+    while !began.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+}
+
 /// After a fault on the device the driver returns errors at once while a host function runs: the scope waits for that
 /// one, and those after it do not run after the scope.
 #[test]
@@ -250,15 +303,10 @@ fn a_fault_on_the_device_ends_no_scope_with_a_host_function_running() {
             let (began, ended) = (&began, &ended);
             s.call(move || {
                 let _one = one;
-                began.store(true, Ordering::Release);
-                std::thread::sleep(Duration::from_millis(300));
-                ended.store(true, Ordering::Release);
+                slow(began, ended);
             })?;
             s.call(move || drop(two))?;
-            while !began.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
-            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+            fault_when(began);
             Ok(())
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
@@ -283,9 +331,7 @@ fn a_fault_on_the_device_ends_no_scope_with_a_graph_running() {
             let (began, ended, late) = (&began, &ended, &late);
             c.call_each(move || {
                 let _one = &one;
-                began.store(true, Ordering::Release);
-                std::thread::sleep(Duration::from_millis(300));
-                ended.store(true, Ordering::Release);
+                slow(began, ended);
             })?;
             c.call_each(move || {
                 let _two = &two;
@@ -297,10 +343,7 @@ fn a_fault_on_the_device_ends_no_scope_with_a_graph_running() {
             let mut graph = s.bind_graph(&mut exec)?;
             s.launch_graph(&mut graph)?;
             s.launch_graph(&mut graph)?;
-            while !began.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
-            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+            fault_when(&began);
             Ok(())
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));

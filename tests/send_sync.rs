@@ -162,7 +162,7 @@ plain!(none: ContextGuard<'static> LabelScope);
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
-    Error FailedFreeGroup Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
+    Error FailedFreeGroup Fate Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
     ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
     FunctionAttributes LaunchConfig LinkedImage SuggestedBlock

@@ -3,6 +3,8 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "support/stderr_log.rs"]
+mod stderr_log;
 mod support;
 
 use cuguard::driver::api;
@@ -97,19 +99,6 @@ fn a_scope_does_not_end_while_the_device_may_still_work() {
     assert!(err.contains("closed within the scope"), "{err}");
 }
 
-/// A logger that writes to stderr.
-struct ToStderr;
-
-impl log::Log for ToStderr {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-    fn log(&self, record: &log::Record<'_>) {
-        eprintln!("logged: {}", record.args());
-    }
-    fn flush(&self) {}
-}
-
 /// The code is that of a call inside a host function, where teardown is deferred. This teardown has begun, and is not
 /// repeated: its error is logged.
 #[test]
@@ -119,8 +108,7 @@ fn an_error_that_means_later_is_logged_once_teardown_has_begun() {
         return;
     }
     if part().is_some() {
-        log::set_logger(&ToStderr).unwrap();
-        log::set_max_level(log::LevelFilter::Error);
+        stderr_log::log_errors();
         let context = Context::builder().dedicated().build().unwrap();
         let fault = Fault::nth_call_of("cuCtxDestroy_v2", 1);
         sim::inject(fault.returning(CUresult::NOT_PERMITTED)).unwrap();

@@ -70,6 +70,18 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::PeerAccess => peer_access::disable(address),
             Kind::Graph => graph::destroy(CUgraph(handle)),
             Kind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
+            // What only programs without guards have: no guard is of these kinds.
+            Kind::Array
+            | Kind::Physical
+            | Kind::Mapped
+            | Kind::Imported
+            | Kind::GraphMemory
+            | Kind::AddressRange
+            | Kind::Context
+            | Kind::Library => Err(CallError {
+                function: "free",
+                code: CUresult::INVALID_VALUE,
+            }),
         }
     }
 }

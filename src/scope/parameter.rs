@@ -238,6 +238,31 @@ pub trait Index: sealed::Sealed {
     const MOST: u64;
 }
 
+/// The items of [`Pass`] for a value that is copied to the kernel, and has no length.
+macro_rules! by_value {
+    ($value:ty) => {
+        type List = ($value, Rest);
+
+        fn measure<'x>(
+            list: &'x Self::List,
+            _index: usize,
+            _lengths: &mut Lengths,
+        ) -> Result<&'x Rest> {
+            Ok(&list.1)
+        }
+
+        fn point<'x>(
+            list: &'x Self::List,
+            _index: usize,
+            _lengths: &Lengths,
+            pointer: &mut *mut c_void,
+        ) -> &'x Rest {
+            *pointer = ptr::from_ref(&list.0).cast_mut().cast();
+            &list.1
+        }
+    };
+}
+
 macro_rules! plain {
     ($($type:ty)*) => {$(
         impl sealed::Sealed for $type {}
@@ -251,25 +276,7 @@ macro_rules! plain {
         }
 
         impl<'a, 'scope, Rest> Pass<'a, 'scope, Rest> for $type {
-            type List = ($type, Rest);
-
-            fn measure<'x>(
-                list: &'x Self::List,
-                _index: usize,
-                _lengths: &mut Lengths,
-            ) -> Result<&'x Rest> {
-                Ok(&list.1)
-            }
-
-            fn point<'x>(
-                list: &'x Self::List,
-                _index: usize,
-                _lengths: &Lengths,
-                pointer: &mut *mut c_void,
-            ) -> &'x Rest {
-                *pointer = ptr::from_ref(&list.0).cast_mut().cast();
-                &list.1
-            }
+            by_value!($type);
         }
     )*};
 }
@@ -297,25 +304,7 @@ impl<T: DeviceCopy + 'static> Parameter for Value<T> {
 }
 
 impl<'a, 'scope, T: DeviceCopy + 'static, Rest> Pass<'a, 'scope, Rest> for Value<T> {
-    type List = (T, Rest);
-
-    fn measure<'x>(
-        list: &'x Self::List,
-        _index: usize,
-        _lengths: &mut Lengths,
-    ) -> Result<&'x Rest> {
-        Ok(&list.1)
-    }
-
-    fn point<'x>(
-        list: &'x Self::List,
-        _index: usize,
-        _lengths: &Lengths,
-        pointer: &mut *mut c_void,
-    ) -> &'x Rest {
-        *pointer = ptr::from_ref(&list.0).cast_mut().cast();
-        &list.1
-    }
+    by_value!(T);
 }
 
 /// Slices and references, shared and exclusive.

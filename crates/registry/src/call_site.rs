@@ -121,6 +121,15 @@ pub(crate) fn intern_stack(
         .unwrap_or_else(|| capture(&mut [0; CAPACITY]))
 }
 
+/// Interns a stack that the caller captured.
+pub(crate) fn intern_frames(stack: &[usize], type_name: &'static str) -> CallSiteId {
+    intern_ref(&CallSiteRef {
+        site: None,
+        type_name,
+        stack,
+    })
+}
+
 /// The call site with this id.
 pub(crate) fn get(id: CallSiteId) -> Option<&'static CallSite> {
     let index = (id as usize).checked_sub(1)?;
@@ -135,6 +144,16 @@ impl Origin {
     /// The origin of an interned call site.
     pub(crate) fn of(id: CallSiteId) -> Self {
         get(id).map_or_else(Self::default, CallSite::origin)
+    }
+
+    /// A stack that the caller captured, innermost frame first.
+    ///
+    /// ```
+    /// assert_eq!(cuguard_registry::Origin::from_frames(&[7, 8]).stack, [7, 8]);
+    /// ```
+    #[must_use]
+    pub fn from_frames(stack: &[usize]) -> Self {
+        Self::of(intern_frames(stack, ""))
     }
 
     /// The calling stack, at every level.

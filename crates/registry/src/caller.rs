@@ -41,6 +41,16 @@ fn find_thread() -> NameId {
     id
 }
 
+/// Names the calling thread in reports, in place of the name that the standard library has: programs in other languages
+/// name their threads by other means. Each distinct name is kept for the life of the process.
+///
+/// ```
+/// cuguard_registry::name_thread("loader");
+/// ```
+pub fn name_thread(name: &str) {
+    let _ = THREAD.try_with(|thread| thread.set(names::intern(name)));
+}
+
 fn numbered(id: ThreadId) -> NameId {
     // `ThreadId::as_u64` is unstable; `Debug` is the only access to the number.
     let text = format!("{id:?}");

@@ -8,7 +8,7 @@ use crate::call_site::{self, CallSiteId};
 use crate::caller;
 use crate::counters::{Amount, Totals};
 use crate::failed_free::FailedFree;
-use crate::group::{Group, Grouped, merge_equal};
+use crate::group::{Fate, Group, Grouped, merge_equal};
 use crate::kind::{Kind, Level};
 use crate::names::{self, NameId};
 use crate::origin::Origin;
@@ -35,11 +35,18 @@ pub(crate) struct GroupKey {
     pub(crate) call_site: CallSiteId,
     pub(crate) scope: NameId,
     pub(crate) name: NameId,
+    fate: Fate,
+    holder: NameId,
 }
 
 impl GroupKey {
     #[inline]
     pub(crate) fn of(key: &Key, record: &Record) -> Self {
+        Self::classified(key, record, Fate::Unclassified, 0)
+    }
+
+    #[inline]
+    pub(crate) fn classified(key: &Key, record: &Record, fate: Fate, holder: NameId) -> Self {
         Self {
             kind: key.kind,
             owner: match record {
@@ -49,8 +56,11 @@ impl GroupKey {
             },
             kept: record.is_kept(),
             call_site: record.call_site,
-            scope: record.scope,
+            // Not a name there, but the number of a context.
+            scope: if key.is_by_address() { 0 } else { record.scope },
             name: record.name,
+            fate,
+            holder,
         }
     }
 
@@ -61,6 +71,8 @@ impl GroupKey {
             label: caller::join(names::text(self.scope), names::text(self.name)),
             origin: Origin::of(self.call_site),
             kept: self.kept,
+            fate: self.fate,
+            holder: names::text(self.holder),
             oldest: now.saturating_sub(first),
             youngest: now.saturating_sub(last),
             ..Group::new(self.kind, type_name, 0, 0)
@@ -110,8 +122,19 @@ pub(crate) struct Groups(Grouped<GroupKey, Sum>);
 
 impl Groups {
     pub(crate) fn add(&mut self, key: &Key, record: &Record) {
+        self.add_classified(key, record, Fate::Unclassified, 0);
+    }
+
+    pub(crate) fn add_classified(
+        &mut self,
+        key: &Key,
+        record: &Record,
+        fate: Fate,
+        holder: NameId,
+    ) {
         let created = record.created();
-        let index = self.0.index_of(GroupKey::of(key, record), || Sum {
+        let group = GroupKey::classified(key, record, fate, holder);
+        let index = self.0.index_of(group, || Sum {
             first_created: created,
             last_created: created,
             ..Sum::default()

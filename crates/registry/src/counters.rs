@@ -158,7 +158,11 @@ impl Counters {
         let allocated = sum(self.tallies.all().map(|tally| &tally.allocated[index]));
         let bytes = self.bytes[index].live();
         Totals {
-            count: allocated.saturating_sub(freed),
+            // Never below zero, also where something was removed twice. What was put back under another kind
+            // was freed less often than never.
+            count: Some(allocated.wrapping_sub(freed))
+                .filter(|count| *count <= i64::MAX as u64)
+                .unwrap_or(0),
             bytes,
             // Another thread may have added its bytes and not yet raised the peak.
             peak_bytes: self.bytes[index].peak.load(Relaxed).max(bytes),
@@ -166,8 +170,16 @@ impl Counters {
         }
     }
 
+    /// What is alive. A reserved range of addresses is counted without its size, which is no memory.
     pub(crate) fn live(&self) -> Amount {
-        Kind::ALL.iter().map(|kind| self.totals(*kind).live()).sum()
+        let live = Kind::ALL.iter().map(|kind| {
+            let live = self.totals(*kind).live();
+            match kind {
+                Kind::AddressRange => Amount::new(live.count, 0),
+                _ => live,
+            }
+        });
+        live.sum()
     }
 }
 

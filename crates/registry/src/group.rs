@@ -12,6 +12,40 @@ use crate::hash::BuildMixHasher;
 use crate::kind::Kind;
 use crate::origin::Origin;
 
+/// What becomes of a resource that is alive when its process ends, where that is known: in the report of `cuguard run`.
+///
+/// ```
+/// assert_eq!(cuguard::snapshot::Fate::default().name(), "unclassified");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fate {
+    /// Its address was not searched for.
+    #[default]
+    Unclassified,
+    /// The program has its address nowhere: a leak.
+    Lost,
+    /// The program still has its address.
+    Reachable,
+    /// The driver freed it together with its context.
+    DestroyedWithContext,
+    /// The driver freed it together with its context, and the program freed it afterwards, which failed.
+    FreedLate,
+}
+
+impl Fate {
+    /// Its name in JSON, which never changes.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unclassified => "unclassified",
+            Self::Lost => "lost",
+            Self::Reachable => "reachable",
+            Self::DestroyedWithContext => "destroyed_with_context",
+            Self::FreedLate => "freed_late",
+        }
+    }
+}
+
 /// Resources of one kind, type and label that were allocated at one call site.
 ///
 /// ```
@@ -48,6 +82,10 @@ pub struct Group {
     /// Their owners were dropped, and another resource keeps them: a stream that a stream-ordered
     /// buffer is freed on, or the pool of that buffer. At the end of a context this is an indirect leak.
     pub kept: bool,
+    /// What becomes of them, in the report of `cuguard run`.
+    pub fate: Fate,
+    /// Where their addresses were found, if they are reachable.
+    pub holder: Option<&'static str>,
 }
 
 impl Group {
@@ -66,6 +104,8 @@ impl Group {
             youngest: Duration::ZERO,
             addresses: Vec::new(),
             kept: false,
+            fate: Fate::Unclassified,
+            holder: None,
         }
     }
 
@@ -74,7 +114,8 @@ impl Group {
     pub fn identity(&self) -> impl Ord + '_ {
         let site = self.origin.site;
         let label = self.label.as_deref();
-        (self.kind, self.type_name, label, site, self.kept)
+        let fate = (self.kept, self.fate, self.holder);
+        (self.kind, self.type_name, label, site, fate)
     }
 
     /// Orders larger groups first, by bytes and then by count.

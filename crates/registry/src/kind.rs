@@ -31,6 +31,17 @@ pub enum Kind {
     WriteCombined,
     /// Managed memory.
     Managed,
+    /// A CUDA array or mipmapped array, which only the audit library records.
+    Array,
+    /// Physical memory of the virtual memory management functions, by its handle. Only the audit library records it,
+    /// and the kinds of memory below.
+    Physical,
+    /// Physical memory whose handle was released while it is mapped: its address alone keeps it.
+    Mapped,
+    /// Memory of another process or another API, imported.
+    Imported,
+    /// Memory that a graph allocates for itself.
+    GraphMemory,
     /// A stream.
     Stream,
     /// An event.
@@ -45,6 +56,13 @@ pub enum Kind {
     Graph,
     /// An executable graph.
     GraphExec,
+    /// A reserved range of addresses. It has a size and takes no memory. Only the audit library records it, and the
+    /// kinds below.
+    AddressRange,
+    /// A context.
+    Context,
+    /// A loaded library, which is a module of all contexts.
+    Library,
 }
 
 impl Kind {
@@ -63,6 +81,11 @@ impl Kind {
         Self::Registered,
         Self::WriteCombined,
         Self::Managed,
+        Self::Array,
+        Self::Physical,
+        Self::Mapped,
+        Self::Imported,
+        Self::GraphMemory,
         Self::Stream,
         Self::Event,
         Self::Module,
@@ -70,15 +93,33 @@ impl Kind {
         Self::PeerAccess,
         Self::Graph,
         Self::GraphExec,
+        Self::AddressRange,
+        Self::Context,
+        Self::Library,
     ];
 
     /// How many kinds there are.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Whether it is memory. Otherwise it is a handle without a size.
+    /// Whether it is memory. Otherwise it is a handle without a size, or a range of addresses, whose size is no memory.
     #[must_use]
     pub const fn is_memory(self) -> bool {
         (self as usize) < Self::Stream as usize
+    }
+
+    /// Whether it takes memory of a device, which the process itself allocated.
+    ///
+    /// ```
+    /// use cuguard::Kind;
+    ///
+    /// assert!(Kind::Managed.is_device_memory() && !Kind::Pinned.is_device_memory());
+    /// ```
+    #[must_use]
+    pub const fn is_device_memory(self) -> bool {
+        match self {
+            Self::Pinned | Self::Registered | Self::WriteCombined | Self::Imported => false,
+            _ => self.is_memory(),
+        }
     }
 
     /// The name in JSON and the words in text, by index.
@@ -89,6 +130,11 @@ impl Kind {
         ("registered", "registered host memory"),
         ("write_combined", "write-combined host memory"),
         ("managed", "managed memory"),
+        ("array", "array memory"),
+        ("physical", "physical memory"),
+        ("mapped", "mapped physical memory"),
+        ("imported", "imported memory"),
+        ("graph_memory", "graph memory"),
         ("stream", "stream"),
         ("event", "event"),
         ("module", "module"),
@@ -96,6 +142,9 @@ impl Kind {
         ("peer_access", "peer access"),
         ("graph", "graph"),
         ("graph_exec", "executable graph"),
+        ("address_range", "reserved address range"),
+        ("context", "context"),
+        ("library", "library"),
     ];
 
     /// Its name in JSON, which never changes.

@@ -21,16 +21,22 @@
 
 #![forbid(unsafe_code)]
 
+mod by_address;
+#[cfg(test)]
+mod by_address_tests;
 mod call_site;
 mod caller;
 mod collect;
 #[cfg(test)]
 mod collect_tests;
 mod counters;
+mod destroyed;
 mod diff;
 mod failed_free;
 mod group;
+mod growth;
 mod hash;
+mod history;
 mod kind;
 mod late;
 #[cfg(test)]
@@ -47,15 +53,18 @@ mod registry;
 mod registry_tests;
 mod sampling;
 mod shared;
+mod site_table;
 mod snapshot;
 mod usage;
 
 pub use call_site::MAX_DEPTH;
-pub use caller::{LabelScope, in_label, note_exit};
+pub use caller::{LabelScope, in_label, name_thread, note_exit};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use failed_free::FailedFree;
-pub use group::{Group, merge_equal};
+pub use group::{Fate, Group, merge_equal};
+pub use growth::Growth;
+pub use history::{History, Peak, SiteHistory};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use late::Late;
 pub use origin::{Origin, Site};

@@ -32,6 +32,11 @@ const CAPACITY: usize = 8;
 /// A buffer is turned off after this many frees by other threads.
 const MAX_FOREIGN_FREES: u64 = 4;
 
+/// The low bits of a key in a buffer are the kind, the others the address.
+const KIND_BITS: u32 = 5;
+const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+const _: () = assert!(Kind::COUNT <= 1 << KIND_BITS);
+
 const OPEN: u8 = 0;
 const WANTED: u8 = 1;
 const OFF: u8 = 2;
@@ -65,6 +70,8 @@ pub(crate) enum Removed {
     InTable,
     /// In the table, or in a buffer that the calling thread must not read.
     Elsewhere,
+    /// Its key is by address: in the table, if anywhere.
+    ByAddress,
 }
 
 /// The calling thread's own buffer, busy until this is dropped.
@@ -164,6 +171,9 @@ impl RecentRecords {
 
     #[inline(never)]
     fn not_own(&self, key: Key) -> Removed {
+        if key.is_by_address() {
+            return Removed::ByAddress;
+        }
         let buffer = self.buffers.at(key.slot as usize);
         match buffer.state.load(Ordering::Acquire) {
             OFF => Removed::InTable,
@@ -253,9 +263,9 @@ impl Buffer {
     fn get(&self, index: usize, slot: u32) -> Option<(Key, Record)> {
         let word = self.keys[index].load(Ordering::Relaxed);
         let key = Key {
-            kind: *Kind::ALL.get((word & 15) as usize)?,
+            kind: *Kind::ALL.get((word & KIND_MASK) as usize)?,
             slot,
-            address: word >> 4,
+            address: word >> KIND_BITS,
         };
         (word != 0).then(|| (key, self.record(index)))
     }
@@ -264,7 +274,6 @@ impl Buffer {
 /// Kind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
 #[inline]
 fn to_word(key: Key) -> Option<u64> {
-    const _: () = assert!(Kind::COUNT <= 16);
-    let word = key.address << 4 | key.kind.index() as u64;
-    (word != 0 && word >> 4 == key.address).then_some(word)
+    let word = key.address << KIND_BITS | key.kind.index() as u64;
+    (word != 0 && word >> KIND_BITS == key.address).then_some(word)
 }

@@ -103,7 +103,7 @@ fn of_two_records_of_an_address_the_newer_one_stays() {
 #[test]
 fn an_address_as_large_as_it_can_be() {
     let registry = Registry::new(Level::Sites, 8);
-    for address in [u64::MAX, 1 << 60, (1 << 60) - 1] {
+    for address in [u64::MAX, 1 << 60, (1 << 60) - 1, 1 << 59, (1 << 59) - 1] {
         let key = make(&registry, address);
         assert_eq!(addresses(&registry), BTreeSet::from([address]));
         make(&registry, 5);

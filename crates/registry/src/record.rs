@@ -7,6 +7,7 @@ use cuguard_sync::{clock, per_thread};
 
 use crate::call_site::CallSiteId;
 use crate::caller;
+use crate::hash::mix;
 use crate::kind::Kind;
 use crate::names::NameId;
 
@@ -19,16 +20,20 @@ use crate::names::NameId;
 pub struct Key {
     /// The kind of resource.
     pub kind: Kind,
-    /// The slot of the thread that inserted the record.
+    /// The slot of the thread that inserted the record, or [`BY_ADDRESS`] and a number derived from the address.
     pub(crate) slot: u32,
     /// An address or a handle.
     pub address: u64,
 }
 
+/// Set in [`Key::slot`] where any thread may free: the slot follows from the address, and the record is in the table and
+/// in no thread's buffer.
+const BY_ADDRESS: u32 = 1 << 31;
+
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The highest bits of an address are unused, so one word holds both.
-        state.write_u64(self.address.rotate_left(4) ^ self.kind.index() as u64);
+        state.write_u64(self.address.rotate_left(5) ^ self.kind.index() as u64);
         state.write_u8(self.slot as u8);
     }
 }
@@ -44,6 +49,33 @@ impl Key {
             slot: (per_thread::slot_index() % per_thread::SLOTS) as u32,
             address,
         }
+    }
+
+    /// The key of a resource that any thread may look up by its address, for programs without guards: see
+    /// [`Registry::insert_stack`](crate::Registry::insert_stack).
+    ///
+    /// ```
+    /// use cuguard_registry::{Key, Kind};
+    ///
+    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
+    /// let other = std::thread::spawn(|| Key::by_address(Kind::Device, 0x7f00_0000_0000));
+    /// assert_eq!(other.join().unwrap(), key);
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn by_address(kind: Kind, address: u64) -> Self {
+        let slot = mix(0, address) % per_thread::SLOTS as u64;
+        Self {
+            kind,
+            slot: BY_ADDRESS | slot as u32,
+            address,
+        }
+    }
+
+    /// Whether [`by_address`](Self::by_address) made it.
+    #[inline]
+    pub(crate) fn is_by_address(self) -> bool {
+        self.slot & BY_ADDRESS != 0
     }
 
     /// The same resource, whichever thread allocated it.
@@ -96,7 +128,8 @@ pub struct Record {
     created: u64,
     pub(crate) call_site: CallSiteId,
     pub(crate) thread: NameId,
-    /// The label scope that it was allocated in.
+    /// The label scope that it was allocated in. Under a key [by address](Key::by_address) there is none, and this is the
+    /// number of the context.
     pub(crate) scope: NameId,
     /// Its own name.
     pub(crate) name: NameId,
@@ -136,6 +169,29 @@ impl Record {
         }
     }
 
+    /// Created now by the caller, in a context that has a number.
+    pub(crate) fn in_context(entry: &Entry, call_site: CallSiteId, context: u32) -> Self {
+        Self {
+            scope: context,
+            ..Self::new(entry.bytes, entry.stream, call_site)
+        }
+    }
+
+    /// The number of its context, for a record under a key [by address](Key::by_address); without meaning for others.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let key = Key::by_address(Kind::Stream, 0x5500);
+    /// registry.insert_stack(key, Entry::of_handle(""), &[0x1234], 3);
+    /// assert_eq!(registry.remove(key, 0).map(|record| record.context()), Some(3));
+    /// ```
+    #[must_use]
+    pub fn context(&self) -> u32 {
+        self.scope
+    }
+
     #[inline]
     pub(crate) fn to_words(self) -> [u64; WORDS] {
         let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -166,7 +222,8 @@ impl Record {
     }
 
     /// The handle of the stream that it was allocated on; 0 for none.
-    pub(crate) fn stream(&self) -> u64 {
+    #[must_use]
+    pub fn stream(&self) -> u64 {
         self.stream
     }
 

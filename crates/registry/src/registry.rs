@@ -15,8 +15,11 @@ use crate::call_site::{self, MAX_DEPTH};
 use crate::caller;
 use crate::collect::{self, RecordingMode};
 use crate::counters::{Amount, Counters, Totals};
+use crate::destroyed::Destroyed;
 use crate::failed_free::FailedFree;
+use crate::group::Fate;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
+use crate::history::Sites;
 use crate::kind::{Kind, Level};
 use crate::late::Late;
 use crate::names;
@@ -41,7 +44,7 @@ type Table = DashMap<Key, Record, BuildSlotHasher>;
 /// In a forked child, locks may be held by threads that do not exist there. Nothing is allocated or
 /// freed in it; other functions see no records and change none.
 pub struct Registry {
-    table: Table,
+    pub(crate) table: Table,
     /// The newest records of each thread. They move to the table before anything is looked up there; see
     /// [`flushed`](Self::flushed).
     recent: RecentRecords,
@@ -49,7 +52,11 @@ pub struct Registry {
     escaped: DashMap<Key, u32, BuildMixHasher>,
     /// The length of `escaped`: mostly 0, and then it is not searched.
     escaped_count: AtomicUsize,
-    counters: Counters,
+    pub(crate) counters: Counters,
+    /// What was destroyed with its context; only of records under keys by address.
+    pub(crate) destroyed: Destroyed,
+    /// Live bytes by call site, of records under keys by address; without those there is no table.
+    pub(crate) sites: OnceLock<Box<Sites>>,
     failed: Mutex<Vec<FailedFree>>,
     late: Arc<Late>,
     broken: OnceLock<FailedCall>,
@@ -60,7 +67,7 @@ pub struct Registry {
     depth: usize,
     sampling: Sampling,
     /// Whether there ever was a record. At level *counts* there is none, and the table is not searched.
-    ever_recorded: AtomicBool,
+    pub(crate) ever_recorded: AtomicBool,
     /// Whether anything was ever allocated without a record. Otherwise an unknown key is not ours, and
     /// the counters stay as they are.
     ever_unrecorded: AtomicBool,
@@ -91,6 +98,8 @@ impl Registry {
             ),
             escaped_count: AtomicUsize::new(0),
             counters: Counters::default(),
+            destroyed: Destroyed::default(),
+            sites: OnceLock::new(),
             failed: Mutex::default(),
             late: Arc::default(),
             broken: OnceLock::new(),
@@ -169,7 +178,7 @@ impl Registry {
 
     /// Puts a record into the table.
     #[inline(never)]
-    fn put(&self, key: Key, record: Record) {
+    pub(crate) fn put(&self, key: Key, record: Record) {
         if let Some(old) = self.table.insert(key, record) {
             self.counters.sub(key.kind, old.bytes());
         }
@@ -183,6 +192,9 @@ impl Registry {
 
     /// The table with this record, if there is one.
     fn flushed_for(&self, key: Key) -> &Table {
+        if key.is_by_address() {
+            return &self.table;
+        }
         self.recent.flush(key, |key, record| self.put(key, record));
         &self.table
     }
@@ -220,6 +232,7 @@ impl Registry {
             Removed::Record(record) => Some(record),
             Removed::InTable => self.table.remove(&key).map(|(_, record)| record),
             Removed::Elsewhere => self.find_and_remove(key),
+            Removed::ByAddress => return self.remove_by_address(key),
         };
         match record {
             Some(record) => self.counters.sub(key.kind, record.bytes()),
@@ -243,6 +256,7 @@ impl Registry {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
+                self.note_put_back(key, &record);
                 self.put(key, record);
             }
             None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),
@@ -312,18 +326,18 @@ impl Registry {
     /// Removes every record that did not escape, in the order in which teardown frees: memory, then
     /// events, streams, modules, pools; within a kind the newest first.
     pub fn drain(&self) -> Vec<(Key, Record)> {
-        self.drain_if(|record| !record.is_escaped())
+        self.drain_if(|_, record| !record.is_escaped())
     }
 
     /// Removes every record of a resource that was dropped and could not be freed.
     pub fn drain_deferred(&self) -> Vec<(Key, Record)> {
-        self.drain_if(Record::is_deferred)
+        self.drain_if(|_, record| record.is_deferred())
     }
 
-    fn drain_if(&self, is_wanted: impl Fn(&Record) -> bool) -> Vec<(Key, Record)> {
+    pub(crate) fn drain_if(&self, is_wanted: impl Fn(&Key, &Record) -> bool) -> Vec<(Key, Record)> {
         let mut drained = Vec::new();
         self.flushed().retain(|key, record| {
-            let remove = is_wanted(record);
+            let remove = is_wanted(key, record);
             if remove {
                 drained.push((*key, *record));
             }
@@ -331,6 +345,7 @@ impl Registry {
         });
         for (key, record) in &drained {
             self.counters.sub(key.kind, record.bytes());
+            self.note_removed(*key, record);
         }
         drained.sort_unstable_by_key(|(key, record)| {
             let kind = (key.kind.teardown_rank(), key.kind);
@@ -412,7 +427,8 @@ impl Registry {
         self.counters.totals(kind)
     }
 
-    fn for_each(&self, mut visit: impl FnMut(&Key, &Record)) {
+    /// Visits every record, in no order. `visit` must not call this registry.
+    pub fn for_each(&self, mut visit: impl FnMut(&Key, &Record)) {
         // `retain` although nothing is removed: the map's iterator counts references for each record,
         // which takes longer than adding it up.
         self.flushed().retain(|key, record| {
@@ -465,12 +481,42 @@ impl Registry {
     /// Everything that is known, as plain data. Other threads may continue: what they allocate or free
     /// meanwhile is in it or not. In a forked child it has totals only.
     pub fn snapshot(&self, info: ContextInfo) -> Snapshot {
+        self.snapshot_with(info, |_, _| (Fate::Unclassified, None))
+    }
+
+    /// [`snapshot`](Self::snapshot), with what `classify` says of each record: groups are kept apart by it. The text is
+    /// where the resource is reachable from; each distinct one is kept for the life of the process. `classify` must not
+    /// call this registry.
+    ///
+    /// ```
+    /// use cuguard_registry::{ContextInfo, Entry, Fate, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// for address in [0x1000, 0x2000] {
+    ///     let entry = Entry { bytes: 16, ..Entry::of_handle("") };
+    ///     registry.insert_stack(Key::by_address(Kind::Device, address), entry, &[7], 1);
+    /// }
+    /// let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| match key.address {
+    ///     0x1000 => (Fate::Lost, None),
+    ///     _ => (Fate::Reachable, Some("the heap")),
+    /// });
+    /// let fates: Vec<_> = snapshot.live.iter().map(|group| (group.fate, group.holder)).collect();
+    /// assert_eq!(fates, [(Fate::Lost, None), (Fate::Reachable, Some("the heap"))]);
+    /// ```
+    pub fn snapshot_with<'a>(
+        &self,
+        info: ContextInfo,
+        mut classify: impl FnMut(&Key, &Record) -> (Fate, Option<&'a str>),
+    ) -> Snapshot {
         let totals = Kind::ALL.iter().map(|kind| (*kind, self.totals(*kind)));
         let totals = totals.collect();
         let mut groups = collect::Groups::default();
         let (mut failed, mut late_drops) = (Vec::new(), Vec::new());
         if !is_forked() {
-            self.for_each(|key, record| groups.add(key, record));
+            self.for_each(|key, record| {
+                let (fate, holder) = classify(key, record);
+                groups.add_classified(key, record, fate, names::intern(holder.unwrap_or_default()));
+            });
             failed.clone_from(&lock(&self.failed));
             late_drops = self.late.drops();
         }
@@ -487,7 +533,7 @@ impl Registry {
 }
 
 /// Sets a flag that is mostly set already: reading it does not invalidate other threads' cache lines.
-fn set(flag: &AtomicBool) {
+pub(crate) fn set(flag: &AtomicBool) {
     if !flag.load(Relaxed) {
         flag.store(true, Relaxed);
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::time::Duration;
 
-use crate::call_site;
+use crate::call_site::{self, CallSiteId};
 use crate::collect::GroupKey;
 use crate::counters::Amount;
 use crate::group::{Group, Grouped, merge_equal};
@@ -31,6 +31,8 @@ pub(crate) struct Line {
     type_name: &'static str,
     scope: NameId,
     name: NameId,
+    /// Distinguishes call sites without a line, of which only the stack trace is known; else 0.
+    stack: CallSiteId,
 }
 
 impl Line {
@@ -42,6 +44,10 @@ impl Line {
             type_name: call_site.map_or("", |call_site| call_site.type_name),
             scope: key.scope,
             name: key.name,
+            stack: match call_site {
+                Some(call_site) if call_site.site.is_none() => key.call_site,
+                _ => 0,
+            },
         }
     }
 
@@ -276,7 +282,12 @@ impl UsageBuilder {
 /// another way, and sorts the largest first. The stack trace of the largest remains.
 fn merge(sites: &mut Vec<SiteUsage>) {
     let by_identity = |one: &SiteUsage, other: &SiteUsage| -> Ordering {
-        one.group.identity().cmp(&other.group.identity())
+        let stack = |site: &SiteUsage| match site.group.origin.site {
+            None => site.group.origin.stack,
+            Some(_) => &[],
+        };
+        let identity = one.group.identity().cmp(&other.group.identity());
+        identity.then_with(|| stack(one).cmp(stack(other)))
     };
     sites.sort_by_key(|site| (site.group.size_order(), Reverse(site.group.oldest)));
     merge_equal(sites, by_identity, |site, more| {

@@ -75,6 +75,8 @@ impl ReportSettings {
             free_leaks: other.free_leaks.or(self.free_leaks),
             suppressions,
             colour: other.colour.or(self.colour),
+            fail_on: other.fail_on.or(self.fail_on),
+            python: other.python.or(self.python),
         }
     }
 }

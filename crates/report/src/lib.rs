@@ -19,12 +19,14 @@
 mod checkpoint;
 mod diff_text;
 mod environment;
+mod fail_on;
 mod format;
 mod frames;
 mod github;
 mod json;
 mod json_value;
 pub mod oom;
+mod open_file;
 mod output;
 mod parse;
 mod paths;
@@ -34,6 +36,7 @@ mod prepare;
 mod prepare_tests;
 mod problem;
 mod report_trait;
+mod resolve;
 mod rows;
 mod settings;
 mod size;
@@ -60,9 +63,12 @@ use crate::summary::Summary;
 
 pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
+pub use fail_on::{FailOn, UnknownFinding};
+pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;
 pub use report_trait::Report;
+pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
 

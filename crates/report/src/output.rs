@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cuguard_registry::SnapshotReason;
 
+use crate::open_file::open_report_file;
 use crate::parse::VARIABLE;
 use crate::prepare::Prepared;
 use crate::problem::Problem;
@@ -126,7 +127,7 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<bool> {
     } else {
         STARTED.lock().unwrap_or_else(PoisonError::into_inner)
     };
-    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    let mut file = open_report_file(path)?;
     // A file may have several names.
     let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_first = started.insert(known);

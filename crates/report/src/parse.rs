@@ -146,6 +146,9 @@ impl Parsed {
             ("frames", "all") => settings.all_frames = Some(true),
             ("free_leaks", "yes" | "true" | "on" | "1") => settings.free_leaks = Some(true),
             ("free_leaks", "no" | "false" | "off" | "0") => settings.free_leaks = Some(false),
+            ("python", "yes" | "true" | "on" | "1") => settings.python = Some(true),
+            ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
+            ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
             ("colour", "auto") => settings.colour = Some(Colour::Auto),
             ("colour", "always") => settings.colour = Some(Colour::Always),
             ("colour", "never") => settings.colour = Some(Colour::Never),
@@ -166,6 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::Problem;
+    use crate::fail_on::FailOn;
     use crate::settings::{Colour, ReportSettings};
     use cuguard_registry::Level;
 
@@ -229,10 +233,10 @@ mod tests {
     #[test]
     fn every_word_does_what_it_says() {
         let parsed = super::parse(
-            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,free_leaks=no,colour=always,suppress=a,suppress=b",
+            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,free_leaks=no,colour=always,suppress=a,suppress=b,fail_on=growth+lost,python=no",
         );
         assert_eq!(parsed.problems, []);
-        let expected = ReportSettings::text()
+        let mut expected = ReportSettings::text()
             .file("x-%p.txt")
             .unwrap()
             .exit_code(23)
@@ -243,6 +247,12 @@ mod tests {
             .sample(100)
             .free_leaks(false)
             .colour(Colour::Always);
+        expected.fail_on = Some(FailOn {
+            lost: true,
+            reachable: false,
+            growth: true,
+        });
+        expected.python = Some(false);
         assert_eq!(
             parsed.suppress_files,
             ["a", "b"].map(std::path::PathBuf::from)
@@ -281,7 +291,7 @@ mod tests {
     fn what_is_wrong_is_named_and_the_rest_holds() {
         let (settings, problems) = parse(
             "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
-             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=2,free_leaks,frames=mine,off=1,",
+             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=2,free_leaks,frames=mine,off=1,fail_on=lost+lots,fail_on=,python=3,",
         );
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let starts = [
@@ -303,6 +313,9 @@ mod tests {
             "cannot use \"free_leaks\": free_leaks needs a value: one of yes, no",
             "cannot use \"frames=mine\": \"mine\" is none of program, all",
             "cannot use \"off=1\": off takes no value",
+            "cannot use \"fail_on=lost+lots\": \"lost+lots\" is not one or more of lost, reachable, growth, joined by +",
+            "cannot use \"fail_on=\": fail_on needs a value: one or more of lost, reachable, growth, joined by +",
+            "cannot use \"python=3\": \"3\" is none of yes, no",
             "there is an empty word in \"1,colour=purple",
         ];
         assert_eq!(texts.len(), starts.len(), "{texts:#?}");
@@ -350,7 +363,7 @@ mod tests {
         assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
     }
 
-    const GOOD: [&str; 14] = [
+    const GOOD: [&str; 16] = [
         "1",
         "text",
         "json",
@@ -365,6 +378,8 @@ mod tests {
         "sample=8",
         "free_leaks=no",
         "color=auto",
+        "fail_on=lost+growth",
+        "python=no",
     ];
 
     proptest! {
@@ -383,7 +398,7 @@ mod tests {
                 prop_oneof![
                     prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
                     "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
-                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour|fail_on|python)=[g-z]{0,4}q".prop_map(|word| (word, false)),
                 ],
                 1..12,
             )

@@ -7,7 +7,8 @@ use crate::words;
 /// All words, as a message shows them.
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
-                     sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never";
+                     sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
+                     fail_on=lost+reachable+growth, python=yes|no";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
@@ -74,7 +75,7 @@ const FLAGS: [&str; 9] = [
 ];
 
 /// Words with a value, and which values they take.
-pub(crate) const VALUES: [(&str, &str); 10] = [
+pub(crate) const VALUES: [(&str, &str); 12] = [
     (
         "file",
         "a file name, in which %p is the process id, %c the context and %% a percent sign",
@@ -88,6 +89,11 @@ pub(crate) const VALUES: [(&str, &str); 10] = [
     ("free_leaks", "one of yes, no"),
     ("suppress", "the name of a file"),
     ("colour", "one of auto, always, never"),
+    (
+        "fail_on",
+        "one or more of lost, reachable, growth, joined by +",
+    ),
+    ("python", "one of yes, no"),
 ];
 
 /// ` (did you mean json?)` for an unknown word that is nearly a known one.

@@ -1,10 +1,11 @@
 //! What is reported, and where: the settings of `LEAK_REPORT`, as data. They are neither read nor printed here.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cuguard_registry::{Level, MAX_DEPTH};
 
+use crate::fail_on::FailOn;
 use crate::format::{Formats, ReportMode};
 use crate::pattern::{FilePattern, PatternError};
 use crate::suppress::Suppressions;
@@ -34,6 +35,8 @@ const GROUPS: usize = 20;
 /// | `sample=N` | [`sample`](Self::sample) | records one resource in N, from which the report estimates; 1 by default: all are recorded |
 /// | `free_leaks=yes`, `no` | [`free_leaks`](Self::free_leaks) | whether teardown frees leaks; `yes` by default (also `true`, `on`, `1`; `false`, `off`, `0`) |
 /// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of expected leaks, one a line, in the syntax of LeakSanitizer |
+/// | `fail_on=lost+reachable+growth` | [`wanted_fail_on`](Self::wanted_fail_on) | for programs under `cuguard run`: which findings set the exit code, joined by `+`; `lost` by default |
+/// | `python=yes`, `no` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes` by default |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///
 /// Words are separated by commas; of two that contradict each other the last applies. `text` and `json`
@@ -74,6 +77,8 @@ pub struct ReportSettings {
     pub(crate) free_leaks: Option<bool>,
     pub(crate) suppressions: Suppressions,
     pub(crate) colour: Option<Colour>,
+    pub(crate) fail_on: Option<FailOn>,
+    pub(crate) python: Option<bool>,
 }
 
 /// When the text of a report is coloured.
@@ -109,6 +114,8 @@ impl ReportSettings {
             free_leaks: None,
             suppressions: Suppressions::NONE,
             colour: None,
+            fail_on: None,
+            python: None,
         }
     }
 
@@ -252,7 +259,14 @@ impl ReportSettings {
     }
 
     /// Whether even the one line about a leak is off.
-    pub(crate) fn is_silent(&self) -> bool {
+    ///
+    /// ```
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// assert!(ReportSettings::parse("0").0.is_silent() && !ReportSettings::off().is_silent());
+    /// ```
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
         self.mode == ReportMode::Silent
     }
 
@@ -299,8 +313,71 @@ impl ReportSettings {
     }
 
     /// The exit code of a process that leaked.
-    pub(crate) fn wanted_exit_code(&self) -> Option<u8> {
+    ///
+    /// ```
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// assert_eq!(ReportSettings::text().exit_code(23).wanted_exit_code(), Some(23));
+    /// assert_eq!(ReportSettings::text().exit_code(0).wanted_exit_code(), None);
+    /// ```
+    #[must_use]
+    pub fn wanted_exit_code(&self) -> Option<u8> {
         self.exit_code.filter(|code| *code != 0)
+    }
+
+    /// Which findings set the exit code of a program under `cuguard run`.
+    ///
+    /// ```
+    /// let (settings, _) = cuguard::report::ReportSettings::parse("fail_on=lost+growth");
+    /// let fail_on = settings.wanted_fail_on();
+    /// assert!(fail_on.lost && fail_on.growth && !fail_on.reachable);
+    /// ```
+    #[must_use]
+    pub fn wanted_fail_on(&self) -> FailOn {
+        self.fail_on.unwrap_or_default()
+    }
+
+    /// Whether Python frames of a program under `cuguard run` are recorded.
+    ///
+    /// ```
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// assert!(ReportSettings::text().wanted_python());
+    /// assert!(!ReportSettings::parse("1,python=no").0.wanted_python());
+    /// ```
+    #[must_use]
+    pub fn wanted_python(&self) -> bool {
+        self.python.unwrap_or(true)
+    }
+
+    /// Whether a report is written as text, as JSON, and as annotations for GitHub Actions.
+    ///
+    /// ```
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// let (settings, _) = ReportSettings::parse("1,file=leaks.json");
+    /// assert_eq!(settings.wanted_formats(), [false, true, false]);
+    /// assert_eq!(ReportSettings::off().wanted_formats(), [false; 3]);
+    /// ```
+    #[must_use]
+    pub fn wanted_formats(&self) -> [bool; 3] {
+        let formats = self.formats();
+        [formats.text, formats.json, formats.github]
+    }
+
+    /// The file of a process and a context, if reports go to a file.
+    ///
+    /// ```
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// let settings = ReportSettings::text().file("leaks-%p.txt")?;
+    /// assert_eq!(settings.file_of(42, 1), Some("leaks-42.txt".into()));
+    /// # Ok::<(), cuguard::report::PatternError>(())
+    /// ```
+    #[must_use]
+    pub fn file_of(&self, process: u32, context: u64) -> Option<PathBuf> {
+        let file = self.file.as_ref();
+        file.map(|pattern| pattern.path(process, context))
     }
 
     /// How many groups a text report shows.

@@ -23,8 +23,11 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
-/// `1 leak`, `2 leaks`, `2 peer accesses`.
+/// `1 leak`, `2 leaks`, `2 peer accesses`, `2 libraries`.
 pub(crate) fn count(count: u64, noun: &str) -> String {
+    if let (2.. | 0, Some(stem)) = (count, noun.strip_suffix('y')) {
+        return format!("{count} {stem}ies");
+    }
     let ending = match count {
         1 => "",
         _ if noun.ends_with('s') => "es",

@@ -8,8 +8,6 @@ use crate::size::ByteSize;
 use crate::words::{list, when};
 use cuguard_registry::{Kind, Level, PAGE};
 
-const IN_PIECES: &str = "work on it in pieces; cuguard::Chunked does that";
-
 impl OutOfMemory {
     fn tried(&self, step: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
         self.recovery.iter().find(|result| result.step == step)
@@ -19,9 +17,30 @@ impl OutOfMemory {
         self.tried(step).is_some_and(|result| !result.allowed)
     }
 
+    fn in_pieces(&self) -> &'static str {
+        match self.settings.audited {
+            true => "work on it in pieces",
+            false => "work on it in pieces; cuguard::Chunked does that",
+        }
+    }
+
+    /// Where blocks come from that share pages.
+    fn pool(&self) -> &'static str {
+        match self.settings.audited {
+            true => "memory pool (cudaMallocAsync)",
+            false => "MemoryPool",
+        }
+    }
+
     /// Pools that keep what they do not use.
     fn about_pools(&self, advice: &mut Advice) {
         let hoarding = || self.pools.iter().filter(|pool| pool.unused() != 0);
+        if self.settings.audited {
+            return advice.add(
+                "trim these pools (cudaMemPoolTrimTo), lower their release threshold \
+                 (cudaMemPoolAttrReleaseThreshold), or free the blocks that keep their memory",
+            );
+        }
         if self.is_off(RecoveryStep::Trim) {
             advice.add("let pools be trimmed: OomPolicy::trim(true)");
             for pool in hoarding() {
@@ -64,10 +83,13 @@ impl OutOfMemory {
         } else {
             let pieces = when(in_pieces, ", or work in smaller pieces");
             advice.add(format!("free some of it{pieces}"));
-            if !settings.has_baseline && settings.level != Level::Counts {
+            if !settings.audited && !settings.has_baseline && settings.level != Level::Counts {
                 let call = "call Context::mark_oom_baseline() after the first steps";
                 advice.add(format!("{call}, to see here what grew since"));
             }
+        }
+        if settings.audited {
+            return;
         }
         match (settings.callbacks, self.is_off(RecoveryStep::Callbacks)) {
             (0, false) => advice.add("free caches when memory runs out: Context::release_on_oom"),
@@ -98,7 +120,7 @@ impl OutOfMemory {
         let is_there = is_managed || self.total.is_none_or(|total| needed <= total);
         let raise = format!("raise memory_limit from {}", ByteSize(limit));
         if request > limit {
-            advice.add(IN_PIECES);
+            advice.add(self.in_pieces());
             if is_there {
                 advice.add(raise);
             }
@@ -158,6 +180,7 @@ impl OutOfMemory {
     fn about_refusal(&self, advice: &mut Advice) {
         let fits = |request: u64| self.largest.is_some_and(|largest| request <= largest);
         match self.largest {
+            None if self.settings.audited => {}
             None => advice.add(
                 "find the largest block that can be allocated: OomPolicy::probe_largest(true)",
             ),
@@ -193,7 +216,7 @@ impl OutOfMemory {
     /// What helps against one cause.
     fn advise(&self, cause: &Cause, advice: &mut Advice) {
         match cause {
-            Cause::LargerThanDevice { .. } => advice.add(IN_PIECES),
+            Cause::LargerThanDevice { .. } => advice.add(self.in_pieces()),
             Cause::MemoryLimit { limit, held } => self.about_limit(advice, *limit, *held),
             Cause::OwnData { grows, .. } => self.about_data(advice, *grows),
             Cause::Managed { .. } => advice.add("free managed memory, or have the driver move it to the host (cuMemPrefetchAsync)"),
@@ -205,6 +228,9 @@ impl OutOfMemory {
                 advice.add("see which libraries of this process keep memory (workspaces of cuBLAS and the \
                      like, other allocators), and which kernels want much local memory: it stays \
                      with the context");
+                if self.settings.audited {
+                    return;
+                }
                 advice.add("allocate with guards what this program allocates with the driver, or pass it to \
                      from_raw: then it is listed here");
                 self.about_records(advice);
@@ -222,11 +248,14 @@ impl OutOfMemory {
                 }
                 _ => "synchronize these streams first",
             }),
-            Cause::Fragmentation { .. } => advice.add("put small blocks that live long together: in one large buffer, or in a \
-                 MemoryPool"),
+            Cause::Fragmentation { .. } => advice.add(format!(
+                "put small blocks that live long together: in one large buffer, or in a {}",
+                self.pool()
+            )),
             Cause::Rounding { .. } => advice.add(format!(
-                "make large blocks a multiple of {}, or take them from a MemoryPool",
-                ByteSize(PAGE)
+                "make large blocks a multiple of {}, or take them from a {}",
+                ByteSize(PAGE),
+                self.pool()
             )),
             Cause::FreeButRefused { .. } => self.about_refusal(advice),
             Cause::Unexplained { bytes } => self.about_the_unexplained(advice, *bytes),

@@ -34,16 +34,18 @@ impl OutOfMemory {
             },
             Cause::OwnData { grows, .. } => {
                 let grows = when(*grows, ", and grows");
-                format!("the context's own data takes {size}{grows}")
+                format!("the {}'s own data takes {size}{grows}", self.owner())
             }
             Cause::Managed { .. } => {
-                format!("the context's managed memory takes up to {size} of the device")
+                let owner = self.owner();
+                format!("the {owner}'s managed memory takes up to {size} of the device")
             }
             Cause::Escaped { .. } => {
                 format!("up to {size} were released with into_raw")
             }
             Cause::OutsideGuards { .. } => {
-                format!("this process holds {size} outside of its guards")
+                let how = self.unrecorded();
+                format!("this process holds {size} {how}")
             }
             Cause::OtherContexts { .. } => {
                 format!("other contexts of this process hold {size}")
@@ -75,6 +77,22 @@ impl OutOfMemory {
             Cause::Unexplained { .. } => {
                 format!("{size} are taken by contexts themselves, or by unknown holders")
             }
+        }
+    }
+
+    /// Whose records these are.
+    fn owner(&self) -> &'static str {
+        match self.settings.audited {
+            true => "program",
+            false => "context",
+        }
+    }
+
+    /// How memory is allocated that is not recorded.
+    fn unrecorded(&self) -> &'static str {
+        match self.settings.audited {
+            true => "that was not allocated by recorded calls",
+            false => "outside of its guards",
         }
     }
 
@@ -153,9 +171,14 @@ impl Page<'_> {
             Cause::Managed { .. } => vec!["it may lie on the host as well".to_owned()],
             Cause::Escaped { .. } => vec!["its owner may have freed it".to_owned()],
             Cause::OutsideGuards { .. } => {
-                let mut whose = "other libraries, code that calls the driver itself, contexts \
-                                 themselves, local memory of kernels"
-                    .to_owned();
+                let mut whose = match why.settings.audited {
+                    true => "the driver's own memory: contexts, loaded modules, local memory of kernels",
+                    false => {
+                        "other libraries, code that calls the driver itself, contexts themselves, local \
+                         memory of kernels"
+                    }
+                }
+                .to_owned();
                 if why.pages_are_unknown() {
                     whose.push_str(", or pages that blocks of guards do not fill");
                 }
@@ -214,8 +237,12 @@ impl Page<'_> {
                 ByteSize(growth.max(0) as u64)
             ),
             None => format!(
-                "{} allocated throughout the context's lifetime, the first {} ago: {call_site}",
+                "{} allocated throughout {}, the first {} ago: {call_site}",
                 count(usage.group.amount.count, "block"),
+                match self.why.settings.audited {
+                    true => "the run",
+                    false => "the context's lifetime",
+                },
                 age(usage.group.oldest)
             ),
         }

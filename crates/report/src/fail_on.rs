@@ -1,0 +1,93 @@
+//! Which findings of `cuguard run` set the exit code.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which findings set the exit code of a program under `cuguard run`: the word `fail_on`.
+///
+/// ```
+/// use cuguard::report::FailOn;
+///
+/// let fail_on: FailOn = "lost+growth".parse()?;
+/// assert_eq!(fail_on.to_string(), "lost+growth");
+/// assert_eq!(FailOn::default().to_string(), "lost");
+/// assert!("lost+found".parse::<FailOn>().is_err());
+/// # Ok::<(), cuguard::report::UnknownFinding>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FailOn {
+    /// Resources whose address is in no memory of the process any more.
+    pub lost: bool,
+    /// Resources that are not freed, and whose address the process still has.
+    pub reachable: bool,
+    /// Call sites whose live bytes keep rising.
+    pub growth: bool,
+}
+
+impl FailOn {
+    /// No finding.
+    pub const NONE: Self = Self {
+        lost: false,
+        reachable: false,
+        growth: false,
+    };
+}
+
+impl Default for FailOn {
+    /// What is lost.
+    fn default() -> Self {
+        Self {
+            lost: true,
+            ..Self::NONE
+        }
+    }
+}
+
+/// A list of findings has a word that is none.
+///
+/// ```
+/// let error = "lots".parse::<cuguard::report::FailOn>().unwrap_err();
+/// assert_eq!(error.to_string(), "\"lots\" is none of lost, reachable, growth");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is none of lost, reachable, growth")]
+#[non_exhaustive]
+pub struct UnknownFinding {
+    /// The word.
+    pub word: String,
+}
+
+impl FromStr for FailOn {
+    type Err = UnknownFinding;
+
+    /// Words joined by `+` or, where no comma separates other words, by commas.
+    fn from_str(text: &str) -> Result<Self, UnknownFinding> {
+        let mut fail_on = Self::NONE;
+        for word in text.split(['+', ',']).map(str::trim) {
+            match word {
+                "lost" => fail_on.lost = true,
+                "reachable" => fail_on.reachable = true,
+                "growth" => fail_on.growth = true,
+                _ => {
+                    return Err(UnknownFinding {
+                        word: word.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(fail_on)
+    }
+}
+
+impl fmt::Display for FailOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            (self.lost, "lost"),
+            (self.reachable, "reachable"),
+            (self.growth, "growth"),
+        ];
+        let words = words.into_iter().filter(|(set, _)| *set);
+        let words: Vec<_> = words.map(|(_, word)| word).collect();
+        f.write_str(&words.join("+"))
+    }
+}

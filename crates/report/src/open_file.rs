@@ -1,0 +1,175 @@
+//! Opens the file of a report, and not a file that another user put in its way.
+//!
+//! In a folder that others can write to, such as `/tmp`, a symbolic link with the name of the report could lead to any
+//! file of the user who runs the program. Linux prevents that in folders with the sticky bit if
+//! `fs.protected_symlinks` is set, which not every machine has.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+/// `O_NOFOLLOW`. The standard library sets `O_CLOEXEC`.
+#[cfg(any(target_arch = "aarch64", target_arch = "arm"))]
+const NO_FOLLOW: i32 = 0o100000;
+#[cfg(not(any(target_arch = "aarch64", target_arch = "arm")))]
+const NO_FOLLOW: i32 = 0o400000;
+
+/// Opens or creates a file to append to.
+///
+/// Where others can write to a folder on the way, symbolic links in it are not followed unless they belong to this user or
+/// to root, and a file in it must be a plain file of this user.
+///
+/// # Errors
+///
+/// Those of the system, and [`io::ErrorKind::PermissionDenied`] for such a link or file, with its name.
+///
+/// ```
+/// use std::io::Write;
+///
+/// let path = std::env::temp_dir().join(format!("cuguard-open-{}.txt", std::process::id()));
+/// cuguard_report::open_report_file(&path)?.write_all(b"a report")?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "a report");
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn open_report_file(path: &Path) -> io::Result<File> {
+    let user = user();
+    check_links(path, user)?;
+    let is_link = fs::symlink_metadata(path).is_ok_and(|info| info.is_symlink());
+    let shared = folder_of(path).is_some_and(|folder| is_shared(&folder));
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o666);
+    if !is_link {
+        // Also if the name becomes a link now.
+        options.custom_flags(NO_FOLLOW);
+    }
+    let file = options.open(path)?;
+    let info = file.metadata()?;
+    let is_own = info.is_file() && user.is_none_or(|user| info.uid() == user);
+    if shared && !is_link && !is_own {
+        return Err(refused(path, "is not a file of this user"));
+    }
+    Ok(file)
+}
+
+/// The user whose files this process writes. `/proc/self` belongs to it.
+fn user() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|info| info.uid())
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    let text = format!(
+        "{} {why}, and others can write to its folder",
+        path.display()
+    );
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+/// The folder that the name is in.
+fn folder_of(path: &Path) -> Option<PathBuf> {
+    match path.parent()? {
+        folder if folder.as_os_str().is_empty() => Some(PathBuf::from(".")),
+        folder => Some(folder.to_owned()),
+    }
+}
+
+/// Whether users other than root and the folder's owner can write to it.
+fn is_shared(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|info| info.mode() & 0o002 != 0)
+}
+
+/// Fails for a link of another user in a folder that others can write to.
+fn check_links(path: &Path, user: Option<u32>) -> io::Result<()> {
+    let mut way = PathBuf::new();
+    for component in path.components() {
+        way.push(component);
+        if !matches!(component, Component::Normal(_)) {
+            continue;
+        }
+        let link = fs::symlink_metadata(&way);
+        let Ok(link) = link.as_ref().map_err(|_| ()) else {
+            return Ok(());
+        };
+        let is_trusted = |info: &Metadata| info.uid() == 0 || Some(info.uid()) == user;
+        let shared = || folder_of(&way).is_some_and(|folder| is_shared(&folder));
+        if link.is_symlink() && !is_trusted(link) && shared() {
+            return Err(refused(&way, "is a symbolic link of another user"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{ErrorKind, Write};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+    use std::path::PathBuf;
+
+    use super::open_report_file;
+
+    fn folder(name: &str, mode: u32) -> PathBuf {
+        let name = format!("cuguard-open-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn own_links_and_plain_files_are_opened_and_appended_to() {
+        for mode in [0o700, 0o777, 0o1777] {
+            let folder = folder(&format!("own-{mode:o}"), mode);
+            let target = folder.join("target");
+            fs::write(&target, "1").unwrap();
+            symlink(&target, folder.join("link")).unwrap();
+            for name in ["target", "link", "new"] {
+                let file = open_report_file(&folder.join(name));
+                file.unwrap().write_all(b"2").unwrap();
+            }
+            assert_eq!(fs::read_to_string(&target).unwrap(), "122");
+            assert_eq!(fs::read_to_string(folder.join("new")).unwrap(), "2");
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+
+    #[test]
+    fn links_and_files_of_other_users_in_shared_folders_are_refused() {
+        let shared = folder("other", 0o1777);
+        let target = shared.join("target");
+        fs::write(&target, "1").unwrap();
+        let link = shared.join("link");
+        symlink(&target, &link).unwrap();
+        if lchown(&link, Some(65_534), None).is_err() {
+            let line = b"links_and_files_of_other_users: NOT RUN: needs root\n";
+            let _ = std::io::stderr().write_all(line);
+            return;
+        }
+        let error = open_report_file(&link).unwrap_err();
+        // The kernel refuses it too, where `fs.protected_symlinks` is set.
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(
+            error
+                .to_string()
+                .contains("is a symbolic link of another user")
+        );
+
+        let way = folder("way", 0o700);
+        lchown(&link, Some(0), None).unwrap();
+        fs::remove_file(&link).unwrap();
+        symlink(&way, &link).unwrap();
+        lchown(&link, Some(65_534), None).unwrap();
+        let error = open_report_file(&link.join("new")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(!way.join("new").exists());
+
+        chown(&target, Some(65_534), None).unwrap();
+        let error = open_report_file(&target).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "1");
+        fs::remove_dir_all(shared).unwrap();
+        fs::remove_dir_all(way).unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! Graphs of a context that is closed, leaked graphs, and calls that the driver refuses.
+
+use cuguard::report::{Report, ReportSettings};
+use cuguard::sim::{self, Fault};
+use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
+
+use crate::support::*;
+use crate::{LEN, counts};
+
+/// Teardown destroys graphs and ends captures; the guards are inert then.
+#[test]
+fn a_context_that_is_closed() -> Result<()> {
+    let turn = turn();
+    let context = Context::builder().dedicated().build()?;
+    let stream = Stream::new(&context)?;
+    let mut one = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let mut two = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut one)?, 1))?;
+    let mut exec = graph.instantiate()?;
+    let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut two)?, 1))?;
+    let mut context = Some(context);
+    let closed = |result: Result<()>| matches!(result, Err(Error::ContextClosed { .. }));
+    let result = stream.capture(|c| {
+        let mut scratch = c.zeroed::<u8>(LEN)?;
+        context.take().map_or(Ok(()), Context::close)?;
+        c.fill(&mut scratch, 1)
+    });
+    assert!(closed(result.map(drop)));
+    assert!(closed(exec.launch(&stream)));
+    assert!(closed(graph.node_count().map(drop)));
+    assert!(closed(graph.instantiate().map(drop)));
+    assert!(closed(exec.close()));
+    assert!(closed(stream.capture(|c| c.call_each(|| ())).map(drop)));
+    drop((one, two, stream));
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn a_leaked_graph_is_reported_and_destroyed() -> Result<()> {
+    let turn = turn();
+    let context = Context::new(0)?;
+    let stream = Stream::new(&context)?;
+    let (graph, ()) = stream.capture(|c| c.call_each(|| ()))?;
+    let (more, ()) = stream.capture(|c| c.zeroed::<u8>(3).map(drop))?;
+    std::mem::forget(graph.instantiate()?);
+    drop(more);
+    drop(stream);
+    // One leak: the driver's graph is destroyed once there is an executable.
+    assert_eq!(counts(&context), (0, 1));
+    let snapshot = context.snapshot();
+    assert_eq!(snapshot.live.len(), 1);
+    let text = Report::to_text(&snapshot, &ReportSettings::default());
+    assert!(text.contains("1 executable graph"), "{text}");
+    context.close()?;
+    if simulated("the count of graphs") {
+        turn.all_came_back();
+    }
+    Ok(())
+}
+
+/// Each driver call of a capture, an instantiation, a launch and an update fails in turn.
+#[test]
+fn each_refused_call_leaves_no_graph() -> Result<()> {
+    let turn = turn();
+    if !simulated("each_refused_call_leaves_no_graph") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let functions = [
+        "cuStreamCreateWithPriority",
+        "cuStreamGetPriority",
+        "cuStreamBeginCapture_v2",
+        "cuMemAllocAsync",
+        "cuMemsetD8Async",
+        "cuLaunchHostFunc",
+        "cuMemFreeAsync",
+        "cuStreamEndCapture",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphLaunch",
+    ];
+    for function in functions {
+        sim::inject(Fault::nth_call_of(function, 1)).expect("there is such a function");
+        let captured = stream.capture(|c| {
+            let mut scratch = c.zeroed::<u8>(LEN)?;
+            c.fill(&mut scratch, 8)?;
+            c.call_each(|| ())?;
+            c.copy(&mut c.bind_mut(&mut buffer)?, &scratch)
+        });
+        let result = captured
+            .and_then(|(graph, ())| graph.instantiate())
+            .and_then(|mut exec| exec.launch(&stream));
+        sim::clear_faults();
+        let error = result.unwrap_err();
+        let name = function.trim_end_matches("_v2");
+        assert!(error.to_string().contains(name), "{function}: {error}");
+        assert_eq!(counts(&context), (0, 0), "{function}");
+        assert_eq!(context.live_count(), 2, "{function}");
+        assert!(context.snapshot().failed_frees.is_empty(), "{function}");
+        context.synchronize()?;
+    }
+    drop((buffer, stream));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
