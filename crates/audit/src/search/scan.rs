@@ -101,11 +101,19 @@ impl<'a> Scan<'a> {
     #[inline(never)]
     fn candidate(&self, value: u64, rank: Rank, address: u64) {
         let place = (rank as u64) << ADDRESS_BITS | address;
+        let mut is_free = None;
         self.targets.find(value, |group| {
-            if place < self.best[group].load(Ordering::Relaxed) {
+            if place < self.best[group].load(Ordering::Relaxed)
+                && !*is_free.get_or_insert_with(|| self.is_free_in_python(rank, address))
+            {
                 self.best[group].fetch_min(place, Ordering::Relaxed);
             }
         });
+    }
+
+    fn is_free_in_python(&self, rank: Rank, address: u64) -> bool {
+        let python = self.python.as_ref().filter(|_| rank == Rank::Heap);
+        python.is_some_and(|python| python.is_free(self.memory, address))
     }
 
     /// Searches an item.
