@@ -81,6 +81,8 @@ pub(crate) struct Outcome {
     pub(crate) found: Vec<Option<Place>>,
     /// What the search left out for lack of time or information, in words.
     pub(crate) cut_short: Option<String>,
+    /// Whether all of the program's memory was searched: what was not found is lost.
+    pub(crate) all_searched: bool,
     pub(crate) bytes_searched: u64,
     pub(crate) elapsed: Duration,
 }
@@ -133,6 +135,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         .collect();
     Outcome {
         found,
+        all_searched: scan.left.load(Ordering::Relaxed) == 0 && survey.running() == 0 && complete,
         cut_short: cut_short(&scan, &survey, limits, complete),
         bytes_searched: scan.searched.load(Ordering::Relaxed),
         elapsed: begun.elapsed(),
