@@ -35,6 +35,7 @@ fn describe(
             bytes: (request.bytes != 0).then_some(request.bytes as u64),
             kind: request.kind,
             site: Some(request.site.into()),
+            stack: &[],
             thread: std::thread::current().name().map(str::to_owned),
             function,
             code: code.0,
@@ -86,6 +87,11 @@ pub(super) fn error(
         why.largest = probe::largest_block(state, request.operation).ok();
     }
     Error::OutOfMemory(Box::new(why))
+}
+
+/// The error of an allocation that is not attempted again.
+pub(crate) fn diagnose(state: &ContextState, request: &Request, refused: CallError) -> Error {
+    error(state, request, &Refused::Memory(refused), Vec::new())
 }
 
 /// The error of a context that cannot be created for lack of memory.

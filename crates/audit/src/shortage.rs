@@ -1,1 +1,204 @@
-//! See the crate's documentation.
+//! Out of memory: when the driver refuses an allocation, the diagnosis goes to standard error, once for each call site,
+//! before the program gets its error code.
+//!
+//! The driver is queried through its own functions, which are not recorded. The program's thread is inside a driver call
+//! that has returned, so the driver can be called here; what it does not return is unknown, and the diagnosis says so.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use cuguard_nvml::{Nvml, Process};
+use cuguard_registry::{Kind, MAX_DEPTH, Origin, Registry};
+use cuguard_report::oom::{
+    FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
+};
+use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
+
+use crate::real::queries;
+use crate::{origin, state};
+
+/// The stack traces that were diagnosed, by hash.
+static DIAGNOSED: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+
+/// Held while pools are queried, and while the record of a pool that is about to be destroyed is removed: what has a
+/// record under this lock is not destroyed yet.
+pub(crate) static POOLS: Mutex<()> = Mutex::new(());
+
+/// How many call sites the diagnosis has.
+const MAX_SITES: usize = 32;
+
+/// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows.
+#[cold]
+pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
+    let mut frames = [0; MAX_DEPTH];
+    let count = origin::capture(&mut frames);
+    let origin = Origin::from_frames(&frames[..count]);
+    let mut hasher = DefaultHasher::new();
+    (function, origin.stack).hash(&mut hasher);
+    let mut diagnosed = DIAGNOSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !diagnosed.insert(hasher.finish()) {
+        return;
+    }
+    // Other threads that run out of memory at the same time print after this one.
+    print(&diagnose(function, kind, bytes, origin));
+    drop(diagnosed);
+}
+
+fn diagnose(function: &'static str, kind: Option<Kind>, bytes: u64, origin: Origin) -> OutOfMemory {
+    let code = CUresult::OUT_OF_MEMORY;
+    let mut why = OutOfMemory {
+        request: FailedRequest {
+            operation: function,
+            bytes: (bytes != 0).then_some(bytes),
+            kind,
+            stack: origin.stack,
+            function: Some(function),
+            code: code.0,
+            code_name: code.name().unwrap_or_default(),
+            ..FailedRequest::default()
+        },
+        ..OutOfMemory::default()
+    };
+    let device = device().unwrap_or(0);
+    why.info.device = device.unsigned_abs();
+    // SAFETY: both write at most as much as is there.
+    let name = text::<128>(|text, len| unsafe { queries::cuDeviceGetName(text, len, device) });
+    why.info.device_name = name.unwrap_or_default();
+    if let Some((free, total)) = memory() {
+        (why.free, why.total) = (Some(free), Some(total));
+    }
+    why.pools = pools(device);
+    why.pools.retain(|pool| pool.reserved != 0);
+    // SAFETY: as above.
+    let address =
+        text::<32>(|text, len| unsafe { queries::cuDeviceGetPCIBusId(text, len, device) });
+    why.processes = address.map_or_else(
+        || Processes::Unknown("the device has no PCI address".to_owned()),
+        processes,
+    );
+    holdings(state::registry(), &mut why);
+    why.settings.devices = devices().unwrap_or(0);
+    why
+}
+
+/// What the records of this process have.
+fn holdings(registry: &Registry, why: &mut OutOfMemory) {
+    let usage = registry.memory_usage();
+    for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_memory()) {
+        let amount = registry.totals(kind).live();
+        if amount.count != 0 {
+            why.usage.push(KindUsage { kind, amount });
+        }
+    }
+    why.pages = usage.pages;
+    why.settings = Settings {
+        level: registry.level(),
+        audited: true,
+        ..Settings::default()
+    };
+    why.call_sites = usage.sites;
+    why.call_sites.retain(|site| site.group.kind.is_memory());
+    why.call_sites.truncate(MAX_SITES);
+}
+
+fn processes(pci_bus_id: String) -> Processes {
+    let listed = Nvml::get().map_err(ToString::to_string).and_then(|nvml| {
+        if nvml.is_mig_enabled(&pci_bus_id).unwrap_or(false) {
+            return Err(
+                "the card is cut into instances (MIG), and NVML lists the processes of all"
+                    .to_owned(),
+            );
+        }
+        nvml.processes(&pci_bus_id)
+            .map_err(|error| error.to_string())
+    });
+    let to_use = |process: Process| ProcessUse {
+        pid: process.pid,
+        name: process.command.or(process.name),
+        bytes: process.bytes,
+        own: process.own,
+    };
+    match listed {
+        Ok(listed) => {
+            let mut list: Vec<_> = listed.into_iter().map(to_use).collect();
+            list.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
+            Processes::Known(list)
+        }
+        Err(reason) => Processes::Unknown(reason),
+    }
+}
+
+/// The device of the current context.
+fn device() -> Option<CUdevice> {
+    let mut device = 0;
+    // SAFETY: the variable outlives the call, as in all functions below.
+    let result = unsafe { queries::cuCtxGetDevice(&mut device) };
+    result.is_success().then_some(device)
+}
+
+fn devices() -> Option<u32> {
+    let mut count = 0;
+    // SAFETY: as above.
+    let result = unsafe { queries::cuDeviceGetCount(&mut count) };
+    u32::try_from(count).ok().filter(|_| result.is_success())
+}
+
+/// A text that the driver writes.
+fn text<const N: usize>(query: impl FnOnce(*mut c_char, i32) -> CUresult) -> Option<String> {
+    let mut text = [0_u8; N];
+    let result = query(text.as_mut_ptr().cast(), N as i32);
+    let text = CStr::from_bytes_until_nul(&text).ok()?;
+    result
+        .is_success()
+        .then(|| text.to_string_lossy().into_owned())
+}
+
+/// Free and total memory.
+fn memory() -> Option<(u64, u64)> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: as above.
+    let result = unsafe { queries::cuMemGetInfo_v2(&mut free, &mut total) };
+    result.is_success().then_some((free as u64, total as u64))
+}
+
+/// The device's default pool, and those that the program created.
+fn pools(device: CUdevice) -> Vec<PoolUse> {
+    let mut pools = Vec::new();
+    let mut default = CUmemoryPool::default();
+    // SAFETY: as above.
+    if unsafe { queries::cuDeviceGetDefaultMemPool(&mut default, device) }.is_success() {
+        pools.extend(pool(default, "the device's default pool".to_owned()));
+    }
+    // Until the list is complete, no pool is destroyed.
+    let _pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut handles = Vec::new();
+    state::registry().for_each(|key, _| {
+        if key.kind == Kind::MemoryPool {
+            handles.push(key.address);
+        }
+    });
+    handles.sort_unstable();
+    for (index, handle) in handles.into_iter().enumerate() {
+        let name = format!("pool {} of the program", index + 1);
+        pools.extend(pool(CUmemoryPool(handle as usize), name));
+    }
+    pools
+}
+
+fn pool(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
+    let attribute = |which| {
+        let mut value = 0_u64;
+        // SAFETY: as above; these attributes have 8 bytes, and the pool is not destroyed yet.
+        let result =
+            unsafe { queries::cuMemPoolGetAttribute(pool, which, (&raw mut value).cast()) };
+        result.is_success().then_some(value)
+    };
+    Some(PoolUse {
+        name,
+        reserved: attribute(pool_attribute::RESERVED_MEM_CURRENT)?,
+        used: attribute(pool_attribute::USED_MEM_CURRENT)?,
+        threshold: attribute(pool_attribute::RELEASE_THRESHOLD),
+    })
+}

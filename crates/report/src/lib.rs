@@ -36,6 +36,7 @@ mod prepare;
 mod prepare_tests;
 mod problem;
 mod report_trait;
+mod resolve;
 mod rows;
 mod settings;
 mod size;
@@ -67,6 +68,7 @@ pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;
 pub use report_trait::Report;
+pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
 

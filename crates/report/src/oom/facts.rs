@@ -74,8 +74,10 @@ pub struct FailedRequest {
     pub bytes: Option<u64>,
     /// What was to be allocated; `None` for a context and a launch.
     pub kind: Option<Kind>,
-    /// The call site; `None` for a context.
+    /// The call site; `None` for a context, and for an audited program.
     pub site: Option<Site>,
+    /// The stack trace, for an audited program.
+    pub stack: &'static [usize],
     /// The name of the thread.
     pub thread: Option<String>,
     /// The driver's function that failed; `None` where the memory limit refused.

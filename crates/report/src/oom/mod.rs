@@ -30,3 +30,13 @@ pub use facts::{
     FailedRequest, KindUsage, Limit, OutOfMemory, RecoveryResult, RecoveryStep, Settings,
 };
 pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
+
+/// Prints the whole report to standard error in one piece.
+///
+/// ```
+/// cuguard_report::oom::print(&cuguard_report::oom::OutOfMemory::default());
+/// ```
+pub fn print(why: &OutOfMemory) {
+    // Without the lock of standard error, which another thread of any program may hold.
+    crate::output::print(&why.to_text(), true);
+}

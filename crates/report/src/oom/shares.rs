@@ -9,6 +9,15 @@ use crate::words::total as sum;
 /// The granularity of allocations from pools.
 const POOL_GRANULARITY: u64 = 512;
 
+/// Memory of the device that is in no pool. Only an audited program has records of more than the first.
+const OUTSIDE_POOLS: [Kind; 5] = [
+    Kind::Device,
+    Kind::Array,
+    Kind::Physical,
+    Kind::Mapped,
+    Kind::GraphMemory,
+];
+
 /// What is in use on the device, by holder. Nothing is in two shares. What pools reserve is all in `here`, also
 /// what other code allocates from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +41,8 @@ pub(super) struct Shares {
 impl OutOfMemory {
     /// The bytes that the context's guards hold of the device's own memory.
     pub(super) fn own_bytes(&self) -> u64 {
-        sum([Kind::Device, Kind::StreamOrdered].map(|kind| usage_of(&self.usage, kind).bytes))
+        let kinds = OUTSIDE_POOLS.iter().chain(&[Kind::StreamOrdered]);
+        sum(kinds.map(|kind| usage_of(&self.usage, *kind).bytes))
     }
 
     /// The processes that are known.
@@ -138,8 +148,12 @@ impl OutOfMemory {
 
     /// What guards and pools of this process hold of the device, at least. Managed memory may be on the host.
     fn taken_here(&self) -> u64 {
-        let plain = usage_of(&self.usage, Kind::Device).bytes;
-        let plain = self.pages.map_or(plain, |pages| pages.taken());
+        let of = |kind: &Kind| usage_of(&self.usage, *kind).bytes;
+        let in_pages = self.pages.map(|pages| pages.taken());
+        let plain = sum(OUTSIDE_POOLS.iter().map(|kind| match (kind, in_pages) {
+            (Kind::Device, Some(taken)) => taken,
+            _ => of(kind),
+        }));
         let contexts = || self.contexts.iter();
         let pooled = sum(contexts().map(|context| context.pooled));
         let pooled = pooled.saturating_add(usage_of(&self.usage, Kind::StreamOrdered).bytes);

@@ -1,16 +1,22 @@
 //! The diagnosis as text: one line, or a page.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write};
 
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::{PoolUse, Processes};
+use crate::frames::mark;
 use crate::paths::Paths;
 use crate::size::ByteSize;
+use crate::symbols::{Frame, Symbols};
 use crate::words::{amount_of, count, description, when};
 use cuguard_registry::{Group, Kind, Level};
 
 /// How many call sites are shown.
 const CALL_SITES: usize = 8;
+
+/// How many frames are shown of the request's stack trace.
+const FRAMES: usize = 16;
 
 impl std::error::Error for OutOfMemory {}
 
@@ -49,6 +55,7 @@ impl OutOfMemory {
         let mut page = Page {
             text: String::new(),
             paths: Paths::new(),
+            symbols: RefCell::default(),
             why: self,
         };
         page.head();
@@ -88,6 +95,7 @@ pub(super) fn pool_line(pool: &PoolUse) -> String {
 pub(super) struct Page<'a> {
     text: String,
     pub(super) paths: Paths,
+    symbols: RefCell<Symbols>,
     pub(super) why: &'a OutOfMemory,
 }
 
@@ -106,6 +114,29 @@ impl Page<'_> {
         let mut text = description(group.type_name, group.label.as_deref());
         if let Some(site) = group.origin.site {
             let _ = write!(text, " at {}", self.paths.site(site));
+        } else if let Some(frame) = self.frames(group.origin.stack).first() {
+            let _ = write!(text, " by {}", self.frame(frame));
+        }
+        text
+    }
+
+    /// The frames of the program in a stack trace, innermost first.
+    fn frames(&self, stack: &[usize]) -> Vec<Frame> {
+        let mut frames = self.symbols.borrow_mut().frames(stack, false);
+        mark(&mut frames);
+        frames.retain(|frame| frame.in_app);
+        frames
+    }
+
+    /// A function with its line, or its library.
+    fn frame(&self, frame: &Frame) -> String {
+        let mut text = plain(&frame.name());
+        if let Some(file) = &frame.symbol.file {
+            let file = self.paths.shorten(file);
+            let line = frame.symbol.line.unwrap_or(0);
+            let _ = write!(text, " at {}:{line}", plain(&file));
+        } else if let (Some(_), Some(module)) = (&frame.symbol.function, &frame.module) {
+            let _ = write!(text, " in {}", plain(module.name()));
         }
         text
     }
@@ -136,6 +167,9 @@ impl Page<'_> {
             let _ = write!(by, "thread {}, ", plain(thread));
         }
         self.line(format!("{by}{}", self.why.refused()));
+        for (number, frame) in self.frames(request.stack).iter().take(FRAMES).enumerate() {
+            self.line(format!("    #{number} {}", self.frame(frame)));
+        }
     }
 
     fn causes(&mut self) {
