@@ -127,6 +127,7 @@ class Running(unittest.TestCase):
         done = self.run_with(json.dumps(report(group("device", "lost", 1, 513))))
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("lost: 1, 513 B, expected 1, 512 B", done.stdout)
+        self.assertIn("it: lost device 1, 513 B", done.stdout)
 
     def test_no_report(self):
         self.assertIn("no report", self.run_with("").stdout)

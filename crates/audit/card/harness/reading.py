@@ -35,6 +35,7 @@ class Figures:
     destroyed: Amount = field(default_factory=Amount)
     kinds: dict = field(default_factory=dict)
     growing: list = field(default_factory=list)
+    groups: list = field(default_factory=list)
     reports: int = 0
     text: str = ""
     problems: list = field(default_factory=list)
@@ -74,6 +75,7 @@ def figures(folder):
 def add(total, report, text):
     total.reports += 1
     total.text += text
+    total.groups += report["groups"]
     for group in report["groups"]:
         kind, fate = group.get("kind"), group.get("fate")
         count, size = int(group.get("count", 0)), int(group.get("bytes", 0))
@@ -90,6 +92,15 @@ def add(total, report, text):
     cut_short = (report.get("search") or {}).get("cut_short")
     if cut_short:
         total.problems.append(f"the search was cut short: {cut_short}")
+
+
+def group_line(group):
+    """A group on one line, for whoever has to find out why it is there."""
+    frames = [frame for frame in group.get("stack") or [] if isinstance(frame, dict)]
+    own = [frame for frame in frames if frame.get("class") == "user"] or frames
+    names = [str(frame.get("function") or frame.get("module") or frame.get("address")) for frame in own[:3]]
+    holder = f" held by {group['holder']}" if group.get("holder") else ""
+    return f"{group.get('fate')} {group.get('kind')} {group.get('count')}, {group.get('bytes')} B{holder}: {' < '.join(names)[:160]}"
 
 
 # The first line of each diagnosis of an allocation that the driver refused.
