@@ -77,7 +77,9 @@ fn prepare() {
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        let _ = crate::settings::get();
+        if !crate::settings::get().wanted_python() {
+            crate::python::turn_off();
+        }
         run_folder::note_use();
         reporter::launch();
         signals::install();
