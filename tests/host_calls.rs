@@ -2,6 +2,8 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "support/stderr_log.rs"]
+mod stderr_log;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, Result, Scope, Stream};
 use gate::Gate;
 use support::*;
 
@@ -132,6 +134,42 @@ fn a_panic_is_carried_to_the_end_and_later_work_goes_on() -> Result<()> {
     context.close()?;
     turn.all_came_back();
     Ok(())
+}
+
+/// A panic of a host function continues at the end of the scope, and the closure's error is logged.
+#[test]
+fn an_error_beside_a_panic_is_logged() {
+    const TEST: &str = "an_error_beside_a_panic_is_logged";
+    if part().is_some() {
+        stderr_log::log_errors();
+        let context = Context::new(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let panics = |s: &Scope<'_, '_>| s.call(|| resume_unwind(Box::new("in the host function")));
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            stream.scope(|s| {
+                panics(s)?;
+                s.zeroed::<u8>(usize::MAX).map(drop)
+            })
+        }));
+        assert!(unwound.is_err());
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            stream.try_scope(|s| -> Result<u32, Box<dyn std::error::Error>> {
+                panics(s)?;
+                Ok("seven".parse()?)
+            })
+        }));
+        assert!(unwound.is_err());
+        return;
+    }
+    let (_, err) = succeeded(&child(TEST, "child", &[]));
+    for line in [
+        "logged: cuguard: Scope::zeroed: 18446744073709551615 elements of 1 bytes each exceed the address space; the \
+         panic of a host function continues",
+        "logged: cuguard: Stream::try_scope: ParseIntError { kind: InvalidDigit }; the panic of a host function \
+         continues",
+    ] {
+        assert_eq!(err.matches(line).count(), 1, "{line}\n{err}");
+    }
 }
 
 #[test]

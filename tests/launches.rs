@@ -207,6 +207,18 @@ fn a_cluster_that_does_not_fit_names_what_does() -> Result<()> {
     assert!(nothing.max_active_clusters(&grid(8))? > 0);
     nothing.allow_non_portable_clusters()?;
     assert_eq!(nothing.max_cluster_blocks(&grid(8))?, 16);
+    // The cluster of the configuration does not count, its other numbers do.
+    assert_eq!(nothing.max_cluster_blocks(&grid(0))?, 16);
+    for (config, what) in [
+        (LaunchConfig::new(0, 32), "grid.x is 0"),
+        (LaunchConfig::new(1, 0), "block.x is 0"),
+        (LaunchConfig::new(1, (32, 0)), "block.y is 0"),
+        (LaunchConfig::new(1, 1025), "block.x is 1025"),
+    ] {
+        let error = nothing.max_cluster_blocks(&config).unwrap_err();
+        let want = format!("Function::max_cluster_blocks of nothing: {what}, which is not within");
+        assert!(error.to_string().starts_with(&want), "{error}");
+    }
     at.launch(&nothing, grid(16))
 }
 
@@ -470,11 +482,19 @@ fn elements_are_covered_by_whole_blocks() -> Result<()> {
         assert_eq!(config.grid(), [blocks as u32, 1, 1], "{count} elements");
         assert_eq!(config.block(), [suggested.threads, 1, 1]);
     }
-    let error = LaunchConfig::for_elements(&scale, usize::MAX).unwrap_err();
-    assert!(
-        matches!(error, Error::OutsideLimits { what: "grid.x", .. }),
-        "{error}"
-    );
+    let most = (1 << 31) - 1;
+    let largest = LaunchConfig::for_elements(&scale, threads * most)?;
+    assert_eq!(largest.grid(), [most as u32, 1, 1]);
+    for count in [threads * most + 1, threads << 32, usize::MAX] {
+        let error = LaunchConfig::for_elements(&scale, count).unwrap_err();
+        let blocks = count.div_ceil(threads);
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "LaunchConfig::for_elements of scale: grid.x is {blocks}, which is not within 1 to {most}"
+            )
+        );
+    }
     Ok(())
 }
 
@@ -504,8 +524,17 @@ fn occupancy_falls_with_threads_and_shared_memory() -> Result<()> {
     }
     let error = tiles.max_active_blocks(0, 0).unwrap_err();
     assert!(matches!(error, Error::OutsideLimits { .. }), "{error}");
-    let error = tiles.available_shared_bytes(1000, 32).unwrap_err();
-    assert_eq!(error.code(), Some(CUresult::INVALID_VALUE));
+    let most = tiles.max_active_blocks(32, 0)?;
+    for blocks in [0, most + 1, u32::MAX] {
+        let error = tiles.available_shared_bytes(blocks, 32).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "Function::available_shared_bytes of reverse_tiles: the number of blocks per multiprocessor is \
+                 {blocks}, which is not within 1 to {most}"
+            )
+        );
+    }
     let Setup { context, .. } = at;
     context.close()?;
     assert!(matches!(

@@ -260,9 +260,9 @@ fn a_context_that_does_not_fit() {
     sim::set_other_processes(0, []).expect("none");
     assert_eq!(names(&why), ["other_processes"], "{why:#}");
     assert_eq!((why.request.bytes, why.total), (None, Some(4 * GIB as u64)));
-    assert_eq!(why.request.operation, "Context::new");
+    assert_eq!(why.request.operation, "ContextBuilder::build");
     // There is no context yet that it could be in.
-    let head = "Context::new requested memory on device 0, cuguard simulated GPU\n";
+    let head = "ContextBuilder::build requested memory on device 0, cuguard simulated GPU\n";
     assert!(why.to_text().contains(head), "{why:#}");
 }
 

@@ -277,7 +277,7 @@ fn a_context_finds_no_room() -> Result<()> {
     let rest = leave(&context, 64 * MIB)?;
     let why = why(Context::builder().dedicated().build());
     println!("{why:#}");
-    assert_eq!(why.request.operation, "Context::new");
+    assert_eq!(why.request.operation, "ContextBuilder::build");
     assert_eq!(why.request.function, Some("cuCtxCreate"));
     let Cause::OtherContexts { bytes } = why.causes()[0] else {
         panic!("{why:#}")

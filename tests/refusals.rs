@@ -9,8 +9,8 @@ use cuguard::report::Report;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBuffer, Event, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec, Result,
-    Stream,
+    Context, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec,
+    Result, Stream,
 };
 use support::*;
 
@@ -256,6 +256,10 @@ fn a_copy_that_the_host_has_no_room_for_is_an_error() -> Result<()> {
         let context = Context::new(0)?;
         // SAFETY: nobody reads it.
         let buffer = unsafe { DeviceBuffer::<u8>::uninitialized(&context, 2 << 30)? };
+        let module = Module::from_ptx(
+            &context,
+            ".version 6.4\n.target sm_52\n.address_size 64\n.visible .global .align 4 .b8 table[1610612736];",
+        )?;
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
         // SAFETY: asks for a number.
@@ -273,7 +277,13 @@ fn a_copy_that_the_host_has_no_room_for_is_an_error() -> Result<()> {
             "DeviceBuffer::to_vec: cannot allocate 2 GiB of host memory"
         );
         assert!(error.is_out_of_memory());
+        let error = module.global::<u8>("table")?.to_vec().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Global::to_vec: cannot allocate 1.50 GiB of host memory"
+        );
         buffer.close()?;
+        module.close()?;
         return context.close();
     }
     succeeded(&child(TEST, "limited", &[]));

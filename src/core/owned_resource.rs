@@ -99,6 +99,13 @@ impl Owner {
     }
 }
 
+impl OwnedResource {
+    /// The debug output of a guard: its type, the handle and the context.
+    pub(crate) fn fmt_guard(&self, guard: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{guard}({:#x} of {:?})", self.key.address, self.state())
+    }
+}
+
 impl fmt::Debug for OwnedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -61,7 +61,7 @@ impl Context {
     /// [`Error::Load`] if there is no driver, [`Error::NoSuchDevice`], [`Error::OutOfMemory`], [`Error::ProcessEnding`],
     /// or any other driver error.
     pub fn new(ordinal: u32) -> Result<Self> {
-        Self::builder().device(ordinal).build()
+        Self::builder().device(ordinal).build_by("Context::new")
     }
 
     /// Configures a context; see [`ContextBuilder`].

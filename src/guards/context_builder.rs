@@ -195,23 +195,27 @@ impl ContextBuilder {
     ///
     /// As [`Context::new`].
     pub fn build(self) -> Result<Context> {
-        const OPERATION: &str = "Context::new";
+        self.build_by("ContextBuilder::build")
+    }
+
+    /// `operation` is the function that the caller called.
+    pub(super) fn build_by(self, operation: &'static str) -> Result<Context> {
         // A deferred teardown may release memory that this context needs.
         deferred::run();
-        let _opening = open_contexts::enter_process(OPERATION)?;
+        let _opening = open_contexts::enter_process(operation)?;
         cuguard_driver::load()?;
-        let failed = || failed(OPERATION, Some(self.device));
+        let failed = || failed(operation, Some(self.device));
         result::init().map_err(failed())?;
         let count = device::count().map_err(failed())?;
         if self.device >= count {
             return Err(Error::NoSuchDevice {
-                operation: OPERATION,
+                operation,
                 ordinal: self.device,
                 count,
             });
         }
         let device = self.device as i32;
-        let name = name(OPERATION, self.device)?;
+        let name = name(operation, self.device)?;
         let (source, context) = if self.dedicated {
             // `cuCtxCreate` makes the context current, which is undone here.
             let flags = self.schedule.unwrap_or_default() as u32;
@@ -227,7 +231,7 @@ impl ContextBuilder {
         };
         let context = context.map_err(|error| match error.code {
             CUresult::OUT_OF_MEMORY => {
-                recovery::context_refused(OPERATION, self.device, &name, error)
+                recovery::context_refused(operation, self.device, &name, error)
             }
             _ => failed()(error),
         })?;
@@ -238,6 +242,21 @@ impl ContextBuilder {
     /// As [`build`](Self::build), for a context of other code; see [`Context::from_raw`]. The settings of
     /// [`device`](Self::device), [`dedicated`](Self::dedicated) and [`schedule`](Self::schedule) do not apply.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # cuguard::Device::count()?;
+    /// use cuguard::driver::{api, sys::CUcontext};
+    /// use cuguard::{Context, Level};
+    ///
+    /// let mut handle = CUcontext::NULL;
+    /// // SAFETY: `handle` is valid for writes.
+    /// assert!(unsafe { api::cuCtxCreate_v2(&mut handle, 0, 0) }.is_success());
+    /// // SAFETY: created above, and destroyed by nothing else.
+    /// let context = unsafe { Context::builder().level(Level::Counts).build_from_raw(handle)? };
+    /// context.close()?; // destroys it
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Safety
     ///
     /// As [`Context::from_raw`].
@@ -247,7 +266,7 @@ impl ContextBuilder {
     /// As [`Context::from_raw`].
     pub unsafe fn build_from_raw(self, handle: CUcontext) -> Result<Context> {
         // SAFETY: as the caller ensures.
-        unsafe { self.build_with("Context::from_raw", handle, true) }
+        unsafe { self.build_with("ContextBuilder::build_from_raw", handle, true) }
     }
 
     /// As [`build`](Self::build), for a context of other code, which is never released; see [`Context::borrow_raw`]. The
@@ -277,13 +296,15 @@ impl ContextBuilder {
     /// As [`Context::borrow_raw`].
     pub unsafe fn build_borrowed(self, handle: CUcontext) -> Result<Context> {
         // SAFETY: as the caller ensures.
-        unsafe { self.build_with("Context::borrow_raw", handle, false) }
+        unsafe { self.build_with("ContextBuilder::build_borrowed", handle, false) }
     }
 
+    /// `operation` is the function that the caller called.
+    ///
     /// # Safety
     ///
     /// The context is alive, and stays alive until this one is torn down. With `own`, this takes ownership.
-    unsafe fn build_with(
+    pub(super) unsafe fn build_with(
         mut self,
         operation: &'static str,
         handle: CUcontext,

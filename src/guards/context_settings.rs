@@ -44,6 +44,15 @@ pub enum ContextLimit {
 impl Context {
     /// A limit of the driver's context.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let bytes = context.limit(cuguard::ContextLimit::PrintfFifoSize)?;
+    /// println!("kernels print at most {bytes} bytes between two synchronizations");
+    /// # assert!(bytes > 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device does not have it, or any other driver error.
@@ -55,6 +64,17 @@ impl Context {
 
     /// Sets a limit. The driver may choose another value near it. A primary context may be in use by other code, which it
     /// applies to as well.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, ContextLimit};
+    ///
+    /// // Kernels that recurse need more stack. A dedicated context is not shared.
+    /// let context = Context::builder().dedicated().build()?;
+    /// context.set_limit(ContextLimit::StackSize, 16 << 10)?;
+    /// assert_eq!(context.limit(ContextLimit::StackSize)?, 16 << 10);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -12,13 +12,15 @@ macro_rules! attributes {
         /// The names are those of the driver's `CUdevice_attribute`, without their prefix and in Rust's style:
         /// `CU_DEVICE_ATTRIBUTE_WARP_SIZE` is `WarpSize`. NVIDIA's documentation of the driver API describes them.
         ///
-        /// It is displayed with the driver's name, and parsed from it, with and without the prefix, in any case.
+        /// It is displayed with the driver's name, and parsed from it, with and without the prefix, and from the name of the
+        /// variant, in any case.
         ///
         /// ```
         /// use cuguard::DeviceAttribute;
         ///
         /// let attribute: DeviceAttribute = "warp_size".parse()?;
         /// assert_eq!(attribute, DeviceAttribute::WarpSize);
+        /// assert_eq!("WarpSize".parse(), Ok(attribute));
         /// assert_eq!(attribute.to_string(), "CU_DEVICE_ATTRIBUTE_WARP_SIZE");
         /// # Ok::<(), cuguard::UnknownAttribute>(())
         /// ```
@@ -51,6 +53,8 @@ macro_rules! attributes {
 
             const NAMES: &'static [&'static str] =
                 &[$(concat!("CU_DEVICE_ATTRIBUTE_", stringify!($constant))),*];
+
+            const VARIANTS: &'static [&'static str] = &[$(stringify!($variant)),*];
 
             /// The driver's name.
             ///
@@ -98,8 +102,11 @@ impl FromStr for DeviceAttribute {
 
     fn from_str(word: &str) -> Result<Self, UnknownAttribute> {
         const PREFIX: &str = "CU_DEVICE_ATTRIBUTE_";
-        let found = Self::NAMES.iter().position(|name| {
-            name.eq_ignore_ascii_case(word) || name[PREFIX.len()..].eq_ignore_ascii_case(word)
+        let mut names = Self::NAMES.iter().zip(Self::VARIANTS);
+        let found = names.position(|(name, variant)| {
+            [name, &name[PREFIX.len()..], variant]
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(word))
         });
         found
             .map(|index| Self::ALL[index])
@@ -122,6 +129,7 @@ mod tests {
             assert_eq!(name.parse(), Ok(*attribute));
             let short = name["CU_DEVICE_ATTRIBUTE_".len()..].to_lowercase();
             assert_eq!(short.parse(), Ok(*attribute));
+            assert_eq!(format!("{attribute:?}").parse(), Ok(*attribute));
         }
         assert_eq!(DeviceAttribute::MaxThreadsPerBlock as u32, 1);
         assert_eq!(DeviceAttribute::ComputeCapabilityMajor as u32, 75);

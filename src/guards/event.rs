@@ -1,5 +1,6 @@
 //! Events.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,7 +39,6 @@ use cuguard_registry::Kind;
 /// println!("the device took {:?}", end.elapsed_since(&begin)?);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct Event {
     pub(super) owned: OwnedResource,
@@ -46,6 +46,12 @@ pub struct Event {
     timed: Option<bool>,
     /// Where it was recorded last: after a wait for the event, the frees before that point are known to be complete.
     recorded_at: Mutex<RecordedAt>,
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.owned.fmt_guard("Event", f)
+    }
 }
 
 /// The frees that were enqueued on the stream before the event; `None` if it was never recorded.

@@ -89,9 +89,10 @@ pub(crate) struct GraphParts<'env> {
 /// ```
 #[must_use = "dropped at once if unused"]
 pub struct GraphExec<'env> {
-    /// Destroyed first.
+    /// Destroyed before the closures of its host functions are dropped.
     owned: OwnedResource,
-    graph: Graph<'env>,
+    /// What its graph uses. The driver's graph is destroyed: an executable does not need it.
+    parts: GraphParts<'env>,
     /// The numbers of the captures that it was made and updated from.
     numbers: Vec<u64>,
     /// Memory of graphs that an update replaced. It is still borrowed for `'env`.
@@ -102,13 +103,13 @@ pub struct GraphExec<'env> {
 
 impl fmt::Debug for Graph<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({:?})", self.owned)
+        self.owned.fmt_guard("Graph", f)
     }
 }
 
 impl fmt::Debug for GraphExec<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GraphExec({:?})", self.owned)
+        self.owned.fmt_guard("GraphExec", f)
     }
 }
 
@@ -183,8 +184,8 @@ impl<'env> Graph<'env> {
         entered.check(unsafe { graph::node_count(self.as_raw()) })
     }
 
-    /// Creates an executable. By value: two executables of one graph could run at the same time, and write to the same
-    /// memory.
+    /// Creates an executable, and destroys the driver's graph, which the executable does not need. By value: two
+    /// executables of one graph could run at the same time, and write to the same memory.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -213,10 +214,16 @@ impl<'env> Graph<'env> {
                 unsafe { graph::instantiate(self.as_raw(), 0) }.map(|exec| exec.0 as u64)
             })
         })?;
+        let Self {
+            owned: graph,
+            parts,
+        } = self;
+        // A failed call is recorded.
+        drop(graph);
         Ok(GraphExec {
             owned,
-            numbers: vec![self.parts.number],
-            graph: self,
+            numbers: vec![parts.number],
+            parts,
             former: Vec::new(),
             failed: Vec::new(),
         })
@@ -286,7 +293,7 @@ impl<'env> GraphExec<'env> {
     }
 
     pub(crate) fn calls(&self) -> &GraphCalls<'env> {
-        &self.graph.parts.calls
+        &self.parts.calls
     }
 
     /// The number of its first capture, which a recapture has too.
@@ -296,7 +303,7 @@ impl<'env> GraphExec<'env> {
 
     /// All memory that it has used, which is borrowed for `'env`.
     pub(crate) fn memory(&self) -> impl Iterator<Item = &GraphRange> {
-        self.graph.parts.memory.iter().chain(&self.former)
+        self.parts.memory.iter().chain(&self.former)
     }
 
     /// Replaces the parameters of all work by those of another graph with the same nodes and dependencies: other
@@ -336,7 +343,7 @@ impl<'env> GraphExec<'env> {
         );
         core::same_context::check(operation, this, that)?;
         let entered = self.state().enter(operation)?;
-        if self.graph.parts.allocates && graph.parts.allocates {
+        if self.parts.allocates && graph.parts.allocates {
             // Where a driver did not refuse this, the executable would allocate at the addresses of the one graph, and
             // access those of the other.
             let reason = "a graph with scratch memory cannot be updated: the addresses are its own; \
@@ -360,14 +367,16 @@ impl<'env> GraphExec<'env> {
             }
             return result;
         }
-        let number = graph.parts.number;
-        if !self.numbers.contains(&number) {
-            self.numbers.push(number);
+        let Graph { owned, parts } = graph;
+        // A failed call is recorded.
+        drop(owned);
+        if !self.numbers.contains(&parts.number) {
+            self.numbers.push(parts.number);
         }
-        let former = std::mem::replace(&mut self.graph, graph);
-        for range in &former.parts.memory {
+        let former = std::mem::replace(&mut self.parts, parts);
+        for range in former.memory {
             if !self.memory().any(|other| other.contains(&range.addresses)) {
-                self.former.push(range.clone());
+                self.former.push(range);
             }
         }
         Ok(())
@@ -485,7 +494,6 @@ impl<'env> GraphExec<'env> {
     ///
     /// [`Error::ContextClosed`], or any other driver error.
     pub fn close(self) -> Result<()> {
-        let closed = self.owned.close("GraphExec::close");
-        closed.and(self.graph.owned.close("GraphExec::close"))
+        self.owned.close("GraphExec::close")
     }
 }

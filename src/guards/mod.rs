@@ -47,7 +47,7 @@ pub use memory::{
     DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
     MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
 };
-pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range};
+pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range, host_vec};
 pub use memory_info::MemoryInfo;
 pub use peer_access::PeerAccess;
 pub use profiler::Profiler;

@@ -46,6 +46,19 @@ pub struct PeerAccess {
 impl PeerAccess {
     /// Lets kernels of `context` access the memory of `peer`.
     ///
+    /// ```
+    /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, Error, PeerAccess};
+    ///
+    /// let (first, second) = (Context::new(0)?, Context::new(1)?);
+    /// // For both directions, one of each.
+    /// let access = (PeerAccess::new(&first, &second)?, PeerAccess::new(&second, &first)?);
+    /// let same = PeerAccess::new(&first, &first);
+    /// assert!(matches!(same, Err(Error::SameDevice { device: 0, .. })));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::SameDevice`] if both are on one device, [`Error::NoPeerAccess`] if its hardware or driver has no such
@@ -112,12 +125,30 @@ impl PeerAccess {
     }
 
     /// The device whose memory they access.
+    ///
+    /// ```
+    /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
+    /// let access = cuguard::PeerAccess::new(&first, &second)?;
+    /// assert_eq!(access.peer().ordinal(), 1);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use]
     pub fn peer(&self) -> Device {
         Device::existing(self.peer.device)
     }
 
     /// Names the access in reports.
+    ///
+    /// ```
+    /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
+    /// let access = cuguard::PeerAccess::new(&first, &second)?.named("halo exchange");
+    /// assert_eq!(first.snapshot().live[0].label.as_deref(), Some("halo exchange"));
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "returns the guard"]
     pub fn named(self, label: &str) -> Self {
         self.owned.name(label);
@@ -125,6 +156,15 @@ impl PeerAccess {
     }
 
     /// Ends the access and returns the driver's error, if any. A failed call is in the report, by `close` or by drop.
+    ///
+    /// ```
+    /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
+    /// cuguard::PeerAccess::new(&first, &second)?.close()?;
+    /// assert_eq!(first.live_count(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -28,6 +28,18 @@ pub struct Profiler<'a> {
 impl<'a> Profiler<'a> {
     /// Starts the recording (`cuProfilerStart`). Without a profiler, nothing happens.
     ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// for step in 0..100 {
+    ///     // The first steps are slower, and of no interest.
+    ///     let _recording = (step >= 10).then(|| cuguard::Profiler::start(&context)).transpose()?;
+    ///     stream.synchronize()?; // the step
+    /// }
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Any driver error.
@@ -42,6 +54,15 @@ impl<'a> Profiler<'a> {
     }
 
     /// Stops the recording and returns the error. Drop does the same and logs the error.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let recording = cuguard::Profiler::start(&context)?;
+    /// context.synchronize()?; // so that the work of interest is recorded to its end
+    /// recording.stop()?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ impl Context {
     /// the context then.
     pub unsafe fn from_raw(handle: CUcontext) -> Result<Self> {
         // SAFETY: as the caller ensures.
-        unsafe { Self::builder().build_from_raw(handle) }
+        unsafe { Self::builder().build_with("Context::from_raw", handle, true) }
     }
 
     /// Borrows a context of other code: it is never released or destroyed here.
@@ -89,6 +89,6 @@ impl Context {
     /// [`Error::NullHandle`], [`Error::Load`], [`Error::ProcessEnding`], or any other driver error.
     pub unsafe fn borrow_raw(handle: CUcontext) -> Result<Self> {
         // SAFETY: as the caller ensures.
-        unsafe { Self::builder().build_borrowed(handle) }
+        unsafe { Self::builder().build_with("Context::borrow_raw", handle, false) }
     }
 }

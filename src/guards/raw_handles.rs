@@ -259,6 +259,18 @@ impl Event {
 
     /// Releases ownership of the event and returns its handle; null if the context is closed. The record stays in the
     /// registry, marked as escaped. The caller must destroy the event, or pass it to [`from_raw`](Self::from_raw).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::driver::api;
+    ///
+    /// let handle = cuguard::Event::new(&context)?.into_raw();
+    /// assert_eq!(context.snapshot().escaped.len(), 1);
+    /// // SAFETY: released above.
+    /// assert!(unsafe { api::cuEventDestroy_v2(handle) }.is_success());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "the event leaks without its handle"]
     pub fn into_raw(self) -> CUevent {
         CUevent(self.owned.into_raw() as usize)
@@ -323,6 +335,20 @@ impl Module {
 
     /// Releases ownership of the module and returns its handle; null if the context is closed. The record stays in the
     /// registry, marked as escaped. The caller must unload the module, or pass it to [`from_raw`](Self::from_raw).
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let text = include_str!("../../kernels/saxpy.ptx");
+    /// use cuguard::Module;
+    ///
+    /// let handle = Module::from_ptx(&context, text)?.into_raw();
+    /// assert_eq!(context.snapshot().escaped.len(), 1);
+    /// // SAFETY: released above.
+    /// let module = unsafe { Module::from_raw(&context, handle)? };
+    /// assert!(context.snapshot().escaped.is_empty());
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     #[must_use = "the module leaks without its handle"]
     pub fn into_raw(self) -> CUmodule {
         CUmodule(self.owned.into_raw() as usize)

@@ -4,6 +4,7 @@
 //! stream is destroyed after the last of them.
 
 use std::ffi::c_void;
+use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
@@ -47,12 +48,17 @@ use cuguard_registry::Kind;
 /// assert!(stream.is_idle()?);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct Stream {
     shared: Arc<StreamState>,
     /// The same handle as a `cust` stream. Its `Drop` must never run: it would destroy the stream twice.
     cust: ManuallyDrop<cust::stream::Stream>,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.owned.fmt_guard("Stream", f)
+    }
 }
 
 // Required by `as_cust`.

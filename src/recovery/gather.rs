@@ -89,6 +89,11 @@ pub(super) fn error(
     Error::OutOfMemory(Box::new(why))
 }
 
+/// The error of an allocation that is not attempted again.
+pub(crate) fn diagnose(state: &ContextState, request: &Request, refused: CallError) -> Error {
+    error(state, request, &Refused::Memory(refused), Vec::new())
+}
+
 /// The error of a context that cannot be created for lack of memory.
 pub(crate) fn context_refused(
     operation: &'static str,

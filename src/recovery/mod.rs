@@ -19,7 +19,7 @@ mod probe;
 mod processes;
 mod retry;
 
-pub(crate) use gather::context_refused;
+pub(crate) use gather::{context_refused, diagnose};
 pub(crate) use probe::largest_block;
 pub(crate) use retry::{retry, with_recovery, without_recovery};
 

@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cuguard_driver::result::{copy, memory, stream};
+use cuguard_driver::result::stream;
 use cuguard_driver::sys::{CUdeviceptr, stream_capture_mode};
 use cust::memory::DeviceCopy;
 
@@ -33,7 +33,7 @@ const OPERATION: &str = "Stream::capture";
 pub(crate) struct Capture {
     number: u64,
     /// Memory that nodes of the graph allocate, and that nodes before its end free.
-    scratch: Mutex<Vec<CUdeviceptr>>,
+    pub(super) scratch: Mutex<Vec<CUdeviceptr>>,
     /// Whether there was any, once the capture has ended.
     allocates: bool,
     memory: Mutex<Vec<GraphRange>>,
@@ -272,34 +272,6 @@ impl<'scope> Scope<'scope, '_> {
             .capture
             .as_ref()
             .ok_or(Error::Capture { operation, reason })
-    }
-
-    /// Allocates memory in the graph, for the rest of the capture. `None` outside of a capture.
-    pub(super) fn capture_scratch(
-        &self,
-        operation: &'static str,
-        bytes: usize,
-        zeroed: bool,
-    ) -> Result<Option<CUdeviceptr>> {
-        let Some(capture) = &self.end.capture else {
-            return Ok(None);
-        };
-        let handle = self.core().handle();
-        let entered = self.core().state().enter(operation)?;
-        if bytes == 0 {
-            return Ok(Some(0));
-        }
-        self.core().state().captures.note_allocation();
-        // SAFETY: the stream is alive.
-        let allocated = unsafe { memory::alloc_async(bytes, handle) };
-        let address = entered.check_bytes(allocated, bytes)?;
-        lock(&capture.scratch).push(address);
-        if zeroed {
-            // SAFETY: allocated above, with this many bytes.
-            let cleared = unsafe { copy::set_d8_async(address, 0, bytes, handle) };
-            entered.check_bytes(cleared, bytes)?;
-        }
-        Ok(Some(address))
     }
 
     fn exported<T>(

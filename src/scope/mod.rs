@@ -27,6 +27,7 @@ mod scope_refusals;
 mod scratch;
 mod signature;
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 
@@ -140,12 +141,13 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If a [host function](Scope::call) of the scope panicked, with its panic, when all work is done.
+    /// If a [host function](Scope::call) of the scope panicked, with its panic, when all work is done. An error of `f` is
+    /// logged then.
     pub fn scope<'env, F, R>(&'env self, f: F) -> Result<R>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        self.try_scope(f)
+        self.run_scope(f, Error::to_string)
     }
 
     /// As [`scope`](Self::scope), with an error type of the caller's: `?` in the closure converts the errors of this crate
@@ -180,6 +182,15 @@ impl Stream {
     pub fn try_scope<'env, F, R, E>(&'env self, f: F) -> Result<R, E>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R, E>,
+        E: From<Error> + fmt::Debug,
+    {
+        self.run_scope(f, |error| format!("Stream::try_scope: {error:?}"))
+    }
+
+    /// `describe` is the text of an error that cannot be returned.
+    fn run_scope<'env, F, R, E>(&'env self, f: F, describe: fn(&E) -> String) -> Result<R, E>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R, E>,
         E: From<Error>,
     {
         let mut end = ScopeEnd::new(self.stream_state());
@@ -196,6 +207,12 @@ impl Stream {
             log_error(later);
         }
         if let Some(panic) = panic {
+            if let Err(error) = &result {
+                let error = describe(error);
+                log_error(&format_args!(
+                    "{error}; the panic of a host function continues"
+                ));
+            }
             resume_unwind(panic);
         }
         result.and_then(|value| waited.map(|()| value).map_err(E::from))

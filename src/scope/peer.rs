@@ -185,6 +185,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// Binds device memory of another context, on this or another device, that this scope's work reads and writes.
     ///
+    /// ```
+    /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Stream};
+    ///
+    /// let (first, second) = (Context::new(0)?, Context::new(1)?);
+    /// let stream = Stream::new(&first)?;
+    /// let from = DeviceBuffer::from_slice(&first, &[1, 2, 3])?;
+    /// let mut to = DeviceBuffer::zeroed(&second, 3)?;
+    /// stream.scope(|s| {
+    ///     let mut to = s.bind_peer_mut(&mut to)?;
+    ///     assert_eq!(to.len(), 3);
+    ///     s.copy_to_peer(&mut to, &s.bind(&from)?)
+    /// })?;
+    /// assert_eq!(to.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`bind_peer`](Self::bind_peer).
@@ -239,6 +257,22 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Copies from the memory of this context to that of another one (`cuMemcpyPeerAsync`).
+    ///
+    /// ```
+    /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, DeviceBuffer, Stream};
+    /// # let (first, second) = (Context::new(0)?, Context::new(1)?);
+    /// # let stream = Stream::new(&first)?;
+    /// let mut replica = DeviceBuffer::<u8>::zeroed(&second, 1000)?;
+    /// stream.scope(|s| {
+    ///     let mut scratch = s.zeroed(1000)?;
+    ///     s.fill(&mut scratch, 7)?; // or a kernel
+    ///     s.copy_to_peer(&mut s.bind_peer_mut(&mut replica)?, &scratch)
+    /// })?;
+    /// assert_eq!(replica.to_vec()?, [7; 1000]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -1,14 +1,22 @@
 //! Scratch memory: allocated in a scope, and freed with it in stream order.
 
+use std::panic::Location;
+
 use bytemuck::Zeroable;
+use cuguard_driver::result::{copy, memory};
+use cuguard_driver::sys::{CUdeviceptr, CUresult};
 use cust::memory::DeviceCopy;
 
 use super::Scope;
 use super::bound::DeviceMut;
+use crate::core::Request;
+use crate::core::lock::lock;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{DeviceBuffer, bytes_of};
+use crate::recovery;
+use cuguard_registry::Kind;
 
 impl<'scope> Scope<'scope, '_> {
     /// Allocates memory for `len` values that lives as long as the scope, with every byte zero. Stream-ordered: allocated
@@ -82,6 +90,48 @@ impl<'scope> Scope<'scope, '_> {
         self.end.expect_work();
         let memory = DeviceBuffer::allocate_on(OPERATION, None, self.end.core(), len)?;
         Ok(self.keep(memory))
+    }
+
+    /// Allocates memory in the graph, for the rest of the capture. `None` outside of a capture.
+    #[track_caller]
+    fn capture_scratch(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        zeroed: bool,
+    ) -> Result<Option<CUdeviceptr>> {
+        let Some(capture) = &self.end.capture else {
+            return Ok(None);
+        };
+        let handle = self.core().handle();
+        let entered = self.core().state().enter(operation)?;
+        if bytes == 0 {
+            return Ok(Some(0));
+        }
+        self.core().state().captures.note_allocation();
+        // SAFETY: the stream is alive.
+        let allocated = unsafe { memory::alloc_async(bytes, handle) };
+        if let Err(error) = allocated
+            && error.code == CUresult::OUT_OF_MEMORY
+        {
+            drop(entered);
+            let request = Request {
+                operation,
+                kind: Some(Kind::StreamOrdered),
+                bytes,
+                site: Location::caller(),
+            };
+            // Not attempted again: a call that failed may have ended the capture.
+            return Err(recovery::diagnose(self.core().state(), &request, error));
+        }
+        let address = entered.check_bytes(allocated, bytes)?;
+        lock(&capture.scratch).push(address);
+        if zeroed {
+            // SAFETY: allocated above, with this many bytes.
+            let cleared = unsafe { copy::set_d8_async(address, 0, bytes, handle) };
+            entered.check_bytes(cleared, bytes)?;
+        }
+        Ok(Some(address))
     }
 
     /// The scope owns the memory from now on, and only its work can use it.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuguard::driver::sys::CUresult;
-use cuguard::{DeviceBuffer, Error, Event, PinnedBuffer, Result, Stream};
+use cuguard::{DeviceBuffer, Error, Event, Kind, PinnedBuffer, Result, Stream};
 
 use crate::support::*;
 use crate::{LEN, counts, support};
@@ -70,6 +70,32 @@ fn a_capture_that_fails_leaves_nothing() -> Result<()> {
         assert_eq!(buffer.to_vec()?, [1; LEN]);
     }
     drop((buffer, stream));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The error says why, as that of any other allocation.
+#[test]
+fn scratch_memory_that_does_not_fit_is_diagnosed() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let captured = stream.capture(|c| c.zeroed::<u8>(1 << 50).map(drop));
+    let why = match captured.map(drop) {
+        Err(Error::OutOfMemory(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why.request.operation, "Scope::zeroed");
+    assert_eq!(why.request.function, Some("cuMemAllocAsync"));
+    assert_eq!(why.request.bytes, Some(1 << 50));
+    assert_eq!(why.request.kind, Some(Kind::StreamOrdered));
+    let site = why.request.site.expect("the call site");
+    assert!(site.file.ends_with("capture.rs"), "{site}");
+    assert_eq!(why.causes()[0].name(), "larger_than_device", "{why:#}");
+    assert_eq!(counts(&context), (0, 0));
+    stream.synchronize()?;
+    drop(stream);
     context.close()?;
     turn.all_came_back();
     Ok(())

@@ -1,6 +1,6 @@
 //! Kernels and variables of a module, by name.
 
-use cuguard::{DeviceBuffer, Error, Module, Result, Stream};
+use cuguard::{DeviceBuffer, Error, Event, MemoryPool, Module, Result, Stream};
 
 use crate::TABLE;
 use crate::support::*;
@@ -84,5 +84,52 @@ fn a_symbol_of_the_other_kind_is_named() -> Result<()> {
     let nothing = module.function("nothing")?;
     assert_eq!(nothing.name(), "nothing");
     assert_eq!(nothing.module().as_raw(), module.as_raw());
+    Ok(())
+}
+
+/// One short line: the handle, and the context as reports number it.
+#[test]
+fn guards_are_printed_with_handle_and_context() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (stream, event) = (Stream::new(&context)?, Event::new(&context)?);
+    let (module, pool) = (
+        Module::from_ptx(&context, TABLE)?,
+        MemoryPool::new(&context)?,
+    );
+    // What must not show: lists and tables that are filled by use.
+    event.record(&stream)?;
+    let function = module.function("nothing")?;
+    let of = format!("of context {} on device 0", context.snapshot().info.context);
+    let raw = module.as_raw().0;
+    let (graph, ()) = stream.capture(|c| c.call_each(|| ()))?;
+    for (text, expected) in [
+        (
+            format!("{stream:?}"),
+            format!("Stream({:#x} {of})", stream.as_raw().0),
+        ),
+        (
+            format!("{event:?}"),
+            format!("Event({:#x} {of})", event.as_raw().0),
+        ),
+        (
+            format!("{pool:?}"),
+            format!("MemoryPool({:#x} {of})", pool.as_raw().0),
+        ),
+        (format!("{module:?}"), format!("Module({raw:#x} {of})")),
+        (
+            format!("{function:?}"),
+            format!("Function(nothing of Module({raw:#x} {of}))"),
+        ),
+        (
+            format!("{graph:?}"),
+            format!("Graph({:#x} {of})", graph.as_raw().0),
+        ),
+    ] {
+        assert_eq!(text, expected);
+    }
+    let exec = graph.instantiate()?;
+    let expected = format!("GraphExec({:#x} {of})", exec.as_raw().0);
+    assert_eq!(format!("{exec:?}"), expected);
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! Compiles a source.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use crate::error::Error;
-use crate::library::{Functions, Program, functions};
+use crate::library::{Functions, Program, functions, supported_archs};
 use crate::options::Options;
 
 /// PTX that was compiled; see [`compile`].
@@ -150,6 +151,63 @@ pub fn compile_to_cubin(source: &str, options: &Options) -> Result<Cubin, Error>
     Ok(Cubin { bytes, info })
 }
 
+/// Code that a driver can load; see [`compile_for_device`].
+///
+/// ```
+/// use cuguard_nvrtc::{Code, Options, compile_for_device};
+///
+/// match compile_for_device("__global__ void nothing() {}", &Options::new(), (9, 0)) {
+///     Ok(Code::Cubin(cubin)) => println!("{} bytes", cubin.as_bytes().len()),
+///     Ok(Code::Ptx(ptx)) => println!("{ptx}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// For one architecture.
+    Cubin(Cubin),
+    /// For the driver to compile.
+    Ptx(Ptx),
+}
+
+/// Compiles CUDA C++ for a device of this compute capability, or for [`Options::arch`] if it is set: to a cubin; where
+/// NVRTC does not support the device, to PTX of the newest architecture before it, which the driver compiles.
+///
+/// # Errors
+///
+/// [`Error::UnsupportedArch`] if NVRTC does not compile for [`Options::arch`]; else as [`compile`].
+pub fn compile_for_device(
+    source: &str,
+    options: &Options,
+    device: (u32, u32),
+) -> Result<Code, Error> {
+    let supported = supported_archs()?;
+    let (major, minor) = options.target().unwrap_or(device);
+    if supported.contains(&(major, minor)) {
+        let options = options.clone().arch(major, minor);
+        return compile_to_cubin(source, &options).map(Code::Cubin);
+    }
+    let options = match (options.target(), supported.is_empty()) {
+        // An NVRTC that does not list what it supports decides by itself.
+        (_, true) => options.clone(),
+        (Some(_), false) => {
+            return Err(Error::UnsupportedArch {
+                major,
+                minor,
+                supported,
+            });
+        }
+        (None, false) => {
+            let older = supported.into_iter().rfind(|one| *one < device);
+            // Without an older one, NVRTC's default.
+            older.map_or(options.clone(), |(major, minor)| {
+                options.clone().arch(major, minor)
+            })
+        }
+    };
+    compile(source, &options).map(Code::Ptx)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ptx,
@@ -169,13 +227,13 @@ impl Drop for Guard<'_> {
     }
 }
 
-fn to_c(what: &'static str, text: &str) -> Result<CString, Error> {
-    CString::new(text).map_err(|_| Error::InteriorNul { what })
+fn to_c(what: &'static str, text: impl AsRef<OsStr>) -> Result<CString, Error> {
+    CString::new(text.as_ref().as_bytes()).map_err(|_| Error::InteriorNul { what })
 }
 
-fn all_to_c<'a>(
+fn all_to_c<'a, T: AsRef<OsStr> + 'a>(
     what: &'static str,
-    texts: impl IntoIterator<Item = &'a String>,
+    texts: impl IntoIterator<Item = &'a T>,
 ) -> Result<Vec<CString>, Error> {
     texts.into_iter().map(|text| to_c(what, text)).collect()
 }

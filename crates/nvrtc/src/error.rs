@@ -55,12 +55,38 @@ pub enum Error {
         reason: String,
     },
 
+    /// NVRTC does not compile for this architecture.
+    #[error(
+        "NVRTC: it does not compile for compute capability {major}.{minor}; it does for {}", Archs(.supported)
+    )]
+    UnsupportedArch {
+        /// The major number that was asked for.
+        major: u32,
+        /// The minor number.
+        minor: u32,
+        /// Those that NVRTC compiles for, in rising order.
+        supported: Vec<(u32, u32)>,
+    },
+
     /// A text for the compiler contains a NUL character.
     #[error("NVRTC: {what} has a NUL character in it")]
     InteriorNul {
         /// Which text, such as "the source".
         what: &'static str,
     },
+}
+
+/// Compute capabilities in one line.
+struct Archs<'a>(&'a [(u32, u32)]);
+
+impl fmt::Display for Archs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = self
+            .0
+            .iter()
+            .map(|(major, minor)| format!("{major}.{minor}"));
+        f.write_str(&texts.collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// A list in one line.

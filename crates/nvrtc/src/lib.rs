@@ -37,7 +37,7 @@ mod error;
 mod library;
 mod options;
 
-pub use compile::{Cubin, Ptx, compile, compile_to_cubin};
+pub use compile::{Code, Cubin, Ptx, compile, compile_for_device, compile_to_cubin};
 pub use error::Error;
 pub use library::{supported_archs, version};
 pub use options::Options;

@@ -1,5 +1,6 @@
 //! Options of the compiler.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 /// What is compiled, and how. The defaults are NVRTC's.
@@ -22,7 +23,8 @@ use std::path::Path;
 pub struct Options {
     pub(crate) name: Option<String>,
     pub(crate) arch: Option<(u32, u32)>,
-    pub(crate) arguments: Vec<String>,
+    /// Paths among them need not be UTF-8.
+    pub(crate) arguments: Vec<OsString>,
     /// Name and text.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) expressions: Vec<String>,
@@ -53,10 +55,12 @@ impl Options {
         self.arch
     }
 
-    /// A folder to search for `#include`. NVRTC has no folders of its own.
-    pub fn include_dir(self, folder: impl AsRef<Path>) -> Self {
-        let folder = folder.as_ref().display();
-        self.option(&format!("--include-path={folder}"))
+    /// A folder to search for `#include`. NVRTC has no folders of its own. The path is passed on byte by byte.
+    pub fn include_dir(mut self, folder: impl AsRef<Path>) -> Self {
+        let mut argument = OsString::from("--include-path=");
+        argument.push(folder.as_ref());
+        self.arguments.push(argument);
+        self
     }
 
     /// Defines a macro as 1.
@@ -84,15 +88,15 @@ impl Options {
 
     /// Any other option of NVRTC, such as `--use_fast_math` or `--generate-line-info`.
     pub fn option(mut self, option: &str) -> Self {
-        self.arguments.push(option.to_owned());
+        self.arguments.push(option.into());
         self
     }
 
     /// All arguments, for code of this kind: "compute" or "sm".
-    pub(crate) fn arguments(&self, kind: &str) -> Vec<String> {
+    pub(crate) fn arguments(&self, kind: &str) -> Vec<OsString> {
         let arch = self
             .arch
-            .map(|(major, minor)| format!("--gpu-architecture={kind}_{major}{minor}"));
+            .map(|(major, minor)| format!("--gpu-architecture={kind}_{major}{minor}").into());
         arch.into_iter()
             .chain(self.arguments.iter().cloned())
             .collect()

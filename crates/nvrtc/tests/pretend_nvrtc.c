@@ -63,7 +63,12 @@ int nvrtcCompileProgram(void *opaque, int count, const char *const *options) {
     struct program *program = opaque;
     for (int i = 0; i < count; i++) {
         strcat(program->text, "option ");
-        strcat(program->text, options[i]);
+        for (const char *at = options[i]; *at; at++) {
+            char byte[8];
+            /* What is not ASCII, as a number. */
+            snprintf(byte, sizeof byte, *at & 0x80 ? "<%02x>" : "%c", (unsigned char)*at);
+            strcat(program->text, byte);
+        }
         strcat(program->text, "\n");
         if (strstr(options[i], "=sm_")) program->cubin = 1;
     }

@@ -7,7 +7,9 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cuguard_nvrtc::{Error, Options, compile, compile_to_cubin, supported_archs, version};
+use cuguard_nvrtc::{
+    Code, Error, Options, compile, compile_for_device, compile_to_cubin, supported_archs, version,
+};
 
 /// Set in the processes that have the library.
 const INSIDE: &str = "CUGUARD_PRETEND_NVRTC";
@@ -105,6 +107,56 @@ fn options_and_headers_reach_the_compiler() {
         assert_eq!(ptx.log(), "source.cu(1): warning: unused");
         assert_eq!(version(), Ok((12, 9)));
         assert_eq!(supported_archs(), Ok(vec![(7, 5), (9, 0), (12, 0)]));
+    });
+}
+
+/// A path is passed to NVRTC byte by byte, also one that is no UTF-8.
+#[test]
+fn a_folder_that_is_no_text_reaches_the_compiler() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    const TEST: &str = "a_folder_that_is_no_text_reaches_the_compiler";
+    with_nvrtc(TEST, "", || {
+        let folder = OsStr::from_bytes(b"/caf\xe9/\xff");
+        let ptx = compile("x", &Options::new().include_dir(folder)).expect("it compiles");
+        let expected = "source x\nname default_program\noption --include-path=/caf<e9>/<ff>\n";
+        assert_eq!(ptx.as_str(), expected);
+        let error = compile("x", &Options::new().include_dir("a\0b")).unwrap_err();
+        assert_eq!(error, Error::InteriorNul { what: "an option" });
+    });
+}
+
+#[test]
+fn code_for_a_device_is_a_cubin_or_older_ptx() {
+    const TEST: &str = "code_for_a_device_is_a_cubin_or_older_ptx";
+    with_nvrtc(TEST, "", || {
+        let arch = |code: &Code| match code {
+            Code::Cubin(_) => "sm".to_owned(),
+            Code::Ptx(ptx) => {
+                let line = ptx.as_str().lines().find(|line| line.contains("arch"));
+                line.unwrap_or("no architecture").to_owned()
+            }
+        };
+        let compile = |device, options: &Options| compile_for_device("x", options, device);
+        let options = Options::new();
+        let code = compile((9, 0), &options).expect("it is supported");
+        assert_eq!(arch(&code), "sm");
+        // The driver compiles PTX for a device that is newer than NVRTC, or between two that it supports.
+        let code = compile((13, 0), &options).expect("older PTX");
+        assert_eq!(arch(&code), "option --gpu-architecture=compute_120");
+        let code = compile((8, 6), &options).expect("older PTX");
+        assert_eq!(arch(&code), "option --gpu-architecture=compute_75");
+        // A device that NVRTC no longer supports: its default.
+        let code = compile((5, 2), &options).expect("NVRTC's default");
+        assert_eq!(arch(&code), "no architecture");
+        // An architecture that was asked for is compiled for, or it is an error.
+        let code = compile((5, 2), &options.clone().arch(9, 0)).expect("it is supported");
+        assert_eq!(arch(&code), "sm");
+        let error = compile((9, 0), &options.arch(8, 6)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "NVRTC: it does not compile for compute capability 8.6; it does for 7.5, 9.0, 12.0"
+        );
     });
 }
 

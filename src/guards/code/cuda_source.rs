@@ -2,7 +2,7 @@
 
 use cuguard_driver::result::device;
 use cuguard_driver::sys::device_attribute;
-use cuguard_nvrtc::{Options, compile, compile_to_cubin, supported_archs};
+use cuguard_nvrtc::{Code, Options, compile_for_device};
 
 use super::Module;
 use super::jit::JitOptions;
@@ -46,36 +46,26 @@ impl Module {
 
     /// The same with options of the compiler. An architecture among them is compiled for instead of the device's own.
     ///
-    /// NVRTC compiles to code for the device, or to PTX where it is older than the device.
+    /// NVRTC compiles to code for the device, or to PTX where it is older than the device
+    /// ([`compile_for_device`](crate::nvrtc::compile_for_device)).
     ///
     /// # Errors
     ///
-    /// As [`from_cuda`](Self::from_cuda).
+    /// As [`from_cuda`](Self::from_cuda); [`Error::Nvrtc`] if NVRTC does not compile for the architecture among the options.
     #[track_caller]
     pub fn from_cuda_with(context: &Context, source: &str, options: &Options) -> Result<Self> {
         const OPERATION: &str = "Module::from_cuda";
-        let arch = match options.target() {
-            Some(arch) => arch,
-            None => capability(OPERATION, context)?,
-        };
-        let archs = supported_archs()?;
+        let device = capability(OPERATION, context)?;
         let jit = JitOptions::default();
-        if archs.contains(&arch) {
-            let options = options.clone().arch(arch.0, arch.1);
-            let cubin = compile_to_cubin(source, &options)?;
+        match compile_for_device(source, options, device)? {
             // SAFETY: a complete image, as NVRTC made it.
-            return unsafe { Self::load(OPERATION, context, cubin.as_bytes(), &jit) };
+            Code::Cubin(cubin) => unsafe { Self::load(OPERATION, context, cubin.as_bytes(), &jit) },
+            Code::Ptx(ptx) => {
+                let image = ptx_to_c(OPERATION, ptx.as_str())?;
+                // SAFETY: NUL-terminated text that does not start like a binary.
+                unsafe { Self::load(OPERATION, context, image.as_bytes_with_nul(), &jit) }
+            }
         }
-        // The driver compiles PTX for an older architecture. Without a list, NVRTC's default is one.
-        let older = archs.into_iter().rfind(|supported| *supported < arch);
-        let options = match older {
-            Some((major, minor)) => options.clone().arch(major, minor),
-            None => options.clone(),
-        };
-        let ptx = compile(source, &options)?;
-        let image = ptx_to_c(OPERATION, ptx.as_str())?;
-        // SAFETY: NUL-terminated text that does not start like a binary.
-        unsafe { Self::load(OPERATION, context, image.as_bytes_with_nul(), &jit) }
     }
 }
 

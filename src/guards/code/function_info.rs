@@ -142,6 +142,11 @@ impl FunctionInfo {
         }))
     }
 
+    /// The most blocks of a grid in x: known after the limits were read.
+    pub(super) fn max_grid_x(&self) -> Option<u32> {
+        Some(self.limits.get()?.grid[0])
+    }
+
     /// The sizes of the kernel's parameters: known after the first launch was prepared, if the driver knows them.
     #[inline]
     pub(crate) fn parameters(&self) -> Option<&[usize]> {

@@ -12,7 +12,7 @@ use cust::memory::DeviceCopy;
 use super::Module;
 use super::module::SymbolKind;
 use crate::error::{Error, Result};
-use crate::guards::{DeviceMemory, DeviceView, DeviceViewMut, check_len, check_range};
+use crate::guards::{DeviceMemory, DeviceView, DeviceViewMut, check_len, check_range, host_vec};
 
 impl Module {
     /// Looks up a global variable, as a slice of `T`.
@@ -163,7 +163,12 @@ impl<T: Pod> Global<'_, T> {
             ("the destination", values.len()),
             ("the variable", self.len),
         )?;
-        let entered = self.module.state().enter_to_wait(OPERATION)?;
+        self.read(OPERATION, values)
+    }
+
+    /// The caller has checked that `values` has the same length.
+    fn read(&self, operation: &'static str, values: &mut [T]) -> Result<()> {
+        let entered = self.module.state().enter_to_wait(operation)?;
         // SAFETY: there are equally many values. Any bytes are a valid `T`, whatever else writes to the variable.
         unsafe { self.memory().read(&entered, values.as_mut_ptr().cast()) }
     }
@@ -221,10 +226,12 @@ impl<T: Pod> Global<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::OutOfHostMemory`], [`Error::ContextClosed`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut values = vec![T::zeroed(); self.len];
-        self.copy_to_slice(&mut values)?;
+        const OPERATION: &str = "Global::to_vec";
+        let mut values = host_vec(OPERATION, self.len, self.len * size_of::<T>())?;
+        values.resize(self.len, T::zeroed());
+        self.read(OPERATION, &mut values)?;
         Ok(values)
     }
 }

@@ -1,6 +1,7 @@
 //! Modules: device code with its kernels and global variables.
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,12 +39,17 @@ use cuguard_registry::Kind;
 /// assert!(module.function("saxpy").is_ok() && module.function("saxpi").is_err());
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct Module {
     pub(in crate::guards) owned: OwnedResource,
     functions: FunctionTable,
     info_log: Option<String>,
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.owned.fmt_guard("Module", f)
+    }
 }
 
 /// What a symbol is.

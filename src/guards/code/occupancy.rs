@@ -99,7 +99,7 @@ impl<'module> Function<'module> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::OutsideLimits`], [`Error::UnsupportedLaunch`], [`Error::ContextClosed`], or any other driver error.
     pub fn max_cluster_blocks(&self, config: &LaunchConfig) -> Result<u32> {
         // With a cluster that is too large, the query fails as the launch does.
         let config = LaunchConfig {
@@ -118,16 +118,7 @@ impl<'module> Function<'module> {
     ///
     /// [`Error::OutsideLimits`], [`Error::UnsupportedLaunch`], [`Error::ContextClosed`], or any other driver error.
     pub fn max_active_clusters(&self, config: &LaunchConfig) -> Result<u32> {
-        const OPERATION: &str = "Function::max_active_clusters";
-        let entered = self.state().enter(OPERATION)?;
-        let limits = self.query(&entered, self.state())?;
-        limits.check(OPERATION, self.info(), config)?;
-        entered.check(
-            self.info()
-                .allow_shared(*self.handle(), config.shared_bytes),
-        )?;
-        drop(entered);
-        self.query_clusters(OPERATION, config, |handle, own| {
+        self.query_clusters("Function::max_active_clusters", config, |handle, own| {
             // SAFETY: the module is borrowed, and its context is open; the configuration has the attributes.
             unsafe { function::max_active_clusters(handle, own) }
         })
@@ -140,7 +131,12 @@ impl<'module> Function<'module> {
         query: impl FnOnce(CUfunction, &CUlaunchConfig) -> result::Result<i32>,
     ) -> Result<u32> {
         let entered = self.state().enter(operation)?;
-        let count = config.with_attributes(CUstream::NULL, |own| query(*self.handle(), own));
+        let limits = self.query(&entered, self.state())?;
+        limits.check(operation, self.info(), config)?;
+        // As the launch will be.
+        let (info, handle) = (self.info(), *self.handle());
+        entered.check(info.allow_shared(handle, config.shared_bytes))?;
+        let count = config.with_attributes(CUstream::NULL, |own| query(handle, own));
         Ok(entered.check(count)?.max(0) as u32)
     }
 
@@ -198,16 +194,30 @@ impl<'module> Function<'module> {
         let limits = self.query(&entered, self.state())?;
         limits.check(OPERATION, self.info(), &LaunchConfig::new(1, threads))?;
         // The driver counts what launches are allowed now, and ours are allowed all that they need.
-        entered.check(self.info().allow_shared(*self.handle(), limits.shared))?;
-        let blocks = i32::try_from(blocks).unwrap_or(i32::MAX);
+        let (handle, threads) = (*self.handle(), threads as i32);
+        entered.check(self.info().allow_shared(handle, limits.shared))?;
+        let fits = |bytes| {
+            // SAFETY: the module is borrowed, and its context is open.
+            let blocks = unsafe { function::max_active_blocks(handle, threads, bytes) };
+            entered.check(blocks).map(|blocks| blocks.max(0) as u32)
+        };
+        let most = fits(0)?;
+        if !(1..=most).contains(&blocks) {
+            return Err(Error::OutsideLimits {
+                operation: OPERATION,
+                subject: self.name().to_owned(),
+                what: "the number of blocks per multiprocessor",
+                value: blocks.into(),
+                least: 1,
+                most: most.into(),
+            });
+        }
         // SAFETY: the module is borrowed, and its context is open.
-        let bytes =
-            unsafe { function::available_dynamic_shared(*self.handle(), blocks, threads as i32) };
-        let bytes = u32::try_from(entered.check(bytes)?).unwrap_or(u32::MAX);
-        // SAFETY: as above.
-        let fits =
-            unsafe { function::max_active_blocks(*self.handle(), threads as i32, bytes as usize) };
-        if entered.check(fits)? >= blocks {
+        let bytes = unsafe { function::available_dynamic_shared(handle, blocks as i32, threads) };
+        let bytes = entered.check(bytes)?;
+        let enough = fits(bytes)? >= blocks;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if enough {
             return Ok(bytes);
         }
         // The driver (580) forgets what the system uses of a block's shared memory.
@@ -224,16 +234,18 @@ impl<'module> Function<'module> {
             }
         };
         let blocks = count.div_ceil(suggested.threads as usize).max(1);
-        let Ok(grid) = u32::try_from(blocks) else {
-            return Err(Error::OutsideLimits {
+        // The limit was read for the suggestion.
+        let most = self.info().max_grid_x().unwrap_or(i32::MAX as u32);
+        match u32::try_from(blocks) {
+            Ok(grid) if grid <= most => Ok(LaunchConfig::new(grid, suggested.threads)),
+            _ => Err(Error::OutsideLimits {
                 operation,
                 subject: self.name().to_owned(),
                 what: "grid.x",
                 value: blocks as u64,
                 least: 1,
-                most: i32::MAX as u64,
-            });
-        };
-        Ok(LaunchConfig::new(grid, suggested.threads))
+                most: most.into(),
+            }),
+        }
     }
 }

@@ -10,7 +10,7 @@ use cust::memory::{DeviceCopy, DevicePointer};
 
 use super::cast;
 use super::device_memory::DeviceMemory;
-use super::host_limit;
+use super::host_limit::host_vec;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -303,12 +303,7 @@ impl<T: DeviceCopy> DeviceView<'_, T> {
     }
 
     pub(super) fn read_vec(&self, operation: &'static str) -> Result<Vec<T>> {
-        let bytes = self.memory.bytes();
-        // A device may have more memory than the host.
-        host_limit::check(operation, bytes)?;
-        let mut values = Vec::new();
-        let reserved = values.try_reserve_exact(self.len);
-        reserved.map_err(|_| host_limit::error(operation, bytes, None))?;
+        let mut values = host_vec(operation, self.len, self.memory.bytes())?;
         // SAFETY: there is room for `len` values.
         unsafe { self.read(operation, values.as_mut_ptr())? };
         // SAFETY: `len` values were copied. They are valid, because every safe constructor initializes the memory and

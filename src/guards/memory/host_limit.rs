@@ -18,6 +18,16 @@ pub(crate) fn check(operation: &'static str, bytes: usize) -> Result<()> {
     Err(error(operation, bytes, Some(limit)))
 }
 
+/// An empty vector with room for `len` values, of `bytes` bytes together.
+pub(crate) fn host_vec<T>(operation: &'static str, len: usize, bytes: usize) -> Result<Vec<T>> {
+    // A device may have more memory than the host.
+    check(operation, bytes)?;
+    let mut values = Vec::new();
+    let reserved = values.try_reserve_exact(len);
+    reserved.map_err(|_| error(operation, bytes, None))?;
+    Ok(values)
+}
+
 /// The error of a host allocation; `limit` is `None` if the allocator failed.
 pub(crate) fn error(operation: &'static str, bytes: usize, limit: Option<u64>) -> Error {
     Error::OutOfHostMemory {

@@ -1,5 +1,6 @@
 //! Memory pools of the driver, for stream-ordered memory.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cuguard_driver::result::pool;
@@ -30,12 +31,17 @@ use cuguard_registry::Kind;
 /// assert_eq!(pool.used_bytes()?, 1000);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once if unused"]
 pub struct MemoryPool {
     shared: Arc<PoolState>,
     /// Keeps the context open. Dropped after the pool.
     open: Arc<OpenContext>,
+}
+
+impl fmt::Debug for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.owned.fmt_guard("MemoryPool", f)
+    }
 }
 
 impl MemoryPool {

@@ -10,7 +10,7 @@ use cuguard_driver::sys::{CUDA_MEMCPY2D, CUdeviceptr, memory_type};
 use cust::memory::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
-use super::host_limit;
+use super::host_limit::host_vec;
 use crate::core::{self, Entered, OpenContext, OwnedResource, Request};
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_len};
@@ -347,11 +347,8 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or any other driver error.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         const OPERATION: &str = "PitchedBuffer::to_vec";
-        let (count, bytes) = (self.count(), self.count() * size_of::<T>());
-        host_limit::check(OPERATION, bytes)?;
-        let mut values = Vec::new();
-        let reserved = values.try_reserve_exact(count);
-        reserved.map_err(|_| host_limit::error(OPERATION, bytes, None))?;
+        let count = self.count();
+        let mut values = host_vec(OPERATION, count, count * size_of::<T>())?;
         // SAFETY: there is room for all values.
         unsafe { self.read(OPERATION, values.as_mut_ptr())? };
         // SAFETY: all values were copied, and they are valid: the constructors initialize the matrix.

@@ -12,6 +12,7 @@ cases! {"graph_memory":
     allocated_by_a_launch,
     freed_by_the_program,
     freed_by_the_graph,
+    instances_outlive_their_graph,
     freed_by_another_graph,
     freed_at_the_next_launch,
     frees,
@@ -175,6 +176,24 @@ fn freed_by_the_graph(c: &Case) {
     let result = cuMemcpyDtoH_v2((&raw mut byte).cast(), address, 1);
     c.invalid("read it afterwards", result);
     c.invalid("free it afterwards", cuMemFreeAsync(address, stream));
+}
+
+/// An instance is launched when its graph is destroyed: allocations are at the same addresses.
+fn instances_outlive_their_graph(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (node, address) = allocate(c, graph, MIB);
+    let filled = fill(c, graph, &fill_of(address, 5, 64), &[node]);
+    let result = pinned(c, 64);
+    let copied = copy(c, graph, &download_of(result, address, 64), &[filled]);
+    c.ok("free", add_free(graph, address, &[copied]));
+    let exec = instantiate(c, graph);
+    c.ok("destroy the graph", cuGraphDestroy(graph));
+    for _ in 0..3 {
+        run(c, exec, stream);
+    }
+    c.same("executed", peek(result as u64 + 63), 5);
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
 }
 
 /// A graph may free what another one allocated.

@@ -55,6 +55,10 @@ fn flags(c: &Case) {
         "set flags ff00",
         cuDevicePrimaryCtxSetFlags_v2(device, 0xff00),
     );
+    // MAP_HOST, which is accepted for other contexts.
+    c.invalid("set flag 8", cuDevicePrimaryCtxSetFlags_v2(device, 8));
+    c.invalid("set flags c", cuDevicePrimaryCtxSetFlags_v2(device, 12));
+    c.same("unchanged", state(c, device), (2, 1));
     c.ok("release", cuDevicePrimaryCtxRelease_v2(device));
     c.same("the last release forgets them", state(c, device), (0, 0));
 }

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{Reason, finish, is_used, output};
+use super::{Reason, finish, is_used, output, reporter};
 
 type Arguments = *const *const c_char;
 
@@ -46,12 +46,23 @@ static EXECVEAT: Real = Real::new(c"execveat");
 static EXECL: Real = Real::new(c"execl");
 static EXECLP: Real = Real::new(c"execlp");
 static EXECLE: Real = Real::new(c"execle");
+static PTHREAD_EXIT: Real = Real::new(c"pthread_exit");
 static SIGNAL: Real = Real::new(c"signal");
 
 /// Looks all of them up.
 pub(super) fn resolve() {
     for real in [
-        &EXECVE, &EXECV, &EXECVP, &EXECVPE, &FEXECVE, &EXECVEAT, &EXECL, &EXECLP, &EXECLE, &SIGNAL,
+        &EXECVE,
+        &EXECV,
+        &EXECVP,
+        &EXECVPE,
+        &FEXECVE,
+        &EXECVEAT,
+        &EXECL,
+        &EXECLP,
+        &EXECLE,
+        &PTHREAD_EXIT,
+        &SIGNAL,
     ] {
         real.get();
     }
@@ -226,11 +237,21 @@ unsafe extern "C" fn before_variadic(file: *const c_char, function: u32) -> *con
     }
 }
 
-/// Exports a function that calls [`before_variadic`] with its first argument, and then jumps to the C library's function
-/// with all registers and the stack as its caller left them.
-macro_rules! variadic {
-    ($name:ident, $number:literal) => {
-        /// Replaces the program.
+/// What `pthread_exit` calls first. Returns the C library's function.
+unsafe extern "C" fn before_pthread_exit(_: *const c_char, _: u32) -> *const c_void {
+    reporter::note_thread_end();
+    let address = PTHREAD_EXIT.get();
+    match address.is_null() {
+        true => not_found as *const c_void,
+        false => address,
+    }
+}
+
+/// Exports a function that calls another with its first argument and a number, and then jumps to the function that this
+/// returns, with all registers and the stack as its caller left them.
+macro_rules! hooked {
+    ($(#[$doc:meta])* $name:ident, $before:ident, $number:literal) => {
+        $(#[$doc])*
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
@@ -254,7 +275,7 @@ macro_rules! variadic {
                 "pop rsi",
                 "pop rdi",
                 "jmp r11",
-                before = sym before_variadic,
+                before = sym $before,
             );
             #[cfg(target_arch = "aarch64")]
             std::arch::naked_asm!(
@@ -272,12 +293,25 @@ macro_rules! variadic {
                 "ldp x6, x7, [sp, #64]",
                 "ldp x29, x30, [sp], #80",
                 "br x16",
-                before = sym before_variadic,
+                before = sym $before,
             );
         }
     };
 }
 
-variadic!(execl, 0);
-variadic!(execlp, 1);
-variadic!(execle, 2);
+hooked! {
+    /// Replaces the program.
+    execl, before_variadic, 0
+}
+hooked! {
+    /// Replaces the program, which is searched in `PATH`.
+    execlp, before_variadic, 1
+}
+hooked! {
+    /// Replaces the program.
+    execle, before_variadic, 2
+}
+hooked! {
+    /// Ends the thread. Frames of its callers are unwound, so this must not be one of them.
+    pthread_exit, before_pthread_exit, 0
+}

@@ -7,9 +7,9 @@
 //!                       CLAIMED ◄─────────────────────────────────┘
 //! ```
 //!
-//! One word holds the phase. Threads wait for it with a futex, which a signal handler may do too.
+//! One word holds the phase. Other threads wait for it with a futex, which a signal handler may do too.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Reason, made, output, start};
@@ -21,11 +21,20 @@ const DONE: u32 = 3;
 
 static PHASE: AtomicU32 = AtomicU32::new(IDLE);
 
+/// Counts what the thread has to look at. It waits for a change of this word.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
 /// The [`Reason`] of the last request.
 static REASON: AtomicU32 = AtomicU32::new(0);
 
 /// The thread, or 0.
 static THREAD: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the main thread has called `pthread_exit`.
+static MAIN_HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// How often it is then checked whether other threads exist.
+const POLL: Duration = Duration::from_millis(20);
 
 /// How long a report may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,15 +73,49 @@ fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
-fn run() {
+fn thread() -> i32 {
     // SAFETY: always succeeds.
-    THREAD.store(unsafe { libc::gettid() }, Ordering::Release);
+    unsafe { libc::gettid() }
+}
+
+fn run() {
+    THREAD.store(thread(), Ordering::Release);
     loop {
+        let events = EVENTS.load(Ordering::Acquire);
+        let main_has_ended = MAIN_HAS_ENDED.load(Ordering::Acquire);
+        if main_has_ended && is_last_thread() {
+            // As the C library does when the last thread ends.
+            // SAFETY: handlers of the program may run on any thread.
+            unsafe { libc::exit(0) };
+        }
         match PHASE.load(Ordering::Acquire) {
             REQUESTED => make(),
-            phase => wait(phase, None),
+            _ => wait(&EVENTS, events, main_has_ended.then_some(POLL)),
         }
     }
+}
+
+/// A thread calls `pthread_exit`. After the main thread has, the process ends with its last thread, and this one must not
+/// keep it.
+pub(super) fn note_thread_end() {
+    if thread() == start::process() && THREAD.load(Ordering::Acquire) != 0 {
+        MAIN_HAS_ENDED.store(true, Ordering::Release);
+        announce();
+    }
+}
+
+/// Whether all other threads have ended. The main thread stays as a zombie.
+fn is_last_thread() -> bool {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    let own = thread().to_string();
+    threads.flatten().all(|one| {
+        let status = std::fs::read_to_string(one.path().join("stat")).unwrap_or_default();
+        // The name is in parentheses and may have any letters.
+        let state = status.rsplit_once(") ").map_or("Z", |(_, rest)| rest);
+        one.file_name() == own.as_str() || state.starts_with(['Z', 'X'])
+    })
 }
 
 /// Makes the report, and ends the request.
@@ -86,7 +129,7 @@ fn make() {
         }
     });
     let _ = PHASE.compare_exchange(REQUESTED, DONE, Ordering::AcqRel, Ordering::Acquire);
-    wake();
+    wake(&PHASE);
 }
 
 /// Has the report made, and waits for it. Only the first request makes one, unless that was before an exec, which then
@@ -105,12 +148,14 @@ pub(super) fn request(reason: Reason) {
         PHASE.store(REQUESTED, Ordering::Release);
         let on_call = matches!(reason, Reason::Exit | Reason::QuickExit | Reason::Exec);
         match THREAD.load(Ordering::Acquire) {
+            // Also if this thread ends the process.
             0 if on_call => make(),
+            own if own == thread() => make(),
             0 => {
                 output::print("cuguard: no report: the reporting thread could not be started\n");
                 PHASE.store(DONE, Ordering::Release);
             }
-            _ => wake(),
+            _ => announce(),
         }
     }
     wait_until_done();
@@ -127,23 +172,30 @@ fn wait_until_done() {
         if left.is_zero() {
             break;
         }
-        wait(phase, Some(left));
+        wait(&PHASE, phase, Some(left));
     }
     // The thread does not write its report any more.
     if PHASE.swap(DONE, Ordering::AcqRel) != DONE {
         output::print_late(limit());
     }
-    wake();
+    wake(&PHASE);
 }
 
 /// In a forked child, where the thread does not exist.
 pub(super) fn forget() {
     THREAD.store(0, Ordering::Relaxed);
+    MAIN_HAS_ENDED.store(false, Ordering::Relaxed);
     PHASE.store(IDLE, Ordering::Release);
 }
 
-/// Waits while the phase is this one, at most so long. May return early.
-fn wait(phase: u32, most: Option<Duration>) {
+/// Lets the thread look at the phase and at [`MAIN_HAS_ENDED`].
+fn announce() {
+    EVENTS.fetch_add(1, Ordering::AcqRel);
+    wake(&EVENTS);
+}
+
+/// Waits while the word has this value, at most so long. May return early.
+fn wait(word: &'static AtomicU32, value: u32, most: Option<Duration>) {
     let time = most.map(|most| libc::timespec {
         tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: most.subsec_nanos().into(),
@@ -151,11 +203,11 @@ fn wait(phase: u32, most: Option<Duration>) {
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word lives as long as the process, and the time is null or valid.
-    unsafe { libc::syscall(libc::SYS_futex, PHASE.as_ptr(), operation, phase, time) };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
 }
 
-fn wake() {
+fn wake(word: &'static AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word lives as long as the process.
-    unsafe { libc::syscall(libc::SYS_futex, PHASE.as_ptr(), operation, i32::MAX) };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
 }

@@ -43,8 +43,15 @@ macro_rules! queries {
 
 queries! {
     cuCtxGetCurrent
+    cuCtxGetDevice
+    cuDeviceGetCount
+    cuDeviceGetDefaultMemPool
+    cuDeviceGetName
+    cuDeviceGetPCIBusId
     cuDevicePrimaryCtxGetState
     cuMemGetAddressRange_v2
+    cuMemGetInfo_v2
+    cuMemPoolGetAttribute
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
     cuGraphGetNodes

@@ -1,6 +1,6 @@
 //! Primary contexts: one per device, with a retain count.
 
-use cuguard_sys::{CUcontext, CUdevice, CUresult};
+use cuguard_sys::{CUcontext, CUdevice, CUresult, ctx_flags};
 
 use super::{write_optional, write_out};
 use crate::handle::{self, Kind};
@@ -67,7 +67,8 @@ pub unsafe fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> DriverResult {
 pub unsafe fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) -> DriverResult {
     let mut state = lock();
     let device = state.check_device(dev)?;
-    valid(are_context_flags(flags))?;
+    // Of an H200: the driver maps host memory in any case, and does not accept the flag here.
+    valid(are_context_flags(flags) && flags & ctx_flags::MAP_HOST == 0)?;
     let own = state.device_mut(device);
     own.primary_flags = flags;
     let id = own.primary;
