@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     direct linking        ──► exports ─────────────────────┐
-//!     dlsym, dlvsym         ──► lookup ──► wrapper's address ├──► calls ──► real
+//!     dlsym                 ──► lookup ──► wrapper's address ├──► calls ──► real
 //!     cuGetProcAddress(_v2) ──► proc_address ────────────────┘
 //! ```
 //!

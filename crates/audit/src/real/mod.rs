@@ -13,4 +13,4 @@ pub(crate) mod queries;
 
 pub(crate) use driver::{Driver, driver};
 pub(crate) use elf::find_module;
-pub(crate) use linker::{call_dlsym, dlsym, dlvsym};
+pub(crate) use linker::{call_dlsym, dlsym};
