@@ -35,6 +35,7 @@ mod made;
 mod output;
 mod reason;
 mod reporter;
+mod requested;
 mod run_folder;
 mod signals;
 mod start;
