@@ -150,11 +150,7 @@ int main() {{ begin(); models::Model<double>().load(3); return 0; }}"#
         .collect();
     assert_eq!(
         stack,
-        [
-            "lose",
-            "models::Model<double>::load(int)",
-            "main"
-        ],
+        ["lose", "models::Model<double>::load(int)", "main"],
         "{report:#}"
     );
     assert_eq!(report["lost"]["bytes"], 24);
@@ -338,6 +334,26 @@ fn stack(report: &Value, bytes: u64) -> Vec<(&str, &str, u64)> {
 fn interpreters() -> Vec<String> {
     let mut all = vec!["python3".to_owned()];
     all.extend((9..=14).map(|minor| format!("python3.{minor}")));
+    // Those of pyenv.
+    let home = std::env::var("PYENV_ROOT").or_else(|_| Ok(std::env::var("HOME")? + "/.pyenv"));
+    let versions = home
+        .map_err(|_: std::env::VarError| ())
+        .and_then(|home| std::fs::read_dir(home + "/versions").map_err(|_| ()));
+    for version in versions.into_iter().flatten().flatten() {
+        let name = version.file_name();
+        let minor = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("3.")?.split('.').next()?.parse().ok());
+        if minor.is_some_and(|minor: u32| minor >= 9) {
+            all.extend(
+                version
+                    .path()
+                    .join("bin/python3")
+                    .to_str()
+                    .map(str::to_owned),
+            );
+        }
+    }
     all
 }
 
