@@ -43,6 +43,8 @@ mod sticky;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cuguard_registry::Level;
+
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
@@ -78,9 +80,14 @@ fn prepare() {
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        if !crate::settings::get().wanted_python() {
+        let settings = crate::settings::get();
+        if !settings.wanted_python() {
             crate::python::turn_off();
         }
+        if settings.wanted_python_unlocked() {
+            crate::python::read_unlocked();
+        }
+        crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
         run_folder::note_use();
         reporter::launch();
         signals::install();

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::{ptr, slice};
 
@@ -40,6 +41,12 @@ pub(super) struct Api {
     enable_collector: Option<Flag>,
     /// An address in the interpreter.
     pub(super) code: usize,
+    /// `PyCode_Addr2Line`, which reads the code object and nothing else.
+    pub(super) line_of: unsafe extern "C" fn(Object, c_int) -> c_int,
+    version: unsafe extern "C" fn() -> *const c_char,
+    /// The addresses of the types of code objects and strings.
+    pub(super) code_type: usize,
+    pub(super) string_type: usize,
 }
 
 /// A function, whatever its signature.
@@ -81,6 +88,10 @@ impl Api {
                 disable_collector: find(c"PyGC_Disable"),
                 enable_collector: find(c"PyGC_Enable"),
                 code: is_initialized as *const () as usize,
+                line_of: find(c"PyCode_Addr2Line")?,
+                version: find(c"Py_GetVersion")?,
+                code_type: find(c"PyCode_Type")?,
+                string_type: find(c"PyUnicode_Type")?,
             })
         }
     }
@@ -122,6 +133,39 @@ impl Api {
                     !current.is_null() && current == (self.this_thread)()
                 })
         }
+    }
+
+    /// Whether the calling thread may have frames, but not the lock: the interpreter is neither to be initialized nor
+    /// finalized.
+    pub(super) fn is_running(&self) -> bool {
+        // SAFETY: these may be called without the lock, and before the interpreter is initialized.
+        unsafe {
+            (self.is_initialized)() != 0
+                && self
+                    .is_finalizing
+                    .is_some_and(|finalizing| finalizing() == 0)
+        }
+    }
+
+    /// The version: 11 for 3.11.
+    pub(super) fn minor(&self) -> u32 {
+        static MINOR: OnceLock<u32> = OnceLock::new();
+        *MINOR.get_or_init(|| {
+            // SAFETY: may be called without the lock, and returns a C string.
+            let version = unsafe { CStr::from_ptr((self.version)()) };
+            let version = version.to_string_lossy();
+            let mut parts = version.split('.');
+            let is_three = parts.next() == Some("3");
+            let minor = parts.next().and_then(|minor| minor.parse().ok());
+            minor.filter(|_| is_three).unwrap_or(0)
+        })
+    }
+
+    /// The address of the calling thread's state, if it has one.
+    pub(super) fn this_thread(&self) -> Option<usize> {
+        // SAFETY: may be called without the lock.
+        let thread = unsafe { (self.this_thread)() };
+        (!thread.is_null()).then_some(thread as usize)
     }
 
     /// Runs `work`, with the exception that is being raised put aside, and without garbage collection, which may run any

@@ -2,15 +2,18 @@
 //!
 //! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as numbers.
 //!
-//! Frames are read only on a thread that has the interpreter's lock. Where an extension has released it around the call of
-//! the driver, as `ctypes.CDLL` does, the stack trace has native frames alone: to wait for the lock there could deadlock,
-//! because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
+//! Frames are read on a thread that has the interpreter's lock, by the public C API. Where an extension has released it
+//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, the stack trace has native frames alone, unless
+//! `LEAK_REPORT` has `python=unlocked`: then `unlocked` reads the frames from the interpreter's memory. To wait for the lock
+//! there could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits
+//! for.
 //!
 //! Reading raises no exception, runs no code of the program and keeps no frame alive: a frame would keep the program's
-//! tensors. Code objects of frames that were recorded are never freed.
+//! tensors. Code objects of frames that were recorded with the lock are never freed.
 
 mod api;
 mod table;
+mod unlocked;
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -23,6 +26,13 @@ pub(crate) use self::table::resolve;
 use crate::modules::module_range;
 
 static OFF: AtomicBool = AtomicBool::new(false);
+
+static UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Records Python frames also on threads that do not have the interpreter's lock.
+pub(crate) fn read_unlocked() {
+    UNLOCKED.store(true, Relaxed);
+}
 
 /// Records no Python frames from now on.
 pub(crate) fn turn_off() {
@@ -37,14 +47,20 @@ pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
         return None;
     }
     let api = Api::get()?;
-    if !api.is_locked_here() {
+    let count = if api.is_locked_here() {
+        // SAFETY: the thread has the lock.
+        unsafe { api.aside(|| fill(api, frames)) }
+    } else if UNLOCKED.load(Relaxed) && api.is_running() {
+        unlocked::fill(api, frames)
+    } else {
+        0
+    };
+    if count == 0 {
         return None;
     }
-    // SAFETY: the thread has the lock.
-    let count = unsafe { api.aside(|| fill(api, frames)) };
     static INTERPRETER: OnceLock<Range<usize>> = OnceLock::new();
     let range = INTERPRETER.get_or_init(|| module_range(api.code));
-    (count != 0).then(|| (range.clone(), count))
+    Some((range.clone(), count))
 }
 
 /// # Safety
