@@ -35,6 +35,7 @@ mod made;
 mod output;
 mod reason;
 mod reporter;
+mod requested;
 mod run_folder;
 mod signals;
 mod start;
@@ -77,7 +78,9 @@ fn prepare() {
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        let _ = crate::settings::get();
+        if !crate::settings::get().wanted_python() {
+            crate::python::turn_off();
+        }
         run_folder::note_use();
         reporter::launch();
         signals::install();
