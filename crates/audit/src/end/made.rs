@@ -25,14 +25,21 @@ pub(crate) struct Made {
     pub(crate) growing: u64,
 }
 
-/// Makes the report. A stand-in with the reason alone, until `crate::report` makes it.
+/// Makes the report. A stand-in without a search, until `crate::report` makes it: everything that is alive counts as lost.
 pub(super) fn make(reason: &Reason) -> Made {
     let process = super::start::process();
     let failure = super::failure();
     let failure = failure.map_or(String::new(), |(function, code)| {
         format!("; {function} returned error {code}")
     });
-    let line = format!("ended by {reason}{failure}");
+    let mut lost = Amount::default();
+    for kind in cuguard_registry::Kind::ALL {
+        if kind.is_memory() {
+            lost += crate::state::registry().totals(*kind).live();
+        }
+    }
+    let (bytes, count) = (lost.bytes, lost.count);
+    let line = format!("ended by {reason}{failure}; lost {bytes} B in {count} allocations");
     let [text, json, github] = crate::settings::get().wanted_formats();
     let sentence = format!("cuguard: process {process}: {line}\n");
     Made {
@@ -42,12 +49,13 @@ pub(super) fn make(reason: &Reason) -> Made {
             String::new()
         },
         json: if json {
-            format!("{{\"reason\":\"{reason}\"}}\n")
+            format!("{{\"reason\":\"{reason}\",\"lost\":{bytes}}}\n")
         } else {
             String::new()
         },
         github: if github { sentence } else { String::new() },
         line,
+        lost,
         ..Made::default()
     }
 }
