@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
         return 3;
     }
     if (IS("leak in children")) {
-        leak(4096);
+        leak(1 << 20);
         expect(wait_for(spawn("leak")), 3, "child");
         expect(wait_for(spawn("leak")), 3, "child");
         expect(wait_for(spawn("return")), 3, "child");
