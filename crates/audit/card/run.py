@@ -48,6 +48,7 @@ def arguments():
                         "run only programs of the driver API")
     parser.add_argument("--python", default="python3")
     parser.add_argument("--compute-sanitizer", default="compute-sanitizer")
+    parser.add_argument("--details", type=int, default=6, metavar="N", help="show the N largest groups of a report that differs")
     parser.add_argument("--keep", metavar="FOLDER", help="build and run there, and leave everything")
     options = parser.parse_args()
     if not options.list:
@@ -94,6 +95,7 @@ class Row:
     notes: list = field(default_factory=list)
     wrong: list = field(default_factory=list)
     skipped: bool = False
+    groups: list = field(default_factory=list)
 
 
 def examine(program, runner, options):
@@ -113,6 +115,7 @@ def examine(program, runner, options):
     expected_here = comparing.expectation(audited.stdout) or expected
     found = reading.figures(folder)
     row.cuguard = comparing.found_words(found)
+    row.groups = sorted(found.groups, key=lambda group: -int(group.get("bytes", 0)))
     if audited.timed_out:
         row.wrong.append("timed out under cuguard run")
     elif audited.status() != plain.status():
@@ -180,8 +183,11 @@ def main():
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
     ordered = [rows[program.name] for program in programs]
-    print(table(ordered))
+    print(table(ordered) + "\n")
     wrong, skipped = [row for row in ordered if row.wrong], [row for row in ordered if row.skipped]
+    for row in wrong:
+        for group in row.groups[:options.details]:
+            print(f"{row.program.name}: {reading.group_line(group)}")
     print(f"\n{len(ordered)} programs: {len(ordered) - len(wrong) - len(skipped)} as expected, {len(wrong)} different, "
           f"{len(skipped)} not run; built in {built:.0f} s, {time.monotonic() - began:.0f} s in all")
     return 1 if wrong else 0

@@ -61,7 +61,17 @@ class Reading(unittest.TestCase):
         self.assertEqual(len(read("{").problems), 1)
 
     def test_an_unknown_fate_is_a_problem(self):
-        self.assertIn("fate", read(report(group("device", "eaten", 1, 1))).problems[0])
+        self.assertEqual(read(report(group("device", "eaten", 1, 1))).problems, ["1 of device are eaten"])
+
+    def test_what_is_freed_late_is_not_counted(self):
+        found = read(report(group("device", "freed_late", 1, 1)))
+        self.assertEqual((found.kinds, found.problems), ({}, []))
+
+    def test_a_search_that_was_cut_short_is_a_problem(self):
+        self.assertEqual(len(read({**report(), "search": {"cut_short": "time"}}).problems), 1)
+
+    def test_another_schema_is_a_problem(self):
+        self.assertEqual(len(read({"tool": "cuguard"}, {"tool": "cuguard-audit"}).problems), 2)
 
     def test_the_summaries_of_the_sanitizer_are_added(self):
         text = "========= LEAK SUMMARY: 1,024 bytes leaked in 1 allocations\n" * 2
@@ -117,6 +127,7 @@ class Running(unittest.TestCase):
         done = self.run_with(json.dumps(report(group("device", "lost", 1, 513))))
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("lost: 1, 513 B, expected 1, 512 B", done.stdout)
+        self.assertIn("it: lost device 1, 513 B", done.stdout)
 
     def test_no_report(self):
         self.assertIn("no report", self.run_with("").stdout)

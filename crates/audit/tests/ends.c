@@ -31,9 +31,10 @@ static void use_driver(void) {
     check(cuInit(0), "cuInit");
 }
 
-/* Allocates on the first device, and forgets the address. */
-static void leak(size_t bytes) {
-    void *context;
+static void *context;
+
+/* Allocates on the first device, and forgets the address. The context is reachable. */
+static void __attribute__((noinline)) leak(size_t bytes) {
     unsigned long long memory;
     check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
@@ -70,9 +71,9 @@ static void *exit_in_thread(void *code) {
 
 static void *work(void *unused) {
     (void)unused;
-    void *context;
-    check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
-    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    void *own;
+    check(cuDevicePrimaryCtxRetain(&own, 0), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(own), "cuCtxSetCurrent");
     for (;;) {
         unsigned long long memory = 0;
         void *host = malloc(1000);
@@ -153,6 +154,11 @@ int main(int argc, char **argv) {
     use_driver();
     if (IS("leak")) {
         leak(1 << 20);
+        return 3;
+    }
+    if (IS("leak after output")) {
+        leak(1 << 20);
+        printf("printed");
         return 3;
     }
     if (IS("leak in children")) {

@@ -71,13 +71,13 @@ fn what_was_found_sets_the_exit_code() {
         (&["--exitcode", "23"][..], None, "leak", 23),
         (&["--exitcode", "23"], None, "return", 3),
         (
-            &["--exitcode", "23", "--fail-on", "reachable"],
+            &["--exitcode", "23", "--fail-on", "growth"],
             None,
             "leak",
             3,
         ),
         (
-            &["--exitcode", "23", "--fail-on", "reachable,lost"],
+            &["--exitcode", "23", "--fail-on", "growth,lost"],
             None,
             "leak",
             23,

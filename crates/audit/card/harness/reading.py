@@ -1,15 +1,17 @@
 """Reads what the tools report: the JSON of `cuguard run`, and the summary lines of compute-sanitizer.
 
-All knowledge of the audit's JSON (docs/audit-report-schema.md) is in `figures`.
+All knowledge of the audit's JSON (docs/audit-report-schema.md) is in `figures` and `add`.
 """
 
 import json
 import re
 from dataclasses import dataclass, field
 
-MEMORY = {"device", "stream_ordered", "pinned", "registered", "write_combined", "managed", "array", "physical", "imported",
+# The kinds whose bytes are memory. The amounts of a fate are memory alone here; handles are compared by kind.
+MEMORY = {"device", "stream_ordered", "pinned", "registered", "write_combined", "managed", "array", "physical", "mapped", "imported",
           "graph_memory"}
-FATES = {"lost": "lost", "reachable": "reachable", "destroyed_with_context": "destroyed", "destroyed": "destroyed"}
+# The fates that programs expect. `freed_late` is no leak; `unclassified` is a search that was cut short.
+FATES = {"lost": "lost", "reachable": "reachable", "destroyed_with_context": "destroyed"}
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Figures:
     destroyed: Amount = field(default_factory=Amount)
     kinds: dict = field(default_factory=dict)
     growing: list = field(default_factory=list)
+    groups: list = field(default_factory=list)
     reports: int = 0
     text: str = ""
     problems: list = field(default_factory=list)
@@ -54,45 +57,54 @@ def objects(folder):
                 yield {"unreadable": f"{path.name}: {error}"}, line
 
 
-def groups(report):
-    """The groups of a report, each with its fate: in one list with a member `fate`, or in one list for each fate."""
-    for name in ("groups", "leaks", "resources", "live"):
-        for group in report.get(name) or []:
-            if isinstance(group, dict) and "kind" in group:
-                yield FATES.get(group.get("fate")), group
-    for name, fate in FATES.items():
-        value = report.get(name)
-        listed = value.get("groups") if isinstance(value, dict) else value
-        for group in listed if isinstance(listed, list) else []:
-            if isinstance(group, dict) and "kind" in group:
-                yield fate, group
-
-
 def figures(folder):
+    """What the reports in a folder say together. All that is not understood is a problem, and so a difference."""
     total = Figures()
     for report, text in objects(folder):
         if "unreadable" in report:
             total.problems.append(report["unreadable"])
-            continue
-        if report.get("tool") != "cuguard-audit":
-            continue
-        total.reports += 1
-        total.text += text
-        for fate, group in groups(report):
-            kind, count, size = group["kind"], int(group.get("count", 1)), int(group.get("bytes", 0))
-            total.kinds.setdefault(kind, Amount()).add(count, size)
-            if fate is None:
-                total.problems.append(f"a group of {kind} without a known fate: {group.get('fate')}")
-            elif kind in MEMORY:
-                getattr(total, fate).add(count, size)
-        for name in ("growth", "growing", "suspects"):
-            value = report.get(name) or []
-            total.growing += value if isinstance(value, list) else [value]
+        elif report.get("tool") != "cuguard-audit":
+            total.problems.append(f"a report of the tool {report.get('tool')}")
+        elif not isinstance(report.get("groups"), list):
+            total.problems.append("a report without groups")
+        else:
+            add(total, report, text)
     return total
 
 
+def add(total, report, text):
+    total.reports += 1
+    total.text += text
+    total.groups += report["groups"]
+    for group in report["groups"]:
+        kind, fate = group.get("kind"), group.get("fate")
+        count, size = int(group.get("count", 0)), int(group.get("bytes", 0))
+        if fate == "freed_late":
+            continue
+        total.kinds.setdefault(kind, Amount()).add(count, size)
+        if kind not in MEMORY:
+            continue
+        if fate in FATES:
+            getattr(total, FATES[fate]).add(count, size)
+        else:
+            total.problems.append(f"{count} of {kind} are {fate}")
+    total.growing += report.get("growth") or []
+    cut_short = (report.get("search") or {}).get("cut_short")
+    if cut_short:
+        total.problems.append(f"the search was cut short: {cut_short}")
+
+
+def group_line(group):
+    """A group on one line, for whoever has to find out why it is there."""
+    frames = [frame for frame in group.get("stack") or [] if isinstance(frame, dict)]
+    own = [frame for frame in frames if frame.get("class") == "user"] or frames
+    names = [str(frame.get("function") or frame.get("module") or frame.get("address")) for frame in own[:3]]
+    holder = f" held by {group['holder']}" if group.get("holder") else ""
+    return f"{group.get('fate')} {group.get('kind')} {group.get('count')}, {group.get('bytes')} B{holder}: {' < '.join(names)[:160]}"
+
+
 # The first line of each diagnosis of an allocation that the driver refused.
-DIAGNOSIS = re.compile(r"^.*out of memory: .*$", re.MULTILINE)
+DIAGNOSIS = re.compile(r"^cuguard: out of memory: ", re.MULTILINE)
 
 
 def diagnoses(stderr):

@@ -13,7 +13,7 @@ def main():
     for _ in range(50):
         step(model, optimizer, batch)
     torch.cuda.synchronize()
-    expected(reachable={"at_least": torch.cuda.memory_reserved()}, mentions=["torch_training.py", "training.py"], reports=1)
+    expected(reachable={"at_least": torch.cuda.memory_reserved()}, mentions=["torch_training.py", "network"], reports=1)
 
 
 main()

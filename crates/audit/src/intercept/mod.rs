@@ -17,5 +17,4 @@ mod lookup;
 pub(crate) mod proc_address;
 mod table;
 
-pub(crate) use counted::not_recorded;
 pub(crate) use table::Function;
