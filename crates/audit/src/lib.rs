@@ -20,6 +20,5 @@ mod real;
 mod report;
 mod search;
 mod settings;
-#[cfg(any())]
 mod shortage;
 mod state;

@@ -1,1 +1,146 @@
-//! See the crate's documentation.
+//! The stack trace of a call of the driver: native frames, with the frames of a Python interpreter in between.
+//!
+//! ```text
+//!     wrapper      ─┐ of this library: left out
+//!     cudaMalloc   ─┤
+//!     extension.so ─┘ native frames
+//!     train.py:12  ─┐ Python frames, in place of the innermost frame of the interpreter
+//!     train.py:40  ─┘
+//!     main         ── what is outside of the interpreter; its own frames are left out
+//! ```
+//!
+//! A Python frame is a number with the highest bit set; `python` knows its file, line and function. Nothing here resolves
+//! names.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use cuguard_registry::{MAX_DEPTH, name_thread};
+
+use crate::python;
+
+/// How many frames of these libraries are on top of a stack at most.
+const OWN: usize = 16;
+
+/// How many frames of the interpreter there may be between two frames that are kept. They are left out, and so more than
+/// the limit is captured.
+const NATIVE: usize = MAX_DEPTH + OWN;
+
+/// How many Python frames are kept.
+const PYTHON: usize = MAX_DEPTH / 2;
+
+/// Fills `frames` with the stack of the caller, innermost frame first, without the frames of this library. Returns how
+/// many there are.
+#[inline(never)]
+pub(crate) fn capture(frames: &mut [usize]) -> usize {
+    note_thread();
+    let mut native = [0; NATIVE];
+    let count = cuguard_stack::capture(&mut native);
+    let native = &native[..count];
+    let inner = native.iter().position(|frame| !is_own(*frame));
+    let native = inner.map_or(&[][..], |inner| &native[inner..]);
+    let mut python = [0; PYTHON];
+    let interpreter = python::frames(&mut python);
+    match interpreter {
+        Some((range, count)) => merge(native, &python[..count], &range, frames),
+        None => merge(native, &[], &(0..0), frames),
+    }
+}
+
+/// Puts Python frames in place of the innermost frame of the interpreter, and leaves out its other frames. Where the
+/// stack does not reach the interpreter, they follow.
+fn merge(
+    native: &[usize],
+    python: &[usize],
+    interpreter: &Range<usize>,
+    frames: &mut [usize],
+) -> usize {
+    let is_interpreter = |frame: &&usize| interpreter.contains(&frame.wrapping_sub(1));
+    let inner = native.iter().position(|frame| is_interpreter(&frame));
+    let (inner, outer) = native.split_at(inner.unwrap_or(native.len()));
+    let outer = outer.iter().filter(|frame| !is_interpreter(frame));
+    let merged = inner.iter().chain(python).chain(outer);
+    let mut count = 0;
+    for (to, from) in frames.iter_mut().zip(merged) {
+        *to = *from;
+        count += 1;
+    }
+    count
+}
+
+/// Whether a return address is in this library.
+fn is_own(frame: usize) -> bool {
+    static OWN: OnceLock<Range<usize>> = OnceLock::new();
+    OWN.get_or_init(|| module_range(capture as *const () as usize))
+        .contains(&frame.wrapping_sub(1))
+}
+
+/// The addresses of the module that an address is in.
+pub(crate) fn module_range(address: usize) -> Range<usize> {
+    let modules = cuguard_stack::modules().into_iter();
+    let mut around = modules.filter(|module| module.contains(address));
+    around.next().map_or(0..0, |module| module.range())
+}
+
+thread_local! {
+    static NAMED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Names the calling thread in the report, as the program named it.
+fn note_thread() {
+    let is_named = NAMED.try_with(|named| named.replace(true));
+    if is_named == Ok(true) {
+        return;
+    }
+    // SAFETY: both have no conditions.
+    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    if is_main {
+        return name_thread("main");
+    }
+    let mut name = [0_u8; 16];
+    // SAFETY: the buffer has the 16 bytes that the kernel writes at most.
+    let result = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    if result == 0 && !name.is_empty() {
+        name_thread(&String::from_utf8_lossy(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merge;
+
+    fn merged(native: &[usize], python: &[usize]) -> Vec<usize> {
+        let mut frames = [0; 8];
+        let count = merge(native, python, &(1000..2000), &mut frames);
+        frames[..count].to_vec()
+    }
+
+    #[test]
+    fn python_frames_replace_those_of_the_interpreter() {
+        assert_eq!(
+            merged(&[10, 20, 1500, 1600, 30], &[7, 8]),
+            [10, 20, 7, 8, 30]
+        );
+        // An extension that calls Python, which calls an extension.
+        assert_eq!(
+            merged(&[10, 1500, 20, 1600, 30], &[7, 8]),
+            [10, 7, 8, 20, 30]
+        );
+    }
+
+    #[test]
+    fn without_frames_of_the_interpreter_python_frames_follow() {
+        assert_eq!(merged(&[10, 20], &[7]), [10, 20, 7]);
+        assert_eq!(merged(&[10, 20], &[]), [10, 20]);
+        assert_eq!(merged(&[], &[7]), [7]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_the_outermost() {
+        let native: Vec<usize> = (1..20).collect();
+        assert_eq!(merged(&native, &[]), native[..8]);
+        assert_eq!(merged(&[1, 2, 1500], &[7; 9]), [1, 2, 7, 7, 7, 7, 7, 7]);
+    }
+}

@@ -5,22 +5,19 @@
 //! that has returned, so the driver can be called here; what it does not return is unknown, and the diagnosis says so.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use cuguard_nvml::{Nvml, Process};
-use cuguard_registry::{Kind, Origin, Registry};
+use cuguard_registry::{Kind, MAX_DEPTH, Origin, Registry};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
 };
-use cuguard_sys::constants::{
-    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-};
-use cuguard_sys::{CUdevice, CUmemPool_attribute, CUmemoryPool, CUresult};
+use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
-use crate::{real, state};
+use crate::real::queries;
+use crate::{origin, state};
 
 /// The stack traces that were diagnosed, by hash.
 static DIAGNOSED: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
@@ -35,7 +32,9 @@ const MAX_SITES: usize = 32;
 /// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows.
 #[cold]
 pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
-    let origin = Origin::here();
+    let mut frames = [0; MAX_DEPTH];
+    let count = origin::capture(&mut frames);
+    let origin = Origin::from_frames(&frames[..count]);
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
     let mut diagnosed = DIAGNOSED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,21 +61,25 @@ fn diagnose(function: &'static str, kind: Option<Kind>, bytes: u64, origin: Orig
         },
         ..OutOfMemory::default()
     };
-    let driver = Queries::new();
-    let device = driver.device().unwrap_or(0);
+    let device = device().unwrap_or(0);
     why.info.device = device.unsigned_abs();
-    why.info.device_name = driver.name(device).unwrap_or_default();
-    if let Some((free, total)) = driver.memory() {
+    // SAFETY: both write at most as much as is there.
+    let name = text::<128>(|text, len| unsafe { queries::cuDeviceGetName(text, len, device) });
+    why.info.device_name = name.unwrap_or_default();
+    if let Some((free, total)) = memory() {
         (why.free, why.total) = (Some(free), Some(total));
     }
-    why.pools = driver.pools(device);
+    why.pools = pools(device);
     why.pools.retain(|pool| pool.reserved != 0);
-    why.processes = driver.pci_bus_id(device).map_or_else(
+    // SAFETY: as above.
+    let address =
+        text::<32>(|text, len| unsafe { queries::cuDeviceGetPCIBusId(text, len, device) });
+    why.processes = address.map_or_else(
         || Processes::Unknown("the device has no PCI address".to_owned()),
         processes,
     );
     holdings(state::registry(), &mut why);
-    why.settings.devices = driver.devices().unwrap_or(0);
+    why.settings.devices = devices().unwrap_or(0);
     why
 }
 
@@ -127,140 +130,75 @@ fn processes(pci_bus_id: String) -> Processes {
     }
 }
 
-/// Queries of the driver, which return `None` where it lacks the function or fails.
-struct Queries(Option<&'static real::Driver>);
-
-/// Calls a function of the driver: its name, its type, its arguments.
-macro_rules! call {
-    ($driver:expr, $name:literal, fn($($type:ty),*), $($argument:expr),*) => {{
-        let function = $driver.0.and_then(|driver| driver.function($name))?;
-        // SAFETY: the driver's function of this name has this type, and each pointer is to a local variable that
-        // outlives the call.
-        let code = unsafe {
-            let function: unsafe extern "C" fn($($type),*) -> CUresult =
-                std::mem::transmute::<*const c_void, _>(function);
-            function($($argument),*)
-        };
-        code.is_success().then_some(())
-    }};
+/// The device of the current context.
+fn device() -> Option<CUdevice> {
+    let mut device = 0;
+    // SAFETY: the variable outlives the call, as in all functions below.
+    let result = unsafe { queries::cuCtxGetDevice(&mut device) };
+    result.is_success().then_some(device)
 }
 
-impl Queries {
-    fn new() -> Self {
-        Self(real::driver())
-    }
-
-    /// The device of the current context.
-    fn device(&self) -> Option<CUdevice> {
-        let mut device = 0;
-        call!(self, "cuCtxGetDevice", fn(*mut CUdevice), &raw mut device)?;
-        Some(device)
-    }
-
-    fn devices(&self) -> Option<u32> {
-        let mut count = 0;
-        call!(self, "cuDeviceGetCount", fn(*mut i32), &raw mut count)?;
-        u32::try_from(count).ok()
-    }
-
-    fn name(&self, device: CUdevice) -> Option<String> {
-        let mut name = [0; 128];
-        call!(
-            self,
-            "cuDeviceGetName",
-            fn(*mut c_char, i32, CUdevice),
-            name.as_mut_ptr(),
-            name.len() as i32,
-            device
-        )?;
-        text(&name)
-    }
-
-    fn pci_bus_id(&self, device: CUdevice) -> Option<String> {
-        let mut id = [0; 32];
-        call!(
-            self,
-            "cuDeviceGetPCIBusId",
-            fn(*mut c_char, i32, CUdevice),
-            id.as_mut_ptr(),
-            id.len() as i32,
-            device
-        )?;
-        text(&id)
-    }
-
-    /// Free and total memory.
-    fn memory(&self) -> Option<(u64, u64)> {
-        let (mut free, mut total) = (0_usize, 0_usize);
-        call!(
-            self,
-            "cuMemGetInfo_v2",
-            fn(*mut usize, *mut usize),
-            &raw mut free,
-            &raw mut total
-        )?;
-        Some((free as u64, total as u64))
-    }
-
-    /// The device's default pool, and those that the program created.
-    fn pools(&self, device: CUdevice) -> Vec<PoolUse> {
-        let mut pools = Vec::new();
-        if let Some(pool) = self.default_pool(device) {
-            pools.extend(self.pool(pool, "the device's default pool".to_owned()));
-        }
-        // Until the list is complete, no pool is destroyed.
-        let _pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut handles = Vec::new();
-        state::registry().for_each(|key, _| {
-            if key.kind == Kind::MemoryPool {
-                handles.push(key.address);
-            }
-        });
-        handles.sort_unstable();
-        for (index, handle) in handles.into_iter().enumerate() {
-            let name = format!("pool {} of the program", index + 1);
-            pools.extend(self.pool(CUmemoryPool(handle as usize), name));
-        }
-        pools
-    }
-
-    fn default_pool(&self, device: CUdevice) -> Option<CUmemoryPool> {
-        let mut pool: CUmemoryPool = CUmemoryPool::default();
-        call!(
-            self,
-            "cuDeviceGetDefaultMemPool",
-            fn(*mut CUmemoryPool, CUdevice),
-            &raw mut pool,
-            device
-        )?;
-        Some(pool)
-    }
-
-    fn pool(&self, pool: CUmemoryPool, name: String) -> Option<PoolUse> {
-        let attribute = |which: CUmemPool_attribute| {
-            let mut value = 0_u64;
-            call!(
-                self,
-                "cuMemPoolGetAttribute",
-                fn(CUmemoryPool, CUmemPool_attribute, *mut c_void),
-                pool,
-                which,
-                (&raw mut value).cast()
-            )?;
-            Some(value)
-        };
-        Some(PoolUse {
-            name,
-            reserved: attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
-            used: attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
-            threshold: attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD),
-        })
-    }
+fn devices() -> Option<u32> {
+    let mut count = 0;
+    // SAFETY: as above.
+    let result = unsafe { queries::cuDeviceGetCount(&mut count) };
+    u32::try_from(count).ok().filter(|_| result.is_success())
 }
 
-/// The text before the first zero.
-fn text(bytes: &[c_char]) -> Option<String> {
-    let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
-    let text = CStr::from_bytes_until_nul(&bytes).ok()?;
-    Some(text.to_string_lossy().into_owned())
+/// A text that the driver writes.
+fn text<const N: usize>(query: impl FnOnce(*mut c_char, i32) -> CUresult) -> Option<String> {
+    let mut text = [0_u8; N];
+    let result = query(text.as_mut_ptr().cast(), N as i32);
+    let text = CStr::from_bytes_until_nul(&text).ok()?;
+    result
+        .is_success()
+        .then(|| text.to_string_lossy().into_owned())
+}
+
+/// Free and total memory.
+fn memory() -> Option<(u64, u64)> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: as above.
+    let result = unsafe { queries::cuMemGetInfo_v2(&mut free, &mut total) };
+    result.is_success().then_some((free as u64, total as u64))
+}
+
+/// The device's default pool, and those that the program created.
+fn pools(device: CUdevice) -> Vec<PoolUse> {
+    let mut pools = Vec::new();
+    let mut default = CUmemoryPool::default();
+    // SAFETY: as above.
+    if unsafe { queries::cuDeviceGetDefaultMemPool(&mut default, device) }.is_success() {
+        pools.extend(pool(default, "the device's default pool".to_owned()));
+    }
+    // Until the list is complete, no pool is destroyed.
+    let _pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut handles = Vec::new();
+    state::registry().for_each(|key, _| {
+        if key.kind == Kind::MemoryPool {
+            handles.push(key.address);
+        }
+    });
+    handles.sort_unstable();
+    for (index, handle) in handles.into_iter().enumerate() {
+        let name = format!("pool {} of the program", index + 1);
+        pools.extend(pool(CUmemoryPool(handle as usize), name));
+    }
+    pools
+}
+
+fn pool(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
+    let attribute = |which| {
+        let mut value = 0_u64;
+        // SAFETY: as above; these attributes have 8 bytes, and the pool is not destroyed yet.
+        let result =
+            unsafe { queries::cuMemPoolGetAttribute(pool, which, (&raw mut value).cast()) };
+        result.is_success().then_some(value)
+    };
+    Some(PoolUse {
+        name,
+        reserved: attribute(pool_attribute::RESERVED_MEM_CURRENT)?,
+        used: attribute(pool_attribute::USED_MEM_CURRENT)?,
+        threshold: attribute(pool_attribute::RELEASE_THRESHOLD),
+    })
 }

@@ -6,12 +6,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use cuguard_sync::clock;
 use cuguard_sync::process::is_forked;
 
 use crate::call_site;
 use crate::caller;
 use crate::counters::Amount;
 use crate::group::Group;
+use crate::history::{History, Peak};
 use crate::record::{Entry, Key, Record};
 use crate::registry::{Registry, set};
 
@@ -49,9 +51,18 @@ impl Registry {
         let record = Record::in_context(&entry, call_site, context);
         self.counters.add(key.kind, entry.bytes);
         self.destroyed.forget(key);
+        // Before it is in the table, where another thread finds it.
+        let sites = self.sites.get_or_init(Box::default);
+        sites.add(
+            call_site,
+            key.kind,
+            entry.bytes,
+            record.created_nanoseconds(),
+        );
         if let Some(old) = self.table.insert(key, record) {
             // Freed by a function that is not recorded.
             self.counters.sub(key.kind, old.bytes());
+            self.note_removed(key, &old);
         }
     }
 
@@ -63,7 +74,33 @@ impl Registry {
             return None;
         };
         self.counters.sub(key.kind, record.bytes());
+        self.note_removed(key, &record);
         Some(record)
+    }
+
+    /// Gives a record another key, with its call site and its age as they are: physical memory whose handle is released
+    /// while it is mapped. Returns whether there was a record.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let handle = Key::by_address(Kind::Physical, 7);
+    /// registry.insert_stack(handle, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
+    /// assert!(registry.rekey(handle, Key::by_address(Kind::Mapped, 0x7f00_0000_0000)));
+    /// assert_eq!(registry.totals(Kind::Mapped).count, 1);
+    /// ```
+    pub fn rekey(&self, from: Key, to: Key) -> bool {
+        let Some(record) = self.remove_by_address(from) else {
+            return false;
+        };
+        self.counters.add(to.kind, record.bytes());
+        self.note_put_back(to, &record);
+        if let Some(old) = self.table.insert(to, record) {
+            self.counters.sub(to.kind, old.bytes());
+            self.note_removed(to, &old);
+        }
+        true
     }
 
     /// Whether there is a record under this key [by address](Key::by_address), and what it is.
@@ -125,9 +162,48 @@ impl Registry {
         self.destroyed.groups(caller::snapshot_time())
     }
 
-    /// Undoes a remove, in figures by call site.
-    pub(crate) fn note_put_back(&self, key: Key, record: Record) {
-        let _ = (key, record);
+    /// Subtracts a record from the figures of its call site, if those are kept.
+    pub(crate) fn note_removed(&self, key: Key, record: &Record) {
+        if key.is_by_address()
+            && let Some(sites) = self.sites.get()
+        {
+            sites.sub(record.call_site, key.kind, record.bytes());
+        }
+    }
+
+    /// Undoes [`note_removed`](Self::note_removed).
+    pub(crate) fn note_put_back(&self, key: Key, record: &Record) {
+        if key.is_by_address()
+            && let Some(sites) = self.sites.get()
+        {
+            let now = clock::nanoseconds();
+            sites.add(record.call_site, key.kind, record.bytes(), now);
+        }
+    }
+
+    /// What was alive when the memory of devices was at its peak, by call site; of records under keys
+    /// [by address](Key::by_address).
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// assert!(registry.peak().is_none());
+    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
+    /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
+    /// registry.remove(key, 4096);
+    /// assert_eq!(registry.peak().unwrap().bytes, 4096);
+    /// ```
+    pub fn peak(&self) -> Option<Peak> {
+        self.sites.get()?.peak(clock::nanoseconds())
+    }
+
+    /// How the live bytes of call sites changed over the run; of records under keys [by address](Key::by_address).
+    pub fn history(&self) -> History {
+        let end = caller::snapshot_time().as_nanos() as u64;
+        self.sites
+            .get()
+            .map_or_else(History::default, |sites| sites.history(end))
     }
 
     /// Whether anything was ever inserted.

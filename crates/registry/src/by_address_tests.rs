@@ -146,3 +146,31 @@ fn a_reserved_range_takes_no_memory() {
     assert_eq!(registry.get(range).unwrap().bytes(), 1 << 40);
     assert_eq!(registry.destroy_context(1, |_, _| false), Amount::new(1, 0));
 }
+
+/// Whichever way a record is removed, its call site is charged for what is alive.
+#[test]
+fn call_sites_hold_what_is_alive() {
+    let registry = Registry::new(Level::Stacks, 8);
+    let live = || {
+        let sites = registry.sites.get().unwrap();
+        // A new peak is copied at once.
+        registry.insert_stack(key(1 << 50), entry(1 << 40), &[99], 9);
+        let peak = sites.peak(0).unwrap();
+        registry.remove(key(1 << 50), 0);
+        peak.bytes - (1 << 40)
+    };
+    for address in 1..=10 {
+        registry.insert_stack(key(address << 12), entry(10), &[5], (address % 2) as u32);
+    }
+    // The address of another record.
+    registry.insert_stack(key(10 << 12), entry(10), &[6], 0);
+    let record = registry.remove(key(1 << 12), 0);
+    registry.put_back(key(1 << 12), record, 0);
+    assert_eq!(registry.totals(Kind::Device).bytes, 100);
+    assert_eq!(live(), 100);
+    registry.destroy_context(1, |_, _| false);
+    registry.drain_context(0);
+    registry.insert_stack(key(1 << 51), entry(1 << 41), &[99], 9);
+    let peak = registry.peak().unwrap();
+    assert_eq!((peak.bytes, peak.sites.len()), (1 << 41, 1));
+}

@@ -146,6 +146,16 @@ impl Origin {
         get(id).map_or_else(Self::default, CallSite::origin)
     }
 
+    /// A stack that the caller captured, innermost frame first.
+    ///
+    /// ```
+    /// assert_eq!(cuguard_registry::Origin::from_frames(&[7, 8]).stack, [7, 8]);
+    /// ```
+    #[must_use]
+    pub fn from_frames(stack: &[usize]) -> Self {
+        Self::of(intern_frames(stack, ""))
+    }
+
     /// The calling stack, at every level.
     #[must_use]
     pub fn here() -> Self {

@@ -158,7 +158,11 @@ impl Counters {
         let allocated = sum(self.tallies.all().map(|tally| &tally.allocated[index]));
         let bytes = self.bytes[index].live();
         Totals {
-            count: allocated.saturating_sub(freed),
+            // Never below zero, also where something was removed twice. What was put back under another kind
+            // was freed less often than never.
+            count: Some(allocated.wrapping_sub(freed))
+                .filter(|count| *count <= i64::MAX as u64)
+                .unwrap_or(0),
             bytes,
             // Another thread may have added its bytes and not yet raised the peak.
             peak_bytes: self.bytes[index].peak.load(Relaxed).max(bytes),

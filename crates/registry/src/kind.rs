@@ -107,6 +107,21 @@ impl Kind {
         (self as usize) < Self::Stream as usize
     }
 
+    /// Whether it takes memory of a device, which the process itself allocated.
+    ///
+    /// ```
+    /// use cuguard::Kind;
+    ///
+    /// assert!(Kind::Managed.is_device_memory() && !Kind::Pinned.is_device_memory());
+    /// ```
+    #[must_use]
+    pub const fn is_device_memory(self) -> bool {
+        match self {
+            Self::Pinned | Self::Registered | Self::WriteCombined | Self::Imported => false,
+            _ => self.is_memory(),
+        }
+    }
+
     /// The name in JSON and the words in text, by index.
     const NAMES: [(&'static str, &'static str); Self::COUNT] = [
         ("device", "device memory"),

@@ -34,7 +34,9 @@ mod destroyed;
 mod diff;
 mod failed_free;
 mod group;
+mod growth;
 mod hash;
+mod history;
 mod kind;
 mod late;
 #[cfg(test)]
@@ -51,6 +53,7 @@ mod registry;
 mod registry_tests;
 mod sampling;
 mod shared;
+mod site_table;
 mod snapshot;
 mod usage;
 
@@ -60,6 +63,8 @@ pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use failed_free::FailedFree;
 pub use group::{Fate, Group, merge_equal};
+pub use growth::Growth;
+pub use history::{History, Peak, SiteHistory};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use late::Late;
 pub use origin::{Origin, Site};

@@ -19,6 +19,7 @@ use crate::destroyed::Destroyed;
 use crate::failed_free::FailedFree;
 use crate::group::Fate;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
+use crate::history::Sites;
 use crate::kind::{Kind, Level};
 use crate::late::Late;
 use crate::names;
@@ -54,6 +55,8 @@ pub struct Registry {
     pub(crate) counters: Counters,
     /// What was destroyed with its context; only of records under keys by address.
     pub(crate) destroyed: Destroyed,
+    /// Live bytes by call site, of records under keys by address; without those there is no table.
+    pub(crate) sites: OnceLock<Box<Sites>>,
     failed: Mutex<Vec<FailedFree>>,
     late: Arc<Late>,
     broken: OnceLock<FailedCall>,
@@ -96,6 +99,7 @@ impl Registry {
             escaped_count: AtomicUsize::new(0),
             counters: Counters::default(),
             destroyed: Destroyed::default(),
+            sites: OnceLock::new(),
             failed: Mutex::default(),
             late: Arc::default(),
             broken: OnceLock::new(),
@@ -252,7 +256,7 @@ impl Registry {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
-                self.note_put_back(key, record);
+                self.note_put_back(key, &record);
                 self.put(key, record);
             }
             None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),
@@ -341,6 +345,7 @@ impl Registry {
         });
         for (key, record) in &drained {
             self.counters.sub(key.kind, record.bytes());
+            self.note_removed(*key, record);
         }
         drained.sort_unstable_by_key(|(key, record)| {
             let kind = (key.kind.teardown_rank(), key.kind);

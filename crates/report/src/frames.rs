@@ -12,7 +12,7 @@ const OWN_UNNAMED: usize = if cfg!(debug_assertions) { 16 } else { 8 };
 
 /// Where a function comes from, judged by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+pub(crate) enum Source {
     /// The program, or a library that it uses.
     App,
     /// These crates.
@@ -108,7 +108,7 @@ pub(crate) fn cut(frames: &mut Vec<Frame>, depth: usize) {
     frames.truncate(end.map_or(frames.len(), |end| own + end));
 }
 
-fn source_of(frame: &Frame) -> Source {
+pub(crate) fn source_of(frame: &Frame) -> Source {
     let library = frame.module.as_ref().map_or("", |module| module.name());
     let is_entry = || ENTRY_LIBRARIES.iter().any(|name| library.starts_with(name));
     match frame.symbol.function {

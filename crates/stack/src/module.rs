@@ -39,6 +39,20 @@ impl Module {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
+    /// The addresses from its first segment to its last one.
+    ///
+    /// ```
+    /// for module in cuguard_stack::modules() {
+    ///     assert!(module.range().is_empty() || module.contains(module.range().start));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        let start = self.ranges.iter().map(|range| range.start).min();
+        let end = self.ranges.iter().map(|range| range.end).max();
+        start.unwrap_or_default()..end.unwrap_or_default()
+    }
+
     /// The address as the file has it: what `addr2line` takes.
     #[must_use]
     pub fn offset(&self, address: usize) -> usize {

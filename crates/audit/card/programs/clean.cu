@@ -16,6 +16,6 @@ int main(void) {
     RT(cudaFreeHost(pinned));
     RT(cudaStreamDestroy(stream));
     expect_kind("stream", 0, 0);
-    expected("");
+    expected("\"reports\": 1");
     return 7;
 }

@@ -11,6 +11,6 @@ int main(void) {
         }
         cudaGetLastError();
     }
-    expected("\"diagnoses\": 1");
+    expected("\"diagnoses\": 1, \"reports\": 1");
     return 0;
 }

@@ -24,8 +24,8 @@ int main(void) {
     size_t bytes = release_mapped(device, 0);
     release_mapped(device, 1);
     clobber_stack();
-    expect_memory(LOST, "physical", 1, bytes);
-    expect_memory(REACHABLE, "physical", 1, bytes);
+    expect_memory(LOST, "mapped", 1, bytes);
+    expect_memory(REACHABLE, "mapped", 1, bytes);
     expected("\"handles\": {\"address_range\": 2}");
     return 0;
 }

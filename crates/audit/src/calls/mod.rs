@@ -1,1 +1,203 @@
-//! See the crate's documentation.
+//! The recorded functions, one file for each family.
+//!
+//! Each calls the driver's function and returns its result unchanged. What was allocated is recorded after the driver
+//! succeeded; what is freed is forgotten before the driver is called, because the driver may return the address to another
+//! thread at that moment, and recorded again if it fails.
+//!
+//! A driver may call its own exported functions: calls inside a call are not recorded.
+//!
+//! Must not know how a program got here.
+
+pub(crate) mod array;
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod driver;
+pub(crate) mod graph;
+pub(crate) mod handle;
+pub(crate) mod host;
+pub(crate) mod imported;
+pub(crate) mod module;
+pub(crate) mod stream_ordered;
+pub(crate) mod synchronize;
+pub(crate) mod virtual_memory;
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use cuguard_registry::Kind;
+use cuguard_sys::*;
+
+use crate::intercept::Function;
+use crate::state::{self, contexts};
+use crate::{end, shortage};
+
+thread_local! {
+    /// Whether the calling thread is in a recorded call.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A call that a program makes.
+#[derive(Debug)]
+pub(crate) struct Call {
+    function: Function,
+}
+
+impl Call {
+    /// `None` for a call inside another one.
+    #[inline]
+    pub(crate) fn begin(function: Function) -> Option<Self> {
+        end::used();
+        match INSIDE.replace(true) {
+            false => Some(Self { function }),
+            true => None,
+        }
+    }
+
+    /// The function's exported name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.function.name()
+    }
+
+    /// After a call that allocates or creates. `out` is where the driver writes the address or handle.
+    ///
+    /// # Safety
+    ///
+    /// `out` is null or what the driver wrote to.
+    #[inline]
+    pub(crate) unsafe fn created<T: Address>(
+        &self,
+        result: CUresult,
+        out: *const T,
+        new: New,
+    ) -> CUresult {
+        if !result.is_success() {
+            return self.refused(result, &new);
+        }
+        if out.is_null() {
+            return result;
+        }
+        // SAFETY: as the caller guarantees.
+        let address = unsafe { out.read_unaligned() }.address();
+        if address != 0 {
+            let context = if new.is_owned { contexts::current() } else { 0 };
+            state::insert(new.kind, address, new.bytes, new.stream, context);
+        }
+        result
+    }
+
+    /// The call's result, which the program gets.
+    #[inline]
+    pub(crate) fn end(self, result: CUresult) -> CUresult {
+        if !result.is_success() {
+            end::failed(self.name(), result.0);
+        }
+        result
+    }
+
+    /// After a failed call.
+    #[cold]
+    pub(crate) fn refused(&self, result: CUresult, new: &New) -> CUresult {
+        if result == CUresult::OUT_OF_MEMORY {
+            shortage::refused(self.name(), Some(new.kind), new.bytes);
+        }
+        result
+    }
+
+    /// A call that frees what is at an address and of one of these kinds.
+    #[inline]
+    pub(crate) fn freed(
+        &self,
+        kinds: &[Kind],
+        address: impl Address,
+        free: impl FnOnce() -> CUresult,
+    ) -> CUresult {
+        let taken = state::take(kinds, address.address());
+        let result = free();
+        if !is_freed(result) {
+            state::put_back(taken);
+        }
+        result
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// Whether a free that returned this is done. A driver that is shutting down frees everything.
+#[inline]
+pub(crate) fn is_freed(result: CUresult) -> bool {
+    result.is_success() || result == CUresult::DEINITIALIZED
+}
+
+/// What a call creates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct New {
+    kind: Kind,
+    bytes: u64,
+    stream: u64,
+    /// Whether the current context owns it, and frees it when it is destroyed.
+    is_owned: bool,
+}
+
+impl New {
+    /// Something that its context owns.
+    pub(crate) const fn in_context(kind: Kind, bytes: u64) -> Self {
+        Self {
+            kind,
+            bytes,
+            stream: 0,
+            is_owned: true,
+        }
+    }
+
+    /// Something that survives contexts.
+    pub(crate) const fn in_process(kind: Kind, bytes: u64) -> Self {
+        Self {
+            kind,
+            bytes,
+            stream: 0,
+            is_owned: false,
+        }
+    }
+}
+
+/// An address or a handle, as a number.
+pub(crate) trait Address: Copy {
+    fn address(self) -> u64;
+}
+
+impl Address for u64 {
+    fn address(self) -> u64 {
+        self
+    }
+}
+
+impl Address for u32 {
+    fn address(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Address for *mut c_void {
+    fn address(self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+macro_rules! handles {
+    ($($name:ident)*) => {$(
+        impl Address for $name {
+            fn address(self) -> u64 {
+                self.0 as u64
+            }
+        }
+    )*};
+}
+
+handles! {
+    CUarray CUevent CUexternalMemory CUgraph CUgraphExec CUlibrary CUmemoryPool CUmipmappedArray CUmodule CUstream
+}

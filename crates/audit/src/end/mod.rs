@@ -1,1 +1,105 @@
-//! See the crate's documentation.
+//! The end of a process: one report, however the process ends.
+//!
+//! ```text
+//!   exit, return from main ── atexit ──┐
+//!   quick_exit ── at_quick_exit ───────┤
+//!   _exit, _Exit ── exported ──────────┼── finish ──► reporting thread ──► report::make ──► output
+//!   exec… ── exported ─────────────────┤      │
+//!   SIGTERM, abort … ── handler ───────┘      └── waits, with a time limit
+//! ```
+//!
+//! - [`start`] is the library's constructor. Its exit handler is registered before the loader's, so it runs after the
+//!   destructors of all libraries.
+//! - [`reporter`] owns the thread that makes the report: a signal handler must not allocate or lock, and a report that
+//!   hangs must not keep the process from ending.
+//! - [`signals`] handles signals whose disposition is the default, and hides that from the program.
+//! - [`functions`] exports `_exit` and the exec functions, [`forked`] is the child after `fork`.
+//! - [`output`] writes the report, [`run_folder`] the record that `cuguard run` sums up.
+//!
+//! A process that never calls a recorded function of the driver writes nothing. Nothing here calls the driver, and nothing
+//! here knows what a report says.
+
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the C library"
+    )
+)]
+// Until the wrappers of the driver's functions call them.
+#![allow(dead_code, reason = "called by the wrappers of the driver's functions")]
+
+mod forked;
+mod functions;
+mod made;
+mod output;
+mod reason;
+mod reporter;
+mod run_folder;
+mod signals;
+mod start;
+mod sticky;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) use made::Made;
+pub(crate) use output::print;
+pub(crate) use reason::Reason;
+pub(crate) use start::start;
+pub(crate) use sticky::{failed, failure};
+
+/// The process has called no recorded function.
+const UNUSED: u32 = 0;
+/// A thread makes the preparations for the end.
+const PREPARING: u32 = 1;
+/// The preparations are made.
+const USED: u32 = 2;
+
+static STATE: AtomicU32 = AtomicU32::new(UNUSED);
+
+/// Notes that the process uses the driver. Every recorded function calls this first; after the first call it is one load.
+#[inline]
+pub(crate) fn used() {
+    if STATE.load(Ordering::Relaxed) != USED {
+        prepare();
+    }
+}
+
+/// Prepares the report: the settings, the thread and the signal handlers.
+#[cold]
+fn prepare() {
+    if !start::is_own_process() {
+        return;
+    }
+    let exchanged = STATE.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire);
+    if exchanged.is_err() {
+        return;
+    }
+    // Nothing may unwind into the program.
+    let _ = std::panic::catch_unwind(|| {
+        let _ = crate::settings::get();
+        run_folder::note_use();
+        reporter::launch();
+        signals::install();
+    });
+    STATE.store(USED, Ordering::Release);
+}
+
+/// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.
+fn is_used() -> bool {
+    STATE.load(Ordering::Acquire) == USED && start::is_own_process()
+}
+
+/// Reports the end of the process, unless there is nothing to report or that has been done. Returns when the report is
+/// written or its time is over. Async-signal-safe.
+fn finish(reason: Reason) {
+    if is_used() {
+        reporter::request(reason);
+    }
+}
+
+/// For tests, until the wrappers call [`used`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn cuguard_audit_used() {
+    used();
+}

@@ -1,1 +1,16 @@
-//! See the crate's documentation.
+//! The driver's own functions, behind the wrappers.
+//!
+//! The driver is found among the loaded libraries, by their dynamic symbol tables: no lookup here changes the state of
+//! `dlerror`, takes the dynamic linker's lock for loading, or finds the wrappers of this library. Nothing is loaded: a
+//! program gets a wrapper only where it has the driver.
+//!
+//! Must not know what is recorded.
+
+mod driver;
+mod elf;
+mod linker;
+pub(crate) mod queries;
+
+pub(crate) use driver::{Driver, driver};
+pub(crate) use elf::find_module;
+pub(crate) use linker::{call_dlsym, dlsym, dlvsym};

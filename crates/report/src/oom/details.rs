@@ -237,8 +237,12 @@ impl Page<'_> {
                 ByteSize(growth.max(0) as u64)
             ),
             None => format!(
-                "{} allocated throughout the context's lifetime, the first {} ago: {call_site}",
+                "{} allocated throughout {}, the first {} ago: {call_site}",
                 count(usage.group.amount.count, "block"),
+                match self.why.settings.audited {
+                    true => "the run",
+                    false => "the context's lifetime",
+                },
                 age(usage.group.oldest)
             ),
         }

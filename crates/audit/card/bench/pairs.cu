@@ -1,0 +1,37 @@
+// Allocation and free, in pairs of 1 MiB: `pairs malloc COUNT`, `pairs async COUNT`. Prints the median of nine rounds.
+#include <cstring>
+
+#include "bench.h"
+
+static double round_of(bool ordered, int count, cudaStream_t stream) {
+    double began = now();
+    for (int index = 0; index < count; index++) {
+        void *address;
+        if (ordered) {
+            RT(cudaMallocAsync(&address, 1 << 20, stream));
+            RT(cudaFreeAsync(address, stream));
+        } else {
+            RT(cudaMalloc(&address, 1 << 20));
+            RT(cudaFree(address));
+        }
+    }
+    double ended = now();
+    RT(cudaStreamSynchronize(stream));
+    return (ended - began) / count * 1e9;
+}
+
+int main(int words, char **arguments) {
+    if (words != 3)
+        return 99;
+    bool ordered = strcmp(arguments[1], "async") == 0;
+    int count = atoi(arguments[2]);
+    cudaStream_t stream;
+    RT(cudaStreamCreate(&stream));
+    keep_pool();
+    round_of(ordered, count, stream);
+    std::vector<double> rounds;
+    for (int round = 0; round < 9; round++)
+        rounds.push_back(round_of(ordered, count, stream));
+    RT(cudaStreamDestroy(stream));
+    printf("{\"value\": %.1f}\n", median(rounds));
+}

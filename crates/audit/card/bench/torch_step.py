@@ -1,0 +1,33 @@
+"""A PyTorch training step: `torch_step.py STEPS`. Prints the median time of a synchronized step, in nanoseconds."""
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+WARM_UP = 10
+
+
+def main():
+    steps = int(sys.argv[1])
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())]).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    batch = torch.randn(256, 1024, device="cuda")
+    times = []
+    for number in range(steps + WARM_UP):
+        torch.cuda.synchronize()
+        began = time.perf_counter_ns()
+        optimizer.zero_grad(set_to_none=True)
+        loss = (model(batch) - batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        if number >= WARM_UP:
+            times.append(time.perf_counter_ns() - began)
+    print(json.dumps({"value": statistics.median(times)}), flush=True)
+
+
+main()

@@ -1,0 +1,38 @@
+//! Functions that wait for the device. They create nothing, and are here because they return the errors of kernels, after
+//! which every other call fails.
+
+use cuguard_sys::*;
+
+use super::Call;
+
+type CurrentContext = unsafe extern "C" fn() -> CUresult;
+
+/// `cuCtxSynchronize`
+pub(crate) unsafe fn current_context(_: &Call, real: CurrentContext) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    unsafe { real() }
+}
+
+type Context = unsafe extern "C" fn(CUcontext) -> CUresult;
+
+/// `cuCtxSynchronize_v2`
+pub(crate) unsafe fn context(_: &Call, real: Context, context: CUcontext) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    unsafe { real(context) }
+}
+
+type Stream = unsafe extern "C" fn(CUstream) -> CUresult;
+
+/// `cuStreamSynchronize`
+pub(crate) unsafe fn stream(_: &Call, real: Stream, stream: CUstream) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    unsafe { real(stream) }
+}
+
+type Event = unsafe extern "C" fn(CUevent) -> CUresult;
+
+/// `cuEventSynchronize`
+pub(crate) unsafe fn event(_: &Call, real: Event, event: CUevent) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    unsafe { real(event) }
+}

@@ -1,0 +1,213 @@
+//! The thread that makes the report.
+//!
+//! ```text
+//!   IDLE ── request ──► CLAIMED ──► REQUESTED ── the thread ──► DONE
+//!    ▲                                  └── time is over ──────►  │
+//!    └──────────── fork, in the child                             │ after a failed exec, once more
+//!                       CLAIMED ◄─────────────────────────────────┘
+//! ```
+//!
+//! One word holds the phase. Other threads wait for it with a futex, which a signal handler may do too.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Reason, made, output, start};
+
+const IDLE: u32 = 0;
+const CLAIMED: u32 = 1;
+const REQUESTED: u32 = 2;
+const DONE: u32 = 3;
+
+static PHASE: AtomicU32 = AtomicU32::new(IDLE);
+
+/// Counts what the thread has to look at. It waits for a change of this word.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+/// The [`Reason`] of the last request.
+static REASON: AtomicU32 = AtomicU32::new(0);
+
+/// The thread, or 0.
+static THREAD: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the main thread has called `pthread_exit`.
+static MAIN_HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// How often it is then checked whether other threads exist.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long a report may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn limit() -> Duration {
+    start::start().limit.map_or(LIMIT, Duration::from_secs)
+}
+
+/// Starts the thread. It ends with the process.
+pub(super) fn launch() {
+    // The thread inherits this mask: the program's signals are for the program's threads.
+    let before = block_signals();
+    let spawned = std::thread::Builder::new()
+        .name("cuguard-report".to_owned())
+        .stack_size(8 << 20)
+        .spawn(run);
+    if spawned.is_ok() {
+        // Requests wait for the thread rather than see it running, so this is set here.
+        let _ = THREAD.compare_exchange(0, i32::MAX, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    restore_signals(&before);
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: sets are plain data, for which zero is valid, and both can be written to.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a set that the system returned.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+fn thread() -> i32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::gettid() }
+}
+
+fn run() {
+    THREAD.store(thread(), Ordering::Release);
+    loop {
+        let events = EVENTS.load(Ordering::Acquire);
+        let main_has_ended = MAIN_HAS_ENDED.load(Ordering::Acquire);
+        if main_has_ended && is_last_thread() {
+            // As the C library does when the last thread ends.
+            // SAFETY: handlers of the program may run on any thread.
+            unsafe { libc::exit(0) };
+        }
+        match PHASE.load(Ordering::Acquire) {
+            REQUESTED => make(),
+            _ => wait(&EVENTS, events, main_has_ended.then_some(POLL)),
+        }
+    }
+}
+
+/// A thread calls `pthread_exit`. After the main thread has, the process ends with its last thread, and this one must not
+/// keep it.
+pub(super) fn note_thread_end() {
+    if thread() == start::process() && THREAD.load(Ordering::Acquire) != 0 {
+        MAIN_HAS_ENDED.store(true, Ordering::Release);
+        announce();
+    }
+}
+
+/// Whether all other threads have ended. The main thread stays as a zombie.
+fn is_last_thread() -> bool {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    let own = thread().to_string();
+    threads.flatten().all(|one| {
+        let status = std::fs::read_to_string(one.path().join("stat")).unwrap_or_default();
+        // The name is in parentheses and may have any letters.
+        let state = status.rsplit_once(") ").map_or("Z", |(_, rest)| rest);
+        one.file_name() == own.as_str() || state.starts_with(['Z', 'X'])
+    })
+}
+
+/// Makes the report, and ends the request.
+fn make() {
+    let reason = Reason::from_code(REASON.load(Ordering::Acquire));
+    // The panic hook has printed its message.
+    let _ = std::panic::catch_unwind(|| {
+        let made = made::make(&reason);
+        if PHASE.load(Ordering::Acquire) == REQUESTED {
+            output::deliver(&made, reason);
+        }
+    });
+    let _ = PHASE.compare_exchange(REQUESTED, DONE, Ordering::AcqRel, Ordering::Acquire);
+    wake(&PHASE);
+}
+
+/// Has the report made, and waits for it. Only the first request makes one, unless that was before an exec, which then
+/// failed. Async-signal-safe.
+pub(super) fn request(reason: Reason) {
+    let claimed = PHASE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
+        let exec_failed = || REASON.load(Ordering::Relaxed) == Reason::Exec.code();
+        match phase {
+            IDLE => Some(CLAIMED),
+            DONE if exec_failed() => Some(CLAIMED),
+            _ => None,
+        }
+    });
+    if claimed.is_ok() {
+        REASON.store(reason.code(), Ordering::Release);
+        PHASE.store(REQUESTED, Ordering::Release);
+        let on_call = matches!(reason, Reason::Exit | Reason::QuickExit | Reason::Exec);
+        match THREAD.load(Ordering::Acquire) {
+            // Also if this thread ends the process.
+            0 if on_call => make(),
+            own if own == thread() => make(),
+            0 => {
+                output::print("cuguard: no report: the reporting thread could not be started\n");
+                PHASE.store(DONE, Ordering::Release);
+            }
+            _ => announce(),
+        }
+    }
+    wait_until_done();
+}
+
+fn wait_until_done() {
+    let until = Instant::now() + limit();
+    loop {
+        let phase = PHASE.load(Ordering::Acquire);
+        let left = until.saturating_duration_since(Instant::now());
+        if phase == DONE || phase == IDLE {
+            return;
+        }
+        if left.is_zero() {
+            break;
+        }
+        wait(&PHASE, phase, Some(left));
+    }
+    // The thread does not write its report any more.
+    if PHASE.swap(DONE, Ordering::AcqRel) != DONE {
+        output::print_late(limit());
+    }
+    wake(&PHASE);
+}
+
+/// In a forked child, where the thread does not exist.
+pub(super) fn forget() {
+    THREAD.store(0, Ordering::Relaxed);
+    MAIN_HAS_ENDED.store(false, Ordering::Relaxed);
+    PHASE.store(IDLE, Ordering::Release);
+}
+
+/// Lets the thread look at the phase and at [`MAIN_HAS_ENDED`].
+fn announce() {
+    EVENTS.fetch_add(1, Ordering::AcqRel);
+    wake(&EVENTS);
+}
+
+/// Waits while the word has this value, at most so long. May return early.
+fn wait(word: &'static AtomicU32, value: u32, most: Option<Duration>) {
+    let time = most.map(|most| libc::timespec {
+        tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: most.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the process, and the time is null or valid.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
+}
+
+fn wake(word: &'static AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the process.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
+}

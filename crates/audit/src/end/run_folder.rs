@@ -1,0 +1,103 @@
+//! The records for `cuguard run`, which sums up the reports of all processes.
+//!
+//! The command creates a private folder, and names it in `CUGUARD_RUN`. Each record is one line in its file `records`, with
+//! fields separated by tabs, written in one piece:
+//!
+//! | record | fields |
+//! |---|---|
+//! | `start` | process; only of the command's own child: the library is loaded |
+//! | `use` | process, command line: the process has used the driver |
+//! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, sum in words |
+//!
+//! A report for standard error that is closed goes to the file `report-PROCESS`, and the command prints it.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::{Made, Reason, start};
+
+fn append(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW);
+    options.open(folder.join(name))?.write_all(text.as_bytes())
+}
+
+fn record(fields: &[&str]) {
+    if let Some(folder) = &start::start().run_folder {
+        // A process of another user cannot write there.
+        let _ = append(folder, "records", &(fields.join("\t") + "\n"));
+    }
+}
+
+/// One line without control characters.
+pub(super) fn plain(text: &str, most: usize) -> String {
+    let mut plain = String::new();
+    for letter in text.chars().take(most) {
+        match letter.is_control() {
+            true => {
+                let _ = write!(plain, "{}", letter.escape_default());
+            }
+            false => plain.push(letter),
+        }
+    }
+    if text.chars().nth(most).is_some() {
+        plain.push('…');
+    }
+    plain
+}
+
+/// The command line of this process.
+pub(super) fn command_line() -> String {
+    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    plain(words.join(" ").trim_end(), 80)
+}
+
+/// Records that the library is loaded into the command's own child. The command's process id ends the folder's name.
+pub(super) fn note_start() {
+    let Some(folder) = &start::start().run_folder else {
+        return;
+    };
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    // SAFETY: always succeeds.
+    let parent = unsafe { libc::getppid() };
+    if name.rsplit('-').next() == Some(parent.to_string().as_str()) {
+        record(&["start", &start::process().to_string()]);
+    }
+}
+
+/// Records that the process uses the driver.
+pub(super) fn note_use() {
+    if start::start().run_folder.is_some() {
+        record(&["use", &start::process().to_string(), &command_line()]);
+    }
+}
+
+/// Records the report.
+pub(super) fn note_end(made: &Made, reason: Reason) {
+    let numbers = [
+        made.lost.bytes,
+        made.lost.count,
+        made.reachable.bytes,
+        made.reachable.count,
+        made.destroyed.bytes,
+        made.destroyed.count,
+        made.growing,
+    ];
+    let numbers = numbers.map(|number| number.to_string()).join("\t");
+    let process = start::process().to_string();
+    let (reason, line) = (reason.to_string(), plain(&made.line, 1000));
+    record(&["end", &process, &reason, &numbers, &line]);
+}
+
+/// Keeps a report that cannot be written to standard error. Returns whether there is a folder for it.
+pub(super) fn keep_report(text: &str) -> bool {
+    let name = format!("report-{}", start::process());
+    let folder = start::start().run_folder.as_deref();
+    folder.is_some_and(|folder| append(folder, &name, text).is_ok())
+}

@@ -1,0 +1,132 @@
+//! The library's constructor, and what it keeps of the start of the process.
+
+use std::ffi::{OsString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use super::{Reason, finish, forked, functions, run_folder};
+
+/// What the process had when it started. The program may change its environment, its folder and its descriptors.
+#[derive(Debug, Default)]
+pub(crate) struct Start {
+    /// `LEAK_REPORT`.
+    pub(crate) words: Option<OsString>,
+    /// The current folder, if a word names a file relative to it.
+    pub(crate) folder: Option<PathBuf>,
+    /// The folder in which `cuguard run` collects records.
+    pub(crate) run_folder: Option<PathBuf>,
+    /// How long a report may take, in seconds.
+    pub(crate) limit: Option<u64>,
+}
+
+static START: OnceLock<Start> = OnceLock::new();
+
+/// The process that this memory belongs to: another one with the same memory is a child of `vfork` or `clone`.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Device and inode of standard error.
+static STDERR: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// What the process had when it started.
+pub(crate) fn start() -> &'static Start {
+    START.get_or_init(Start::default)
+}
+
+/// Whether this process is the one that the constructor, or the handler of `fork`, ran in. Async-signal-safe.
+pub(crate) fn is_own_process() -> bool {
+    OWNER.load(Ordering::Relaxed) == process()
+}
+
+/// The process id.
+pub(crate) fn process() -> i32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::getpid() }
+}
+
+/// This process owns the memory from now on.
+pub(super) fn own() {
+    OWNER.store(process(), Ordering::Relaxed);
+}
+
+/// Device and inode that standard error had at the start.
+pub(super) fn first_stderr() -> [u64; 2] {
+    STDERR.each_ref().map(|word| word.load(Ordering::Relaxed))
+}
+
+/// A variable, read without the standard library's lock: the constructor may run while others hold it.
+fn variable(name: &std::ffi::CStr) -> Option<OsString> {
+    // SAFETY: the name ends in a null byte. The program's own code does not run yet, so nothing changes the environment.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: `getenv` returned a string.
+    let value = unsafe { std::ffi::CStr::from_ptr(value) };
+    Some(OsString::from_vec(value.to_bytes().to_vec()))
+}
+
+fn construct() {
+    own();
+    let words = variable(c"LEAK_REPORT");
+    let names_file = words.as_ref().is_some_and(|words| {
+        let words = words.to_string_lossy();
+        words.contains("file") || words.contains("suppress")
+    });
+    let limit = variable(c"CUGUARD_REPORT_LIMIT");
+    let limit = limit.and_then(|seconds| seconds.to_str()?.trim().parse().ok());
+    let _ = START.set(Start {
+        words,
+        folder: names_file.then(|| std::env::current_dir().ok()).flatten(),
+        run_folder: variable(c"CUGUARD_RUN").map(PathBuf::from),
+        limit,
+    });
+    if let Some(identity) = super::output::identity(2) {
+        for (word, value) in STDERR.iter().zip(identity) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+    functions::resolve();
+    run_folder::note_start();
+}
+
+unsafe extern "C" {
+    fn __cxa_atexit(
+        function: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+extern "C" fn at_exit(_: *mut c_void) {
+    let _ = std::panic::catch_unwind(|| {
+        finish(Reason::Exit);
+        super::output::replace_exit_code(true);
+    });
+}
+
+extern "C" fn at_quick_exit(_: *mut c_void) {
+    let _ = std::panic::catch_unwind(|| {
+        finish(Reason::QuickExit);
+        super::output::replace_exit_code(false);
+    });
+}
+
+/// Runs when the library is loaded, before `main`.
+extern "C" fn constructor(_: c_int, _: *mut *mut c_char, _: *mut *mut c_char) {
+    let _ = std::panic::catch_unwind(construct);
+    // Without a library, so that the handlers are not run with this library's destructors: they stay the first that
+    // were registered, before the loader's own, and run after the destructors of all libraries.
+    // SAFETY: the functions have the right signatures and do not unwind.
+    unsafe {
+        __cxa_atexit(at_exit, std::ptr::null_mut(), std::ptr::null_mut());
+        __cxa_at_quick_exit(at_quick_exit, std::ptr::null_mut());
+        libc::pthread_atfork(None, None, Some(forked::in_child));
+    }
+}
+
+// Not in this crate's unit tests, where this would be a part of the test program.
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
+static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;

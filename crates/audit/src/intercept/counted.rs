@@ -1,0 +1,149 @@
+//! Functions that are not recorded and look as if they allocate: their calls are counted, for the report's footer.
+//!
+//! A function of a newer driver has no known signature, so its wrapper is a stub that counts and jumps on with all
+//! registers as they are. There is a fixed number of stubs, each assigned to a function when a program looks it up.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// How many functions can be counted; a driver has about 40 that are not recorded. Further ones pass through.
+const STUBS: usize = 64;
+
+static CALLS: [AtomicU64; STUBS] = [const { AtomicU64::new(0) }; STUBS];
+static TARGETS: [AtomicPtr<c_void>; STUBS] = [const { AtomicPtr::new(ptr::null_mut()) }; STUBS];
+/// The names of the functions that have a stub, in the order of the stubs.
+static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Parts of names of functions that create something.
+const CREATING: &[&[u8]] = &[
+    b"Alloc",
+    b"Create",
+    b"Import",
+    b"Register",
+    b"Reserve",
+    b"Open",
+];
+/// Parts of names of functions that do not, although one of the above is in them.
+const OTHER: &[&[u8]] = &[b"Get", b"Set", b"Unregister", b"Callback", b"Notification"];
+
+/// The stub with a number: counts and jumps. It changes no register that can hold an argument.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn counting<const NUMBER: usize>() {
+    naked_asm!(
+        "endbr64",
+        "lock inc qword ptr [rip + {calls} + {offset}]",
+        "jmp qword ptr [rip + {targets} + {offset}]",
+        calls = sym CALLS,
+        targets = sym TARGETS,
+        offset = const NUMBER * 8,
+    )
+}
+
+/// The stub with a number: counts and jumps. `x9` to `x17` hold no arguments.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn counting<const NUMBER: usize>() {
+    naked_asm!(
+        "hint #34",
+        "adrp x16, {calls}",
+        "add x16, x16, :lo12:{calls}",
+        "add x16, x16, #{offset}",
+        "2: ldxr x9, [x16]",
+        "add x9, x9, #1",
+        "stxr w10, x9, [x16]",
+        "cbnz w10, 2b",
+        "adrp x16, {targets}",
+        "add x16, x16, :lo12:{targets}",
+        "ldr x16, [x16, #{offset}]",
+        "br x16",
+        calls = sym CALLS,
+        targets = sym TARGETS,
+        offset = const NUMBER * 8,
+    )
+}
+
+type Stub = unsafe extern "C" fn();
+
+macro_rules! stubs {
+    ($($tens:literal)*) => { [$(
+        counting::<{ $tens * 8 }>, counting::<{ $tens * 8 + 1 }>, counting::<{ $tens * 8 + 2 }>,
+        counting::<{ $tens * 8 + 3 }>, counting::<{ $tens * 8 + 4 }>, counting::<{ $tens * 8 + 5 }>,
+        counting::<{ $tens * 8 + 6 }>, counting::<{ $tens * 8 + 7 }>,
+    )*] };
+}
+static ALL: [Stub; STUBS] = stubs!(0 1 2 3 4 5 6 7);
+
+/// Whether a function with this name looks as if it allocates.
+pub(super) fn is_creating(name: &[u8]) -> bool {
+    let contains = |part: &&[u8]| name.windows(part.len()).any(|window| window == *part);
+    CREATING.iter().any(contains) && !OTHER.iter().any(contains)
+}
+
+/// The address of a stub for the driver's function `target`; null if its calls are not counted.
+pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
+    if !is_creating(name) {
+        return ptr::null();
+    }
+    let Ok(name) = std::str::from_utf8(name) else {
+        return ptr::null();
+    };
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    // Several versions of a function have one name for `cuGetProcAddress`.
+    let known = (0..names.len()).find(|&number| {
+        names[number] == name && TARGETS[number].load(Relaxed).cast_const() == target
+    });
+    let number = known.unwrap_or(names.len());
+    if number == STUBS {
+        return ptr::null();
+    }
+    if known.is_none() {
+        crate::report::set_unrecorded(not_recorded);
+        TARGETS[number].store(target.cast_mut(), Relaxed);
+        names.push(name.to_owned());
+    }
+    ALL[number] as *const c_void
+}
+
+/// The functions that were called and are not recorded, with the number of calls; by name.
+fn not_recorded() -> Vec<(String, u64)> {
+    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut called: Vec<(String, u64)> = Vec::new();
+    for (name, calls) in names.iter().zip(&CALLS) {
+        let calls = calls.load(Relaxed);
+        match called.iter_mut().find(|(known, _)| known == name) {
+            _ if calls == 0 => {}
+            Some((_, sum)) => *sum += calls,
+            None => called.push((name.clone(), calls)),
+        }
+    }
+    called.sort_unstable();
+    called
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_creating;
+
+    #[test]
+    fn functions_that_create_are_told_apart_by_name() {
+        for name in [
+            "cuTexObjectCreate",
+            "cuGraphicsGLRegisterBuffer",
+            "cuMemAllocSomehow",
+        ] {
+            assert!(is_creating(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "cuMemGetAllocationGranularity",
+            "cuGraphicsUnregisterResource",
+            "cuLogsRegisterCallback",
+            "cuCtxSynchronize",
+        ] {
+            assert!(!is_creating(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The wrappers, exported under the driver's names for programs that are linked against it.
+
+#![allow(
+    non_snake_case,
+    clippy::missing_safety_doc,
+    reason = "the driver's own functions, documented by the driver"
+)]
+
+use std::ffi::c_void;
+use std::mem::transmute;
+
+use cuguard_sys::*;
+
+use super::table::{Function, with_recorded};
+use crate::calls::{self, Call};
+use crate::real;
+
+/// What a wrapper returns that has no function of the driver behind it: the program is linked against a name which this
+/// driver does not have. Without this library it would not have started.
+#[cold]
+fn absent() -> CUresult {
+    match real::driver() {
+        Some(_) => CUresult::NOT_SUPPORTED,
+        None => CUresult::NOT_INITIALIZED,
+    }
+}
+
+macro_rules! export {
+    (fn $name:ident($($parameter:ident: $type:ty),*); $body:path) => {
+        // Not in unit tests, whose program would call itself.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+            type Real = unsafe extern "C" fn($($type),*) -> CUresult;
+            let Some(target) = Function::$name.target() else {
+                return absent();
+            };
+            // SAFETY: the driver's function of this name has this signature.
+            let real = unsafe { transmute::<*const c_void, Real>(target) };
+            match Call::begin(Function::$name) {
+                Some(call) => {
+                    // SAFETY: the caller guarantees what the driver documents about the arguments.
+                    let result = unsafe { $body(&call, real, $($parameter),*) };
+                    call.end(result)
+                }
+                // SAFETY: as above.
+                None => unsafe { real($($parameter),*) },
+            }
+        }
+    };
+}
+
+macro_rules! export_all {
+    ($($name:ident = $family:ident::$body:ident;)*) => {
+        $(signature!($name, export calls::$family::$body);)*
+
+        impl Function {
+            /// The address of its wrapper.
+            pub(crate) fn wrapper(self) -> *const c_void {
+                match self {
+                    $(Self::$name => $name as *const c_void,)*
+                }
+            }
+        }
+    };
+}
+with_recorded!(export_all);

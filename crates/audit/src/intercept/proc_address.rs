@@ -1,0 +1,71 @@
+//! `cuGetProcAddress`: replaces the functions that the driver returns by their wrappers.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use cuguard_sys::{DefaultStream, FunctionInfo, driver_proc_address_flags as flag};
+
+use super::counted;
+use super::table::Function;
+use crate::real;
+
+/// Replaces what the driver found for a program.
+///
+/// # Safety
+///
+/// The driver accepted the arguments: `symbol` is a C string, and `out` can be read and written.
+pub(crate) unsafe fn replace(
+    symbol: *const c_char,
+    out: *mut *mut c_void,
+    cuda_version: i32,
+    flags: u64,
+) {
+    if symbol.is_null() || out.is_null() {
+        return;
+    }
+    // SAFETY: as the caller guarantees.
+    let (symbol, found) = unsafe { (CStr::from_ptr(symbol), out.read_unaligned()) };
+    if found.is_null() {
+        return;
+    }
+    let named = by_name(symbol, cuda_version, flags);
+    let wrapper = match by_address(found, named) {
+        Some(function) => function.wrapper(),
+        None => counted::stub(symbol.to_bytes(), found),
+    };
+    if !wrapper.is_null() {
+        // SAFETY: as the caller guarantees.
+        unsafe { out.write_unaligned(wrapper.cast_mut()) };
+    }
+}
+
+/// The recorded function at an address. Two names may share one; then the name that the program asked for decides, and
+/// also where the driver returns an address that it does not export.
+fn by_address(found: *const c_void, named: Option<Function>) -> Option<Function> {
+    if let Some(named) = named
+        && named.target() == Some(found)
+    {
+        return Some(named);
+    }
+    let mut functions = Function::ALL.iter();
+    let exported = functions.find(|function| function.target() == Some(found));
+    let driver = real::driver()?;
+    match exported {
+        Some(function) => Some(*function),
+        None => named.filter(|_| driver.contains(found as usize)),
+    }
+}
+
+/// The recorded function that a name without version means: the newest version that was introduced by then.
+fn by_name(symbol: &CStr, cuda_version: i32, flags: u64) -> Option<Function> {
+    let symbol = symbol.to_str().ok()?;
+    let versions = |stream| FunctionInfo::versions(symbol, stream);
+    let per_thread = flags & u64::from(flag::PER_THREAD_DEFAULT_STREAM) != 0;
+    let stream = match versions(DefaultStream::PerThread).next() {
+        Some(_) if per_thread => DefaultStream::PerThread,
+        _ => DefaultStream::Legacy,
+    };
+    // A driver compares without sign: a negative version is newer than all.
+    let introduced = |f: &&FunctionInfo| f.since as u32 <= cuda_version as u32;
+    let newest = versions(stream).filter(introduced).last()?;
+    Function::named(newest.name.as_bytes())
+}

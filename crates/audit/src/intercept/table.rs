@@ -1,0 +1,222 @@
+//! The recorded functions.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use crate::real;
+
+/// Calls the macro `$callback` with the exported name of each recorded function and the function of `calls` that records
+/// it. All versions are here, and the variants for per-thread default streams.
+macro_rules! with_recorded {
+    ($callback:ident) => {
+        $callback! {
+            cuInit = driver::init;
+            cuGetProcAddress = driver::get_proc_address;
+            cuGetProcAddress_v2 = driver::get_proc_address_v2;
+
+            cuMemAlloc = device::alloc_v1;
+            cuMemAlloc_v2 = device::alloc;
+            cuMemAllocPitch = device::alloc_pitch_v1;
+            cuMemAllocPitch_v2 = device::alloc_pitch;
+            cuMemAllocManaged = device::alloc_managed;
+            cuMemFree = device::free_v1;
+            cuMemFree_v2 = device::free;
+
+            cuMemAllocHost = host::alloc_v1;
+            cuMemAllocHost_v2 = host::alloc;
+            cuMemHostAlloc = host::alloc_with_flags;
+            cuMemFreeHost = host::free;
+            cuMemHostRegister = host::register;
+            cuMemHostRegister_v2 = host::register;
+            cuMemHostUnregister = host::unregister;
+
+            cuMemAllocAsync = stream_ordered::alloc;
+            cuMemAllocAsync_ptsz = stream_ordered::alloc_ptsz;
+            cuMemAllocFromPoolAsync = stream_ordered::alloc_from_pool;
+            cuMemAllocFromPoolAsync_ptsz = stream_ordered::alloc_from_pool_ptsz;
+            cuMemFreeAsync = stream_ordered::free;
+            cuMemFreeAsync_ptsz = stream_ordered::free_ptsz;
+            cuMemPoolCreate = stream_ordered::create_pool;
+            cuMemPoolDestroy = stream_ordered::destroy_pool;
+            cuMemPoolImportFromShareableHandle = stream_ordered::import_pool;
+            cuMemPoolImportPointer = stream_ordered::import_pointer;
+
+            cuMemCreate = virtual_memory::create;
+            cuMemImportFromShareableHandle = virtual_memory::import;
+            cuMulticastCreate = virtual_memory::create_multicast;
+            cuMemRetainAllocationHandle = virtual_memory::retain;
+            cuMemRelease = virtual_memory::release;
+            cuMemMap = virtual_memory::map;
+            cuMemUnmap = virtual_memory::unmap;
+            cuMemAddressReserve = virtual_memory::reserve;
+            cuMemAddressFree = virtual_memory::free_reserved;
+
+            cuArrayCreate = array::create_v1;
+            cuArrayCreate_v2 = array::create;
+            cuArray3DCreate = array::create_3d_v1;
+            cuArray3DCreate_v2 = array::create_3d;
+            cuArrayDestroy = array::destroy;
+            cuMipmappedArrayCreate = array::create_mipmapped;
+            cuMipmappedArrayDestroy = array::destroy_mipmapped;
+
+            cuIpcOpenMemHandle = imported::open_ipc;
+            cuIpcOpenMemHandle_v2 = imported::open_ipc;
+            cuIpcCloseMemHandle = imported::close_ipc;
+            cuIpcOpenEventHandle = imported::open_ipc_event;
+            cuImportExternalMemory = imported::import;
+            cuDestroyExternalMemory = imported::destroy;
+            cuExternalMemoryGetMappedBuffer = imported::map_buffer;
+            cuExternalMemoryGetMappedMipmappedArray = imported::map_mipmapped_array;
+
+            cuCtxCreate = context::create;
+            cuCtxCreate_v2 = context::create;
+            cuCtxCreate_v3 = context::create_v3;
+            cuCtxCreate_v4 = context::create_v4;
+            cuGLCtxCreate = context::create;
+            cuGLCtxCreate_v2 = context::create;
+            cuVDPAUCtxCreate = context::create_vdpau;
+            cuVDPAUCtxCreate_v2 = context::create_vdpau;
+            cuCtxDestroy = context::destroy;
+            cuCtxDestroy_v2 = context::destroy;
+            cuCtxAttach = context::attach;
+            cuCtxDetach = context::detach;
+            cuDevicePrimaryCtxRetain = context::retain_primary;
+            cuDevicePrimaryCtxRelease = context::release_primary;
+            cuDevicePrimaryCtxRelease_v2 = context::release_primary;
+            cuDevicePrimaryCtxReset = context::reset_primary;
+            cuDevicePrimaryCtxReset_v2 = context::reset_primary;
+            cuGreenCtxCreate = context::create_green;
+            cuGreenCtxDestroy = context::destroy_green;
+            cuCtxFromGreenCtx = context::from_green;
+
+            cuStreamCreate = handle::create_stream;
+            cuStreamCreateWithPriority = handle::create_stream_with_priority;
+            cuGreenCtxStreamCreate = handle::create_green_stream;
+            cuStreamDestroy = handle::destroy_stream;
+            cuStreamDestroy_v2 = handle::destroy_stream;
+            cuEventCreate = handle::create_event;
+            cuEventCreateFromEGLSync = handle::create_event_from_egl;
+            cuEventDestroy = handle::destroy_event;
+            cuEventDestroy_v2 = handle::destroy_event;
+
+            cuModuleLoad = module::load;
+            cuModuleLoadData = module::load_data;
+            cuModuleLoadDataEx = module::load_data_ex;
+            cuModuleLoadFatBinary = module::load_data;
+            cuModuleUnload = module::unload;
+            cuLibraryLoadData = module::load_library_data;
+            cuLibraryLoadFromFile = module::load_library_file;
+            cuLibraryUnload = module::unload_library;
+
+            cuGraphCreate = graph::create;
+            cuGraphClone = graph::clone;
+            cuGraphDestroy = graph::destroy;
+            cuGraphAddNode = graph::add_node;
+            cuGraphAddNode_v2 = graph::add_node_v2;
+            cuGraphAddNode_v3 = graph::add_node_v2;
+            cuGraphAddMemAllocNode = graph::add_alloc_node;
+            cuGraphAddMemFreeNode = graph::add_free_node;
+            cuGraphInstantiate = graph::instantiate;
+            cuGraphInstantiate_v2 = graph::instantiate;
+            cuGraphInstantiateWithFlags = graph::instantiate_with_flags;
+            cuGraphInstantiateWithParams = graph::instantiate_with_params;
+            cuGraphInstantiateWithParams_ptsz = graph::instantiate_with_params;
+            cuGraphLaunch = graph::launch;
+            cuGraphLaunch_ptsz = graph::launch;
+            cuGraphExecDestroy = graph::destroy_exec;
+            cuStreamBeginCapture = capture::begin;
+            cuStreamBeginCapture_ptsz = capture::begin;
+            cuStreamBeginCapture_v2 = capture::begin_v2;
+            cuStreamBeginCapture_v2_ptsz = capture::begin_v2;
+            cuStreamBeginCaptureToGraph = capture::begin_to_graph;
+            cuStreamBeginCaptureToGraph_ptsz = capture::begin_to_graph;
+            cuStreamBeginRecaptureToGraph = capture::begin_again;
+            cuStreamBeginRecaptureToGraph_ptsz = capture::begin_again;
+            cuStreamEndCapture = capture::end;
+            cuStreamEndCapture_ptsz = capture::end;
+
+            cuCtxSynchronize = synchronize::current_context;
+            cuCtxSynchronize_v2 = synchronize::context;
+            cuStreamSynchronize = synchronize::stream;
+            cuStreamSynchronize_ptsz = synchronize::stream;
+            cuEventSynchronize = synchronize::event;
+        }
+    };
+}
+pub(super) use with_recorded;
+
+macro_rules! functions {
+    ($($name:ident = $body:path;)*) => {
+        /// A recorded function.
+        #[allow(non_camel_case_types, reason = "the driver's own names")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Function {
+            $($name),*
+        }
+
+        impl Function {
+            /// All of them, in order.
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
+
+            const NAMES: &[&str] = &[$(stringify!($name)),*];
+        }
+    };
+}
+with_recorded!(functions);
+
+/// The driver's functions, once they are found; in the order of [`Function`].
+static TARGETS: [AtomicPtr<c_void>; Function::ALL.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; Function::ALL.len()];
+
+impl Function {
+    /// The exported name.
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// The function with an exported name.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        let named = |function: &&Self| function.name().as_bytes() == name;
+        Self::ALL.iter().find(named).copied()
+    }
+
+    /// The driver's own function. `None` without a driver, and where the driver does not have it.
+    #[inline]
+    pub(crate) fn target(self) -> Option<*const c_void> {
+        let target = TARGETS[self as usize].load(Relaxed);
+        match target.is_null() {
+            false => Some(target),
+            true => self.find_target(),
+        }
+    }
+
+    #[cold]
+    fn find_target(self) -> Option<*const c_void> {
+        let target = real::driver()?.function(self.name())?;
+        TARGETS[self as usize].store(target.cast_mut(), Relaxed);
+        Some(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cuguard_sys::FunctionInfo;
+
+    use super::Function;
+
+    /// A version that is missing here would be called unrecorded.
+    #[test]
+    fn all_versions_of_a_recorded_function_are_recorded() {
+        for function in Function::ALL {
+            let info = FunctionInfo::named(function.name());
+            let base = info.map(|info| info.base).unwrap_or_default();
+            let versions = cuguard_sys::FUNCTIONS.iter().filter(|f| f.base == base);
+            for version in versions {
+                let recorded = Function::named(version.name.as_bytes());
+                assert!(recorded.is_some(), "{}", version.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Driver functions that this library calls for itself. They change nothing, and are allowed in any state.
+
+#![allow(non_snake_case, reason = "the driver's own names")]
+
+use std::ffi::c_void;
+use std::mem::transmute;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use cuguard_sys::*;
+
+use super::driver::driver;
+
+macro_rules! query {
+    (fn $name:ident($($parameter:ident: $type:ty),*);) => {
+        /// Fails with `NOT_FOUND` where the driver does not have it.
+        ///
+        /// # Safety
+        ///
+        /// What the driver documents about the arguments.
+        pub(crate) unsafe fn $name($($parameter: $type),*) -> CUresult {
+            type Real = unsafe extern "C" fn($($type),*) -> CUresult;
+            static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+            let mut address = ADDRESS.load(Relaxed).cast_const();
+            if address.is_null() {
+                let Some(found) = driver().and_then(|driver| driver.function(stringify!($name))) else {
+                    return CUresult::NOT_FOUND;
+                };
+                address = found;
+                ADDRESS.store(found.cast_mut(), Relaxed);
+            }
+            // SAFETY: the driver's function of this name has this signature.
+            let real = unsafe { transmute::<*const c_void, Real>(address) };
+            // SAFETY: as the caller guarantees.
+            unsafe { real($($parameter),*) }
+        }
+    };
+}
+
+macro_rules! queries {
+    ($($name:ident)*) => { $(signature!($name, query);)* };
+}
+
+queries! {
+    cuCtxGetCurrent
+    cuCtxGetDevice
+    cuDeviceGetCount
+    cuDeviceGetDefaultMemPool
+    cuDeviceGetName
+    cuDeviceGetPCIBusId
+    cuDevicePrimaryCtxGetState
+    cuMemGetAddressRange_v2
+    cuMemGetInfo_v2
+    cuMemPoolGetAttribute
+    cuStreamIsCapturing
+    cuStreamIsCapturing_ptsz
+    cuGraphGetNodes
+    cuGraphNodeGetType
+    cuGraphMemAllocNodeGetParams
+    cuGraphMemFreeNodeGetParams
+    cuGraphChildGraphNodeGetGraph
+}

@@ -1,0 +1,239 @@
+//! The contexts of the process, by number.
+//!
+//! A record has the number of the context that owns the resource. Handles are used again for later contexts, numbers are
+//! not.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cuguard_registry::Kind;
+use cuguard_sys::CUcontext;
+
+use super::{Taken, counted, insert, put_back, registry, take};
+use crate::real::queries;
+
+#[derive(Clone, Copy, Debug)]
+struct Context {
+    handle: usize,
+    number: u32,
+    /// How often it was created, attached or retained, less how often it was released.
+    uses: u32,
+    /// The device, of a primary context.
+    primary_of: Option<i32>,
+}
+
+struct Table {
+    contexts: Vec<Context>,
+    last_number: u32,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table {
+    contexts: Vec::new(),
+    last_number: 0,
+});
+
+/// Changes whenever a handle gets another number.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The last context that was current on this thread: the generation, the handle, the number.
+    static LAST: Cell<(u64, usize, u32)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// Every change under this lock leaves the table valid, so a poisoned lock is harmless.
+fn lock() -> MutexGuard<'static, Table> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Table {
+    fn find(&mut self, handle: usize) -> Option<&mut Context> {
+        self.contexts.iter_mut().find(|own| own.handle == handle)
+    }
+
+    /// The context with this handle, which gets a number if it has none.
+    fn find_or_add(&mut self, handle: usize) -> &mut Context {
+        let known = self.contexts.iter().position(|own| own.handle == handle);
+        let index = known.unwrap_or_else(|| {
+            self.last_number += 1;
+            self.contexts.push(Context {
+                handle,
+                number: self.last_number,
+                uses: 0,
+                primary_of: None,
+            });
+            self.contexts.len() - 1
+        });
+        &mut self.contexts[index]
+    }
+
+    fn primary(&mut self, device: i32) -> Option<&mut Context> {
+        let mut contexts = self.contexts.iter_mut();
+        contexts.find(|own| own.primary_of == Some(device))
+    }
+
+    /// Removes all handles of a context.
+    fn remove(&mut self, number: u32) {
+        self.contexts.retain(|own| own.number != number);
+        GENERATION.fetch_add(1, Relaxed);
+    }
+}
+
+/// The number of the context that is current on the calling thread; 0 if there is none.
+pub(crate) fn current() -> u32 {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the handle can be written to.
+    let result = unsafe { queries::cuCtxGetCurrent(&mut context) };
+    match result.is_success() && !context.is_null() {
+        true => number_of(context.0),
+        false => 0,
+    }
+}
+
+/// The number of a context.
+pub(crate) fn number_of(handle: usize) -> u32 {
+    let generation = GENERATION.load(Relaxed);
+    let (known_in, known, number) = LAST.get();
+    if (known_in, known) == (generation, handle) {
+        return number;
+    }
+    let number = lock().find_or_add(handle).number;
+    LAST.set((generation, handle, number));
+    number
+}
+
+/// Another handle of a context: that of a green context, and the one made from it.
+pub(crate) fn add_handle(handle: usize, of: usize) {
+    let mut table = lock();
+    let number = table.find_or_add(of).number;
+    match table.find(handle) {
+        Some(own) => own.number = number,
+        None => table.contexts.push(Context {
+            handle,
+            number,
+            uses: 0,
+            primary_of: None,
+        }),
+    }
+    drop(table);
+    GENERATION.fetch_add(1, Relaxed);
+}
+
+/// Records a context that was created, attached or retained.
+pub(crate) fn created(handle: usize, primary_of: Option<i32>) {
+    let mut table = lock();
+    let context = table.find_or_add(handle);
+    context.uses += 1;
+    context.primary_of = primary_of.or(context.primary_of);
+    let is_first = context.uses == 1;
+    drop(table);
+    if is_first {
+        insert(Kind::Context, handle as u64, 0, 0, 0);
+    }
+}
+
+/// A context that is about to be destroyed or released once. The record is removed with the last use.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    context: Context,
+    record: Option<Taken>,
+    /// Whether this was the last use.
+    pub(crate) is_last: bool,
+}
+
+/// Before a context is destroyed: its handle may belong to another one at the moment that it is. `None` if it is not
+/// known.
+pub(crate) fn begin_destroy(handle: usize) -> Option<Ending> {
+    let mut table = lock();
+    let context = *table.find(handle)?;
+    table.remove(context.number);
+    drop(table);
+    Some(Ending {
+        context,
+        record: take(&[Kind::Context], handle as u64),
+        is_last: true,
+    })
+}
+
+/// Before one use of a context is released. With the last one, the handle may belong to another context.
+pub(crate) fn begin_release(handle: usize) -> Option<Ending> {
+    let mut table = lock();
+    let context = table.find(handle)?;
+    let before = *context;
+    context.uses = context.uses.saturating_sub(1);
+    let is_last = context.uses == 0;
+    // A primary context keeps its number as long as other code of the process retains it.
+    if is_last && before.primary_of.is_none() {
+        table.remove(before.number);
+    }
+    drop(table);
+    let record = match is_last {
+        true => take(&[Kind::Context], handle as u64),
+        false => None,
+    };
+    Some(Ending {
+        context: before,
+        record,
+        is_last,
+    })
+}
+
+/// [`begin_release`] of a context that is no primary one.
+pub(crate) fn begin_detach(handle: usize) -> Option<Ending> {
+    match lock().find(handle)?.primary_of {
+        Some(_) => None,
+        None => begin_release(handle),
+    }
+}
+
+/// [`begin_release`] of a device's primary context.
+pub(crate) fn begin_release_primary(device: i32) -> Option<Ending> {
+    let handle = lock().primary(device)?.handle;
+    begin_release(handle)
+}
+
+impl Ending {
+    /// The context was destroyed: what is alive in it ended with it.
+    pub(crate) fn destroyed(self) {
+        let mut table = lock();
+        // Of a primary context; others are removed already.
+        table.remove(self.context.number);
+        drop(table);
+        end_resources(self.context.number);
+    }
+
+    /// The driver refused.
+    #[cold]
+    pub(crate) fn failed(self) {
+        let mut table = lock();
+        match table.find(self.context.handle) {
+            Some(own) => own.uses = self.context.uses,
+            None => table.contexts.push(self.context),
+        }
+        drop(table);
+        put_back(self.record);
+    }
+}
+
+/// A device's primary context was reset: what is alive in it ended, and the context stays retained.
+pub(crate) fn reset_primary(device: i32) {
+    let number = lock().primary(device).map(|own| own.number);
+    if let Some(number) = number {
+        end_resources(number);
+    }
+}
+
+/// What is alive in a context ended with it.
+fn end_resources(number: u32) {
+    let imported = RefCell::new(Vec::new());
+    registry().destroy_context(number, |key, _| {
+        if key.kind == Kind::Imported {
+            imported.borrow_mut().push(key.address);
+        }
+        // What survives has no context.
+        false
+    });
+    for address in imported.into_inner() {
+        counted::forget(address);
+    }
+}

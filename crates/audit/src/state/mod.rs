@@ -1,0 +1,126 @@
+//! What is alive in this process: one registry for all contexts, and what decides when a record ends.
+//!
+//! - [`insert`], [`take`] and [`put_back`] are the records. A free does not say in which context, nor by which function,
+//!   something was allocated: [`take`] is given all kinds that a function can free.
+//! - `contexts` numbers the contexts: what is alive in one when it is destroyed ends with it.
+//! - `counted` has resources that are opened several times and closed as often.
+//! - `mappings` has virtual memory: physical memory is alive while it has a handle or is mapped.
+//! - `graphs` has the memory that graphs allocate.
+//!
+//! No lock of these is held while the driver is called. Must not know the driver's signatures.
+
+pub(crate) mod contexts;
+pub(crate) mod counted;
+pub(crate) mod graphs;
+pub(crate) mod mappings;
+
+use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Record, Registry};
+
+use crate::origin;
+
+/// How many frames are captured of each stack.
+const FRAMES: usize = MAX_DEPTH;
+
+/// The records of this process.
+pub(crate) fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(|| Registry::new(Level::Stacks, FRAMES))
+}
+
+/// A record that was removed before the driver frees, because another thread may get the address at that moment.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    key: Key,
+    record: Record,
+}
+
+/// Whether anything was ever recorded. Otherwise nothing is looked up.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+fn is_used() -> bool {
+    ANY.load(Relaxed)
+}
+
+/// Records what the driver just allocated or created. `context` is 0 for what no context owns.
+// Not inlined, so that the frames of this library are few.
+#[inline(never)]
+pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context: u32) {
+    if !is_used() {
+        ANY.store(true, Relaxed);
+    }
+    let mut frames = [0; FRAMES];
+    let count = origin::capture(&mut frames);
+    let entry = Entry {
+        bytes,
+        type_name: "",
+        stream,
+    };
+    let key = Key::by_address(kind, address);
+    registry().insert_stack(key, entry, &frames[..count], context);
+}
+
+/// Whether there is a record.
+pub(crate) fn contains(kind: Kind, address: u64) -> bool {
+    is_used() && registry().get(Key::by_address(kind, address)).is_some()
+}
+
+/// Removes the record of what is about to be freed. Only one of these kinds can be at an address.
+pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
+    if !is_used() {
+        return None;
+    }
+    kinds.iter().find_map(|kind| {
+        let key = Key::by_address(*kind, address);
+        let record = registry().remove(key, 0)?;
+        Some(Taken { key, record })
+    })
+}
+
+/// Inserts what [`take`] removed, because it was not freed.
+#[cold]
+pub(crate) fn put_back(taken: Option<Taken>) {
+    if let Some(Taken { key, record }) = taken {
+        registry().put_back(key, Some(record), record.bytes());
+    }
+}
+
+/// Gives a record another key, with its call site and time as they are.
+pub(crate) fn move_record(from: (Kind, u64), to: (Kind, u64)) {
+    let key = |(kind, address)| Key::by_address(kind, address);
+    registry().rekey(key(from), key(to));
+}
+
+/// Writes how much of a kind is alive, and returns 0; returns -1 for a name that is no kind. For programs that check
+/// themselves while they run under `cuguard run`, and for tests.
+///
+/// # Safety
+///
+/// `kind` is a C string; the other two are null or can be written to.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn cuguard_audit_live(
+    kind: *const c_char,
+    count: *mut u64,
+    bytes: *mut u64,
+) -> i32 {
+    if kind.is_null() {
+        return -1;
+    }
+    // SAFETY: as the caller guarantees.
+    let name = unsafe { CStr::from_ptr(kind) }.to_bytes();
+    let named = |kind: &&Kind| kind.name().as_bytes() == name;
+    let Some(kind) = Kind::ALL.iter().find(named) else {
+        return -1;
+    };
+    let live = registry().totals(*kind).live();
+    for (out, value) in [(count, live.count), (bytes, live.bytes)] {
+        if !out.is_null() {
+            // SAFETY: as the caller guarantees.
+            unsafe { out.write_unaligned(value) };
+        }
+    }
+    0
+}

@@ -1,0 +1,279 @@
+/* Ends as its first argument says, after a call of the driver unless the name starts with "unused". */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+extern int cuInit(unsigned);
+
+static void use_driver(void) {
+    if (cuInit(0) != 0) {
+        fprintf(stderr, "cuInit failed\n");
+        exit(99);
+    }
+}
+
+static const char *self;
+
+/* The exit code of a child, or 1000 + the signal. */
+static int wait_for(pid_t child) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void expect(int is, int wanted, const char *what) {
+    if (is != wanted) {
+        printf("%s: %d and not %d\n", what, is, wanted);
+        fflush(stdout);
+        _exit(98);
+    }
+}
+
+static void own_handler(int signal) {
+    (void)signal;
+    _exit(5);
+}
+
+static void *exit_in_thread(void *code) {
+    exit((int)(long)code);
+}
+
+static void *work(void *unused) {
+    (void)unused;
+    for (;;) {
+        free(malloc(1000));
+        (void)cuInit(0);
+    }
+}
+
+static void *end_later(void *unused) {
+    (void)unused;
+    usleep(50 * 1000);
+    return NULL;
+}
+
+static void exit_at_once(void) {
+    _exit(7);
+}
+
+static void be_terminated(void) {
+    raise(SIGTERM);
+}
+
+static void start_threads(void) {
+    pthread_t thread;
+    for (int i = 0; i < 4; i++) {
+        pthread_create(&thread, NULL, work, NULL);
+    }
+    usleep(20 * 1000);
+}
+
+static pid_t spawn(const char *end) {
+    pid_t child;
+    char *arguments[] = {(char *)self, (char *)end, NULL};
+    expect(posix_spawn(&child, self, NULL, NULL, arguments, environ), 0, "posix_spawn");
+    return child;
+}
+
+int main(int argc, char **argv) {
+    self = argv[0];
+    const char *end = argc > 1 ? argv[1] : "";
+#define IS(name) (strcmp(end, name) == 0)
+    if (IS("unused")) return 3;
+    if (IS("unused _exit")) _exit(3);
+    if (IS("unused SIGTERM")) raise(SIGTERM);
+    if (IS("unused exec")) execl(self, self, "return", (char *)NULL);
+    if (IS("unused fork")) {
+        /* The child alone uses the driver. */
+        pid_t child = fork();
+        if (child == 0) {
+            use_driver();
+            _exit(4);
+        }
+        expect(wait_for(child), 4, "child");
+        return 3;
+    }
+    if (IS("unused exec of many")) {
+        for (int i = 0; i < 3; i++) {
+            expect(wait_for(spawn("return")), 3, "child");
+        }
+        return 0;
+    }
+    if (IS("default is seen")) {
+        /* The handler is not seen, and can be replaced, restored and ignored. */
+        use_driver();
+        struct sigaction old;
+        sigaction(SIGTERM, NULL, &old);
+        expect(old.sa_handler == SIG_DFL, 1, "sigaction shows the default");
+        expect(signal(SIGTERM, own_handler) == SIG_DFL, 1, "signal shows the default");
+        expect(signal(SIGTERM, SIG_IGN) == own_handler, 1, "signal shows a handler");
+        raise(SIGTERM);
+        expect(signal(SIGTERM, SIG_DFL) == SIG_IGN, 1, "signal shows that it is ignored");
+        old.sa_handler = SIG_DFL;
+        old.sa_flags = 0;
+        sigaction(SIGTERM, &old, NULL);
+        raise(SIGTERM);
+    }
+    use_driver();
+    if (IS("return")) return 3;
+    if (IS("exit")) exit(4);
+    if (IS("_exit")) _exit(5);
+    if (IS("_Exit")) _Exit(6);
+    if (IS("quick_exit")) quick_exit(7);
+    if (IS("abort")) abort();
+    if (IS("assert")) assert(argc == 77);
+    if (IS("SIGTERM")) raise(SIGTERM);
+    if (IS("SIGINT")) kill(getpid(), SIGINT);
+    if (IS("SIGHUP")) raise(SIGHUP);
+    if (IS("SIGPIPE")) raise(SIGPIPE);
+    if (IS("SIGKILL")) raise(SIGKILL);
+    if (IS("own handler")) {
+        signal(SIGTERM, own_handler);
+        raise(SIGTERM);
+    }
+    if (IS("ignored")) {
+        signal(SIGTERM, SIG_IGN);
+        raise(SIGTERM);
+        return 8;
+    }
+    if (IS("SIGTERM with threads")) {
+        start_threads();
+        kill(getpid(), SIGTERM);
+        pause();
+    }
+    if (IS("wait")) {
+        start_threads();
+        printf("ready\n");
+        fflush(stdout);
+        for (;;) pause();
+    }
+    if (IS("exit with threads")) {
+        start_threads();
+        exit(9);
+    }
+    if (IS("exit in a thread")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, exit_in_thread, (void *)10L);
+        for (;;) pause();
+    }
+    if (IS("pthread_exit")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, end_later, NULL);
+        pthread_exit(NULL);
+    }
+    if (IS("_exit while exiting")) {
+        atexit(exit_at_once);
+        exit(1);
+    }
+    if (IS("SIGTERM while exiting")) {
+        atexit(be_terminated);
+        exit(1);
+    }
+    if (IS("exec")) {
+        char *arguments[] = {(char *)self, "unused", NULL};
+        execv(self, arguments);
+    }
+    if (IS("exec of a user")) execl(self, self, "return", (char *)NULL);
+    if (IS("execlp")) execlp("sh", "sh", "-c", "exit $0$1$2$3$4$5$6", "1", "2", "", "", "", "", "", (char *)NULL);
+    if (IS("execle")) {
+        char *environment[] = {"CODE=13", NULL};
+        execle("/bin/sh", "sh", "-c", "exit $CODE", (char *)NULL, environment);
+    }
+    if (IS("execvp")) {
+        char *arguments[] = {"sh", "-c", "exit 14", NULL};
+        execvp("sh", arguments);
+    }
+    if (IS("exec of nothing")) {
+        execl("/does/not/exist", "x", (char *)NULL);
+        expect(errno, ENOENT, "errno");
+        execlp("does-not-exist", "x", (char *)NULL);
+        expect(errno, ENOENT, "errno");
+        return 15;
+    }
+    if (IS("exec of no program")) {
+        /* Executable by its mode, and no program. */
+        char name[] = "/tmp/cuguard-ends-XXXXXX";
+        int file = mkstemp(name);
+        expect(write(file, "\177ELF nothing", 12), 12, "write");
+        fchmod(file, 0700);
+        close(file);
+        char *arguments[] = {name, NULL};
+        execve(name, arguments, environ);
+        expect(errno, ENOEXEC, "errno");
+        unlink(name);
+        return 16;
+    }
+    if (IS("fork")) {
+        /* The child does not use the driver. */
+        pid_t child = fork();
+        if (child == 0) exit(4);
+        expect(wait_for(child), 4, "child");
+        child = fork();
+        if (child == 0) raise(SIGTERM);
+        expect(wait_for(child), 1000 + SIGTERM, "child");
+        return 17;
+    }
+    if (IS("vfork")) {
+        pid_t child = vfork();
+        if (child == 0) _exit(4);
+        expect(wait_for(child), 4, "child");
+        child = vfork();
+        if (child == 0) {
+            execl(self, self, "unused", (char *)NULL);
+            _exit(97);
+        }
+        expect(wait_for(child), 3, "child");
+        return 18;
+    }
+    if (IS("children")) {
+        /* Two children that use the driver, by different ways; and one that does not. */
+        pid_t child = fork();
+        if (child == 0) execl(self, self, "_exit", (char *)NULL);
+        expect(wait_for(child), 5, "child");
+        expect(wait_for(spawn("SIGTERM")), 1000 + SIGTERM, "child");
+        expect(wait_for(spawn("unused")), 3, "child");
+        int status = system("exit 6");
+        expect(WEXITSTATUS(status), 6, "system");
+        return 19;
+    }
+    if (IS("close all")) {
+        for (int i = 0; i < 1000; i++) close(i);
+        return 20;
+    }
+    if (IS("other file as stderr")) {
+        close(2);
+        expect(open(argv[2], O_RDWR | O_CREAT, 0600), 2, "open");
+        return 21;
+    }
+    if (IS("log as stderr")) {
+        if (!freopen(argv[2], "w", stderr)) return 97;
+        return 22;
+    }
+    if (IS("chdir")) {
+        expect(chdir("/"), 0, "chdir");
+        return 23;
+    }
+    if (IS("stdio")) {
+        /* Not flushed by the program. */
+        printf("printed");
+        return 24;
+    }
+    if (IS("setenv")) {
+        setenv("LEAK_REPORT", "0", 1);
+        return 25;
+    }
+    printf("unknown end %s\n", end);
+    return 97;
+}

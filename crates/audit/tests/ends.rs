@@ -1,0 +1,337 @@
+//! Every end of a process: its own exit status, and one report.
+//!
+//! `ends.c` ends as it is asked to. It needs a C compiler; without one, the tests print that they were not run.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The library that cargo built for this test: in the folder of the test program, or its parent.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().expect("this program has a file");
+    let folders = program.ancestors().skip(1).take(2);
+    let mut files = folders.map(|folder| folder.join("libcuguard_audit.so"));
+    files
+        .find(|file| file.is_file())
+        .expect("the library is built")
+}
+
+/// A folder of its own for this test program.
+fn folder() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("cuguard-ends-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be created");
+    folder
+}
+
+/// Compiles the program, once. `None` without a C compiler, with a line on stderr.
+fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let program = folder().join("ends");
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let output = Command::new(&compiler)
+            .args(["-std=c11", "-Wall", "-Wno-unused-result", "-pthread", "-o"])
+            .arg(&program)
+            .args([tests.join("ends.c"), tests.join("ends_driver.c")])
+            .arg("-ldl")
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(program),
+            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+        }
+    });
+    if program.is_none() {
+        let test = std::thread::current();
+        let test = test.name().unwrap_or("a test");
+        // Written past the test harness, which captures the output of passing tests.
+        let line = format!("{test}: NOT RUN: needs a C compiler\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    program.as_deref()
+}
+
+fn command(program: &Path, end: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .arg(end)
+        .env("LD_PRELOAD", library())
+        .env_remove("LEAK_REPORT")
+        .env_remove("CUGUARD_RUN");
+    command
+}
+
+fn run(program: &Path, end: &str) -> Output {
+    command(program, end)
+        .output()
+        .expect("the program can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The reasons of the reports on standard error, sorted.
+fn reasons(output: &Output) -> Vec<String> {
+    let stderr = text(&output.stderr);
+    let reports = stderr.lines().filter_map(|line| {
+        let (_, reason) = line.split_once(": ended by ")?;
+        Some(
+            reason
+                .split([';', ' '])
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        )
+    });
+    let mut reports: Vec<_> = reports.collect();
+    reports.sort();
+    reports
+}
+
+#[track_caller]
+fn assert_end(output: &Output, status: i32, expected: &[&str]) {
+    let all = format!(
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    assert_eq!(output.status, ExitStatus::from_raw(status), "{all}");
+    assert_eq!(reasons(output), expected, "{all}");
+}
+
+/// The raw status of an exit code.
+const fn code(code: i32) -> i32 {
+    code << 8
+}
+
+/// A signal that dumps core, or would.
+fn without_core(output: &Output) -> Output {
+    let mut output = output.clone();
+    output.status = ExitStatus::from_raw(output.status.into_raw() & !0x80);
+    output
+}
+
+#[test]
+fn every_end_has_its_status_and_one_report() {
+    let Some(program) = program() else { return };
+    for (end, status, reasons) in [
+        ("return", code(3), &["exit"][..]),
+        ("exit", code(4), &["exit"]),
+        ("_exit", code(5), &["_exit"]),
+        ("_Exit", code(6), &["_exit"]),
+        ("quick_exit", code(7), &["quick_exit"]),
+        ("abort", libc::SIGABRT, &["SIGABRT"]),
+        ("assert", libc::SIGABRT, &["SIGABRT"]),
+        ("SIGTERM", libc::SIGTERM, &["SIGTERM"]),
+        ("SIGINT", libc::SIGINT, &["SIGINT"]),
+        ("SIGHUP", libc::SIGHUP, &["SIGHUP"]),
+        ("SIGPIPE", libc::SIGPIPE, &["SIGPIPE"]),
+        ("SIGKILL", libc::SIGKILL, &[]),
+        ("own handler", code(5), &["_exit"]),
+        ("ignored", code(8), &["exit"]),
+        ("default is seen", libc::SIGTERM, &["SIGTERM"]),
+        ("SIGTERM with threads", libc::SIGTERM, &["SIGTERM"]),
+        ("exit with threads", code(9), &["exit"]),
+        ("exit in a thread", code(10), &["exit"]),
+        ("pthread_exit", code(0), &["exit"]),
+    ] {
+        eprintln!("{end}");
+        assert_end(&without_core(&run(program, end)), status, reasons);
+    }
+}
+
+#[test]
+fn a_process_that_does_not_use_the_driver_prints_nothing() {
+    let Some(program) = program() else { return };
+    for (end, status) in [
+        ("unused", code(3)),
+        ("unused _exit", code(3)),
+        ("unused SIGTERM", libc::SIGTERM),
+    ] {
+        let output = run(program, end);
+        assert_end(&output, status, &[]);
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+#[test]
+fn no_report_is_made_twice() {
+    let Some(program) = program() else { return };
+    assert_end(&run(program, "_exit while exiting"), code(7), &["_exit"]);
+    let output = run(program, "SIGTERM while exiting");
+    assert_end(&output, libc::SIGTERM, &["SIGTERM"]);
+}
+
+/// The report is made before, as the memory that it is about does not survive. A failed exec leaves the process as it is:
+/// it is reported once more at its end.
+#[test]
+fn an_exec_is_an_end() {
+    let Some(program) = program() else { return };
+    for (end, status, reasons) in [
+        ("exec", 3, &["exec"][..]),
+        ("exec of a user", 3, &["exec", "exit"]),
+        ("execlp", 12, &["exec"]),
+        ("execle", 13, &["exec"]),
+        ("execvp", 14, &["exec"]),
+        ("exec of nothing", 15, &["exit"]),
+        ("exec of no program", 16, &["exec", "exit"]),
+        ("unused exec", 3, &["exit"]),
+    ] {
+        eprintln!("{end}");
+        assert_end(&run(program, end), code(status), reasons);
+    }
+}
+
+#[test]
+fn each_process_has_its_own_report() {
+    let Some(program) = program() else { return };
+    for (end, status, reasons) in [
+        ("fork", 17, &["exit"][..]),
+        ("unused fork", 3, &["_exit"]),
+        ("vfork", 18, &["exit"]),
+        ("children", 19, &["SIGTERM", "_exit", "exit"]),
+        ("unused exec of many", 0, &["exit", "exit", "exit"]),
+    ] {
+        eprintln!("{end}");
+        assert_end(&run(program, end), code(status), reasons);
+    }
+}
+
+/// From outside, in the middle of calls of several threads; many times, as each is at another point.
+#[test]
+fn sigterm_in_the_middle_of_calls() {
+    let Some(program) = program() else { return };
+    for _ in 0..10 {
+        let mut child = command(program, "wait")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        let read = BufReader::new(stdout).read_line(&mut line);
+        assert_eq!((read.ok(), line.as_str()), (Some(6), "ready\n"));
+        for _ in 0..2 {
+            // SAFETY: the child has not been waited for.
+            unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+        }
+        let output = child.wait_with_output().expect("it can be waited for");
+        assert_end(&output, libc::SIGTERM, &["SIGTERM"]);
+    }
+}
+
+#[test]
+fn closed_descriptors_and_other_files_are_left_alone() {
+    let Some(program) = program() else { return };
+    assert_end(&run(program, "close all"), code(20), &[]);
+
+    // A file that happens to be descriptor 2.
+    let file = folder().join("data");
+    std::fs::write(&file, "data").expect("a file can be written");
+    let mut other = command(program, "other file as stderr");
+    let output = other.arg(&file).output().expect("it runs");
+    assert_end(&output, code(21), &[]);
+    assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), Some("data"));
+
+    // A log that the program writes its standard error to.
+    let file = folder().join("log");
+    let mut log = command(program, "log as stderr");
+    let output = log.arg(&file).output().expect("it runs");
+    assert_end(&output, code(22), &[]);
+    let log = std::fs::read_to_string(&file).expect("the log can be read");
+    assert_eq!(log.matches("ended by exit").count(), 1, "{log}");
+}
+
+#[test]
+fn a_report_goes_to_the_file_of_the_folder_that_the_program_started_in() {
+    let Some(program) = program() else { return };
+    let folder = folder().join("start");
+    std::fs::create_dir_all(&folder).expect("a folder can be created");
+    let output = command(program, "chdir")
+        .current_dir(&folder)
+        .env("LEAK_REPORT", "1,file=report-%p.txt")
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(23));
+    let files = std::fs::read_dir(&folder).expect("the folder can be read");
+    let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    let [file] = &files[..] else {
+        panic!("{files:?}")
+    };
+    let report = std::fs::read_to_string(file).expect("the report can be read");
+    assert!(report.contains("ended by exit"), "{report}");
+    let stderr = text(&output.stderr);
+    let ending = format!("; report in {}\n", file.display());
+    assert!(
+        stderr.starts_with("cuguard: process ") && stderr.ends_with(&ending),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
+fn the_words_of_leak_report_apply() {
+    let Some(program) = program() else { return };
+    let run = |words: &str, end: &str| {
+        let output = command(program, end).env("LEAK_REPORT", words).output();
+        output.expect("it runs")
+    };
+    let output = run("0", "return");
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(3), String::new())
+    );
+    let output = run("json", "return");
+    assert!(
+        text(&output.stderr).starts_with('{'),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = run("1,colour=purple", "return");
+    let stderr = text(&output.stderr);
+    let problem = "cuguard: LEAK_REPORT: cannot use \"colour=purple\": \"purple\" is none of auto, always, never\n";
+    assert!(stderr.starts_with(problem), "{stderr}");
+    assert_end(&output, code(3), &["exit"]);
+    // What the process started with holds.
+    assert_end(&run("1", "setenv"), code(25), &["exit"]);
+    // Nothing is printed about words in a process that does not use the driver.
+    let output = run("bogus", "unused");
+    assert_eq!(text(&output.stderr), "");
+    // The program's own output is not lost.
+    assert_eq!(text(&run("1", "stdio").stdout), "printed");
+}
+
+/// A pipe without a reader blocks whoever opens it.
+#[test]
+fn a_report_that_hangs_does_not_keep_the_process() {
+    let Some(program) = program() else { return };
+    let pipe = folder().join("pipe");
+    let _ = std::fs::remove_file(&pipe);
+    let name = std::ffi::CString::new(pipe.to_str().expect("Unicode")).expect("no null byte");
+    // SAFETY: the name ends in a null byte.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let ends = [
+        ("return", code(3)),
+        ("_exit", code(5)),
+        ("SIGTERM", libc::SIGTERM),
+    ];
+    for (end, status) in ends {
+        let output = command(program, end)
+            .env("LEAK_REPORT", format!("text,file={}", pipe.display()))
+            .env("CUGUARD_REPORT_LIMIT", "1")
+            .output()
+            .expect("it runs");
+        assert_end(&output, status, &[]);
+        let stderr = text(&output.stderr);
+        assert!(
+            stderr.ends_with("no report: it was not complete after 1 s (CUGUARD_REPORT_LIMIT)\n"),
+            "{stderr}"
+        );
+    }
+}

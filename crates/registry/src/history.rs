@@ -1,0 +1,302 @@
+//! How the live bytes of each call site changed over the run, and what was alive at the peak.
+//!
+//! Only records [by address](crate::Key::by_address) are counted. Counting costs some atomic additions. Now and then the
+//! thread that allocates copies the table of call sites: when the total exceeds the last copied peak by more than
+//! 1/64, and when a sample is due. There are at most [`SAMPLES`] samples: then every other one is dropped, and the
+//! interval doubles.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::call_site::CallSiteId;
+use crate::counters::Amount;
+use crate::hash::BuildMixHasher;
+use crate::kind::Kind;
+use crate::origin::Origin;
+use crate::site_table::{SiteBytes, SiteTable};
+
+/// The most samples.
+const SAMPLES: usize = 64;
+
+/// The first interval between two samples.
+const INTERVAL: u64 = 10_000_000;
+
+/// The largest call sites of a sample; others are not in it.
+const SITES: usize = 4096;
+
+/// The live bytes of call sites over the run.
+///
+/// ```
+/// use std::time::Duration;
+/// use cuguard_registry::{History, Origin, SiteHistory};
+///
+/// let times = (1..=16).map(Duration::from_secs).collect();
+/// let bytes = (1..=16).map(|second| second * 100).collect();
+/// let sites = vec![SiteHistory { origin: Origin::UNKNOWN, bytes }];
+/// let history = History { start: Duration::ZERO, end: Duration::from_secs(16), times, sites };
+/// let growth = history.growth(&history.sites[0].bytes).unwrap();
+/// assert_eq!(growth.bytes_per_second(), 100);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// When the first resource was allocated, since the start of the process.
+    pub start: Duration,
+    /// When the history was made.
+    pub end: Duration,
+    /// When the samples were taken.
+    pub times: Vec<Duration>,
+    /// Call sites that held memory in any of the samples.
+    pub sites: Vec<SiteHistory>,
+}
+
+/// The live bytes of one call site over the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteHistory {
+    /// The call site.
+    pub origin: Origin,
+    /// Its bytes in each sample.
+    pub bytes: Vec<u64>,
+}
+
+/// What was alive when the memory of devices was at its peak, within 2 %.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// When it was, since the start of the process.
+    pub time: Duration,
+    /// The bytes of all call sites together.
+    pub bytes: u64,
+    /// What each call site held, the largest first.
+    pub sites: Vec<(Origin, Amount)>,
+}
+
+struct Sample {
+    time: u64,
+    sites: Vec<(CallSiteId, u64)>,
+}
+
+struct Samples {
+    interval: u64,
+    start: Option<u64>,
+    list: Vec<Sample>,
+}
+
+#[derive(Default)]
+struct PeakCopy {
+    time: u64,
+    bytes: u64,
+    sites: Vec<SiteBytes>,
+}
+
+/// The figures of all call sites of a registry.
+pub(crate) struct Sites {
+    table: SiteTable,
+    /// The peak is copied when the total exceeds this.
+    copy_above: AtomicU64,
+    peak: Mutex<PeakCopy>,
+    next_sample: AtomicU64,
+    samples: Mutex<Samples>,
+}
+
+impl Default for Sites {
+    fn default() -> Self {
+        Self {
+            table: SiteTable::default(),
+            copy_above: AtomicU64::new(0),
+            peak: Mutex::default(),
+            next_sample: AtomicU64::new(0),
+            samples: Mutex::new(Samples {
+                interval: INTERVAL,
+                start: None,
+                list: Vec::new(),
+            }),
+        }
+    }
+}
+
+impl Sites {
+    /// Counts an allocation, `now` in nanoseconds.
+    pub(crate) fn add(&self, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
+        if !kind.is_memory() {
+            return;
+        }
+        let device = self.table.add(site, kind, bytes);
+        if device > self.copy_above.load(Relaxed) {
+            self.copy_peak(now);
+        }
+        if now >= self.next_sample.load(Relaxed) {
+            self.take_sample(now);
+        }
+    }
+
+    /// Counts a free.
+    pub(crate) fn sub(&self, site: CallSiteId, kind: Kind, bytes: u64) {
+        if kind.is_memory() {
+            self.table.sub(site, kind, bytes);
+        }
+    }
+
+    #[cold]
+    fn copy_peak(&self, now: u64) {
+        // Another thread that copies does it for this one too, or the next allocation does.
+        let Ok(mut peak) = self.peak.try_lock() else {
+            return;
+        };
+        let bytes = self.table.device_bytes();
+        if bytes <= self.copy_above.load(Relaxed) {
+            return;
+        }
+        peak.sites.clear();
+        let live = self.table.live().filter(|site| site.device != 0);
+        peak.sites.extend(live);
+        (peak.time, peak.bytes) = (now, bytes);
+        self.copy_above.store(bytes + bytes / 64, Relaxed);
+    }
+
+    #[cold]
+    fn take_sample(&self, now: u64) {
+        let Ok(mut samples) = self.samples.try_lock() else {
+            return;
+        };
+        if now < self.next_sample.load(Relaxed) {
+            return;
+        }
+        samples.start.get_or_insert(now);
+        let live = self.table.live();
+        let mut sites: Vec<_> = live
+            .map(|site| (site.site, site.device.saturating_add(site.host)))
+            .collect();
+        if sites.len() > SITES {
+            sites.select_nth_unstable_by_key(SITES, |(_, bytes)| std::cmp::Reverse(*bytes));
+            sites.truncate(SITES);
+        }
+        samples.list.push(Sample { time: now, sites });
+        if samples.list.len() >= SAMPLES {
+            let mut index = 0;
+            samples.list.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            samples.interval *= 2;
+        }
+        self.next_sample.store(now + samples.interval, Relaxed);
+    }
+
+    pub(crate) fn peak(&self, now: u64) -> Option<Peak> {
+        // The last allocations may not have been enough for a copy.
+        if self.table.device_bytes() > lock(&self.peak).bytes {
+            self.copy_above.store(0, Relaxed);
+            self.copy_peak(now);
+        }
+        let peak = lock(&self.peak);
+        let mut sites: Vec<_> = peak
+            .sites
+            .iter()
+            .map(|site| (Origin::of(site.site), site.device_amount()))
+            .collect();
+        sites.sort_by_key(|(_, amount)| std::cmp::Reverse((amount.bytes, amount.count)));
+        (!sites.is_empty()).then(|| Peak {
+            time: Duration::from_nanos(peak.time),
+            bytes: peak.bytes,
+            sites,
+        })
+    }
+
+    pub(crate) fn history(&self, now: u64) -> History {
+        let samples = lock(&self.samples);
+        let mut sites: HashMap<CallSiteId, Vec<u64>, BuildMixHasher> = HashMap::default();
+        let count = samples.list.len();
+        for (index, sample) in samples.list.iter().enumerate() {
+            for (site, bytes) in &sample.sites {
+                sites.entry(*site).or_insert_with(|| vec![0; count])[index] = *bytes;
+            }
+        }
+        let mut sites: Vec<_> = sites.into_iter().collect();
+        sites.sort_unstable_by_key(|(site, _)| *site);
+        let sites = sites.into_iter().map(|(site, bytes)| SiteHistory {
+            origin: Origin::of(site),
+            bytes,
+        });
+        History {
+            start: Duration::from_nanos(samples.start.unwrap_or(now)),
+            end: Duration::from_nanos(now),
+            times: samples
+                .list
+                .iter()
+                .map(|sample| Duration::from_nanos(sample.time))
+                .collect(),
+            sites: sites.collect(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{INTERVAL, SAMPLES, Sites};
+    use crate::call_site::intern_frames;
+    use crate::kind::Kind;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_peak_has_what_each_call_site_held() {
+        let sites = Sites::default();
+        let [one, other] = [[101], [102]].map(|stack| intern_frames(&stack, "peak"));
+        for i in 0..100 {
+            sites.add(one, Kind::Device, 1000, i);
+            sites.add(other, Kind::Device, 10, i);
+            sites.add(other, Kind::Pinned, 1 << 30, i);
+        }
+        for _ in 0..90 {
+            sites.sub(one, Kind::Device, 1000);
+        }
+        sites.add(one, Kind::Device, 5, 1000);
+        let peak = sites.peak(2000).unwrap();
+        assert!((99_000..=101_000).contains(&peak.bytes), "{}", peak.bytes);
+        assert!(peak.time.as_nanos() < 100);
+        let bytes: Vec<_> = peak.sites.iter().map(|(_, amount)| amount.bytes).collect();
+        assert!(bytes[0] >= 98_000 && bytes.iter().sum::<u64>() == peak.bytes);
+        assert_eq!(peak.sites[0].0.stack, [101]);
+    }
+
+    /// Also what was too little for a copy.
+    #[test]
+    fn what_is_alive_now_may_be_the_peak() {
+        let sites = Sites::default();
+        let one = intern_frames(&[103], "peak");
+        assert_eq!(sites.peak(0), None);
+        sites.add(one, Kind::Device, 1000, 0);
+        sites.add(one, Kind::Device, 1, 0);
+        assert_eq!(sites.peak(5).unwrap().bytes, 1001);
+        sites.sub(one, Kind::Device, 1001);
+        assert_eq!(sites.peak(6).unwrap().bytes, 1001);
+    }
+
+    #[test]
+    fn a_long_run_has_evenly_spaced_samples() {
+        let sites = Sites::default();
+        let one = intern_frames(&[104], "history");
+        for time in 0..100_000 {
+            sites.add(one, Kind::Device, 1, time * INTERVAL);
+        }
+        let history = sites.history(100_000 * INTERVAL);
+        let count = history.times.len();
+        assert!((SAMPLES / 2 - 1..SAMPLES).contains(&count), "{count}");
+        let steps: Vec<_> = history
+            .times
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .collect();
+        let (least, most) = (steps.iter().min().unwrap(), steps.iter().max().unwrap());
+        assert!(*most <= *least * 2, "{least:?} {most:?}");
+        let bytes = &history.sites[0].bytes;
+        assert!(bytes.is_sorted() && bytes[count - 1] > 95_000);
+        let growth = history.growth(bytes).unwrap();
+        assert_eq!(growth.bytes_per_second(), SECOND / INTERVAL);
+    }
+}

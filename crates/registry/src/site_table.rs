@@ -1,0 +1,187 @@
+//! Live bytes by call site, as atomic numbers that every insert and remove of a record by address changes.
+//!
+//! Call sites have small consecutive ids, so the table is an array. It grows by segments that double in size and never
+//! move, so that no lock is needed to count.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::call_site::CallSiteId;
+use crate::counters::Amount;
+use crate::kind::Kind;
+
+/// Call sites in the first segment; the next one has twice as many.
+const FIRST: u32 = 1 << 10;
+
+/// Enough segments for every id.
+const SEGMENTS: usize = 23;
+
+/// The figures of one call site, on a cache line of their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Site {
+    count: AtomicU64,
+    /// Bytes that take memory of a device.
+    device: AtomicU64,
+    /// Bytes of the host, or imported.
+    host: AtomicU64,
+}
+
+/// What one call site holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SiteBytes {
+    pub(crate) site: CallSiteId,
+    pub(crate) count: u64,
+    pub(crate) device: u64,
+    pub(crate) host: u64,
+}
+
+impl SiteBytes {
+    pub(crate) fn device_amount(&self) -> Amount {
+        Amount::new(self.count, self.device)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SiteTable {
+    segments: [OnceLock<Box<[Site]>>; SEGMENTS],
+    /// The highest id so far.
+    highest: AtomicU32,
+    /// Bytes of devices, of all call sites.
+    device: AtomicU64,
+}
+
+impl Default for SiteTable {
+    fn default() -> Self {
+        Self {
+            segments: std::array::from_fn(|_| OnceLock::new()),
+            highest: AtomicU32::new(0),
+            device: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The segment of an id, and the index in it.
+fn position(id: CallSiteId) -> (usize, usize) {
+    let number = u64::from(id) + u64::from(FIRST);
+    let segment = number.ilog2() - FIRST.ilog2();
+    (
+        segment as usize,
+        (number - (u64::from(FIRST) << segment)) as usize,
+    )
+}
+
+impl SiteTable {
+    fn site(&self, id: CallSiteId) -> &Site {
+        let (segment, index) = position(id);
+        let sites = self.segments[segment].get_or_init(|| {
+            let length = (FIRST as usize) << segment;
+            (0..length).map(|_| Site::default()).collect()
+        });
+        &sites[index]
+    }
+
+    /// Counts an allocation of memory. Returns the bytes of devices, of all call sites.
+    pub(crate) fn add(&self, id: CallSiteId, kind: Kind, bytes: u64) -> u64 {
+        if self.highest.load(Relaxed) < id {
+            self.highest.fetch_max(id, Relaxed);
+        }
+        let site = self.site(id);
+        site.count.fetch_add(1, Relaxed);
+        if kind.is_device_memory() {
+            site.device.fetch_add(bytes, Relaxed);
+            self.device.fetch_add(bytes, Relaxed).wrapping_add(bytes)
+        } else {
+            site.host.fetch_add(bytes, Relaxed);
+            0
+        }
+    }
+
+    /// Counts a free of memory that [`add`](Self::add) counted.
+    pub(crate) fn sub(&self, id: CallSiteId, kind: Kind, bytes: u64) {
+        let site = self.site(id);
+        site.count.fetch_sub(1, Relaxed);
+        if kind.is_device_memory() {
+            site.device.fetch_sub(bytes, Relaxed);
+            self.device.fetch_sub(bytes, Relaxed);
+        } else {
+            site.host.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Bytes of devices, of all call sites.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.device.load(Relaxed)
+    }
+
+    /// All call sites that hold memory, by id. Other threads may continue meanwhile.
+    pub(crate) fn live(&self) -> impl Iterator<Item = SiteBytes> + '_ {
+        let highest = self.highest.load(Relaxed);
+        let segments = self.segments.iter().enumerate();
+        let sites = segments.flat_map(|(segment, sites)| {
+            let first = (FIRST << segment) - FIRST;
+            let sites = sites.get().map_or(&[][..], |sites| sites);
+            (first..).zip(sites)
+        });
+        sites
+            .take_while(move |(id, _)| *id <= highest)
+            .filter_map(|(site, numbers)| {
+                let bytes = SiteBytes {
+                    site,
+                    count: numbers.count.load(Relaxed),
+                    device: numbers.device.load(Relaxed),
+                    host: numbers.host.load(Relaxed),
+                };
+                (bytes.device != 0 || bytes.host != 0).then_some(bytes)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::{FIRST, SEGMENTS, SiteBytes, SiteTable, position};
+    use crate::kind::Kind;
+
+    #[test]
+    fn every_id_has_a_position_of_its_own() {
+        let mut expected = (0, 0);
+        for id in 0..FIRST * 8 {
+            assert_eq!(position(id), expected);
+            expected.1 += 1;
+            if expected.1 == (FIRST as usize) << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+        assert!(position(u32::MAX).0 < SEGMENTS);
+    }
+
+    #[test]
+    fn the_table_has_what_is_alive() {
+        let table = SiteTable::default();
+        let ids = [0, 1, FIRST - 1, FIRST, 5 * FIRST];
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for id in ids {
+                        table.add(id, Kind::Device, 10);
+                        table.add(id, Kind::Pinned, 7);
+                        table.add(id, Kind::Managed, 1);
+                        table.sub(id, Kind::Pinned, 7);
+                        table.sub(id, Kind::Device, 10);
+                    }
+                });
+            }
+        });
+        assert_eq!(table.device_bytes(), 20);
+        let live: Vec<_> = table.live().collect();
+        let expected = ids.map(|site| SiteBytes {
+            site,
+            count: 4,
+            device: 4,
+            host: 0,
+        });
+        assert_eq!(live, expected);
+    }
+}
