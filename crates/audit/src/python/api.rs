@@ -1,10 +1,11 @@
 //! The functions of CPython that are used, found in the process. All of them are of its public C API, from 3.9 on, but for
 //! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{ptr, slice};
 
 use crate::real::call_dlsym;
@@ -47,6 +48,13 @@ pub(super) struct Api {
     /// The addresses of the types of code objects and strings.
     pub(super) code_type: usize,
     pub(super) string_type: usize,
+}
+
+static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// How often the interpreter was looked for.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A function, whatever its signature.
@@ -98,20 +106,24 @@ impl Api {
 
     /// The interpreter of this process, if there is one. It is looked for at the first call, and, because a program may load
     /// one later, at some of the following.
+    #[inline]
     pub(super) fn get() -> Option<&'static Self> {
-        static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
-        static CALLS: AtomicU32 = AtomicU32::new(0);
         let known = API.load(Ordering::Acquire);
-        if !known.is_null() {
-            // SAFETY: it is never freed.
-            return Some(unsafe { &*known });
+        if known.is_null() {
+            return Self::look_for();
         }
-        let calls = CALLS.load(Ordering::Relaxed);
-        if calls >= 1 << 20 {
-            return None;
-        }
-        let calls = CALLS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        if !calls.is_power_of_two() {
+        // SAFETY: it is never freed.
+        Some(unsafe { &*known })
+    }
+
+    #[inline(never)]
+    fn look_for() -> Option<&'static Self> {
+        // By thread, so that threads do not contend for a counter. At the end of a thread there is none.
+        let calls = CALLS.try_with(|calls| {
+            calls.set(calls.get().saturating_add(1));
+            calls.get()
+        });
+        if !calls.is_ok_and(u32::is_power_of_two) {
             return None;
         }
         let new = Box::leak(Box::new(Self::load()?));

@@ -39,13 +39,16 @@ pub(crate) fn turn_off() {
     OFF.store(true, Relaxed);
 }
 
+/// Whether there is an interpreter, and its frames are recorded.
+#[inline]
+pub(crate) fn is_present() -> bool {
+    !OFF.load(Relaxed) && Api::get().is_some()
+}
+
 /// Fills `frames` with the calling thread's Python frames, innermost first, as numbers for [`resolve`]. Returns the
 /// addresses of the interpreter, and how many frames there are. `None` where there are none, or the thread does not have the
 /// interpreter's lock.
 pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
-    if OFF.load(Relaxed) {
-        return None;
-    }
     let api = Api::get()?;
     let count = if api.is_locked_here() {
         // SAFETY: the thread has the lock.
