@@ -52,10 +52,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// `None` for a call inside another one.
+    /// `None` for a call inside another one, and in a forked child, where the driver does not work.
     #[inline]
     pub(crate) fn begin(function: Function) -> Option<Self> {
-        end::used();
+        if !end::used() {
+            return None;
+        }
         match INSIDE.replace(true) {
             false => Some(Self { function }),
             true => None,
