@@ -3,7 +3,7 @@
 //! `ends.c` ends as it is asked to. It needs a C compiler; without one, the tests print that they were not run.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -63,6 +63,16 @@ fn command(program: &Path, end: &str) -> Command {
         .env("LD_LIBRARY_PATH", folder())
         .env("LEAK_REPORT", "json")
         .env_remove("CUGUARD_RUN");
+    // A shell ignores these in background processes, which inherit that.
+    // SAFETY: the calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     command
 }
 
