@@ -8,6 +8,14 @@
 //!
 //! Must not know how a program got here.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
