@@ -36,8 +36,12 @@ const PYTHON: usize = MAX_DEPTH / 2;
 #[inline(never)]
 pub(crate) fn capture(frames: &mut [usize]) -> usize {
     note_thread();
+    if frames.is_empty() {
+        return 0;
+    }
     let mut native = [0; NATIVE];
-    let count = cuguard_stack::capture(&mut native);
+    let limit = NATIVE.min(frames.len() + OWN);
+    let count = cuguard_stack::capture(&mut native[..limit]);
     let native = &native[..count];
     let inner = native.iter().position(|frame| !is_own(*frame));
     let native = inner.map_or(&[][..], |inner| &native[inner..]);

@@ -42,6 +42,15 @@ static void __attribute__((noinline)) leak(size_t bytes) {
     memory = 0;
 }
 
+/* Leaks below so many frames. */
+static int __attribute__((noinline)) leak_below(int frames) {
+    if (frames == 0) {
+        leak(1 << 20);
+        return 0;
+    }
+    return leak_below(frames - 1) + 1;
+}
+
 static const char *self;
 
 /* The exit code of a child, or 1000 + the signal. */
@@ -154,6 +163,10 @@ int main(int argc, char **argv) {
     use_driver();
     if (IS("leak")) {
         leak(1 << 20);
+        return 3;
+    }
+    if (IS("leak deep down")) {
+        leak_below(60);
         return 3;
     }
     if (IS("leak after output")) {

@@ -329,6 +329,36 @@ fn the_words_of_leak_report_apply() {
     );
 }
 
+/// Level `sites` captures fewer frames, and `counts` none; the fate is known at all levels.
+#[test]
+fn the_level_is_how_much_is_recorded() {
+    let Some(program) = program() else { return };
+    let frames = |level: &str| {
+        let words = format!("json,frames=all,depth=128,level={level}");
+        let output = command(program, "leak deep down")
+            .env("LEAK_REPORT", words)
+            .output();
+        let output = output.expect("it runs");
+        assert_end(&output, code(3), &["exit"]);
+        let stderr = text(&output.stderr);
+        let line = stderr
+            .lines()
+            .find(|line| line.starts_with('{'))
+            .expect("a report");
+        let report: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], 1 << 20, "{report}");
+        let groups = report["groups"].as_array().expect("groups");
+        let lost = groups
+            .iter()
+            .find(|group| group["fate"] == "lost")
+            .expect("a leak");
+        lost["stack"].as_array().expect("frames").len()
+    };
+    assert!(frames("stacks") > 60);
+    assert!((2..=24).contains(&frames("sites")));
+    assert_eq!(frames("counts"), 0);
+}
+
 /// A pipe without a reader blocks whoever opens it.
 #[test]
 fn a_report_that_hangs_does_not_keep_the_process() {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Record, Registry};
 
-use crate::origin;
+use crate::{origin, settings};
 
 /// How many frames are captured of each stack.
 const FRAMES: usize = MAX_DEPTH;
@@ -61,7 +61,8 @@ pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context:
         ANY.store(true, Relaxed);
     }
     let mut frames = [0; FRAMES];
-    let count = origin::capture(&mut frames);
+    let limit = settings::frames().min(FRAMES);
+    let count = origin::capture(&mut frames[..limit]);
     let entry = Entry {
         bytes,
         type_name: "",
