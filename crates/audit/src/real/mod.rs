@@ -6,6 +6,14 @@
 //!
 //! Must not know what is recorded.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+
 mod driver;
 mod elf;
 mod linker;

@@ -14,7 +14,7 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use cuguard_registry::{ContextInfo, Fate};
+use cuguard_registry::ContextInfo;
 use cuguard_report::audit::{Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
 
@@ -44,11 +44,7 @@ pub(crate) fn make(
     let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
     let fates = targets.fates(outcome.as_ref());
     drop(targets);
-    let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| match fates.get(key) {
-        Some((fate, holder)) => (*fate, holder.as_deref()),
-        // Allocated since, by another thread.
-        None => (Fate::Unclassified, None),
-    });
+    let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| fates.get(key));
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
     let process = Process {

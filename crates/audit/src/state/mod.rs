@@ -9,6 +9,14 @@
 //!
 //! No lock of these is held while the driver is called. Must not know the driver's signatures.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+
 pub(crate) mod contexts;
 pub(crate) mod counted;
 pub(crate) mod graphs;

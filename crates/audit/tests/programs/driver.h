@@ -2,6 +2,7 @@
  *   1 direct linking             2 dlopen and dlsym of the handle
  *   3 dlsym(RTLD_DEFAULT)        4 dlsym(RTLD_NEXT)
  *   5 cuGetProcAddress           6 cuGetProcAddress_v2, itself asked for by cuGetProcAddress_v2
+ * Without WAY, a program declares what it needs.
  * Without a CUDA header, so that the programs compile everywhere. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,6 +27,7 @@ typedef struct { int type; int reserved0[3]; long long reserved1[29]; long long 
 
 enum { FLOAT_FORMAT = 0x20, BYTE_FORMAT = 1 };
 
+#ifdef WAY
 /* F(exported name, name for cuGetProcAddress, CUDA version, parameters) */
 #define FUNCTIONS(F) \
     F(cuInit, "cuInit", 2000, (unsigned)) \
@@ -96,7 +98,7 @@ enum { FLOAT_FORMAT = 0x20, BYTE_FORMAT = 1 };
 #if WAY == 1
 #define DECLARE(name, base, version, parameters) CUresult name parameters;
 FUNCTIONS(DECLARE)
-static void load_driver(void) {}
+__attribute__((unused)) static void load_driver(void) {}
 #else
 #define DECLARE(name, base, version, parameters) static CUresult(*name) parameters;
 FUNCTIONS(DECLARE)
@@ -106,7 +108,7 @@ typedef CUresult GetProcAddress(const char *, void **, int, uint64_t);
 typedef CUresult GetProcAddressV2(const char *, void **, int, uint64_t, int *);
 #endif
 
-static void fail(const char *name) {
+__attribute__((unused)) static void fail(const char *name) {
     fprintf(stderr, "%s was not found: %s\n", name, dlerror());
     exit(2);
 }
@@ -146,6 +148,7 @@ static void load_driver(void) {
     FUNCTIONS(LOAD)
 }
 #endif
+#endif
 
 static int checks;
 
@@ -161,7 +164,7 @@ static void expect(CUresult expected, CUresult result, const char *call, int lin
 /* Absent where the program is not audited. */
 __attribute__((weak)) int cuguard_audit_live(const char *kind, uint64_t *count, uint64_t *bytes);
 
-static void live(const char *kind, uint64_t count, uint64_t bytes, int line) {
+__attribute__((unused)) static void live(const char *kind, uint64_t count, uint64_t bytes, int line) {
     uint64_t has_count = 0, has_bytes = 0;
     if (!cuguard_audit_live) {
         fprintf(stderr, "not audited\n");

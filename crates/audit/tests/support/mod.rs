@@ -158,7 +158,7 @@ pub fn run<V: AsRef<OsStr>>(program: &Path, driver: &Folder, variables: &[(&str,
 pub fn json(program: &Path, driver: &Folder) -> serde_json::Value {
     let file = driver.join("report.json");
     let _ = std::fs::remove_file(&file);
-    let words = format!("json:{}", file.display());
+    let words = format!("json,file={}", file.display());
     let output = run(program, driver, &[("LEAK_REPORT", words)]);
     assert_success(&output);
     let report = std::fs::read_to_string(&file)
