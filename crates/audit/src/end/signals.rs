@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Reason, finish, functions, start};
+use crate::search::Entered;
 
 /// The signals. Each ends the process by default. `abort` raises `SIGABRT`, also for uncaught exceptions.
 const SIGNALS: [c_int; 10] = [
@@ -75,6 +76,7 @@ pub(super) fn install() {
 }
 
 extern "C" fn handler(signal: c_int) {
+    let _entered = Entered::here();
     finish(Reason::Signal(signal));
     // SAFETY: all calls are async-signal-safe, and the set is initialized.
     unsafe {

@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::entry::{self, Entry};
+use super::stacks::RED_ZONE;
 use crate::heap::lock::{futex_wait, futex_wake};
 use crate::heap::threads::{left_out, thread_id};
 
@@ -263,6 +265,9 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: as above.
     let code = unsafe { *errno };
     store(slot, context);
+    if let Some(entry) = entry::current() {
+        store_entry(slot, &entry);
+    }
     slot.stopped.store(number, Ordering::Release);
     STOPPED.fetch_add(1, Ordering::Release);
     futex_wake(&STOPPED, 1);
@@ -273,6 +278,17 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
     // SAFETY: as above.
     unsafe { *errno = code };
+}
+
+/// Stores what a thread had when it entered this library, where it waits for a report: its registers and the frames below
+/// are this library's, with remains of earlier calls.
+fn store_entry(slot: &Slot, entry: &Entry) {
+    slot.stack_pointer
+        .store(entry.frame + RED_ZONE, Ordering::Relaxed);
+    let saved = entry.registers.iter().chain(std::iter::repeat(&0));
+    for (value, register) in saved.zip(&slot.registers) {
+        register.store(*value, Ordering::Relaxed);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
