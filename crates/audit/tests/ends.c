@@ -161,6 +161,7 @@ int main(int argc, char **argv) {
         raise(SIGTERM);
     }
     use_driver();
+    if (strcmp(argv[argc - 1], "+leak") == 0) leak(1 << 20);
     if (IS("leak")) {
         leak(1 << 20);
         return 3;

@@ -158,6 +158,51 @@ fn every_end_has_its_status_and_one_report() {
     }
 }
 
+/// What is lost is lost at every end: nothing that this library does with an address counts as the program's.
+#[test]
+fn a_leak_is_lost_at_every_end() {
+    let Some(program) = program() else { return };
+    for end in [
+        "return",
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "assert",
+        "SIGTERM",
+        "SIGINT",
+        "exec",
+        "execlp",
+        "execvp",
+        "exit in a thread",
+        "SIGTERM with threads",
+        "exit with threads",
+        "_exit while exiting",
+        "SIGTERM while exiting",
+    ] {
+        let output = command(program, end)
+            .arg("+leak")
+            .output()
+            .expect("it runs");
+        let stderr = text(&output.stderr);
+        let reports: Vec<_> = stderr
+            .lines()
+            .filter(|line| line.starts_with('{'))
+            .collect();
+        let [report] = reports[..] else {
+            panic!("{end}: {stderr}")
+        };
+        let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], 1 << 20, "{end}: {report}");
+        assert_eq!(
+            report["search"]["cut_short"],
+            serde_json::Value::Null,
+            "{end}: {report}"
+        );
+    }
+}
+
 #[test]
 fn a_process_that_does_not_use_the_driver_prints_nothing() {
     let Some(program) = program() else { return };

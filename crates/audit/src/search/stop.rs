@@ -291,6 +291,20 @@ fn store_entry(slot: &Slot, entry: &Entry) {
     }
 }
 
+/// Whether a signal interrupted a system call. Its caller is a function of the C library, and vector registers do not
+/// survive the call of a function: what they hold are remains.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_in_system_call(context: &libc::ucontext_t) -> bool {
+    let next = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+    if next & 0xfff < 2 {
+        return false;
+    }
+    // SAFETY: the code before the next instruction, on the same page.
+    let instruction = unsafe { std::ptr::with_exposed_provenance::<[u8; 2]>(next - 2).read() };
+    // `syscall`.
+    instruction == [0x0f, 0x05]
+}
+
 #[cfg(target_arch = "x86_64")]
 fn store(slot: &Slot, context: &libc::ucontext_t) {
     let general = &context.uc_mcontext.gregs;
@@ -303,8 +317,9 @@ fn store(slot: &Slot, context: &libc::ucontext_t) {
     for (value, register) in general[..15].iter().zip(&mut registers) {
         register.store(value.cast_unsigned(), Ordering::Relaxed);
     }
-    if context.uc_mcontext.fpregs.is_null() {
-        return;
+    if context.uc_mcontext.fpregs.is_null() || is_in_system_call(context) {
+        // The numbers of registers that are not stored are those of an earlier stop.
+        return registers.for_each(|register| register.store(0, Ordering::Relaxed));
     }
     // SAFETY: the kernel's structure.
     let vector = unsafe { &(*context.uc_mcontext.fpregs)._xmm };
