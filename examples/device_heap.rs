@@ -8,8 +8,9 @@
 //! counts show it. Once such a kernel was launched the size of the heap is fixed, so a context of its
 //! own gets a larger one, and there every thread gets its memory.
 
+use cuguard::context::DeviceHeap;
 use cuguard::driver::{DriverKind, load};
-use cuguard::{Context, DeviceBox, DeviceHeap, Module, Result, Stream};
+use cuguard::{Context, DeviceBox, Module, Result, Stream};
 
 const BLOCKS: u32 = 64;
 const THREADS: u32 = 256;

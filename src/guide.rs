@@ -16,9 +16,15 @@
 
 #[allow(unused_imports, reason = "links in the chapters resolve in this scope")]
 use crate::{
+    code::*,
+    context::*,
+    device::*,
+    graph::*,
+    memory::*,
     oom::{Cause, OomPolicy, OutOfMemory},
     report::{Report, ReportSettings},
     snapshot::Snapshot,
+    stream::*,
     *,
 };
 

@@ -42,6 +42,11 @@
 //! script of `cust_raw` fails. The program needs no driver to build or to start: it is loaded at the first CUDA call.
 //! `CUGUARD_DRIVER` selects it: `real` (the default), `sim`, `auto` or a path. See [`guide::set_up`].
 //!
+//! # Modules
+//!
+//! The root has what most programs name. The rest is in [`context`], [`device`], [`memory`], [`stream`], [`code`],
+//! [`graph`] and [`scope`]; leak reports are in [`report`] and [`snapshot`], out-of-memory errors in [`oom`].
+//!
 //! # Guide
 //!
 //! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
@@ -83,15 +88,60 @@ pub use chunked::Chunked;
 pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    ComputeCapability, Context, ContextBuilder, ContextGuard, ContextLimit, Device,
-    DeviceAttribute, DeviceBox, DeviceBuffer, DeviceHeap, DeviceUuid, DeviceView, DeviceViewMut,
-    Event, Function, FunctionAttributes, Global, Graph, GraphExec, GraphMemory, GraphMemoryMut,
-    LaunchConfig, LinkedImage, Linker, ManagedAdvice, ManagedBuffer, MemoryInfo, MemoryLocation,
-    MemoryPool, Module, ModuleBuilder, ParseDeviceError, PeerAccess, PinnedBuffer, PitchedBuffer,
-    Profiler, RegisteredVec, Schedule, Stream, StreamBuilder, SuggestedBlock, UnknownAttribute,
-    WriteCombinedBuffer,
+    Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, Function,
+    LaunchConfig, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream,
 };
 pub use scope::Scope;
+
+/// Contexts: their settings, limits and figures.
+pub mod context {
+    #[doc(no_inline)]
+    pub use crate::guards::Context;
+    pub use crate::guards::{
+        ContextBuilder, ContextGuard, ContextLimit, DeviceHeap, MemoryInfo, Profiler, Schedule,
+    };
+}
+
+/// Devices: what they are, what they can do, and their access to each other.
+pub mod device {
+    #[doc(no_inline)]
+    pub use crate::guards::Device;
+    pub use crate::guards::{
+        ComputeCapability, DeviceAttribute, DeviceUuid, ParseDeviceError, PeerAccess,
+        UnknownAttribute,
+    };
+}
+
+/// Memory: buffers, views of them, and what managed memory is advised of.
+pub mod memory {
+    #[doc(no_inline)]
+    pub use crate::guards::{
+        DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool,
+        PinnedBuffer, RegisteredVec,
+    };
+    pub use crate::guards::{ManagedAdvice, MemoryLocation, PitchedBuffer, WriteCombinedBuffer};
+}
+
+/// Streams and events. Work is enqueued in a [`Scope`].
+pub mod stream {
+    pub use crate::guards::StreamBuilder;
+    #[doc(no_inline)]
+    pub use crate::guards::{Event, Stream};
+}
+
+/// Device code: modules, their kernels and variables, linking, occupancy. Typed kernels are in [`scope`].
+pub mod code {
+    #[doc(no_inline)]
+    pub use crate::guards::{Function, LaunchConfig, Module};
+    pub use crate::guards::{
+        FunctionAttributes, Global, LinkedImage, Linker, ModuleBuilder, SuggestedBlock,
+    };
+}
+
+/// Graphs: work that is captured once and launched any number of times.
+pub mod graph {
+    pub use crate::guards::{Graph, GraphExec, GraphMemory, GraphMemoryMut};
+}
 
 /// Out of memory: what is tried before an allocation fails ([`OomPolicy`](oom::OomPolicy)), and why it failed.
 pub mod oom {

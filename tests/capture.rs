@@ -6,7 +6,8 @@ use std::thread;
 
 use cuguard::driver::api::{cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture};
 use cuguard::driver::sys::{CUgraph, CUresult, CUstream, stream_capture_mode};
-use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, PitchedBuffer, Result, Stream};
+use cuguard::memory::PitchedBuffer;
+use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, Result, Stream};
 use support::*;
 
 fn begin(stream: &Stream, mode: u32) {

@@ -11,11 +11,10 @@ use std::sync::{
 use std::thread;
 use std::time::Duration;
 
+use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::report::ReportSettings;
-use cuguard::{
-    Context, ContextBuilder, DeviceBuffer, Event, Level, MemoryPool, Result, Stream, sim,
-};
+use cuguard::{Context, DeviceBuffer, Event, Level, MemoryPool, Result, Stream, sim};
 use support::*;
 
 const MIB: usize = 1 << 20;

@@ -4,10 +4,11 @@ mod support;
 
 use std::io::Write as _;
 
+use cuguard::context::DeviceHeap;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUresult, limit};
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBox, DeviceHeap, Error, Module, Result, Stream};
+use cuguard::{Context, DeviceBox, Error, Module, Result, Stream};
 use support::*;
 
 const MIB: u64 = 1 << 20;

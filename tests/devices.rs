@@ -4,9 +4,10 @@ mod support;
 
 use std::collections::HashSet;
 
+use cuguard::device::{ComputeCapability, DeviceAttribute};
 use cuguard::driver::{api, sys};
 use cuguard::sim::{self, Fault};
-use cuguard::{ComputeCapability, Context, Device, DeviceAttribute, Error, Result};
+use cuguard::{Context, Device, Error, Result};
 use support::*;
 
 #[test]
@@ -184,7 +185,7 @@ fn errors_of_queries_name_the_device() -> Result<()> {
 /// The driver's function replaces all flags.
 #[test]
 fn the_schedule_of_a_primary_context_keeps_other_flags() -> Result<()> {
-    use cuguard::Schedule;
+    use cuguard::context::Schedule;
     use sys::ctx_flags::{LMEM_RESIZE_TO_MAX, MAP_HOST, SCHED_YIELD};
     let _turn = turn();
     Device::count()?; // initializes the driver
@@ -207,7 +208,7 @@ fn the_schedule_of_a_primary_context_keeps_other_flags() -> Result<()> {
 /// What the driver has after a setting of the context is what was set.
 #[test]
 fn settings_of_a_context() -> Result<()> {
-    use cuguard::{ContextLimit, Profiler, Schedule};
+    use cuguard::context::{ContextLimit, Profiler, Schedule};
     let _turn = turn();
     let context = Context::builder()
         .dedicated()

@@ -6,10 +6,8 @@ use std::ffi::c_void;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::mem_range_attribute;
-use cuguard::{
-    Context, DeviceBuffer, Error, Kind, ManagedAdvice, ManagedBuffer, MemoryLocation, Result,
-    Stream, WriteCombinedBuffer, assert_no_leaks,
-};
+use cuguard::memory::{ManagedAdvice, MemoryLocation, WriteCombinedBuffer};
+use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, Result, Stream, assert_no_leaks};
 use support::*;
 
 const LEN: usize = 5000;

@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cuguard::context::DeviceHeap;
+use cuguard::device::PeerAccess;
 use cuguard::driver::sys::CUresult;
+use cuguard::memory::{ManagedAdvice, MemoryLocation, PitchedBuffer, WriteCombinedBuffer};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{
-    Chunked, Context, DeviceBox, DeviceBuffer, DeviceHeap, Error, Event, ManagedAdvice,
-    ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess, PinnedBuffer, PitchedBuffer,
-    RegisteredVec, Result, Stream, WriteCombinedBuffer,
+    Chunked, Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool,
+    PinnedBuffer, RegisteredVec, Result, Stream,
 };
 use support::*;
 

@@ -7,12 +7,13 @@ use std::sync::mpsc::channel;
 
 use cuguard::report::Report;
 
+use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::{
-    Context, ContextBuilder, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool,
-    PinnedBuffer, RegisteredVec, Result, Stream, sim,
+    Context, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
+    RegisteredVec, Result, Stream, sim,
 };
 use support::*;
 

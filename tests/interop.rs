@@ -70,7 +70,7 @@ fn foreign_stream() -> CUstream {
     stream
 }
 
-fn quiet() -> cuguard::ContextBuilder {
+fn quiet() -> cuguard::context::ContextBuilder {
     Context::builder().report(ReportSettings::off())
 }
 

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::report::ReportSettings;
 use cuguard::{
-    Context, ContextBuilder, DeviceBox, DeviceBuffer, Error, Event, Level, ManagedBuffer,
-    MemoryPool, PinnedBuffer, RegisteredVec, Result, Stream, sim,
+    Context, DeviceBox, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
+    RegisteredVec, Result, Stream, sim,
 };
 use support::*;
 

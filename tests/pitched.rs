@@ -2,7 +2,8 @@
 
 mod support;
 
-use cuguard::{Context, DeviceBuffer, Error, PitchedBuffer, Result, Stream, assert_no_leaks};
+use cuguard::memory::PitchedBuffer;
+use cuguard::{Context, DeviceBuffer, Error, Result, Stream, assert_no_leaks};
 use support::*;
 
 fn numbers(count: usize) -> Vec<u32> {

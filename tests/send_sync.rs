@@ -9,11 +9,17 @@ use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
 use cuguard::chunked::*;
+use cuguard::code::*;
+use cuguard::context::*;
+use cuguard::device::*;
 use cuguard::driver::{self, sys};
+use cuguard::graph::*;
+use cuguard::memory::*;
 use cuguard::oom::*;
 use cuguard::report::*;
 use cuguard::scope::*;
 use cuguard::snapshot::*;
+use cuguard::stream::*;
 use cuguard::*;
 
 /// Elements of the four sorts. Plain data, as everything in device memory.

@@ -147,7 +147,7 @@ impl<'a> Chunked<'a> {
 
 impl<'a, M> Chunked<'a, M> {
     /// The size of a piece in bytes, rounded down to whole values. By default a quarter of the device memory that is free
-    /// at the start, or of what the context's [memory limit](crate::ContextBuilder::memory_limit) leaves if that is less,
+    /// at the start, or of what the context's [memory limit](crate::context::ContextBuilder::memory_limit) leaves if that is less,
     /// and 64 MiB at most. Two pieces are on the device at a time, and as much memory is page-locked on the host.
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = Some(bytes);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The recovery steps before an allocation fails, and what its diagnosis contains; see
-/// [`ContextBuilder::oom_policy`](crate::ContextBuilder::oom_policy). It applies to everything that needs device
+/// [`ContextBuilder::oom_policy`](crate::context::ContextBuilder::oom_policy). It applies to everything that needs device
 /// memory: buffers, streams, events, modules, memory pools and launches.
 ///
 /// A step runs only if it can free memory, and the allocation is retried after it. An allocation that succeeds at

@@ -50,7 +50,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(DriverError),
 
-    /// The device has too little memory, or the context's [limit](crate::ContextBuilder::memory_limit) is exceeded: for an
+    /// The device has too little memory, or the context's [limit](crate::context::ContextBuilder::memory_limit) is exceeded: for an
     /// allocation, a context, a stream, an event, a module, a memory pool or a launch. `{:#}` and
     /// [`OutOfMemory::to_text`] print the diagnosis.
     #[error(transparent)]
@@ -193,7 +193,7 @@ pub enum Error {
         size: usize,
     },
 
-    /// The size of a matrix in bytes exceeds `isize::MAX`; see [`PitchedBuffer`](crate::PitchedBuffer).
+    /// The size of a matrix in bytes exceeds `isize::MAX`; see [`PitchedBuffer`](crate::memory::PitchedBuffer).
     #[error(
         "{operation}: {} of {} of {size} bytes each exceed the address space",
         counted(*.rows, "row"), counted(*.columns, "column")
@@ -254,7 +254,7 @@ pub enum Error {
         len: usize,
     },
 
-    /// A row that the matrix does not have; see [`PitchedBuffer`](crate::PitchedBuffer).
+    /// A row that the matrix does not have; see [`PitchedBuffer`](crate::memory::PitchedBuffer).
     #[error("{operation}: there is no row {row}; the matrix has {}", counted(*.rows, "row"))]
     NoSuchRow {
         /// The function that was called.
@@ -441,7 +441,7 @@ pub enum Error {
         reason: &'static str,
     },
 
-    /// Other code has changed a limit, so it is not restored; see [`DeviceHeap`](crate::DeviceHeap).
+    /// Other code has changed a limit, so it is not restored; see [`DeviceHeap`](crate::context::DeviceHeap).
     #[error(
         "{operation}: the limit is {} now, and was set to {}: it is left as it is",
         ByteSize(*.actual), ByteSize(*.expected)

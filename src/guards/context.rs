@@ -87,7 +87,8 @@ impl Context {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceAttribute};
+    /// use cuguard::device::DeviceAttribute;
+    /// use cuguard::Context;
     ///
     /// let context = Context::new(0)?;
     /// assert_eq!(context.device().attribute(DeviceAttribute::WarpSize)?, 32);

@@ -19,7 +19,8 @@ use cuguard_report::ReportSettings;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, ContextBuilder, DeviceBuffer};
+/// use cuguard::context::ContextBuilder;
+/// use cuguard::{Context, DeviceBuffer};
 ///
 /// /// For a program that shares its device with other programs.
 /// fn limited() -> ContextBuilder {
@@ -72,7 +73,8 @@ impl ContextBuilder {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, Schedule};
+    /// use cuguard::context::Schedule;
+    /// use cuguard::Context;
     ///
     /// let context = Context::builder().schedule(Schedule::Yield).build()?;
     /// # Ok::<(), cuguard::Error>(())

@@ -49,7 +49,8 @@ impl Context {
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, ContextGuard};
+/// use cuguard::context::ContextGuard;
+/// use cuguard::Context;
 ///
 /// let context = Context::new(0)?;
 /// let current: ContextGuard<'_> = context.make_current()?;

@@ -14,7 +14,8 @@ use crate::guards::{ContextBuilder, DeviceHeap};
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, ContextLimit};
+/// use cuguard::context::ContextLimit;
+/// use cuguard::Context;
 ///
 /// let context = Context::new(0)?;
 /// context.set_limit(ContextLimit::StackSize, 4096)?;
@@ -47,7 +48,7 @@ impl Context {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let bytes = context.limit(cuguard::ContextLimit::PrintfFifoSize)?;
+    /// let bytes = context.limit(cuguard::context::ContextLimit::PrintfFifoSize)?;
     /// println!("kernels print at most {bytes} bytes between two synchronizations");
     /// # assert!(bytes > 0);
     /// # Ok::<(), cuguard::Error>(())
@@ -67,7 +68,8 @@ impl Context {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, ContextLimit};
+    /// use cuguard::context::ContextLimit;
+    /// use cuguard::Context;
     ///
     /// // Kernels that recurse need more stack. A dedicated context is not shared.
     /// let context = Context::builder().dedicated().build()?;
@@ -91,7 +93,8 @@ impl Context {
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Schedule};
+/// use cuguard::context::Schedule;
+/// use cuguard::Context;
 ///
 /// let context = Context::builder().dedicated().schedule(Schedule::BlockingSync).build()?;
 /// context.synchronize()?; // sleeps meanwhile

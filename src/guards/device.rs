@@ -16,7 +16,8 @@ use crate::guards::{ComputeCapability, DeviceAttribute, DeviceUuid};
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Device, DeviceAttribute};
+/// use cuguard::device::DeviceAttribute;
+/// use cuguard::{Context, Device};
 ///
 /// for device in Device::all()? {
 ///     println!(
@@ -79,7 +80,8 @@ impl Device {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Device, DeviceAttribute};
+    /// use cuguard::device::DeviceAttribute;
+    /// use cuguard::Device;
     ///
     /// // The device with the most multiprocessors.
     /// let devices = Device::all()?;
@@ -132,7 +134,8 @@ impl Device {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Device, DeviceUuid};
+    /// use cuguard::device::DeviceUuid;
+    /// use cuguard::Device;
     ///
     /// let device = Device::new(0)?;
     /// assert_eq!(Device::with_uuid(device.uuid()?)?, Some(device));
@@ -283,7 +286,8 @@ impl Device {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{ComputeCapability, Device};
+    /// use cuguard::device::ComputeCapability;
+    /// use cuguard::Device;
     ///
     /// assert!(Device::new(0)?.compute_capability()? >= ComputeCapability::new(5, 2));
     /// # Ok::<(), cuguard::Error>(())
@@ -326,7 +330,8 @@ impl Device {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Device, DeviceAttribute};
+    /// use cuguard::device::DeviceAttribute;
+    /// use cuguard::Device;
     ///
     /// assert_eq!(Device::new(0)?.attribute(DeviceAttribute::WarpSize)?, 32);
     /// # Ok::<(), cuguard::Error>(())
@@ -349,7 +354,7 @@ impl Device {
         }
     }
 
-    /// Whether kernels on this device can access the memory of `peer`; see [`PeerAccess`](crate::PeerAccess). `false` for a
+    /// Whether kernels on this device can access the memory of `peer`; see [`PeerAccess`](crate::device::PeerAccess). `false` for a
     /// device and itself. Copies between devices are possible in any case.
     ///
     /// ```

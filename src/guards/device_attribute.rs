@@ -16,13 +16,13 @@ macro_rules! attributes {
         /// variant, in any case.
         ///
         /// ```
-        /// use cuguard::DeviceAttribute;
+        /// use cuguard::device::DeviceAttribute;
         ///
         /// let attribute: DeviceAttribute = "warp_size".parse()?;
         /// assert_eq!(attribute, DeviceAttribute::WarpSize);
         /// assert_eq!("WarpSize".parse(), Ok(attribute));
         /// assert_eq!(attribute.to_string(), "CU_DEVICE_ATTRIBUTE_WARP_SIZE");
-        /// # Ok::<(), cuguard::UnknownAttribute>(())
+        /// # Ok::<(), cuguard::device::UnknownAttribute>(())
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -39,7 +39,8 @@ macro_rules! attributes {
             ///
             /// ```
             /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-            /// use cuguard::{Device, DeviceAttribute};
+            /// use cuguard::device::DeviceAttribute;
+            /// use cuguard::Device;
             ///
             /// let device = Device::new(0)?;
             /// for attribute in DeviceAttribute::ALL {
@@ -59,7 +60,7 @@ macro_rules! attributes {
             /// The driver's name.
             ///
             /// ```
-            /// let attribute = cuguard::DeviceAttribute::WarpSize;
+            /// let attribute = cuguard::device::DeviceAttribute::WarpSize;
             /// assert_eq!(attribute.name(), "CU_DEVICE_ATTRIBUTE_WARP_SIZE");
             /// ```
             #[must_use]
@@ -83,7 +84,7 @@ impl fmt::Display for DeviceAttribute {
 /// A word that is no [`DeviceAttribute`].
 ///
 /// ```
-/// let error = "WARPS".parse::<cuguard::DeviceAttribute>().unwrap_err();
+/// let error = "WARPS".parse::<cuguard::device::DeviceAttribute>().unwrap_err();
 /// let text = "\"WARPS\" is no attribute of a device; `DeviceAttribute::ALL` has the names, such as WARP_SIZE";
 /// assert_eq!(error.to_string(), text);
 /// ```

@@ -15,7 +15,8 @@ use crate::guards::Context;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceHeap};
+/// use cuguard::context::DeviceHeap;
+/// use cuguard::Context;
 ///
 /// let context = Context::new(0)?;
 /// let heap = DeviceHeap::limit(&context, 64 << 20)?;
@@ -32,7 +33,7 @@ use crate::guards::Context;
 ///   is launched. After that the size is fixed until the context is destroyed, and the driver returns
 ///   `CUDA_ERROR_INVALID_VALUE`. That also applies to the restore on drop: call [`keep`](Self::keep) if the context is
 ///   torn down next, or if the limit shall stay. For a different limit, create another context
-///   ([`ContextBuilder::dedicated`](crate::ContextBuilder::dedicated)).
+///   ([`ContextBuilder::dedicated`](crate::context::ContextBuilder::dedicated)).
 /// - The driver rounds the size up and has a minimum (on an H200, 4 MiB and steps of 64 KiB); [`bytes`](Self::bytes)
 ///   returns the result. The heap's own bookkeeping needs a part of it.
 /// - The whole heap is allocated from device memory when such a module is loaded or launched, and freed with the context.
@@ -48,7 +49,8 @@ use crate::guards::Context;
 /// It borrows the context, which cannot be closed before it:
 ///
 /// ```compile_fail,E0505
-/// # use cuguard::{Context, DeviceHeap};
+/// # use cuguard::context::DeviceHeap;
+/// # use cuguard::Context;
 /// let context = Context::new(0)?;
 /// let heap = DeviceHeap::limit(&context, 64 << 20)?;
 /// context.close()?;
@@ -80,7 +82,8 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceHeap};
+    /// use cuguard::context::DeviceHeap;
+    /// use cuguard::Context;
     ///
     /// let context = Context::builder().dedicated().build()?;
     /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
@@ -119,7 +122,7 @@ impl<'a> DeviceHeap<'a> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// assert_eq!(cuguard::DeviceHeap::current(&context)?, 8 << 20);
+    /// assert_eq!(cuguard::context::DeviceHeap::current(&context)?, 8 << 20);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
@@ -134,7 +137,8 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceHeap};
+    /// use cuguard::context::DeviceHeap;
+    /// use cuguard::Context;
     ///
     /// let context = Context::builder().dedicated().build()?;
     /// let heap = DeviceHeap::limit(&context, 32 << 20)?;
@@ -150,7 +154,8 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceHeap};
+    /// use cuguard::context::DeviceHeap;
+    /// use cuguard::Context;
     ///
     /// let context = Context::builder().dedicated().build()?;
     /// let before = DeviceHeap::current(&context)?;
@@ -168,7 +173,8 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceHeap};
+    /// use cuguard::context::DeviceHeap;
+    /// use cuguard::Context;
     ///
     /// let context = Context::builder().dedicated().build()?;
     /// DeviceHeap::limit(&context, 64 << 20)?.keep();
@@ -183,7 +189,8 @@ impl<'a> DeviceHeap<'a> {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceHeap, Error};
+    /// use cuguard::context::DeviceHeap;
+    /// use cuguard::{Context, Error};
     ///
     /// let context = Context::builder().dedicated().build()?;
     /// let outer = DeviceHeap::limit(&context, 32 << 20)?;

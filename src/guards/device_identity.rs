@@ -9,12 +9,12 @@ use std::str::FromStr;
 /// `GPU-`. (For an instance of a partitioned GPU they show `MIG-`, which is parsed too.)
 ///
 /// ```
-/// use cuguard::DeviceUuid;
+/// use cuguard::device::DeviceUuid;
 ///
 /// let uuid: DeviceUuid = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10".parse()?;
 /// assert_eq!(uuid.as_bytes()[..4], [1, 2, 3, 4]);
 /// assert_eq!(uuid.to_string(), "GPU-01020304-0506-0708-090a-0b0c0d0e0f10");
-/// # Ok::<(), cuguard::ParseDeviceError>(())
+/// # Ok::<(), cuguard::device::ParseDeviceError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceUuid([u8; 16]);
@@ -23,7 +23,7 @@ impl DeviceUuid {
     /// A UUID from its bytes.
     ///
     /// ```
-    /// let uuid = cuguard::DeviceUuid::from_bytes([0xff; 16]);
+    /// let uuid = cuguard::device::DeviceUuid::from_bytes([0xff; 16]);
     /// assert_eq!(uuid.to_string(), "GPU-ffffffff-ffff-ffff-ffff-ffffffffffff");
     /// ```
     #[must_use]
@@ -60,7 +60,7 @@ impl fmt::Debug for DeviceUuid {
 /// A text that is no [`DeviceUuid`] or no [`ComputeCapability`].
 ///
 /// ```
-/// let error = "nine".parse::<cuguard::ComputeCapability>().unwrap_err();
+/// let error = "nine".parse::<cuguard::device::ComputeCapability>().unwrap_err();
 /// assert_eq!(error.to_string(), "\"nine\" is no compute capability, such as 9.0");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,7 +97,7 @@ impl FromStr for DeviceUuid {
 /// [`Device::compute_capability`](crate::Device::compute_capability).
 ///
 /// ```
-/// use cuguard::ComputeCapability;
+/// use cuguard::device::ComputeCapability;
 ///
 /// let hopper = ComputeCapability::new(9, 0);
 /// assert!(hopper > ComputeCapability::new(8, 9) && hopper < ComputeCapability::new(10, 0));
@@ -123,7 +123,7 @@ impl ComputeCapability {
     /// The name of this target in PTX and for compilers.
     ///
     /// ```
-    /// assert_eq!(cuguard::ComputeCapability::new(12, 1).target(), "sm_121");
+    /// assert_eq!(cuguard::device::ComputeCapability::new(12, 1).target(), "sm_121");
     /// ```
     #[must_use]
     pub fn target(self) -> String {

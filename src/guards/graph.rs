@@ -23,7 +23,8 @@ use cuguard_registry::Kind;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceBuffer, Graph, Kind, Stream};
+/// use cuguard::graph::Graph;
+/// use cuguard::{Context, DeviceBuffer, Kind, Stream};
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;

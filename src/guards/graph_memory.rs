@@ -41,7 +41,7 @@ impl GraphRange {
 /// # let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
 /// let (graph, data) = stream.capture(|c| c.export(&c.bind(&buffer)?))?;
-/// let data: cuguard::GraphMemory<u8> = data;
+/// let data: cuguard::graph::GraphMemory<u8> = data;
 /// assert_eq!((data.len(), data.is_empty()), (3, false));
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -60,7 +60,7 @@ pub struct GraphMemory<T> {
 /// # let stream = Stream::new(&context)?;
 /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
 /// let (graph, data) = stream.capture(|c| c.export_mut(&c.bind_mut(&mut buffer)?))?;
-/// let data: cuguard::GraphMemoryMut<u8> = data;
+/// let data: cuguard::graph::GraphMemoryMut<u8> = data;
 /// assert_eq!((data.len(), data.is_empty()), (3, false));
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -133,7 +133,7 @@ impl<T> GraphMemoryMut<T> {
     ///     c.fill(&mut data, 7)?;
     ///     c.export_mut(&data)
     /// })?;
-    /// let read_only: cuguard::GraphMemory<u8> = data.as_ref();
+    /// let read_only: cuguard::graph::GraphMemory<u8> = data.as_ref();
     /// assert_eq!(graph.instantiate()?.view(&read_only)?.len(), 3);
     /// # Ok::<(), cuguard::Error>(())
     /// ```

@@ -25,7 +25,8 @@ use cuguard_registry::Kind;
 /// ```
 /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, PeerAccess};
+/// use cuguard::device::PeerAccess;
+/// use cuguard::Context;
 ///
 /// let (first, second) = (Context::new(0)?, Context::new(1)?);
 /// if first.device().can_access_peer(second.device())? {
@@ -49,7 +50,8 @@ impl PeerAccess {
     /// ```
     /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, Error, PeerAccess};
+    /// use cuguard::device::PeerAccess;
+    /// use cuguard::{Context, Error};
     ///
     /// let (first, second) = (Context::new(0)?, Context::new(1)?);
     /// // For both directions, one of each.
@@ -115,7 +117,7 @@ impl PeerAccess {
     /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
-    /// let access = cuguard::PeerAccess::new(&first, &second)?;
+    /// let access = cuguard::device::PeerAccess::new(&first, &second)?;
     /// assert_eq!((access.device(), access.peer()), (first.device(), second.device()));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -130,7 +132,7 @@ impl PeerAccess {
     /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
-    /// let access = cuguard::PeerAccess::new(&first, &second)?;
+    /// let access = cuguard::device::PeerAccess::new(&first, &second)?;
     /// assert_eq!(access.peer().ordinal(), 1);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -145,7 +147,7 @@ impl PeerAccess {
     /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
-    /// let access = cuguard::PeerAccess::new(&first, &second)?.named("halo exchange");
+    /// let access = cuguard::device::PeerAccess::new(&first, &second)?.named("halo exchange");
     /// assert_eq!(first.snapshot().live[0].label.as_deref(), Some("halo exchange"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -161,7 +163,7 @@ impl PeerAccess {
     /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
-    /// cuguard::PeerAccess::new(&first, &second)?.close()?;
+    /// cuguard::device::PeerAccess::new(&first, &second)?.close()?;
     /// assert_eq!(first.live_count(), 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```

@@ -10,7 +10,8 @@ use crate::guards::Context;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Profiler};
+/// use cuguard::context::Profiler;
+/// use cuguard::Context;
 ///
 /// let context = Context::new(0)?;
 /// let recording = Profiler::start(&context)?;
@@ -34,7 +35,7 @@ impl<'a> Profiler<'a> {
     /// # let stream = cuguard::Stream::new(&context)?;
     /// for step in 0..100 {
     ///     // The first steps are slower, and of no interest.
-    ///     let _recording = (step >= 10).then(|| cuguard::Profiler::start(&context)).transpose()?;
+    ///     let _recording = (step >= 10).then(|| cuguard::context::Profiler::start(&context)).transpose()?;
     ///     stream.synchronize()?; // the step
     /// }
     /// # Ok::<(), cuguard::Error>(())
@@ -58,7 +59,7 @@ impl<'a> Profiler<'a> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let recording = cuguard::Profiler::start(&context)?;
+    /// let recording = cuguard::context::Profiler::start(&context)?;
     /// context.synchronize()?; // so that the work of interest is recorded to its end
     /// recording.stop()?;
     /// # Ok::<(), cuguard::Error>(())

@@ -86,7 +86,7 @@ impl Stream {
         Ok(Self::from_state(Arc::new(StreamState::new(listed, owned))))
     }
 
-    /// The default stream of the context: the *legacy* one, with which all [blocking](crate::StreamBuilder::blocking)
+    /// The default stream of the context: the *legacy* one, with which all [blocking](crate::stream::StreamBuilder::blocking)
     /// streams synchronize implicitly. Nothing is created, recorded or destroyed.
     ///
     /// `cust`, the CUDA runtime and many libraries work on it unless another stream is selected.

@@ -122,10 +122,10 @@ mod a_value_that_is_not_sync_on_two_threads {}
 /// ```
 mod a_shorter_lifetime_of_the_elements {}
 
-/// The same for the memory of a graph, which [`GraphExec::view_mut`](crate::GraphExec::view_mut) writes to:
+/// The same for the memory of a graph, which [`GraphExec::view_mut`](crate::graph::GraphExec::view_mut) writes to:
 ///
 /// ```compile_fail
-/// # use cuguard::GraphMemoryMut;
+/// # use cuguard::graph::GraphMemoryMut;
 /// fn shorter<'s>(token: GraphMemoryMut<Reference<'static>>) -> GraphMemoryMut<Reference<'s>> {
 ///     token
 /// }
@@ -133,7 +133,7 @@ mod a_shorter_lifetime_of_the_elements {}
 /// ```
 ///
 /// ```
-/// # use cuguard::GraphMemory;
+/// # use cuguard::graph::GraphMemory;
 /// fn shorter<'s>(token: GraphMemory<Reference<'static>>) -> GraphMemory<Reference<'s>> {
 ///     token
 /// }

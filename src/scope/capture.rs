@@ -297,7 +297,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// In a [capture](Stream::capture): names memory that the graph keeps borrowed, for
-    /// [`GraphExec::view`](crate::GraphExec::view) and [`reuse`](Self::reuse).
+    /// [`GraphExec::view`](crate::graph::GraphExec::view) and [`reuse`](Self::reuse).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -324,7 +324,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// As [`export`](Self::export), for memory that is bound exclusively: for
-    /// [`GraphExec::view_mut`](crate::GraphExec::view_mut) and [`reuse_mut`](Self::reuse_mut).
+    /// [`GraphExec::view_mut`](crate::graph::GraphExec::view_mut) and [`reuse_mut`](Self::reuse_mut).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -1,4 +1,4 @@
-//! Misuse of [graphs](crate::Graph), scratch memory and host functions that the compiler rejects: each case with its
+//! Misuse of [graphs](crate::graph::Graph), scratch memory and host functions that the compiler rejects: each case with its
 //! error, and a twin that differs in one thing, compiles and runs. Compiled for documentation tests only.
 
 /// Using a buffer that a graph writes, while the graph exists:

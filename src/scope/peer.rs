@@ -21,7 +21,7 @@ use crate::guards::check_len;
 
 /// Device memory of another context that the work of a scope reads; see [`Scope::bind_peer`].
 ///
-/// It is a type of its own, because kernels of the scope cannot access it without [`PeerAccess`](crate::PeerAccess). It is
+/// It is a type of its own, because kernels of the scope cannot access it without [`PeerAccess`](crate::device::PeerAccess). It is
 /// an argument of an (unsafe) launch, whose caller ensures that there is such access until the scope has ended, and that
 /// the memory's context is not closed before the launch.
 ///

@@ -1,7 +1,8 @@
 //! Device code of several sources, linked.
 
+use cuguard::code::Linker;
 use cuguard::driver::sys::CUresult;
-use cuguard::{DeviceBox, Error, Linker, Module, Result, Stream};
+use cuguard::{DeviceBox, Error, Module, Result, Stream};
 
 use crate::SAXPY;
 use crate::support::*;

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
+use cuguard::code::Linker;
 use cuguard::driver::sys::CUresult;
 use cuguard::nvrtc::{self, Options};
-use cuguard::{Context, DeviceBuffer, Error, Kind, Linker, Module, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Kind, Module, Result, Stream};
 
 use crate::support::*;
 use crate::{SAXPY, TABLE};

@@ -1,10 +1,11 @@
 //! Peer access: one access for each pair of contexts, however many guards share it.
 
+use cuguard::device::PeerAccess;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUresult};
 use cuguard::report::Report;
 use cuguard::sim::{self, Fault};
-use cuguard::{Error, Kind, PeerAccess, Result};
+use cuguard::{Error, Kind, Result};
 
 use crate::support::*;
 use crate::{is_enabled, machine, pair, quiet, two_devices};

@@ -2,10 +2,11 @@
 
 use std::sync::Barrier;
 
+use cuguard::device::PeerAccess;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, Error, Kind, PeerAccess, Result, Stream};
+use cuguard::{Context, Error, Kind, Result, Stream};
 
 use crate::support::*;
 use crate::{is_enabled, machine, pair, quiet, two_devices};

@@ -10,11 +10,12 @@ mod support;
 use std::sync::Once;
 use std::time::Duration;
 
+use cuguard::context::ContextBuilder;
 use cuguard::driver::sys::CUresult;
 use cuguard::driver::{self, DriverKind, api};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Config};
-use cuguard::{Context, ContextBuilder, Device, Result};
+use cuguard::{Context, Device, Result};
 use support::*;
 
 /// Two devices in the simulation, on which work takes a while. Before anything else.

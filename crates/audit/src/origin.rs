@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 
 use cuguard_registry::{MAX_DEPTH, name_thread};
 
+use crate::modules::module_range;
 use crate::python;
 
 /// How many frames of these libraries are on top of a stack at most.
@@ -74,13 +75,6 @@ fn is_own(frame: usize) -> bool {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
     OWN.get_or_init(|| module_range(capture as *const () as usize))
         .contains(&frame.wrapping_sub(1))
-}
-
-/// The addresses of the module that an address is in.
-pub(crate) fn module_range(address: usize) -> Range<usize> {
-    let modules = cuguard_stack::modules().into_iter();
-    let mut around = modules.filter(|module| module.contains(address));
-    around.next().map_or(0..0, |module| module.range())
 }
 
 thread_local! {

@@ -1,14 +1,16 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine; `cuguard doctor --help` lists its options.
+//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks. `--help` lists
+//! their options.
 
 mod doctor;
+mod run;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Examines GPUs and the memory that CUDA programs hold on them
+/// Examines GPUs, and the memory that CUDA programs hold and leak
 #[derive(Debug, Parser)]
 #[command(name = "cuguard", version, propagate_version = true)]
 struct Arguments {
@@ -20,14 +22,18 @@ struct Arguments {
 enum Command {
     /// Examine the GPUs of this machine: memory, the processes that hold it, what can be allocated
     Doctor(doctor::Options),
+    /// Run a CUDA program unchanged, and report what it leaks
+    Run(run::Options),
 }
 
 fn main() -> ExitCode {
     // It is meant for other programs, and would override the report settings of this one.
+    let words = std::env::var_os("LEAK_REPORT");
     // SAFETY: this is the only thread.
     unsafe { std::env::remove_var("LEAK_REPORT") };
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),
+        Command::Run(options) => run::run(&options, words),
     }
 }
 

@@ -137,12 +137,12 @@ fn location<'a>(group: &'a Group, frames: &'a [Frame]) -> Option<Location<'a>> {
     lines.next().or_else(|| group.origin.site.map(site))
 }
 
-fn value(text: &str) -> String {
+pub(crate) fn value(text: &str) -> String {
     let text = text.replace('%', "%25");
     text.replace('\r', "%0D").replace('\n', "%0A")
 }
 
-fn property(text: &str) -> String {
+pub(crate) fn property(text: &str) -> String {
     value(text).replace(':', "%3A").replace(',', "%2C")
 }
 

@@ -104,7 +104,7 @@ fn failed_call(failed: &FailedCall) -> Value {
 }
 
 /// A string, because not every reader keeps all digits of a 64-bit number.
-fn address(address: u64) -> Value {
+pub(crate) fn address(address: u64) -> Value {
     format!("{address:#x}").as_str().into()
 }
 
@@ -115,7 +115,7 @@ fn leak(row: &Row<'_>) -> Value {
     value
 }
 
-fn group(group: &Group, frames: &[Frame]) -> Value {
+pub(crate) fn group(group: &Group, frames: &[Frame]) -> Value {
     let addresses = &group.addresses[..ADDRESSES.min(group.addresses.len())];
     object! {
         "kind": group.kind.name(),
@@ -134,7 +134,7 @@ fn group(group: &Group, frames: &[Frame]) -> Value {
     }
 }
 
-fn frame(frame: &Frame) -> Value {
+pub(crate) fn frame(frame: &Frame) -> Value {
     let (symbol, module) = (&frame.symbol, frame.module.as_ref());
     let build_id = module.map(|module| &*module.build_id);
     object! {

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! [`emit`] is the entry point: it is called at the end of a context, with the settings of `LEAK_REPORT`
-//! and the program. [`oom`] explains why an allocation failed.
+//! and the program. [`oom`] explains why an allocation failed. [`audit`] is the report of a program without guards, under
+//! `cuguard run`.
 //!
 //! This crate must not know the driver and its types, guards, or how the registry stores records. It reads
 //! snapshots. Nothing here panics or returns an error: a report is made while contexts are dropped, maybe
@@ -16,10 +17,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod checkpoint;
 mod diff_text;
 mod environment;
 mod fail_on;
+mod foreign;
 mod format;
 mod frames;
 mod github;
@@ -64,6 +67,7 @@ use crate::summary::Summary;
 pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
 pub use fail_on::{FailOn, UnknownFinding};
+pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;

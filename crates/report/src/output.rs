@@ -157,7 +157,8 @@ fn own_output(file: &fs::File) -> Option<fs::File> {
         .find(|own| identity(own) == Some(wanted))
 }
 
-fn is_coloured(colour: Colour) -> bool {
+/// Whether text on standard error is coloured.
+pub(crate) fn is_coloured(colour: Colour) -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = || env::var_os("TERM").is_some_and(|term| term == "dumb");
     match colour {

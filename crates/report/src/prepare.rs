@@ -214,7 +214,7 @@ fn nest(rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
 /// Whether a pattern matches the type, the label or the call site of a group, or a function, a file or a
 /// module on its stack trace. Files match as they are shown; the whole path only where the pattern has a
 /// slash, because the name of the folder that someone works in must not match.
-fn is_suppressed(row: &Row<'_>, suppressions: &Suppressions, paths: &Paths) -> bool {
+pub(crate) fn is_suppressed(row: &Row<'_>, suppressions: &Suppressions, paths: &Paths) -> bool {
     if suppressions.is_empty() {
         return false;
     }

@@ -7,6 +7,8 @@ use std::rc::Rc;
 
 use cuguard_stack::Module;
 
+use crate::foreign::{self, is_foreign};
+
 /// A function at an address. Inlined functions have the same address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Symbol {
@@ -98,11 +100,25 @@ impl Symbols {
         frames
     }
 
+    /// Resolves addresses of many stacks, module by module: the debug information of only a few modules is kept in memory,
+    /// and reading that of a large library takes a second.
+    pub(crate) fn resolve_all(&mut self, addresses: impl Iterator<Item = usize>) {
+        let mut addresses: Vec<usize> = addresses.collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        for address in addresses {
+            self.at(address);
+        }
+    }
+
     fn at(&mut self, address: usize) -> Known {
         if let Some(known) = self.known.get(&address) {
             return known.clone();
         }
-        let known = (resolve(address), self.module(address));
+        let known = match is_foreign(address) {
+            true => (resolve_foreign(address), None),
+            false => (resolve(address), self.module(address)),
+        };
         self.known.insert(address, known.clone());
         known
     }
@@ -132,6 +148,17 @@ impl Symbols {
 pub(crate) fn is_start(symbol: &Symbol) -> bool {
     let name = symbol.function.as_deref().unwrap_or_default();
     name.contains("__rust_begin_short_backtrace")
+}
+
+/// A frame of an interpreter.
+fn resolve_foreign(number: usize) -> Rc<[Rc<Symbol>]> {
+    let symbol = foreign::resolve(number).map_or_else(Symbol::default, |frame| Symbol {
+        function: Some(frame.function),
+        file: Some(frame.file),
+        line: Some(frame.line).filter(|line| *line != 0),
+        column: None,
+    });
+    [Rc::new(symbol)].into()
 }
 
 /// At least one symbol: an address without a name is a frame too.

@@ -1,5 +1,6 @@
 //! Amounts, ages, errors and counts as text.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use cuguard_registry::{Amount, ContextInfo, FailedCall, Group, Kind, Snapshot, SnapshotReason};
@@ -62,6 +63,25 @@ pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
         text += &format!(", {label:?}");
     }
     text
+}
+
+/// Text of a program, such as a command line or the name of a function, without characters that a terminal would obey:
+/// control characters, and those that turn the direction of writing.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_bad = |letter: char| {
+        letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.chars().any(is_bad) {
+        return text.into();
+    }
+    let mut plain = String::new();
+    for letter in text.chars() {
+        match is_bad(letter) {
+            true => plain.extend(letter.escape_default()),
+            false => plain.push(letter),
+        }
+    }
+    plain.into()
 }
 
 /// A sum that does not overflow: snapshots are plain data, with any numbers.

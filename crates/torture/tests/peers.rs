@@ -6,11 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::Duration;
 
+use cuguard::device::PeerAccess;
 use cuguard::driver::sys::{CUcontext, CUresult};
 use cuguard::driver::{self, DriverKind, api};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Config};
-use cuguard::{Context, DeviceBuffer, Error, PeerAccess, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
 use proptest::prelude::*;
 
 const LEN: usize = 4096;

@@ -69,7 +69,8 @@ impl Module {
 /// [`DeviceView`] of it: kernels may write to the variable, whatever borrows it.
 ///
 /// ```no_run
-/// use cuguard::{Global, Result};
+/// use cuguard::code::Global;
+/// use cuguard::Result;
 ///
 /// fn clear(table: &Global<'_, f32>) -> Result<()> {
 ///     assert!(table.address() != 0 && !table.is_empty());
@@ -108,7 +109,8 @@ impl<T: Pod> Global<'_, T> {
     /// A part of the variable.
     ///
     /// ```no_run
-    /// use cuguard::{Global, Result};
+    /// use cuguard::code::Global;
+    /// use cuguard::Result;
     ///
     /// fn clear_first(table: &Global<'_, f32>) -> Result<()> {
     ///     table.slice(..1)?.copy_from_slice(&[0.0])
@@ -176,7 +178,8 @@ impl<T: Pod> Global<'_, T> {
     /// Copies from device memory of the same length. Synchronous.
     ///
     /// ```no_run
-    /// use cuguard::{DeviceBuffer, Global, Result};
+    /// use cuguard::code::Global;
+    /// use cuguard::{DeviceBuffer, Result};
     ///
     /// fn load(table: &Global<'_, f32>, values: &DeviceBuffer<f32>) -> Result<()> {
     ///     table.copy_from(values.slice(..table.len())?)
@@ -201,7 +204,8 @@ impl<T: Pod> Global<'_, T> {
     /// Copies to device memory of the same length. Synchronous.
     ///
     /// ```no_run
-    /// use cuguard::{DeviceBuffer, Global, Result};
+    /// use cuguard::code::Global;
+    /// use cuguard::{DeviceBuffer, Result};
     ///
     /// fn save(table: &Global<'_, f32>, values: &mut DeviceBuffer<f32>) -> Result<()> {
     ///     table.copy_to(values.slice_mut(..table.len())?)

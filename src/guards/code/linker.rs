@@ -22,7 +22,8 @@ use cuguard_registry::Kind;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, Linker};
+/// use cuguard::code::Linker;
+/// use cuguard::Context;
 ///
 /// # let context = Context::new(0)?;
 /// let module = Linker::new(&context)
@@ -59,7 +60,8 @@ impl fmt::Debug for Linker<'_> {
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// # use cuguard::{Context, Linker};
+/// # use cuguard::code::Linker;
+/// # use cuguard::Context;
 /// # let context = Context::new(0)?;
 /// let linked = Linker::new(&context)
 ///     .ptx("saxpy.ptx", include_str!("../../../kernels/saxpy.ptx"))?
@@ -127,7 +129,7 @@ impl<'context> Linker<'context> {
         }
     }
 
-    /// The most registers that a thread may use, as [`ModuleBuilder::max_registers`](crate::ModuleBuilder::max_registers).
+    /// The most registers that a thread may use, as [`ModuleBuilder::max_registers`](crate::code::ModuleBuilder::max_registers).
     pub fn max_registers(mut self, registers: u32) -> Self {
         self.options.max_registers = Some(registers);
         self

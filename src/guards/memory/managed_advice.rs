@@ -13,7 +13,8 @@ use crate::guards::{Device, ManagedBuffer, Stream};
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, ManagedBuffer, MemoryLocation, Stream};
+/// use cuguard::memory::MemoryLocation;
+/// use cuguard::{Context, ManagedBuffer, Stream};
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
@@ -36,7 +37,8 @@ pub enum MemoryLocation {
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # let context = cuguard::Context::new(0)?;
-/// use cuguard::{ManagedAdvice, ManagedBuffer, MemoryLocation};
+/// use cuguard::memory::{ManagedAdvice, MemoryLocation};
+/// use cuguard::ManagedBuffer;
 ///
 /// let table = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
 /// table.advise(ManagedAdvice::ReadMostly)?;
@@ -115,7 +117,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// use cuguard::{ManagedBuffer, MemoryLocation};
+    /// use cuguard::memory::MemoryLocation;
+    /// use cuguard::ManagedBuffer;
     ///
     /// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
     /// buffer.prefetch(&stream, context.device())?;
@@ -153,7 +156,8 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// use cuguard::{Error, ManagedAdvice, ManagedBuffer, MemoryLocation};
+    /// use cuguard::memory::{ManagedAdvice, MemoryLocation};
+    /// use cuguard::{Error, ManagedBuffer};
     ///
     /// let buffer = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
     /// buffer.advise(ManagedAdvice::PreferredLocation(MemoryLocation::Host))?;

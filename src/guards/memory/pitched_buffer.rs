@@ -25,7 +25,8 @@ use cuguard_registry::Kind;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, PitchedBuffer};
+/// use cuguard::memory::PitchedBuffer;
+/// use cuguard::Context;
 ///
 /// let context = Context::new(0)?;
 /// let mut image = PitchedBuffer::from_slice(&context, 2, 3, &[1, 2, 3, 4, 5, 6])?;
@@ -40,7 +41,8 @@ use cuguard_registry::Kind;
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// # use cuguard::{Context, PitchedBuffer, Stream};
+/// # use cuguard::memory::PitchedBuffer;
+/// # use cuguard::{Context, Stream};
 /// # let context = Context::new(0)?;
 /// # let stream = Stream::new(&context)?;
 /// let mut image = PitchedBuffer::<f32>::zeroed(&context, 480, 641)?;
@@ -153,9 +155,9 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    /// let matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// assert_eq!((matrix.rows(), matrix.columns()), (2, 2));
-    /// let error = cuguard::PitchedBuffer::from_slice(&context, 2, 3, &[1, 2, 3, 4]).unwrap_err();
+    /// let error = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 3, &[1, 2, 3, 4]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
     ///     "PitchedBuffer::from_slice: the source has 4 elements, the matrix 6"
@@ -188,7 +190,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
+    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
     /// assert_eq!(matrix.to_vec()?, [0; 6]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -291,7 +293,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut matrix = cuguard::PitchedBuffer::zeroed(&context, 2, 2)?;
+    /// let mut matrix = cuguard::memory::PitchedBuffer::zeroed(&context, 2, 2)?;
     /// matrix.copy_from_slice(&[1, 2, 3, 4])?;
     /// assert_eq!(matrix.to_vec()?, [1, 2, 3, 4]);
     /// # Ok::<(), cuguard::Error>(())
@@ -314,7 +316,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    /// let matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// let mut values = [0; 4];
     /// matrix.copy_to_slice(&mut values)?;
     /// assert_eq!(values, [1, 2, 3, 4]);
@@ -337,7 +339,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::from_slice(&context, 1, 3, &[1, 2, 3])?;
+    /// let matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 1, 3, &[1, 2, 3])?;
     /// assert_eq!(matrix.to_vec()?, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -361,7 +363,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// # use cuguard::PitchedBuffer;
+    /// # use cuguard::memory::PitchedBuffer;
     /// let from = PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// let mut to = PitchedBuffer::zeroed(&context, 2, 2)?;
     /// to.copy_from(&from)?;
@@ -420,7 +422,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    /// let matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// assert_eq!(matrix.try_clone()?.to_vec()?, [1, 2, 3, 4]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -445,7 +447,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut matrix = cuguard::PitchedBuffer::from_slice(&context, 1, 3, &[1, 2, 3])?;
+    /// let mut matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 1, 3, &[1, 2, 3])?;
     /// matrix.zero()?;
     /// assert_eq!(matrix.to_vec()?, [0, 0, 0]);
     /// # Ok::<(), cuguard::Error>(())
@@ -473,7 +475,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// cuguard::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?.close()?;
+    /// cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?.close()?;
     /// assert_eq!(context.live_bytes(), 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```

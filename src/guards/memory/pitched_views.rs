@@ -13,7 +13,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    /// let matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// assert_eq!(matrix.row(1)?.to_vec()?, [3, 4]);
     /// let error = matrix.row(2).unwrap_err();
     /// assert_eq!(
@@ -41,7 +41,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    /// let mut matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// matrix.row_mut(0)?.copy_from_slice(&[8, 9])?;
     /// assert_eq!(matrix.to_vec()?, [8, 9, 3, 4]);
     /// # Ok::<(), cuguard::Error>(())
@@ -82,7 +82,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1_u32, 2, 3, 4])?;
+    /// let matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1_u32, 2, 3, 4])?;
     /// let (values, stride) = (matrix.as_padded_view()?.to_vec()?, matrix.pitch() / 4);
     /// assert_eq!(values.len(), 2 * stride);
     /// assert_eq!((values[0], values[stride + 1]), (1, 4));
@@ -106,7 +106,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut matrix = cuguard::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
+    /// let mut matrix = cuguard::memory::PitchedBuffer::from_slice(&context, 2, 2, &[1, 2, 3, 4])?;
     /// matrix.as_padded_view_mut()?.fill(7)?;
     /// assert_eq!(matrix.to_vec()?, [7; 4]);
     /// # Ok::<(), cuguard::Error>(())
@@ -147,7 +147,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// assert_eq!(cuguard::PitchedBuffer::<u8>::zeroed(&context, 2, 3)?.rows(), 2);
+    /// assert_eq!(cuguard::memory::PitchedBuffer::<u8>::zeroed(&context, 2, 3)?.rows(), 2);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -160,7 +160,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// assert_eq!(cuguard::PitchedBuffer::<u8>::zeroed(&context, 2, 3)?.columns(), 3);
+    /// assert_eq!(cuguard::memory::PitchedBuffer::<u8>::zeroed(&context, 2, 3)?.columns(), 3);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -173,7 +173,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
+    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
     /// assert!(matrix.pitch() >= 6);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -187,7 +187,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
+    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
     /// assert_eq!(matrix.size_in_bytes(), 2 * matrix.pitch());
     /// assert_eq!(context.live_bytes(), matrix.size_in_bytes() as u64);
     /// # Ok::<(), cuguard::Error>(())
@@ -202,7 +202,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
+    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?;
     /// assert_eq!(matrix.as_device_ptr(), matrix.row(0)?.as_device_ptr());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -216,7 +216,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?.named("image");
+    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?.named("image");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("image"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```

@@ -27,7 +27,8 @@ use cuguard_registry::{Entry, Key, Kind};
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceBuffer, Stream, WriteCombinedBuffer};
+/// use cuguard::memory::WriteCombinedBuffer;
+/// use cuguard::{Context, DeviceBuffer, Stream};
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
@@ -78,7 +79,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::WriteCombinedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let buffer = cuguard::memory::WriteCombinedBuffer::from_slice(&context, &[1, 2, 3])?;
     /// assert_eq!(buffer.as_slice(&context)?, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -104,7 +105,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
+    /// let buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
     /// assert_eq!(buffer.as_slice(&context)?, [0, 0, 0]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -128,7 +129,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut buffer = cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
+    /// let mut buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
     /// buffer.copy_from_slice(&[1, 2, 3])?;
     /// assert_eq!(buffer.as_slice(&context)?, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -160,7 +161,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let staging = cuguard::WriteCombinedBuffer::from_slice(&context, &[1, 2, 3])?;
+    /// let staging = cuguard::memory::WriteCombinedBuffer::from_slice(&context, &[1, 2, 3])?;
     /// let buffer = cuguard::DeviceBuffer::from_slice(&context, staging.as_slice(&context)?)?;
     /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -182,7 +183,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let mut buffer = cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
+    /// let mut buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
     /// for (index, value) in buffer.as_mut_slice(&context)?.iter_mut().enumerate() {
     ///     *value = index as u32;
     /// }
@@ -205,7 +206,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// assert_eq!(cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.len(), 3);
+    /// assert_eq!(cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.len(), 3);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -218,7 +219,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// assert!(cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
+    /// assert!(cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -231,7 +232,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// assert_eq!(cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.size_in_bytes(), 12);
+    /// assert_eq!(cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.size_in_bytes(), 12);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
@@ -244,7 +245,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.named("frames");
+    /// let buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.named("frames");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("frames"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -259,7 +260,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
+    /// let buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?;
     /// buffer.close()?;
     /// assert_eq!(context.live_bytes(), 0);
     /// # Ok::<(), cuguard::Error>(())

@@ -8,6 +8,14 @@
 //!
 //! Must not know how a program got here.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
@@ -44,10 +52,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// `None` for a call inside another one.
+    /// `None` for a call inside another one, and in a forked child, where the driver does not work.
     #[inline]
     pub(crate) fn begin(function: Function) -> Option<Self> {
-        end::used();
+        if !end::used() {
+            return None;
+        }
         match INSIDE.replace(true) {
             false => Some(Self { function }),
             true => None,

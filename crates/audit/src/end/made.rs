@@ -1,53 +1,12 @@
 //! A report that is ready to be written.
 
-use cuguard_registry::Amount;
-
 use super::Reason;
 
 /// A report that is ready to be written. Formats that the settings do not ask for are empty.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Made {
-    /// Lines of text.
-    pub(crate) text: String,
-    /// One line of JSON.
-    pub(crate) json: String,
-    /// Annotations for GitHub Actions.
-    pub(crate) github: String,
-    /// The sum, without a line break: `lost 12.00 MiB in 3 allocations; …`.
-    pub(crate) line: String,
-    /// What no memory of the process has the address of.
-    pub(crate) lost: Amount,
-    /// What is not freed, and can be.
-    pub(crate) reachable: Amount,
-    /// What was destroyed with its context.
-    pub(crate) destroyed: Amount,
-    /// How many call sites grow.
-    pub(crate) growing: u64,
-}
+pub(crate) use cuguard_report::audit::Rendered as Made;
 
-/// Makes the report. A stand-in with the reason alone, until `crate::report` makes it.
+/// Makes the report.
 pub(super) fn make(reason: &Reason) -> Made {
-    let process = super::start::process();
-    let failure = super::failure();
-    let failure = failure.map_or(String::new(), |(function, code)| {
-        format!("; {function} returned error {code}")
-    });
-    let line = format!("ended by {reason}{failure}");
-    let [text, json, github] = crate::settings::get().wanted_formats();
-    let sentence = format!("cuguard: process {process}: {line}\n");
-    Made {
-        text: if text {
-            sentence.clone()
-        } else {
-            String::new()
-        },
-        json: if json {
-            format!("{{\"reason\":\"{reason}\"}}\n")
-        } else {
-            String::new()
-        },
-        github: if github { sentence } else { String::new() },
-        line,
-        ..Made::default()
-    }
+    let settings = crate::settings::get();
+    crate::report::make(settings, &reason.to_string(), super::failure())
 }

@@ -26,8 +26,6 @@
         reason = "unit tests do not export functions in front of the C library"
     )
 )]
-// Until the wrappers of the driver's functions call them.
-#![allow(dead_code, reason = "called by the wrappers of the driver's functions")]
 
 mod forked;
 mod functions;
@@ -35,6 +33,7 @@ mod made;
 mod output;
 mod reason;
 mod reporter;
+mod requested;
 mod run_folder;
 mod signals;
 mod start;
@@ -54,35 +53,40 @@ const UNUSED: u32 = 0;
 const PREPARING: u32 = 1;
 /// The preparations are made.
 const USED: u32 = 2;
+/// This is a forked child of a process that used the driver: the driver fails in it, and locks of the registry may be held
+/// by threads that do not exist here.
+const FORKED: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(UNUSED);
 
 /// Notes that the process uses the driver. Every recorded function calls this first; after the first call it is one load.
+/// Returns whether the call is recorded.
 #[inline]
-pub(crate) fn used() {
-    if STATE.load(Ordering::Relaxed) != USED {
-        prepare();
-    }
+pub(crate) fn used() -> bool {
+    STATE.load(Ordering::Relaxed) == USED || prepare()
 }
 
 /// Prepares the report: the settings, the thread and the signal handlers.
 #[cold]
-fn prepare() {
+fn prepare() -> bool {
     if !start::is_own_process() {
-        return;
+        return false;
     }
-    let exchanged = STATE.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire);
-    if exchanged.is_err() {
-        return;
+    match STATE.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(state) => return state != FORKED,
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        let _ = crate::settings::get();
+        if !crate::settings::get().wanted_python() {
+            crate::python::turn_off();
+        }
         run_folder::note_use();
         reporter::launch();
         signals::install();
     });
     STATE.store(USED, Ordering::Release);
+    true
 }
 
 /// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.
@@ -96,10 +100,4 @@ fn finish(reason: Reason) {
     if is_used() {
         reporter::request(reason);
     }
-}
-
-/// For tests, until the wrappers call [`used`].
-#[cfg_attr(not(test), unsafe(no_mangle))]
-extern "C" fn cuguard_audit_used() {
-    used();
 }

@@ -1,1 +1,137 @@
-//! See the crate's documentation.
+//! The audit library's own memory, and that of the driver, in one reserved address range.
+//!
+//! The search for device addresses must leave out what the driver itself keeps and what this library records: both
+//! hold every address. So both allocate from one arena, and the search skips one range. The exported `malloc` family
+//! compares the return address with the driver's libraries and serves their calls from the arena; all other calls
+//! jump on to the next `malloc` (glibc's, jemalloc's, …) as if this library were not there. `free` compares the
+//! pointer with the range, so memory may be freed and reallocated by whichever side.
+//!
+//! | file | |
+//! |---|---|
+//! | `lock` | futex lock, usable in `fork` handlers |
+//! | `classes` | size classes |
+//! | `range` | the reserved range and its table of units |
+//! | `runs` | contiguous units: large blocks, and slabs |
+//! | `slabs` | small blocks |
+//! | `arena` | allocate, free, reallocate |
+//! | `objects` | loaded ELF objects and their dynamic symbols |
+//! | `driver` | address ranges of the driver's libraries |
+//! | `next` | the functions behind the exported ones |
+//! | `stubs`, `family` | the exported functions |
+//! | `threads` | threads of the driver and of this library |
+//!
+//! It knows nothing of CUDA calls, of the registry, or of the search.
+
+mod arena;
+mod classes;
+pub(crate) mod driver;
+#[cfg(target_arch = "x86_64")]
+mod family;
+pub(crate) mod lock;
+mod next;
+pub(crate) mod objects;
+mod range;
+mod runs;
+mod slabs;
+#[cfg(target_arch = "x86_64")]
+mod stubs;
+pub(crate) mod threads;
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ops::Range;
+
+pub(crate) use next::NextMalloc;
+
+/// Finds the address ranges of the driver's libraries again. Call it when the driver was opened, and when it may have
+/// loaded further libraries; without a change it costs a fraction of a microsecond.
+pub(crate) fn driver_loaded() {
+    driver::refresh();
+}
+
+/// The addresses of the arena. Empty before the first allocation.
+pub(crate) fn range() -> Range<usize> {
+    range::addresses()
+}
+
+/// Whether calls of `malloc` by the driver reach this library. Not so where the program, or a library that was
+/// preloaded before this one, defines `malloc` itself: then the driver's memory cannot be told from the program's.
+pub(crate) fn separates_driver() -> bool {
+    next::first_malloc_is_ours()
+}
+
+/// The file name of the object that holds the next `malloc`, such as `libc.so.6`.
+pub(crate) fn next_malloc() -> NextMalloc {
+    next::next_malloc()
+}
+
+/// No other thread is inside the arena while this exists. The holder must not allocate.
+pub(crate) struct Frozen(());
+
+/// Waits until no thread is inside the arena, and keeps all out.
+pub(crate) fn freeze() -> Frozen {
+    arena::lock_all();
+    Frozen(())
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        arena::unlock_all();
+    }
+}
+
+/// Allocates from the arena, and from the next `malloc` when the range is exhausted.
+struct OwnAllocator;
+
+// SAFETY: the arena hands out disjoint blocks of at least the size and alignment asked for, keeps them until they are
+// freed, and does not unwind.
+unsafe impl GlobalAlloc for OwnAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        arena::allocate(layout.size(), layout.align()).cast()
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        arena::allocate_zeroed(layout.size(), layout.align()).cast()
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
+        // SAFETY: the caller owns the block, which came from this allocator.
+        unsafe { arena::free(block.cast()) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller owns the block, which came from this allocator.
+        unsafe { arena::reallocate(block.cast(), size, layout.align()) }.cast()
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: OwnAllocator = OwnAllocator;
+
+/// Runs when the library is loaded.
+#[cfg_attr(not(test), used)]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+#[cfg_attr(test, allow(dead_code, reason = "tests initialise what they test"))]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        next::resolve();
+        driver::refresh();
+        // SAFETY: the handlers are functions of this library, which is never unloaded: it is preloaded.
+        unsafe {
+            libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+        }
+    }
+    construct
+};
+
+extern "C" fn before_fork() {
+    arena::lock_all();
+}
+
+extern "C" fn after_fork() {
+    arena::unlock_all();
+}
+
+extern "C" fn in_child() {
+    arena::unlock_all();
+    threads::forget_all();
+}

@@ -101,6 +101,7 @@ pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
         return ptr::null();
     }
     if known.is_none() {
+        crate::report::set_unrecorded(not_recorded);
         TARGETS[number].store(target.cast_mut(), Relaxed);
         names.push(name.to_owned());
     }
@@ -108,7 +109,7 @@ pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
 }
 
 /// The functions that were called and are not recorded, with the number of calls; by name.
-pub(crate) fn not_recorded() -> Vec<(String, u64)> {
+fn not_recorded() -> Vec<(String, u64)> {
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut called: Vec<(String, u64)> = Vec::new();
     for (name, calls) in names.iter().zip(&CALLS) {

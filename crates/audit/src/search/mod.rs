@@ -1,1 +1,171 @@
-//! See the crate's documentation.
+//! Which addresses the program still holds: a search of its writable memory, stacks and registers.
+//!
+//! ```text
+//!   targets ─► stop the threads ─► mappings, cut and labelled ─► scan in parallel ─► run on ─► name the places
+//! ```
+//!
+//! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the
+//! block, counts. Left out: what the driver and this library hold, freed memory of glibc's heaps, dead parts of
+//! stacks, memory of devices.
+//!
+//! | file | |
+//! |---|---|
+//! | `targets` | the addresses, arranged for fast comparison |
+//! | `maps`, `modules`, `stacks` | mappings, libraries, stacks and thread-local storage |
+//! | `layout` | what is searched |
+//! | `glibc`, `python` | freed chunks; integers of CPython |
+//! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
+//! | `stop`, `entry` | other threads; the calling thread |
+//! | `place`, `names` | where an address was found |
+//! | `exports` | the search for programs and tests |
+//!
+//! It knows nothing of the registry and calls no driver.
+
+mod crew;
+mod entry;
+mod exports;
+mod glibc;
+mod layout;
+mod maps;
+mod memory;
+mod modules;
+mod names;
+mod place;
+mod python;
+mod scan;
+mod stacks;
+mod stop;
+mod survey;
+mod targets;
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+pub(crate) use entry::Entered;
+pub(crate) use place::Place;
+pub(crate) use targets::Target;
+
+use crate::heap::{self, NextMalloc};
+use crew::Crew;
+use glibc::Glibc;
+use memory::Memory;
+use python::Python;
+use scan::{Rank, Scan};
+use survey::{Known, Survey};
+use targets::Targets;
+
+/// How far a search goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The search ends then, and says what it left out.
+    pub(crate) time: Duration,
+    /// Threads of the search, the calling one included.
+    pub(crate) threads: usize,
+}
+
+impl Default for Limits {
+    /// Five seconds, and a thread for each processor, up to 16.
+    fn default() -> Limits {
+        Limits {
+            time: Duration::from_secs(5),
+            threads: std::thread::available_parallelism().map_or(1, |count| count.get().min(16)),
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// For each target where the program holds it, if anywhere: of several places the one that says most.
+    pub(crate) found: Vec<Option<Place>>,
+    /// What the search left out for lack of time or information, in words.
+    pub(crate) cut_short: Option<String>,
+    /// Whether all of the program's memory was searched: what was not found is lost.
+    pub(crate) all_searched: bool,
+    pub(crate) bytes_searched: u64,
+    pub(crate) elapsed: Duration,
+}
+
+/// One search at a time: there is one set of slots for stopped threads.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Searches the process's memory for the targets. Stops the other threads meanwhile.
+///
+/// The caller's own frames are left out if an [`Entered`] marks where the thread entered this library.
+pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
+    let _one = ONE.lock();
+    let begun = Instant::now();
+    let entered = entry::current().is_none().then(Entered::here);
+    heap::driver_loaded();
+    let arranged = Targets::new(targets);
+    let memory = Memory::open();
+    let modules = modules::read();
+    let python = Python::find();
+    let glibc = (heap::next_malloc() == NextMalloc::Glibc).then(|| {
+        let library = modules.iter().find(|module| module.name() == "libc.so.6");
+        Glibc::examine(library.map_or_else(Vec::new, |library| library.data.clone()))
+    });
+    let crew = Crew::new(limits.threads.max(2) - 1);
+
+    // From here to the drop of `stopped` nothing may use `malloc` or the dynamic linker: a stopped thread may hold
+    // their locks.
+    let stopped = stop::stop();
+    let survey = Survey::new(&memory, &stopped, Known { modules, glibc });
+    let holes = survey.free_chunks(&memory, &crew);
+    let items = survey.items(&holes);
+    let deadline = begun + limits.time;
+    let scan = Scan::new(&memory, &arranged, python, holes, deadline);
+    for (thread, registers) in survey.registers() {
+        for value in registers {
+            scan.value(*value, Rank::Register, thread as u64);
+        }
+    }
+    let complete = crew.run(items.len(), &|part| scan.item(&items[part]));
+    drop(stopped);
+    drop(crew);
+    drop(entered);
+
+    let mut names = names::Names::new(&survey);
+    let found = (0..targets.len())
+        .map(|target| {
+            let (rank, address) = scan.best(target)?;
+            Some(names.place(rank, address))
+        })
+        .collect();
+    Outcome {
+        found,
+        all_searched: scan.left.load(Ordering::Relaxed) == 0 && survey.running() == 0 && complete,
+        cut_short: cut_short(&scan, &survey, limits, complete),
+        bytes_searched: scan.searched.load(Ordering::Relaxed),
+        elapsed: begun.elapsed(),
+    }
+}
+
+/// What the search left out, in words.
+fn cut_short(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -> Option<String> {
+    let mut parts = Vec::new();
+    let left = scan.left.load(Ordering::Relaxed);
+    if left > 0 {
+        parts.push(format!(
+            "the search ended after {:.1} s with {} MiB of memory not searched",
+            limits.time.as_secs_f64(),
+            left.div_ceil(1 << 20)
+        ));
+    }
+    match survey.running() {
+        0 => {}
+        1 => parts.push("one thread could not be stopped".to_owned()),
+        count => parts.push(format!("{count} threads could not be stopped")),
+    }
+    if !complete {
+        parts.push("a part of memory could not be searched".to_owned());
+    }
+    if !heap::separates_driver() {
+        parts.push(
+            "the program has its own malloc, so that addresses that only the driver holds count as reachable"
+                .to_owned(),
+        );
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}

@@ -180,7 +180,8 @@ pub(crate) fn begin_release(handle: usize) -> Option<Ending> {
 
 /// [`begin_release`] of a context that is no primary one.
 pub(crate) fn begin_detach(handle: usize) -> Option<Ending> {
-    match lock().find(handle)?.primary_of {
+    let primary_of = lock().find(handle)?.primary_of;
+    match primary_of {
         Some(_) => None,
         None => begin_release(handle),
     }

@@ -9,6 +9,14 @@
 //!
 //! No lock of these is held while the driver is called. Must not know the driver's signatures.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+
 pub(crate) mod contexts;
 pub(crate) mod counted;
 pub(crate) mod graphs;
@@ -90,10 +98,8 @@ pub(crate) fn put_back(taken: Option<Taken>) {
 
 /// Gives a record another key, with its call site and time as they are.
 pub(crate) fn move_record(from: (Kind, u64), to: (Kind, u64)) {
-    if let Some(Taken { record, .. }) = take(&[from.0], from.1) {
-        let key = Key::by_address(to.0, to.1);
-        registry().put_back(key, Some(record), record.bytes());
-    }
+    let key = |(kind, address)| Key::by_address(kind, address);
+    registry().rekey(key(from), key(to));
 }
 
 /// Writes how much of a kind is alive, and returns 0; returns -1 for a name that is no kind. For programs that check

@@ -1,0 +1,257 @@
+//! Allocate, free and reallocate in the reserved range. Falls back to the next `malloc` when it is exhausted.
+//!
+//! Lock order: a class of a shard, then the runs.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr;
+
+use super::lock::Lock;
+use super::range::{self, Reserved, UNIT, Use};
+use super::runs::Runs;
+use super::slabs::{Freed, Slabs};
+use super::{classes, next};
+
+const SHARDS: usize = 8;
+
+/// Large blocks from this size on return their pages to the system when they are freed.
+const DISCARD: usize = 128 << 10;
+
+struct Protected<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is used only while the lock is held.
+unsafe impl<T: Send> Sync for Protected<T> {}
+
+impl<T> Protected<T> {
+    const fn new(value: T) -> Protected<T> {
+        Protected {
+            lock: Lock::new(),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        let _held = self.lock.hold();
+        // SAFETY: the lock is held, and no body uses the same value again.
+        body(unsafe { &mut *self.value.get() })
+    }
+}
+
+static RUNS: Protected<Runs> = Protected::new(Runs::new());
+static SLABS: [[Protected<Slabs>; classes::COUNT]; SHARDS] =
+    [const { [const { Protected::new(Slabs::new()) }; classes::COUNT] }; SHARDS];
+
+/// Waits until no thread is inside the arena, and keeps all out. For `fork`, and before threads are stopped.
+pub(super) fn lock_all() {
+    for slabs in SLABS.iter().flatten() {
+        slabs.lock.lock();
+    }
+    RUNS.lock.lock();
+}
+
+/// Ends [`lock_all`].
+pub(super) fn unlock_all() {
+    RUNS.lock.unlock();
+    for slabs in SLABS.iter().flatten() {
+        slabs.lock.unlock();
+    }
+}
+
+fn shard() -> usize {
+    // SAFETY: no requirements. It reads the thread pointer.
+    let thread = unsafe { libc::pthread_self() } as usize;
+    // Thread control blocks lie a stack's size apart: the high bits of the product depend on all of them.
+    (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SHARDS.ilog2())
+}
+
+fn reserved() -> Option<Reserved> {
+    Reserved::get().or_else(|| RUNS.with(|_| Reserved::create()))
+}
+
+/// Whether the block lies in the arena's range.
+pub(super) fn owns(block: *const c_void) -> bool {
+    range::contains(block.addr())
+}
+
+/// A block of at least this size and alignment (a power of two), or null.
+pub(super) fn allocate(size: usize, align: usize) -> *mut c_void {
+    match allocate_here(size, align) {
+        Some(block) => block,
+        None => next::memory(size, align),
+    }
+}
+
+fn allocate_here(size: usize, align: usize) -> Option<*mut c_void> {
+    let reserved = reserved()?;
+    let block = match classes::aligned(size, align) {
+        Some(class) => allocate_small(reserved, class),
+        None => allocate_large(reserved, size, align),
+    };
+    block.map(|block| block.cast())
+}
+
+fn allocate_small(reserved: Reserved, class: usize) -> Option<*mut u8> {
+    let shard = shard();
+    SLABS[shard][class].with(|slabs| {
+        if let Some(block) = slabs.allocate(reserved, class) {
+            return Some(block);
+        }
+        let unit = RUNS.with(|runs| runs.allocate(reserved, 1))?;
+        slabs.add(reserved, unit, class, shard);
+        slabs.allocate(reserved, class)
+    })
+}
+
+fn allocate_large(reserved: Reserved, size: usize, align: usize) -> Option<*mut u8> {
+    let length = u32::try_from(size.div_ceil(UNIT).max(1)).ok()?;
+    let align = u32::try_from(align.div_ceil(UNIT)).ok()?;
+    RUNS.with(|runs| {
+        // Longer by the alignment; what is in front of the aligned block and behind it is freed again.
+        let whole = length.checked_add(align - 1)?;
+        let start = runs.allocate(reserved, whole)?;
+        let address = reserved.address(start).addr();
+        let skipped = (address.next_multiple_of(align as usize * UNIT) - address) / UNIT;
+        let first = start + skipped as u32;
+        // SAFETY: the run was just allocated.
+        unsafe {
+            let tail = reserved.entry(first + length - 1);
+            (*tail).usage = Use::Tail;
+            let head = reserved.entry(first);
+            (*head).usage = Use::Large;
+            (*head).length = length;
+        }
+        if skipped > 0 {
+            runs.free(reserved, start, skipped as u32);
+        }
+        let rest = whole - length - skipped as u32;
+        if rest > 0 {
+            runs.free(reserved, first + length, rest);
+        }
+        Some(reserved.address(first))
+    })
+}
+
+/// As [`allocate`], and the memory is zero.
+pub(super) fn allocate_zeroed(size: usize, align: usize) -> *mut c_void {
+    let block = allocate(size, align);
+    if block.is_null() {
+        return block;
+    }
+    if size >= DISCARD
+        && owns(block)
+        && let Some(reserved) = Reserved::get()
+    {
+        let first = reserved.unit_of(block.addr());
+        // SAFETY: a large block that was just allocated. Untouched pages cost nothing to discard.
+        unsafe { reserved.discard(first, (*reserved.entry(first)).length) };
+        return block;
+    }
+    // SAFETY: the block has at least this size.
+    unsafe { ptr::write_bytes(block.cast::<u8>(), 0, size) };
+    block
+}
+
+/// Frees a block of the arena, or of the next `malloc`. Null is ignored.
+///
+/// # Safety
+/// The caller owns the block.
+pub(super) unsafe fn free(block: *mut c_void) {
+    let Some(reserved) = Reserved::get().filter(|_| owns(block)) else {
+        // SAFETY: as promised by the caller; not of the arena, so of the next `malloc`.
+        return unsafe { next::free(block) };
+    };
+    let unit = reserved.unit_of(block.addr());
+    let entry = reserved.entry(unit);
+    // SAFETY: the block is in use, so its unit keeps its use, class and shard until it is freed here.
+    unsafe {
+        match (*entry).usage {
+            Use::Slab => {
+                let (class, shard) = ((*entry).class as usize, (*entry).shard as usize);
+                SLABS[shard][class].with(|slabs| {
+                    if let Freed::Empty(unit) = slabs.free(reserved, block.cast(), class) {
+                        RUNS.with(|runs| runs.free(reserved, unit, 1));
+                    }
+                });
+            }
+            Use::Large => {
+                let length = (*entry).length;
+                // Before others can allocate it.
+                if length as usize * UNIT >= DISCARD {
+                    reserved.discard(unit, length);
+                }
+                RUNS.with(|runs| runs.free(reserved, unit, length));
+            }
+            Use::Untouched | Use::Free | Use::Tail => invalid("free(): invalid pointer"),
+        }
+    }
+}
+
+/// The size that may be used of a block of the arena.
+///
+/// # Safety
+/// The caller owns the block, which is of the arena.
+pub(super) unsafe fn usable_size(block: *const c_void) -> usize {
+    let Some(reserved) = Reserved::get() else {
+        return 0;
+    };
+    let entry = reserved.entry(reserved.unit_of(block.addr()));
+    // SAFETY: the block is in use, so its unit keeps its use.
+    unsafe {
+        match (*entry).usage {
+            Use::Slab => classes::size((*entry).class as usize),
+            Use::Large => (*entry).length as usize * UNIT,
+            Use::Untouched | Use::Free | Use::Tail => {
+                invalid("malloc_usable_size(): invalid pointer")
+            }
+        }
+    }
+}
+
+/// Changes the size of a block of the arena or of the next `malloc`; the result is of the arena where it has room.
+/// Null, and the block untouched, when there is no memory.
+///
+/// # Safety
+/// The caller owns the block, which is not null.
+pub(super) unsafe fn reallocate(block: *mut c_void, size: usize, align: usize) -> *mut c_void {
+    // SAFETY: as promised by the caller.
+    let old = unsafe {
+        if owns(block) {
+            usable_size(block)
+        } else {
+            next::usable_size(block)
+        }
+    };
+    if owns(block) && size <= old && (size >= old / 2 || old <= 64) {
+        return block;
+    }
+    let new = allocate(size, align);
+    if !new.is_null() {
+        // SAFETY: both blocks have at least this size, and are different.
+        unsafe {
+            ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(size));
+            free(block);
+        }
+    }
+    new
+}
+
+/// Ends the process, as glibc does: the program's memory is corrupt.
+#[cold]
+fn invalid(message: &str) -> ! {
+    let line = [b"cuguard: ", message.as_bytes(), b"\n"];
+    for part in line {
+        // SAFETY: the buffer is valid. Nothing can be done about a failure.
+        unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
+    }
+    // SAFETY: no requirements.
+    unsafe { libc::abort() }
+}
+
+/// Units that were made usable so far.
+#[cfg(test)]
+pub(super) fn usable_units() -> u32 {
+    RUNS.with(|runs| runs.top())
+}

@@ -1,8 +1,0 @@
-//! The frames of a Python interpreter in this process.
-
-use std::ops::Range;
-
-/// The calling thread's Python frames, innermost first, and the addresses of the interpreter. `None` where there are none.
-pub(crate) fn frames(_frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
-    None
-}

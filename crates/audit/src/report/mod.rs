@@ -1,0 +1,102 @@
+//! The report: what is alive, what of it the program still has the address of, and how it came to be.
+//!
+//! ```text
+//!     registry ──► targets ──► search ──► fates ──► snapshot ─┐
+//!        ├──► peak, history, destroyed ───────────────────────┼──► cuguard_report::audit ──► text, JSON
+//!     functions that are not recorded ────────────────────────┘
+//! ```
+//!
+//! Nothing here calls the driver or writes anything. Must not know why the process ends.
+
+mod targets;
+
+use std::fs;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use cuguard_registry::ContextInfo;
+use cuguard_report::audit::{Failure, Process, Rendered, Search, render};
+use cuguard_report::{ReportSettings, register_frames};
+
+use self::targets::Targets;
+use crate::search::{Limits, search};
+use crate::{python, state};
+
+/// The functions that were called and are not recorded, with the number of calls.
+type Unrecorded = fn() -> Vec<(String, u64)>;
+
+static UNRECORDED: OnceLock<Unrecorded> = OnceLock::new();
+
+/// Sets the function that lists calls of functions that are not recorded.
+pub(crate) fn set_unrecorded(list: Unrecorded) {
+    let _ = UNRECORDED.set(list);
+}
+
+/// Makes the report. `reason` is why, `failure` the error after which the driver fails every call.
+pub(crate) fn make(
+    settings: &ReportSettings,
+    reason: &str,
+    failure: Option<(&str, u32)>,
+) -> Rendered {
+    register_frames(python::resolve);
+    let registry = state::registry();
+    let targets = Targets::of(registry);
+    let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
+    let fates = targets.fates(outcome.as_ref());
+    drop(targets);
+    let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| fates.get(key));
+    let mut groups = snapshot.live;
+    groups.extend(registry.destroyed());
+    let process = Process {
+        pid: std::process::id(),
+        command: command_line(),
+        reason: reason.to_owned(),
+        duration: age().unwrap_or(snapshot.taken_at),
+        groups,
+        totals: snapshot.totals,
+        history: registry.history(),
+        peak: registry.peak(),
+        unrecorded: UNRECORDED.get().map_or_else(Vec::new, |list| list()),
+        search: outcome.map(|outcome| Search {
+            bytes: outcome.bytes_searched,
+            elapsed: outcome.elapsed,
+            cut_short: outcome.cut_short,
+        }),
+        failure: failure.map(|(function, code)| Failure {
+            function: function.to_owned(),
+            code,
+        }),
+    };
+    render(&process, settings)
+}
+
+/// The command line of this process.
+fn command_line() -> String {
+    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    words.join(" ").trim_end().to_owned()
+}
+
+/// How long the process has been running.
+fn age() -> Option<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in parentheses, may have spaces.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let started: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    // SAFETY: reads a constant of the system.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let started = started as f64 / ticks.max(1) as f64;
+    Duration::try_from_secs_f64(uptime - started).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_process_has_a_command_line_and_an_age() {
+        assert!(super::command_line().contains("cuguard_audit"));
+        assert!(super::age().is_some_and(|age| age.as_secs() < 3600));
+    }
+}

@@ -1,0 +1,240 @@
+//! What is searched for: the addresses of every record, and what being found means for it.
+//!
+//! Physical memory is reachable by its handle, and by each address that it is mapped at. What is mapped in a reserved
+//! range is reachable if the range is: a program that has the first address of the range has the others.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cuguard_registry::{Fate, Key, Kind, Record, Registry};
+
+use crate::search::{Outcome, Target};
+use crate::state::mappings;
+
+/// What becomes of each record.
+#[derive(Debug, Default)]
+pub(super) struct Fates {
+    /// The fate, and the number of the place where the address was found. There may be millions.
+    of: HashMap<Key, (Fate, Option<usize>)>,
+    /// The places, each once.
+    places: Vec<String>,
+}
+
+impl Fates {
+    /// The fate of a record, and where its address was found. A record that is newer than the search has none.
+    pub(super) fn get(&self, key: &Key) -> (Fate, Option<&str>) {
+        let (fate, place) = self.of.get(key).copied().unwrap_or_default();
+        let place = place.and_then(|place| self.places.get(place));
+        (fate, place.map(String::as_str))
+    }
+}
+
+/// Which targets lead to a record.
+#[derive(Debug)]
+enum FoundBy {
+    One(usize),
+    Any(Vec<usize>),
+}
+
+impl FoundBy {
+    fn targets(&self) -> &[usize] {
+        match self {
+            Self::One(target) => std::slice::from_ref(target),
+            Self::Any(targets) => targets,
+        }
+    }
+}
+
+/// What is searched for.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    pub(super) list: Vec<Target>,
+    /// Which of them lead to each record.
+    of: Vec<(Key, FoundBy)>,
+}
+
+impl Targets {
+    /// The addresses of all records.
+    pub(super) fn of(registry: &Registry) -> Self {
+        let mut records: Vec<(Key, Record)> = Vec::new();
+        registry.for_each(|key, record| records.push((*key, *record)));
+        let mut ranges = BTreeMap::new();
+        let mut targets = Self::default();
+        for (key, record) in &records {
+            if key.kind == Kind::AddressRange {
+                let index = targets.add(key.address, record.bytes());
+                ranges.insert(key.address, (record.bytes(), index));
+                targets.of.push((*key, FoundBy::One(index)));
+            }
+        }
+        let around = |address: u64| {
+            let (start, (size, index)) = ranges.range(..=address).next_back()?;
+            (address - start < *size).then_some(*index)
+        };
+        for (key, record) in &records {
+            let found_by = match key.kind {
+                Kind::AddressRange => continue,
+                Kind::Physical => {
+                    let mut all = vec![targets.add(key.address, 0)];
+                    for (address, size) in mappings::ranges_of(key.address) {
+                        all.push(targets.add(address, size));
+                        all.extend(around(address));
+                    }
+                    FoundBy::Any(all)
+                }
+                Kind::Mapped => {
+                    let own = targets.add(key.address, record.bytes());
+                    FoundBy::Any([own].into_iter().chain(around(key.address)).collect())
+                }
+                _ if has_addresses(key, record) => {
+                    FoundBy::One(targets.add(key.address, record.bytes()))
+                }
+                _ => FoundBy::One(targets.add(key.address, 0)),
+            };
+            targets.of.push((*key, found_by));
+        }
+        targets
+    }
+
+    fn add(&mut self, start: u64, len: u64) -> usize {
+        self.list.push(Target { start, len });
+        self.list.len() - 1
+    }
+
+    /// What becomes of each record. What was not found is lost, unless the search did not see all of the process.
+    pub(super) fn fates(&self, outcome: Option<&Outcome>) -> Fates {
+        let mut fates = Fates::default();
+        let Some(outcome) = outcome else {
+            return fates;
+        };
+        let not_found = match outcome.all_searched {
+            true => Fate::Lost,
+            false => Fate::Unclassified,
+        };
+        let mut numbers = HashMap::new();
+        let mut number = |place: String| {
+            *numbers.entry(place).or_insert_with_key(|place: &String| {
+                fates.places.push(place.clone());
+                fates.places.len() - 1
+            })
+        };
+        fates.of.reserve(self.of.len());
+        for (key, found_by) in &self.of {
+            let targets = found_by.targets().iter();
+            let mut places = targets.filter_map(|target| outcome.found.get(*target)?.as_ref());
+            let fate = match (places.next(), key.kind) {
+                (Some(place), _) => (Fate::Reachable, Some(number(place.to_string()))),
+                // It was current on the thread that created it, and primary ones belong to the device.
+                (None, Kind::Context) => (Fate::Reachable, Some(number("the driver".to_owned()))),
+                (None, _) => (not_found, None),
+            };
+            fates.of.insert(*key, fate);
+        }
+        fates
+    }
+}
+
+/// Whether the program may have addresses inside of it. Otherwise it is a handle.
+fn has_addresses(key: &Key, record: &Record) -> bool {
+    match key.kind {
+        Kind::Device
+        | Kind::StreamOrdered
+        | Kind::Pinned
+        | Kind::Registered
+        | Kind::WriteCombined
+        | Kind::Managed
+        | Kind::Mapped
+        | Kind::GraphMemory
+        | Kind::AddressRange => true,
+        // The handle of external memory belongs to no context.
+        Kind::Imported => record.context() != 0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cuguard_registry::{Entry, Fate, Key, Kind, Level, Registry};
+
+    use super::Targets;
+    use crate::search::{Outcome, Place};
+
+    fn registry(records: &[(Kind, u64, u64)]) -> Registry {
+        let registry = Registry::new(Level::Stacks, 8);
+        for (kind, address, bytes) in records {
+            let entry = Entry {
+                bytes: *bytes,
+                type_name: "",
+                stream: 0,
+            };
+            registry.insert_stack(Key::by_address(*kind, *address), entry, &[1], 1);
+        }
+        registry
+    }
+
+    /// The fates if these addresses are found.
+    fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
+        let targets = Targets::of(registry);
+        let place =
+            |target: &crate::search::Target| found.contains(&target.start).then_some(Place::Heap);
+        let outcome = Outcome {
+            found: targets.list.iter().map(place).collect(),
+            cut_short: None,
+            all_searched,
+            bytes_searched: 0,
+            elapsed: Duration::ZERO,
+        };
+        let fates = targets.fates(Some(&outcome));
+        let fates = targets
+            .of
+            .iter()
+            .map(|(key, _)| (key.kind, fates.get(key).0));
+        let mut fates: Vec<_> = fates.collect();
+        fates.sort_unstable();
+        fates
+    }
+
+    #[test]
+    fn what_is_not_found_is_lost() {
+        let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Stream, 0x77, 0)]);
+        let expected = [(Kind::Device, Fate::Reachable), (Kind::Stream, Fate::Lost)];
+        assert_eq!(fates(&registry, &[0x1000], true), expected);
+        let expected = [
+            (Kind::Device, Fate::Reachable),
+            (Kind::Stream, Fate::Unclassified),
+        ];
+        assert_eq!(fates(&registry, &[0x1000], false), expected);
+    }
+
+    #[test]
+    fn what_is_mapped_in_a_range_is_reachable_by_the_range() {
+        let records = [
+            (Kind::AddressRange, 0x10_0000, 0x1_0000),
+            (Kind::Mapped, 0x10_8000, 0x1000),
+            (Kind::Mapped, 0x20_0000, 0x1000),
+        ];
+        let expected = [
+            (Kind::Mapped, Fate::Lost),
+            (Kind::Mapped, Fate::Reachable),
+            (Kind::AddressRange, Fate::Reachable),
+        ];
+        assert_eq!(fates(&registry(&records), &[0x10_0000], true), expected);
+    }
+
+    #[test]
+    fn a_context_is_never_lost() {
+        let registry = registry(&[(Kind::Context, 0x5000, 0)]);
+        let expected = [(Kind::Context, Fate::Reachable)];
+        assert_eq!(fates(&registry, &[], true), expected);
+    }
+
+    #[test]
+    fn only_memory_is_found_by_addresses_inside() {
+        let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Array, 0x2000, 64)]);
+        let mut targets = Targets::of(&registry).list;
+        targets.sort_by_key(|target| target.start);
+        let lengths: Vec<_> = targets.iter().map(|target| target.len).collect();
+        assert_eq!(lengths, [16, 0]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Freed memory in the heaps of glibc's `malloc`: what it holds is not the program's any more.
+//!
+//! A heap is a chain of chunks, each of which has its size in front, so all of it can be walked. A chunk is free when the
+//! next one's `PREV_INUSE` bit is clear, when it carries the key of the thread cache, or when it is in a fast bin. A
+//! heap whose chain is not consistent up to its end is searched as a whole: nothing is left out by mistake.
+
+use std::ops::Range;
+
+use super::maps::Region;
+use super::memory::{Memory, bytes_of};
+
+const PREV_INUSE: u64 = 1;
+const IS_MMAPPED: u64 = 2;
+const SMALLEST: u64 = 32;
+/// Alignment and largest size of a heap other than the main one.
+const HEAP: u64 = 64 << 20;
+/// Where `struct malloc_state` has the fast bins and the last chunk.
+const FAST_BINS: u64 = 0x10;
+const TOP: u64 = 0x60;
+/// What chunks may be in fast bins.
+const FAST_CHUNKS: usize = 1 << 20;
+
+/// A heap.
+pub(super) struct Heap {
+    /// Where the first chunk may be: it depends on the version.
+    starts: Vec<u64>,
+    end: u64,
+    /// The arena's structure; not known for the main heap.
+    arena: Option<u64>,
+}
+
+/// What the search knows about glibc's `malloc` before it stops the threads.
+pub(super) struct Glibc {
+    /// The mark of chunks in thread caches.
+    key: Option<u64>,
+    /// The links of fast bins are mangled.
+    mangled: bool,
+    /// Writable data of the C library, which the main arena's structure is in.
+    data: Vec<Range<u64>>,
+}
+
+impl Glibc {
+    /// Uses `malloc` and `free`.
+    pub(super) fn examine(data: Vec<Range<u64>>) -> Glibc {
+        // SAFETY: a static string.
+        let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        let version = version.to_str().unwrap_or("");
+        let mut numbers = version
+            .split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        Glibc {
+            key: key(),
+            mangled: version >= (2, 32),
+            data,
+        }
+    }
+
+    /// The heaps in the process's mappings.
+    pub(super) fn heaps(&self, memory: &Memory, regions: &[Region]) -> Vec<Heap> {
+        let mut heaps = Vec::new();
+        for region in regions.iter().filter(|region| region.is_searched()) {
+            let Range { start, end } = region.addresses;
+            if region.name == "[heap]" {
+                heaps.push(Heap {
+                    starts: vec![start],
+                    end,
+                    arena: None,
+                });
+            } else if region.is_anonymous() {
+                let mut at = start.next_multiple_of(HEAP);
+                while at < end {
+                    heaps.extend(heap_at(memory, at, end));
+                    at += HEAP;
+                }
+            }
+        }
+        heaps
+    }
+
+    /// The free chunks of a heap, sorted. None where it is not consistent.
+    pub(super) fn free_chunks(&self, memory: &Memory, heap: &Heap) -> Vec<Range<u64>> {
+        let mut starts = heap.starts.iter();
+        let Some((mut free, top)) = starts.find_map(|start| self.walk(memory, *start, heap.end))
+        else {
+            return Vec::new();
+        };
+        let arena = heap.arena.or_else(|| self.main_arena(memory, top?));
+        if let Some(arena) = arena {
+            let first = heap.starts.first().copied().unwrap_or(heap.end);
+            self.fast_chunks(memory, arena, first..heap.end, &mut free);
+            free.sort_unstable_by_key(|chunk| chunk.start);
+        }
+        free
+    }
+
+    /// The free chunks of a chain of chunks, and the last chunk if it is the arena's top. `None` where the chain does
+    /// not lead exactly to the end.
+    fn walk(
+        &self,
+        memory: &Memory,
+        start: u64,
+        end: u64,
+    ) -> Option<(Vec<Range<u64>>, Option<u64>)> {
+        let mut free = Vec::new();
+        let mut window = Window::new(memory, end);
+        let mut at = start;
+        loop {
+            let head = window.word(at + 8)?;
+            let size = head & !7;
+            if size == 16 && window.word(at + 24).is_some_and(|next| next & !7 == 0) {
+                // The two chunks at the end of a heap that is not the arena's last.
+                return Some((free, None));
+            }
+            if size < SMALLEST || size % 16 != 0 || size > end - at || head & IS_MMAPPED != 0 {
+                return None;
+            }
+            let next = at + size;
+            if next == end {
+                free.push(at + 16..end);
+                return Some((free, Some(at)));
+            }
+            let in_use = window.word(at + 24).filter(|word| Some(*word) != self.key);
+            if window.word(next + 8)? & PREV_INUSE == 0 {
+                free.push(at + 16..next);
+            } else if in_use.is_none() {
+                // The user's part of a chunk reaches into the next one's first word.
+                free.push(at + 16..next + 8);
+            }
+            at = next;
+        }
+    }
+
+    /// The main arena's structure: the C library's variable that names the main heap's last chunk.
+    fn main_arena(&self, memory: &Memory, top: u64) -> Option<u64> {
+        for data in &self.data {
+            let mut words = vec![0; ((data.end - data.start) / 8) as usize];
+            let read = memory.read(data.start, bytes_of(&mut words)) / 8;
+            let at = words[..read].iter().position(|word| *word == top);
+            if let Some(at) = at {
+                return (data.start + 8 * at as u64).checked_sub(TOP);
+            }
+        }
+        None
+    }
+
+    /// Adds the chunks of the fast bins that lie in the heap.
+    fn fast_chunks(
+        &self,
+        memory: &Memory,
+        arena: u64,
+        heap: Range<u64>,
+        free: &mut Vec<Range<u64>>,
+    ) {
+        let Some(bins) = memory.words::<10>(arena + FAST_BINS) else {
+            return;
+        };
+        let mut count = 0;
+        for first in bins {
+            let mut chunk = first;
+            while chunk != 0 && chunk % 16 == 0 && count < FAST_CHUNKS {
+                // Head, link.
+                let Some([head, link]) = memory.words::<2>(chunk + 8) else {
+                    break;
+                };
+                let size = head & !7;
+                if !(SMALLEST..=176).contains(&size) {
+                    break;
+                }
+                if heap.contains(&chunk) {
+                    free.push(chunk + 16..chunk + size + 8);
+                }
+                count += 1;
+                chunk = match self.mangled {
+                    true => link ^ ((chunk + 16) >> 12),
+                    false => link,
+                };
+            }
+        }
+    }
+}
+
+/// The mark that `free` leaves in chunks of the thread cache: what two freed blocks of different sizes have in common.
+fn key() -> Option<u64> {
+    let mark = |size| {
+        // SAFETY: the block is valid until it is freed. Reading it afterwards is what this is about; the memory stays
+        // mapped, as blocks of this size are never unmapped one by one.
+        unsafe {
+            let block = libc::malloc(size).cast::<u64>();
+            if block.is_null() {
+                return 0;
+            }
+            block.add(1).write_volatile(0);
+            libc::free(std::hint::black_box(block).cast());
+            block.add(1).read_volatile()
+        }
+    };
+    let (first, second) = (mark(24), mark(200));
+    (first == second && first != 0).then_some(first)
+}
+
+/// A heap of an arena other than the main one, if there is one at an aligned address.
+fn heap_at(memory: &Memory, at: u64, region_end: u64) -> Option<Heap> {
+    // `heap_info`: the arena, the arena's previous heap, the size.
+    let [arena, previous, size] = memory.words::<3>(at)?;
+    let end = at.checked_add(size)?;
+    let is_arena = (1..=0x100).contains(&(arena % HEAP)) && arena % 8 == 0;
+    if !is_arena || size == 0 || size % 4096 != 0 || size > HEAP || end > region_end {
+        return None;
+    }
+    let starts = if arena - arena % HEAP == at {
+        if previous != 0 {
+            return None;
+        }
+        // The structure of the arena precedes the first chunk.
+        (0x860..0x8e0)
+            .step_by(16)
+            .map(|size| (arena + size).next_multiple_of(16))
+            .collect()
+    } else {
+        if previous == 0 || previous % HEAP != 0 {
+            return None;
+        }
+        vec![at + 0x20, at + 0x30, at + 0x40]
+    };
+    Some(Heap {
+        starts,
+        end,
+        arena: Some(arena),
+    })
+}
+
+/// Reads words that follow each other through a buffer.
+struct Window<'a> {
+    memory: &'a Memory,
+    end: u64,
+    start: u64,
+    words: Vec<u64>,
+    read: usize,
+}
+
+/// Words of a window: 32 KiB.
+const WINDOW: usize = 4096;
+
+impl Window<'_> {
+    fn new(memory: &Memory, end: u64) -> Window<'_> {
+        Window {
+            memory,
+            end,
+            start: 0,
+            words: vec![0; WINDOW],
+            read: 0,
+        }
+    }
+
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let index = address.wrapping_sub(self.start) / 8;
+        if index < self.read as u64 {
+            return Some(self.words[index as usize]);
+        }
+        if address >= self.end {
+            return None;
+        }
+        let length = (self.end - address).min(8 * WINDOW as u64) as usize;
+        self.start = address;
+        let buffer = &mut bytes_of(&mut self.words)[..length];
+        self.read = self.memory.read(address, buffer) / 8;
+        (self.read > 0).then(|| self.words[0])
+    }
+}

@@ -1,0 +1,97 @@
+//! The mappings of the process, from `/proc/self/maps`.
+
+use std::ops::Range;
+
+/// A mapping.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Region {
+    pub(super) addresses: Range<u64>,
+    pub(super) writable: bool,
+    pub(super) shared: bool,
+    /// A path, a name in brackets, or empty.
+    pub(super) name: String,
+}
+
+impl Region {
+    /// Whether the program can keep addresses in it.
+    pub(super) fn is_searched(&self) -> bool {
+        self.writable && !self.is_device()
+    }
+
+    /// Memory of a device, or of a driver's own protocol: reading may have effects. Pinned memory may be shared memory
+    /// of `/dev/zero` and belongs to the program.
+    fn is_device(&self) -> bool {
+        self.name.starts_with("/dev/")
+            && !self.name.starts_with("/dev/shm/")
+            && !self.name.starts_with("/dev/zero")
+    }
+
+    /// Memory without a file: of `mmap`, of an allocator, or a stack.
+    pub(super) fn is_anonymous(&self) -> bool {
+        !self.shared && (self.name.is_empty() || self.name.starts_with("[anon"))
+    }
+}
+
+/// Parses the text of `/proc/self/maps`. Lines that it does not understand are skipped.
+pub(super) fn parse(text: &[u8]) -> Vec<Region> {
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Region> {
+    // ADDRESS-ADDRESS rwxp OFFSET DEVICE INODE      NAME
+    let line = str::from_utf8(line).ok()?;
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let rights = fields.next()?.as_bytes();
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let name = fields.nth(3).unwrap_or("").trim_start();
+    Some(Region {
+        addresses: start..end,
+        writable: rights.first() == Some(&b'r') && rights.get(1) == Some(&b'w'),
+        shared: rights.get(3) == Some(&b's'),
+        name: name.to_owned(),
+    })
+}
+
+/// The process's mappings now.
+pub(super) fn read() -> Vec<Region> {
+    // `read` grows its buffer from the arena; it does not use `malloc`.
+    parse(&std::fs::read("/proc/self/maps").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_all_kinds() {
+        let text =
+            b"55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0                          [heap]\n\
+            7f00c0000000-7f00c0021000 rw-p 00000000 00:00 0 \n\
+            7f00c0021000-7f00c4000000 ---p 00000000 00:00 0 \n\
+            7f00d0000000-7f00d0001000 r--p 0001b000 fe:01 1234   /usr/lib/a name.so (deleted)\n\
+            7f00d0001000-7f00d0002000 rw-s 00000000 00:06 5 /dev/nvidia0\n\
+            7f00d0003000-7f00d0004000 rw-s 00000000 00:06 5 /dev/zero (deleted)\n\
+            nonsense\n";
+        let regions = parse(text);
+        assert_eq!(regions.len(), 6);
+        assert_eq!(regions[0].addresses, 0x55d0c0a00000..0x55d0c0a21000);
+        assert_eq!(regions[0].name, "[heap]");
+        assert_eq!(regions[3].name, "/usr/lib/a name.so (deleted)");
+        let searched: Vec<_> = regions.iter().map(Region::is_searched).collect();
+        assert_eq!(searched, [true, true, false, false, false, true]);
+        let anonymous: Vec<_> = regions.iter().map(Region::is_anonymous).collect();
+        assert_eq!(anonymous, [false, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn this_process_has_a_stack() {
+        assert!(
+            read()
+                .iter()
+                .any(|region| region.name == "[stack]" && region.is_searched())
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads the process's own memory without faults: another thread may unmap it meanwhile.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(super) const PAGE: u64 = 4096;
+
+/// The system forbids `process_vm_readv`, as some sandboxes do.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Files of the process that reading needs, opened once. Shared by threads.
+pub(super) struct Memory {
+    process: libc::pid_t,
+    /// The fallback for `process_vm_readv`.
+    contents: Option<File>,
+    /// One entry of 8 bytes for each page.
+    pages: Option<File>,
+}
+
+impl Memory {
+    pub(super) fn open() -> Memory {
+        Memory {
+            // SAFETY: no requirements.
+            process: unsafe { libc::getpid() },
+            contents: File::open("/proc/self/mem").ok(),
+            pages: File::open("/proc/self/pagemap").ok(),
+        }
+    }
+
+    /// Reads from an address; returns how many bytes could be read before the first that could not.
+    pub(super) fn read(&self, address: u64, into: &mut [u8]) -> usize {
+        if !REFUSED.load(Ordering::Relaxed) {
+            let local = libc::iovec {
+                iov_base: into.as_mut_ptr().cast(),
+                iov_len: into.len(),
+            };
+            let remote = libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(address as usize),
+                iov_len: into.len(),
+            };
+            // SAFETY: the local buffer is valid; the kernel checks the remote addresses.
+            let read = unsafe { libc::process_vm_readv(self.process, &local, 1, &remote, 1, 0) };
+            if read >= 0 {
+                return read.cast_unsigned();
+            }
+            // SAFETY: the thread's own variable.
+            let code = unsafe { *libc::__errno_location() };
+            if code != libc::EPERM && code != libc::ENOSYS {
+                return 0;
+            }
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+        let contents = self.contents.as_ref();
+        contents.map_or(0, |contents| contents.read_at(into, address).unwrap_or(0))
+    }
+
+    /// Reads words; false unless all could be read.
+    pub(super) fn words<const COUNT: usize>(&self, address: u64) -> Option<[u64; COUNT]> {
+        let mut words = [0_u64; COUNT];
+        (self.read(address, bytes_of(&mut words)) == COUNT * 8).then_some(words)
+    }
+
+    /// Whether pages have contents of their own, in memory or swapped out: an untouched page of an anonymous mapping
+    /// holds nothing, and reading it would map it. One entry for each page from the address on; all of them "has
+    /// contents" where the system does not say.
+    pub(super) fn populated(&self, address: u64, entries: &mut [u64]) {
+        let pages = self.pages.as_ref();
+        let buffer = bytes_of(entries);
+        let read = pages.and_then(|pages| {
+            // Not `read_exact_at`, which would go on behind the end of the address space.
+            // SAFETY: the buffer is valid.
+            let read = unsafe {
+                libc::pread(
+                    pages.as_raw_fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    (address / PAGE * 8).cast_signed(),
+                )
+            };
+            usize::try_from(read).ok()
+        });
+        let read = read.unwrap_or(0) / 8;
+        for entry in &mut entries[..read] {
+            *entry >>= 62;
+        }
+        entries[read..].fill(1);
+    }
+}
+
+/// The words as bytes.
+pub(super) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: any bytes are valid words, and the slice has this length.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_is_there_and_stops_at_what_is_not() {
+        let memory = Memory::open();
+        let values = [3_u64, 1, 4];
+        let address = values.as_ptr().addr() as u64;
+        assert_eq!(memory.words::<3>(address), Some(values));
+        assert_eq!(memory.words::<1>(16), None);
+        // SAFETY: a new mapping.
+        let mapping = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                3 * PAGE as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(mapping, libc::MAP_FAILED);
+        // SAFETY: inside the mapping; then its last page is unmapped.
+        unsafe {
+            *mapping.cast::<u64>() = 7;
+            libc::munmap(mapping.byte_add(2 * PAGE as usize), PAGE as usize);
+        }
+        let mut entries = [9; 2];
+        memory.populated(mapping.addr() as u64, &mut entries);
+        assert!(entries[0] != 0 && entries[1] == 0, "{entries:?}");
+        let mut buffer = vec![1_u8; 3 * PAGE as usize];
+        assert_eq!(
+            memory.read(mapping.addr() as u64, &mut buffer),
+            2 * PAGE as usize
+        );
+        assert_eq!(buffer[..9], [7, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Compares each aligned word of memory with the targets.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::memory::{Memory, PAGE, bytes_of};
+use super::python::Python;
+use super::targets::Targets;
+
+/// What a place is worth in a report: the smaller, the more it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Rank {
+    Global = 0,
+    ThreadLocal,
+    Heap,
+    Mapping,
+    Stack,
+    Register,
+}
+
+/// A part of memory for one thread of the search.
+pub(super) struct Item {
+    pub(super) addresses: Range<u64>,
+    pub(super) rank: Rank,
+    /// Untouched pages hold nothing.
+    pub(super) private: bool,
+    /// The free chunks that touch it, as a range of [`Scan::holes`].
+    pub(super) holes: Range<usize>,
+}
+
+/// Bytes of a window: it stays in a core's cache.
+const WINDOW: u64 = 128 << 10;
+/// Longest item.
+pub(super) const ITEM: u64 = 1 << 20;
+const ADDRESS_BITS: u32 = 56;
+
+/// A search in progress.
+pub(super) struct Scan<'a> {
+    pub(super) memory: &'a Memory,
+    pub(super) targets: &'a Targets,
+    pub(super) python: Option<Python>,
+    /// Free chunks, sorted.
+    pub(super) holes: Vec<Range<u64>>,
+    pub(super) deadline: Instant,
+    /// For each group of targets the best place: rank and address, so that the smallest value is the best.
+    best: Vec<AtomicU64>,
+    pub(super) searched: AtomicU64,
+    pub(super) left: AtomicU64,
+    pub(super) late: AtomicBool,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(
+        memory: &'a Memory,
+        targets: &'a Targets,
+        python: Option<Python>,
+        holes: Vec<Range<u64>>,
+        deadline: Instant,
+    ) -> Scan<'a> {
+        Scan {
+            memory,
+            targets,
+            python,
+            holes,
+            deadline,
+            best: (0..targets.group_count())
+                .map(|_| AtomicU64::new(u64::MAX))
+                .collect(),
+            searched: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            late: AtomicBool::new(false),
+        }
+    }
+
+    /// The best place of a target: its rank, and the address (for a register the thread's number).
+    pub(super) fn best(&self, target: usize) -> Option<(Rank, u64)> {
+        let best = self.best[self.targets.group_of(target)].load(Ordering::Relaxed);
+        let rank = match best >> ADDRESS_BITS {
+            0 => Rank::Global,
+            1 => Rank::ThreadLocal,
+            2 => Rank::Heap,
+            3 => Rank::Mapping,
+            4 => Rank::Stack,
+            5 => Rank::Register,
+            _ => return None,
+        };
+        Some((rank, best & ((1 << ADDRESS_BITS) - 1)))
+    }
+
+    /// Compares a value that is not in memory.
+    pub(super) fn value(&self, value: u64, rank: Rank, address: u64) {
+        let (low, span) = self.targets.bounds();
+        if value.wrapping_sub(low) < span {
+            self.candidate(value, rank, address);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn candidate(&self, value: u64, rank: Rank, address: u64) {
+        let place = (rank as u64) << ADDRESS_BITS | address;
+        let mut is_free = None;
+        self.targets.find(value, |group| {
+            if place < self.best[group].load(Ordering::Relaxed)
+                && !*is_free.get_or_insert_with(|| self.is_free_in_python(rank, address))
+            {
+                self.best[group].fetch_min(place, Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn is_free_in_python(&self, rank: Rank, address: u64) -> bool {
+        let python = self.python.as_ref().filter(|_| rank == Rank::Heap);
+        python.is_some_and(|python| python.is_free(self.memory, address))
+    }
+
+    /// Searches an item.
+    pub(super) fn item(&self, item: &Item) {
+        let length = item.addresses.end - item.addresses.start;
+        if self.late.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
+            self.late.store(true, Ordering::Relaxed);
+            self.left.fetch_add(length, Ordering::Relaxed);
+            return;
+        }
+        let mut words = vec![0_u64; (WINDOW / 8) as usize];
+        let mut pages = vec![1_u64; (ITEM / PAGE + 2) as usize];
+        let Range { start, end } = item.addresses;
+        let first = start / PAGE;
+        let count = (end.div_ceil(PAGE) - first) as usize;
+        let pages = &mut pages[..count];
+        if item.private {
+            self.memory.populated(first * PAGE, pages);
+        }
+        let mut page = 0;
+        let mut searched = 0;
+        while page < count {
+            if pages[page] == 0 {
+                page += 1;
+                continue;
+            }
+            let mut behind = page + 1;
+            while behind < count && pages[behind] != 0 && (behind - page) as u64 * PAGE < WINDOW {
+                behind += 1;
+            }
+            let from = ((first + page as u64) * PAGE).max(start);
+            let to = ((first + behind as u64) * PAGE).min(end);
+            // Words are aligned; pieces may begin and end anywhere.
+            let from = from.next_multiple_of(8);
+            let to = to - to % 8;
+            if from < to {
+                self.window(item, from..to, &mut words);
+                searched += to - from;
+            }
+            page = behind;
+        }
+        self.searched.fetch_add(searched, Ordering::Relaxed);
+    }
+
+    /// Reads a window and searches it, without the holes.
+    fn window(&self, item: &Item, addresses: Range<u64>, words: &mut [u64]) {
+        let length = (addresses.end - addresses.start) as usize;
+        let read = self
+            .memory
+            .read(addresses.start, &mut bytes_of(words)[..length]);
+        let words = &words[..read / 8];
+        let end = addresses.start + 8 * words.len() as u64;
+        let mut at = addresses.start;
+        for hole in &self.holes[item.holes.clone()] {
+            if hole.end <= at {
+                continue;
+            }
+            if hole.start >= end {
+                break;
+            }
+            self.words(item, addresses.start, words, at..hole.start.max(at));
+            at = hole.end.min(end);
+        }
+        self.words(item, addresses.start, words, at..end);
+    }
+
+    /// Searches a part of a window that begins at `start`.
+    fn words(&self, item: &Item, start: u64, words: &[u64], part: Range<u64>) {
+        let from = (part.start.next_multiple_of(8) - start) as usize / 8;
+        let to = (part.end - start) as usize / 8;
+        if from >= to {
+            return;
+        }
+        let (low, span) = self.targets.bounds();
+        // Eight at a time: nearly always none of them lies between the lowest and the highest target.
+        let mut at = from;
+        for block in words[from..to].chunks(8) {
+            let mut any = false;
+            for word in block {
+                any |= word.wrapping_sub(low) < span;
+            }
+            if any {
+                for (index, word) in block.iter().enumerate() {
+                    if word.wrapping_sub(low) < span {
+                        let address = start + 8 * (at + index) as u64;
+                        self.candidate(*word, item.rank, address);
+                    }
+                }
+            }
+            at += block.len();
+        }
+        if let Some(python) = &self.python {
+            for (index, word) in words[from..to].iter().enumerate() {
+                if let Some(value) = Python::digits(*word)
+                    && value.wrapping_sub(low) < span
+                {
+                    let address = start + 8 * (from + index) as u64;
+                    if python.is_integer(self.memory, address) {
+                        self.candidate(value, item.rank, address);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Stops the other threads of the process and reads their registers.
+//!
+//! Each gets a real-time signal, whose handler stores the registers and waits. A thread that blocks all signals
+//! cannot be stopped; its whole stack is searched then.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::heap::lock::{futex_wait, futex_wake};
+use crate::heap::threads::{left_out, thread_id};
+
+/// Further threads run on, and their whole stacks are searched.
+const CAPACITY: usize = 4096;
+/// General and vector registers.
+const REGISTERS: usize = 64;
+/// How long threads may take to stop.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// A thread runs on after this time, whatever became of the search.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Where a stopped thread leaves what it stores.
+struct Slot {
+    /// Zero until the thread stopped, then the stop's number.
+    stopped: AtomicU32,
+    stack_pointer: AtomicU64,
+    /// `pthread_self()`
+    pointer: AtomicU64,
+    registers: [AtomicU64; REGISTERS],
+}
+
+static SLOTS: [Slot; CAPACITY] = [const {
+    Slot {
+        stopped: AtomicU32::new(0),
+        stack_pointer: AtomicU64::new(0),
+        pointer: AtomicU64::new(0),
+        registers: [const { AtomicU64::new(0) }; REGISTERS],
+    }
+}; CAPACITY];
+
+/// The number of the stop that is in progress; zero when there is none.
+static CURRENT: AtomicU32 = AtomicU32::new(0);
+/// Threads that stopped, so that the searching thread can wait for them.
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+/// The number of the last stop.
+static LAST: AtomicU32 = AtomicU32::new(0);
+/// The signal; zero before the handler was installed. It stays installed: a late signal must not end the process.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// A thread of the program.
+pub(super) struct Thread {
+    pub(super) id: i32,
+    /// `None` for a thread that could not be stopped.
+    pub(super) state: Option<State>,
+}
+
+/// What a stopped thread was at.
+pub(super) struct State {
+    pub(super) stack_pointer: u64,
+    pub(super) pointer: u64,
+    pub(super) registers: Vec<u64>,
+}
+
+/// The other threads of the program stand still while this exists.
+pub(super) struct Stopped {
+    ids: Vec<i32>,
+    number: u32,
+}
+
+impl Stopped {
+    /// What the threads were at.
+    pub(super) fn threads(&self) -> Vec<Thread> {
+        let slots = SLOTS.iter().map(Some).chain(std::iter::repeat(None));
+        self.ids
+            .iter()
+            .zip(slots)
+            .map(|(id, slot)| {
+                let stopped = |slot: &&Slot| slot.stopped.load(Ordering::Acquire) == self.number;
+                let state = slot.filter(stopped).map(|slot| State {
+                    stack_pointer: slot.stack_pointer.load(Ordering::Relaxed),
+                    pointer: slot.pointer.load(Ordering::Relaxed),
+                    registers: slot
+                        .registers
+                        .iter()
+                        .map(|register| register.load(Ordering::Relaxed))
+                        .collect(),
+                });
+                Thread { id: *id, state }
+            })
+            .collect()
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        CURRENT.store(0, Ordering::Release);
+        futex_wake(&CURRENT, i32::MAX);
+    }
+}
+
+/// Stops the other threads of the program, one search at a time. Allocates nothing once the first has stopped.
+pub(super) fn stop() -> Stopped {
+    let mut stopped = Stopped {
+        ids: Vec::with_capacity(CAPACITY * 2),
+        number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
+    };
+    let Some(signal) = install() else {
+        list(&mut stopped.ids);
+        return stopped;
+    };
+    // Nobody must be stopped inside the arena: the search allocates.
+    let frozen = crate::heap::freeze();
+    STOPPED.store(0, Ordering::Relaxed);
+    CURRENT.store(stopped.number, Ordering::Release);
+    let deadline = Instant::now() + PATIENCE;
+    let mut sent = 0;
+    // Again until no new threads appear: those that run may create some.
+    loop {
+        list(&mut stopped.ids);
+        let all = stopped.ids.len().min(CAPACITY);
+        if sent == all {
+            break;
+        }
+        let mut refused = 0;
+        for slot in sent..all {
+            refused += u32::from(!send(signal, stopped.ids[slot], slot, stopped.number));
+        }
+        sent = all;
+        loop {
+            let count = STOPPED.load(Ordering::Acquire);
+            let now = Instant::now();
+            if count + refused >= all as u32 || now >= deadline {
+                break;
+            }
+            futex_wait(&STOPPED, count, Some(deadline - now));
+        }
+        if Instant::now() >= deadline {
+            break;
+        }
+    }
+    drop(frozen);
+    stopped
+}
+
+/// Adds the threads that are not in the list yet, except this one and those of the driver and this library. Without
+/// `opendir`, which allocates.
+fn list(ids: &mut Vec<i32>) {
+    let Ok(folder) = std::fs::File::open("/proc/self/task") else {
+        return;
+    };
+    let own = thread_id();
+    let mut buffer = [0_u64; 512];
+    loop {
+        // SAFETY: the buffer is valid.
+        let read = unsafe {
+            libc::syscall(
+                libc::SYS_getdents64,
+                folder.as_raw_fd(),
+                buffer.as_mut_ptr(),
+                size_of_val(&buffer),
+            )
+        };
+        let Ok(read @ 1..) = usize::try_from(read) else {
+            return;
+        };
+        let bytes = &super::memory::bytes_of(&mut buffer)[..read];
+        let mut at = 0;
+        // Entries: inode, offset (8 bytes each), length (2), kind (1), name.
+        while at + 19 < read {
+            let length = u16::from_ne_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
+            let name = &bytes[at + 19..(at + length).min(read)];
+            let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+            let id = digits.fold(0, |id: i32, digit| {
+                id.wrapping_mul(10).wrapping_add(i32::from(digit - b'0'))
+            });
+            let is_new = id != 0 && id != own && !ids.contains(&id);
+            if is_new && left_out(id).is_none() && ids.len() < ids.capacity() {
+                ids.push(id);
+            }
+            at += length.max(1);
+        }
+    }
+}
+
+/// Sends the signal to a thread, with the number of its slot.
+fn send(signal: c_int, thread: i32, slot: usize, number: u32) -> bool {
+    // SAFETY: no requirements.
+    let process = unsafe { libc::getpid() };
+    // `siginfo_t` of a queued signal: signal, error, code, padding; process, user; value.
+    let mut info = [0_u64; 16];
+    info[0] = u64::from(signal.cast_unsigned());
+    info[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
+    info[2] = u64::from(process.cast_unsigned());
+    info[3] = u64::from(number) << 32 | slot as u64;
+    // SAFETY: the structure is valid; a thread that ended makes the call fail.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            process,
+            thread,
+            signal,
+            info.as_ptr(),
+        ) == 0
+    }
+}
+
+/// Installs the handler, for a signal that the program does not use. Returns the signal.
+fn install() -> Option<c_int> {
+    match SIGNAL.load(Ordering::Relaxed) {
+        0 => {}
+        signal => return Some(signal),
+    }
+    for signal in (libc::SIGRTMIN() + 1..libc::SIGRTMAX()).rev() {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: zero is a valid `sigaction`: the default disposition.
+        unsafe {
+            if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0
+                || (*action.as_ptr()).sa_sigaction != libc::SIG_DFL
+            {
+                continue;
+            }
+            (*action.as_mut_ptr()).sa_sigaction = handler as *const () as usize;
+            (*action.as_mut_ptr()).sa_flags =
+                libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+            libc::sigfillset(&raw mut (*action.as_mut_ptr()).sa_mask);
+            if libc::sigaction(signal, action.as_ptr(), ptr::null_mut()) != 0 {
+                continue;
+            }
+        }
+        SIGNAL.store(signal, Ordering::Relaxed);
+        return Some(signal);
+    }
+    None
+}
+
+/// Stores the thread's registers, and waits until the stop ends. Uses nothing that is not safe in a signal handler.
+extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's structures; see `send`. `errno` is the thread's own.
+    let (value, errno, context) = unsafe {
+        let value = *info.cast::<u64>().add(3);
+        (
+            value,
+            libc::__errno_location(),
+            &*context.cast::<libc::ucontext_t>(),
+        )
+    };
+    let (number, slot) = ((value >> 32) as u32, value as u32 as usize);
+    if number == 0 || CURRENT.load(Ordering::Acquire) != number {
+        return;
+    }
+    let Some(slot) = SLOTS.get(slot) else {
+        return;
+    };
+    // SAFETY: as above.
+    let code = unsafe { *errno };
+    store(slot, context);
+    slot.stopped.store(number, Ordering::Release);
+    STOPPED.fetch_add(1, Ordering::Release);
+    futex_wake(&STOPPED, 1);
+    let mut waited = 0;
+    while CURRENT.load(Ordering::Acquire) == number && waited < LONGEST.as_secs() {
+        futex_wait(&CURRENT, number, Some(Duration::from_secs(1)));
+        waited += 1;
+    }
+    // SAFETY: as above.
+    unsafe { *errno = code };
+}
+
+#[cfg(target_arch = "x86_64")]
+fn store(slot: &Slot, context: &libc::ucontext_t) {
+    let general = &context.uc_mcontext.gregs;
+    let stack_pointer = general[libc::REG_RSP as usize].cast_unsigned();
+    slot.stack_pointer.store(stack_pointer, Ordering::Relaxed);
+    // SAFETY: no requirements. It reads the thread pointer.
+    slot.pointer
+        .store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
+    let mut registers = slot.registers.iter();
+    for (value, register) in general[..15].iter().zip(&mut registers) {
+        register.store(value.cast_unsigned(), Ordering::Relaxed);
+    }
+    if context.uc_mcontext.fpregs.is_null() {
+        return;
+    }
+    // SAFETY: the kernel's structure.
+    let vector = unsafe { &(*context.uc_mcontext.fpregs)._xmm };
+    for value in vector {
+        for half in value.element.chunks_exact(2) {
+            if let Some(register) = registers.next() {
+                let half = u64::from(half[0]) | u64::from(half[1]) << 32;
+                register.store(half, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn store(slot: &Slot, context: &libc::ucontext_t) {
+    slot.stack_pointer
+        .store(context.uc_mcontext.sp, Ordering::Relaxed);
+    // SAFETY: no requirements. It reads the thread pointer.
+    slot.pointer
+        .store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
+    for (value, register) in context.uc_mcontext.regs.iter().zip(&slot.registers) {
+        register.store(*value, Ordering::Relaxed);
+    }
+}
+
+/// A thread's name in reports.
+pub(super) fn name(thread: i32) -> String {
+    // SAFETY: no requirements.
+    if thread == unsafe { libc::getpid() } {
+        return "the main thread".to_owned();
+    }
+    match std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")) {
+        Ok(name) => format!("thread {thread} ({})", name.trim_end()),
+        Err(_) => format!("thread {thread}"),
+    }
+}

@@ -1,0 +1,240 @@
+//! What a search goes over: mappings, labels, threads, heaps.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use super::crew::Crew;
+use super::entry;
+use super::glibc::Glibc;
+use super::layout::{self, Label, Piece};
+use super::maps::{self, Region};
+use super::memory::Memory;
+use super::modules::{Module, Owner};
+use super::scan::{ITEM, Item, Rank};
+use super::stacks::{self, RED_ZONE, TlsBlock};
+use super::stop::{State, Stopped, Thread};
+use crate::heap;
+use crate::heap::threads::{left_out, thread_id};
+
+/// What was found out before the threads were stopped.
+pub(super) struct Known {
+    pub(super) modules: Vec<Module>,
+    pub(super) glibc: Option<Glibc>,
+}
+
+pub(super) struct Survey {
+    pub(super) modules: Vec<Module>,
+    glibc: Option<Glibc>,
+    pub(super) regions: Vec<Region>,
+    /// The calling thread first.
+    pub(super) threads: Vec<Thread>,
+    pub(super) tls: Vec<(usize, TlsBlock)>,
+    pub(super) labels: Vec<(Range<u64>, Label)>,
+    pieces: Vec<Piece>,
+}
+
+impl Survey {
+    pub(super) fn new(memory: &Memory, stopped: &Stopped, known: Known) -> Survey {
+        let mut threads = vec![calling_thread()];
+        threads.extend(stopped.threads());
+        let mut survey = Survey {
+            modules: known.modules,
+            glibc: known.glibc,
+            regions: maps::read(),
+            threads,
+            tls: Vec::new(),
+            labels: Vec::new(),
+            pieces: Vec::new(),
+        };
+        survey.label_modules();
+        let mut live = Vec::new();
+        for index in 0..survey.threads.len() {
+            live.extend(survey.label_thread(memory, index));
+        }
+        live.extend(survey.leave_threads_out(memory));
+        let dead = stacks::dead_stacks(memory, &survey.regions, &live).into_iter();
+        survey
+            .labels
+            .extend(dead.map(|stack| (stack, Label::LeftOut)));
+        let own = heap::range();
+        let own = own.start as u64..own.end as u64;
+        survey.labels.push((own, Label::LeftOut));
+        survey.pieces = layout::pieces(&survey.regions, &survey.labels);
+        survey
+    }
+
+    fn label_modules(&mut self) {
+        for (index, module) in self.modules.iter().enumerate() {
+            let label = match module.owner {
+                Owner::Program => Label::Module(index as u32),
+                Owner::LeftOut => Label::LeftOut,
+            };
+            let data = module.data.iter();
+            self.labels.extend(data.map(|data| (data.clone(), label)));
+        }
+    }
+
+    /// Labels a thread's stack and thread-local storage. Returns its `pthread_self()`.
+    fn label_thread(&mut self, memory: &Memory, index: usize) -> Option<u64> {
+        let thread = &self.threads[index];
+        let number = index as u32;
+        // SAFETY: no requirements.
+        let is_main = thread.id == unsafe { libc::getpid() };
+        let region = |address: u64| {
+            let mut regions = self.regions.iter();
+            regions.find(|region| region.addresses.contains(&address))
+        };
+        let Some(state) = &thread.state else {
+            // Of the others it is not known where the stack is; all of it is searched as a mapping.
+            if is_main {
+                let stack = self.regions.iter().find(|region| region.name == "[stack]");
+                let stack = stack.map(|stack| (stack.addresses.clone(), Label::Stack(number)));
+                self.labels.extend(stack);
+            }
+            return None;
+        };
+        let (pointer, top) = (state.pointer, state.stack_pointer);
+        let stack = if is_main {
+            region(top)
+                .filter(|region| region.name == "[stack]")
+                .map(|region| region.addresses.clone())
+        } else {
+            stacks::stack_of(memory, pointer).or_else(|| {
+                // Where the C library's structure is not understood: a stack of its own has the structure, too.
+                let region = region(top)?;
+                region
+                    .addresses
+                    .contains(&pointer)
+                    .then(|| region.addresses.clone())
+            })
+        };
+        let stack = stack.unwrap_or(0..0);
+        if stack.contains(&top) {
+            let live = top.saturating_sub(RED_ZONE).max(stack.start);
+            self.labels.push((stack.start..live, Label::LeftOut));
+            self.labels.push((live..stack.end, Label::Stack(number)));
+        } else {
+            // On a stack of the program's own: which part of this one is dead is not known.
+            self.labels.push((stack, Label::Stack(number)));
+        }
+        for block in stacks::tls_of(memory, pointer, &self.modules) {
+            let is_left_out = block
+                .module
+                .is_some_and(|module| self.modules[module].owner == Owner::LeftOut);
+            let label = match is_left_out {
+                true => Label::LeftOut,
+                false => Label::ThreadLocal(number),
+            };
+            self.labels.push((block.addresses.clone(), label));
+            self.tls.push((index, block));
+        }
+        Some(pointer)
+    }
+
+    /// Leaves out the stacks of threads of the driver and this library. Returns their `pthread_self()`.
+    fn leave_threads_out(&mut self, memory: &Memory) -> Vec<u64> {
+        let pointers = heap::threads::all_left_out();
+        for pointer in &pointers {
+            let stack = stacks::stack_of(memory, *pointer);
+            self.labels
+                .extend(stack.map(|stack| (stack, Label::LeftOut)));
+            for block in stacks::tls_of(memory, *pointer, &self.modules) {
+                self.labels.push((block.addresses, Label::LeftOut));
+            }
+        }
+        pointers
+    }
+
+    /// The registers of the threads, with the threads' numbers.
+    pub(super) fn registers(&self) -> impl Iterator<Item = (usize, &[u64])> {
+        let threads = self.threads.iter().enumerate();
+        threads.filter_map(|(index, thread)| {
+            let state = thread.state.as_ref()?;
+            Some((index, state.registers.as_slice()))
+        })
+    }
+
+    /// Threads that could not be stopped.
+    pub(super) fn running(&self) -> usize {
+        let threads = self.threads.iter();
+        threads.filter(|thread| thread.state.is_none()).count()
+    }
+
+    /// Freed chunks of the program's heaps, sorted.
+    pub(super) fn free_chunks(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
+        let Some(glibc) = &self.glibc else {
+            return Vec::new();
+        };
+        let heaps = glibc.heaps(memory, &self.regions);
+        let free = Mutex::new(Vec::new());
+        crew.run(heaps.len(), &|part| {
+            let found = glibc.free_chunks(memory, &heaps[part]);
+            if let Ok(mut free) = free.lock() {
+                free.extend(found);
+            }
+        });
+        let mut free = free.into_inner().unwrap_or_default();
+        free.sort_unstable_by_key(|chunk| chunk.start);
+        free
+    }
+
+    /// The parts of the search, those first whose places say most.
+    pub(super) fn items(&self, holes: &[Range<u64>]) -> Vec<Item> {
+        let mut items = Vec::new();
+        for piece in &self.pieces {
+            let region = &self.regions[piece.region as usize];
+            let rank = match piece.label {
+                Label::Region(_) if region.is_anonymous() || region.name == "[heap]" => Rank::Heap,
+                Label::Region(_) | Label::LeftOut => Rank::Mapping,
+                Label::Module(_) => Rank::Global,
+                Label::Stack(_) => Rank::Stack,
+                Label::ThreadLocal(_) => Rank::ThreadLocal,
+            };
+            let mut at = piece.addresses.start;
+            while at < piece.addresses.end {
+                let end = (at - at % ITEM + ITEM).min(piece.addresses.end);
+                let first = holes.partition_point(|hole| hole.end <= at);
+                let behind = first + holes[first..].partition_point(|hole| hole.start < end);
+                items.push(Item {
+                    addresses: at..end,
+                    rank,
+                    private: !region.shared,
+                    holes: first..behind,
+                });
+                at = end;
+            }
+        }
+        items.sort_by_key(|item| match item.rank {
+            Rank::Global | Rank::ThreadLocal | Rank::Stack | Rank::Register => 0,
+            Rank::Heap => 1,
+            Rank::Mapping => 2,
+        });
+        items
+    }
+}
+
+/// The thread that searches.
+fn calling_thread() -> Thread {
+    let id = thread_id();
+    if left_out(id).is_some() {
+        return Thread {
+            id,
+            state: Some(State {
+                stack_pointer: 0,
+                pointer: 0,
+                registers: Vec::new(),
+            }),
+        };
+    }
+    let entry = entry::current();
+    Thread {
+        id,
+        state: Some(State {
+            // The red zone belongs to functions that call nothing; this one called the search.
+            stack_pointer: entry.map_or(0, |entry| entry.frame + RED_ZONE),
+            // SAFETY: no requirements.
+            pointer: unsafe { libc::pthread_self() },
+            registers: entry.map_or_else(Vec::new, |entry| entry.registers.to_vec()),
+        }),
+    }
+}

@@ -1,0 +1,182 @@
+/* Holds the address of a block in one way, which the argument names, and prints where it is found. */
+#define _GNU_SOURCE
+#include "search.h"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct record {
+    int kind;
+    struct record *next;
+    volatile uint64_t memory;
+};
+
+volatile uint64_t exported_variable;
+static volatile uint64_t array[8];
+static struct record structure;
+static __thread volatile uint64_t slot;
+static struct record *volatile list;
+
+static int is(const char *shape, const char *name) { return strcmp(shape, name) == 0; }
+
+/* A second thread that holds the address. */
+static pthread_barrier_t barrier;
+static volatile uint64_t shared_masked;
+static volatile int finished;
+static const char *held_as;
+static pthread_key_t key;
+
+static void *hold(void *argument)
+{
+    volatile uint64_t local = 0;
+    (void)argument;
+    if (is(held_as, "stack of a thread"))
+        put(&local, shared_masked);
+    if (is(held_as, "thread-local of a thread"))
+        put(&slot, shared_masked);
+    if (is(held_as, "thread-specific"))
+        pthread_setspecific(key, (void *)(uintptr_t)(shared_masked ^ MASK));
+    pthread_barrier_wait(&barrier);
+    if (is(held_as, "register")) {
+        /* Spins with the address in a register, and nowhere else. */
+#if defined(__x86_64__)
+        __asm__ volatile("mov %0, %%r13\n\txor %1, %%r13\n1:\tpause\n\tcmpl $0, %2\n\tje 1b\n\txor %%r13, %%r13"
+                         : : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "cc", "memory");
+#endif
+    } else {
+        while (!finished)
+            usleep(1000);
+    }
+    local = 0;
+    return NULL;
+}
+
+static void in_thread(const char *shape, int end_first)
+{
+    pthread_t thread;
+    uint64_t masked = shared_masked = allocate();
+    held_as = shape;
+    pthread_key_create(&key, NULL);
+    pthread_barrier_init(&barrier, NULL, 2);
+    pthread_create(&thread, NULL, hold, NULL);
+    pthread_setname_np(thread, "holder");
+    pthread_barrier_wait(&barrier);
+    usleep(20000);
+    if (end_first) {
+        finished = 1;
+        pthread_join(thread, NULL);
+    }
+    search(masked);
+    if (!end_first) {
+        finished = 1;
+        pthread_join(thread, NULL);
+    }
+}
+
+/* Frees a holder, behind which another block keeps it from the end of the heap. */
+static void freed(size_t size, int count)
+{
+    struct record *records[64], *behind;
+    uint64_t masked = allocate();
+    int at;
+    for (at = 0; at < count; at++)
+        records[at] = malloc(size);
+    behind = malloc(size);
+    for (at = 0; at < count; at++)
+        put(&records[at]->memory, masked);
+    for (at = 0; at < count; at++)
+        free(records[at]);
+    memset(records, 0, sizeof records);
+    search(masked);
+    free(behind);
+}
+
+int main(int count, char **arguments)
+{
+    const char *shape = count > 1 ? arguments[1] : "";
+    uint64_t masked;
+    start_driver();
+    masked = allocate();
+    if (is(shape, "only in the driver")) {
+        search(masked);
+    } else if (is(shape, "global")) {
+        put(&exported_variable, masked);
+        search(masked);
+    } else if (is(shape, "static array")) {
+        put(&array[3], masked);
+        search(masked);
+    } else if (is(shape, "inside a struct")) {
+        put(&structure.memory, masked);
+        search(masked);
+    } else if (is(shape, "interior")) {
+        put(&exported_variable, masked);
+        exported_variable += SIZE - 1;
+        search(masked);
+    } else if (is(shape, "behind the end")) {
+        put(&exported_variable, masked);
+        exported_variable += SIZE;
+        search(masked);
+    } else if (is(shape, "overwritten")) {
+        put(&exported_variable, masked);
+        exported_variable = allocate();
+        search(masked);
+    } else if (is(shape, "thread-local")) {
+        put(&slot, masked);
+        search(masked);
+    } else if (is(shape, "heap")) {
+        list = malloc(sizeof *list);
+        put(&list->memory, masked);
+        search(masked);
+    } else if (is(shape, "large block")) {
+        list = malloc(1 << 20);
+        put(&list[1000].memory, masked);
+        search(masked);
+    } else if (is(shape, "anonymous mapping")) {
+        list = mmap(NULL, 1 << 24, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        put(&list[100000].memory, masked);
+        search(masked);
+    } else if (is(shape, "shared memory")) {
+        int file = memfd_create("table", 0);
+        if (ftruncate(file, 1 << 16) != 0)
+            return 4;
+        list = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (list == MAP_FAILED)
+            return 4;
+        put(&list[100].memory, masked);
+        search(masked);
+    } else if (is(shape, "stack")) {
+        volatile uint64_t local = 0;
+        put(&local, masked);
+        search(masked);
+        local = 0;
+    } else if (is(shape, "freed holder")) {
+        freed(sizeof(struct record), 1);
+    } else if (is(shape, "freed holders in fast bins")) {
+        freed(48, 64);
+    } else if (is(shape, "freed holder of 5000 bytes")) {
+        freed(5000, 1);
+    } else if (is(shape, "freed holders of 5000 bytes")) {
+        freed(5000, 64);
+    } else if (is(shape, "freed holder at the end of the heap")) {
+        list = malloc(5000);
+        put(&list[100].memory, masked);
+        free(list);
+        list = NULL;
+        search(masked);
+    } else if (is(shape, "freed large block")) {
+        list = malloc(1 << 20);
+        put(&list[1000].memory, masked);
+        free(list);
+        list = NULL;
+        search(masked);
+    } else if (is(shape, "stack of a thread that ended")) {
+        in_thread("stack of a thread", 1);
+    } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || is(shape, "register") ||
+               is(shape, "thread-specific")) {
+        in_thread(shape, 0);
+    } else {
+        printf("no such shape: %s\n", shape);
+        return 5;
+    }
+    return 0;
+}

@@ -1,0 +1,159 @@
+//! Starts the program, forwards signals to it, and ends as it ended.
+
+use std::env;
+use std::ffi::{OsStr, OsString, c_int, c_void};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::failure::Failure;
+
+/// What is started, and with what.
+#[derive(Debug)]
+pub(super) struct Start<'a> {
+    pub(super) file: &'a Path,
+    /// The name that the user gave it.
+    pub(super) name: &'a OsStr,
+    pub(super) arguments: &'a [OsString],
+    pub(super) library: &'a Path,
+    pub(super) folder: &'a Path,
+    pub(super) words: &'a str,
+}
+
+/// Runs files of unknown format.
+pub(super) const SHELL: &str = "/bin/sh";
+
+/// The child while it runs; 0 before and -1 after.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+/// A signal that came before the child was started.
+static EARLY: AtomicI32 = AtomicI32::new(0);
+
+/// The signals that are forwarded. After any of them this command still waits for the program, for its summary and exit code.
+const SIGNALS: [c_int; 6] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// Runs the program, and returns how it ended.
+pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
+    let preload = env::var_os("LD_PRELOAD").filter(|old| !old.is_empty());
+    let preload = match preload {
+        Some(old) => {
+            let mut both = start.library.as_os_str().to_owned();
+            both.push(":");
+            both.push(old);
+            both
+        }
+        None => start.library.as_os_str().to_owned(),
+    };
+    let failed = |error| Failure::Start {
+        path: start.file.to_owned(),
+        error,
+    };
+    forward_signals();
+    let spawn = |mut command: Command| {
+        let command = command.args(start.arguments);
+        command.env("LD_PRELOAD", &preload);
+        command.env("LEAK_REPORT", start.words);
+        command.env("CUGUARD_RUN", start.folder).spawn()
+    };
+    let mut program = Command::new(start.file);
+    program.arg0(start.name);
+    let spawned = spawn(program).or_else(|error| match error.raw_os_error() {
+        // A script without a first line that names its interpreter: `execvp` does the same.
+        Some(libc::ENOEXEC) => {
+            let mut shell = Command::new(SHELL);
+            shell.arg(start.file);
+            spawn(shell)
+        }
+        _ => Err(error),
+    });
+    let mut child = spawned.map_err(failed)?;
+    let process = child.id().cast_signed();
+    CHILD.store(process, Ordering::SeqCst);
+    let early = EARLY.swap(0, Ordering::SeqCst);
+    if early != 0 {
+        // SAFETY: the child has not been waited for.
+        unsafe { libc::kill(process, early) };
+    }
+    wait_without_reaping(process);
+    // Its number may belong to another process from now on.
+    CHILD.store(-1, Ordering::SeqCst);
+    child.wait().map_err(failed)
+}
+
+fn wait_without_reaping(process: c_int) {
+    // SAFETY: plain data, for which zero is valid; written by the call.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOWAIT;
+        while libc::waitid(libc::P_PID, process.unsigned_abs(), &mut info, flags) < 0
+            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+        {}
+    }
+}
+
+fn forward_signals() {
+    for signal in SIGNALS {
+        // SAFETY: plain data, for which zero is valid, and a handler that is async-signal-safe.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut old);
+            // Under `nohup` the program ignores it too, which a handler here would undo.
+            if old.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = forward as *const () as usize;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigaction(signal, &new, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Forwards a signal that a process sent to this one. One from the terminal (Ctrl-C) reaches the program by itself.
+extern "C" fn forward(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the system passes a valid structure.
+    let is_from_process = unsafe { info.as_ref() }.is_some_and(|info| info.si_code <= 0);
+    match CHILD.load(Ordering::SeqCst) {
+        0 => EARLY.store(signal, Ordering::SeqCst),
+        child @ 1.. if is_from_process => {
+            // SAFETY: async-signal-safe; the child has not been waited for. `errno` is kept.
+            unsafe {
+                let errno = *libc::__errno_location();
+                libc::kill(child, signal);
+                *libc::__errno_location() = errno;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Ends this process as the program ended: with its exit code, or by its signal.
+pub(super) fn end_like(status: &ExitStatus) -> ExitCode {
+    if let Some(code) = status.code() {
+        return ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1));
+    }
+    let signal = status.signal().unwrap_or(libc::SIGKILL);
+    // SAFETY: plain data, for which zero is valid; the default disposition has no requirements.
+    unsafe {
+        // One core dump is enough.
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &action, std::ptr::null_mut());
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    // The first process of a container does not end by its own signals.
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(255))
+}

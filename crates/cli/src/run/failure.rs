@@ -1,0 +1,61 @@
+//! Why the program is not run.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the program is not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("there is no program")]
+    NoProgram,
+    #[error("--output {}: {why}", path.display())]
+    Output { path: PathBuf, why: String },
+    #[error("--suppress {}: {why}", path.display())]
+    Suppress { path: PathBuf, why: String },
+    #[error("{name}: not found{}", where_to_look(name))]
+    NotFound { name: String },
+    #[error("{}: cannot be executed: {why}", path.display())]
+    NotExecutable { path: PathBuf, why: String },
+    #[error("{}: {why}. Nothing can be preloaded into it: {help}", path.display())]
+    NotAudited {
+        path: PathBuf,
+        why: String,
+        help: &'static str,
+    },
+    #[error(
+        "this build of cuguard has no audit library: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository"
+    )]
+    NoLibrary,
+    #[error(
+        "the audit library cannot be preloaded: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces and colons in its name"
+    )]
+    Library { why: String },
+    #[error("cannot create a private folder in {}: {error}", path.display())]
+    Folder { path: PathBuf, error: io::Error },
+    #[error("{}: cannot be started: {error}", path.display())]
+    Start { path: PathBuf, error: io::Error },
+}
+
+fn where_to_look(name: &str) -> &'static str {
+    match name.contains('/') {
+        true => "",
+        false => " in the folders of PATH",
+    }
+}
+
+impl Failure {
+    /// The exit code, as of `env` and `timeout`.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::NoProgram | Self::Output { .. } | Self::Suppress { .. } => 2,
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Start { .. } => 126,
+            Self::NotAudited { .. }
+            | Self::NoLibrary
+            | Self::Library { .. }
+            | Self::Folder { .. } => 125,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The audit library as a file that the loader can preload.
+//!
+//! The command contains it (`build.rs`). It is written once to the user's cache folder, under a name with a hash of its content, so
+//! that processes which outlive the command still find it; where that is not possible, to the run's private folder.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::failure::Failure;
+
+static CONTENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcuguard_audit.so"));
+
+/// The file's name.
+const NAME: &str = concat!("libcuguard_audit-", env!("CUGUARD_AUDIT_HASH"), ".so");
+
+/// The file of the library: in the cache folder, or in `run_folder`.
+pub(super) fn provide(run_folder: &Path) -> Result<PathBuf, Failure> {
+    if CONTENT.is_empty() {
+        return Err(Failure::NoLibrary);
+    }
+    let cached = cache_folder().and_then(|folder| {
+        let created = create_private(&folder).map_err(|error| in_folder(&folder, &error));
+        created.and_then(|()| in_private_folder(&folder))
+    });
+    cached.or_else(|first| {
+        let second = in_private_folder(run_folder);
+        second.map_err(|second| Failure::Library {
+            why: format!("{first}; {second}"),
+        })
+    })
+}
+
+fn in_folder(folder: &Path, error: &io::Error) -> String {
+    format!("in {}: {error}", folder.display())
+}
+
+/// `$XDG_CACHE_HOME/cuguard` or `~/.cache/cuguard`.
+fn cache_folder() -> Result<PathBuf, String> {
+    let absolute = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let home = || absolute("HOME").map(|home| home.join(".cache"));
+    let cache = absolute("XDG_CACHE_HOME").or_else(home);
+    let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME is set")?;
+    Ok(cache.join("cuguard"))
+}
+
+fn user() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::geteuid() }
+}
+
+/// Creates a folder of this user alone, or checks that it is one.
+fn create_private(folder: &Path) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Of the name itself: a link is none.
+    let info = fs::symlink_metadata(folder)?;
+    if !info.is_dir() || info.uid() != user() || info.mode() & 0o022 != 0 {
+        let text = "is not a folder that this user alone can write to";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(())
+}
+
+/// The library in a folder that only this user can write to.
+fn in_private_folder(folder: &Path) -> Result<PathBuf, String> {
+    let path = folder.join(NAME);
+    // Both separate names in `LD_PRELOAD`.
+    if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
+        return Err(format!("{} cannot be in LD_PRELOAD", path.display()));
+    }
+    let failed = |error: io::Error| in_folder(folder, &error);
+    let file = match existing(&path) {
+        Some(file) => file,
+        None => write(folder, &path).map_err(failed)?,
+    };
+    check_executable(&file).map_err(failed)?;
+    Ok(path)
+}
+
+/// The file, if it is there and is what it must be.
+fn existing(path: &Path) -> Option<File> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .ok()?;
+    let info = file.metadata().ok()?;
+    let is_own = info.is_file() && info.uid() == user() && info.mode() & 0o022 == 0;
+    if !is_own || info.len() != CONTENT.len() as u64 {
+        return None;
+    }
+    let mut content = Vec::with_capacity(CONTENT.len());
+    file.read_to_end(&mut content).ok()?;
+    (content == CONTENT).then_some(file)
+}
+
+/// Writes the file under another name first: another run must not load a part of it.
+fn write(folder: &Path, path: &Path) -> io::Result<File> {
+    let own = folder.join(format!(".{NAME}.{}", std::process::id()));
+    let _ = fs::remove_file(&own);
+    let created = (|| {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW);
+        let mut file = options.open(&own)?;
+        file.write_all(CONTENT)?;
+        file.set_permissions(fs::Permissions::from_mode(0o500))?;
+        drop(file);
+        fs::rename(&own, path)
+    })();
+    if created.is_err() {
+        let _ = fs::remove_file(&own);
+    }
+    created?;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+/// Whether code of the file can be mapped, as the loader does. It cannot on a file system that is mounted with `noexec`.
+fn check_executable(file: &File) -> io::Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: a new mapping of one page, of which nothing is read.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            1,
+            protection,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        let error = io::Error::last_os_error();
+        let text = format!("its code cannot be mapped; is it mounted with noexec? ({error})");
+        return Err(io::Error::new(error.kind(), text));
+    }
+    // SAFETY: the mapping that was made above.
+    unsafe { libc::munmap(mapped, 1) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+
+    use super::{create_private, existing, in_private_folder};
+
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("cuguard-library-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).expect("a folder can be created");
+        folder
+    }
+
+    #[test]
+    fn the_library_is_written_once_and_replaced_if_it_was_changed() {
+        let folder = folder("written");
+        let Ok(path) = in_private_folder(&folder) else {
+            panic!("the library can be written")
+        };
+        let first = fs::metadata(&path).and_then(|info| info.modified()).ok();
+        assert_eq!(in_private_folder(&folder), Ok(path.clone()));
+        let second = fs::metadata(&path).and_then(|info| info.modified()).ok();
+        assert_eq!(first, second);
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("own file");
+        fs::write(&path, "changed").expect("own file");
+        assert!(existing(&path).is_none());
+        assert_eq!(in_private_folder(&folder), Ok(path.clone()));
+        assert!(existing(&path).is_some());
+
+        // A link is replaced, and not followed.
+        let target = folder.join("target");
+        fs::write(&target, "target").expect("own file");
+        fs::remove_file(&path).expect("own file");
+        symlink(&target, &path).expect("a link can be created");
+        assert_eq!(in_private_folder(&folder), Ok(path.clone()));
+        assert_eq!(fs::read_to_string(&target).ok().as_deref(), Some("target"));
+        let names = fs::read_dir(&folder).expect("own folder").count();
+        assert_eq!(names, 2, "no other file is left");
+        fs::remove_dir_all(folder).expect("own folder");
+    }
+
+    #[test]
+    fn folders_that_others_can_write_to_and_links_are_refused() {
+        let parent = folder("private");
+        let own = parent.join("own");
+        assert!(create_private(&own).is_ok());
+        assert!(create_private(&own).is_ok());
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("own folder");
+        assert!(create_private(&own).is_err());
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).expect("own folder");
+        let link = parent.join("link");
+        symlink(&own, &link).expect("a link can be created");
+        assert!(create_private(&link).is_err());
+        fs::remove_dir_all(parent).expect("own folder");
+    }
+
+    #[test]
+    fn names_that_separate_are_refused() {
+        for name in ["a b", "a:b"] {
+            let folder = folder(name);
+            let error = in_private_folder(&folder).expect_err("a separator");
+            assert!(error.ends_with("cannot be in LD_PRELOAD"), "{error}");
+            fs::remove_dir_all(folder).expect("own folder");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `cuguard run`: runs any CUDA program with the audit library preloaded.
+//!
+//! ```text
+//!   Options ── words ──► LEAK_REPORT ─┐
+//!   library ───────────► LD_PRELOAD ──┼──► child: the program, which reports its own end
+//!   run_folder ────────► CUGUARD_RUN ─┘       │
+//!       └── records of all processes ◄────────┘──► summary ──► exit code
+//! ```
+//!
+//! [`program`] finds the program and names the reason if nothing can be preloaded into it. [`library`] writes the audit library
+//! to a private folder. [`child`] waits, and forwards signals. Nothing here calls the driver or knows how a report is made.
+
+mod child;
+mod failure;
+mod library;
+mod program;
+mod run_folder;
+mod summary;
+mod words;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use cuguard_report::FailOn;
+
+use failure::Failure;
+
+/// The command's options.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct Options {
+    /// The format of the report
+    #[arg(long, value_name = "FORMAT")]
+    report: Option<Format>,
+
+    /// Write text or JSON to FILE instead of standard error. %p in the name is the process id. Without it the
+    /// reports of several processes are in one file
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// The exit code if something of --fail-on was found in any process, 1 to 255. Otherwise, and
+    /// without this option, it is the program's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    exitcode: Option<u8>,
+
+    /// Hide what the patterns of FILE match, one a line, in the syntax of LeakSanitizer. Can be repeated
+    #[arg(long, value_name = "FILE")]
+    suppress: Vec<PathBuf>,
+
+    /// Record stack traces (the default)
+    #[arg(long, conflicts_with = "sites")]
+    stacks: bool,
+
+    /// Record call sites only
+    #[arg(long)]
+    sites: bool,
+
+    /// Record no Python frames
+    #[arg(long)]
+    no_python: bool,
+
+    /// What counts for --exitcode: one or more of lost, reachable, growth, separated by commas [default: lost]
+    #[arg(long, value_name = "FINDINGS")]
+    fail_on: Option<FailOn>,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Text
+    Text,
+    /// One line of JSON for each process
+    Json,
+    /// Annotations for GitHub Actions
+    Github,
+}
+
+const NOTES: &str = "\
+The program runs unchanged, with a library preloaded that records what it allocates from the CUDA
+driver. When a process of it ends, the library reports what was lost, what is still reachable and what
+grew. Processes that do not use CUDA print nothing; after several that do, a summary follows.
+
+Examples:
+  cuguard run -- ./simulation --steps 100
+  cuguard run --exitcode 23 -- python3 train.py
+  cuguard run --report json --output leaks-%p.json -- torchrun train.py
+  cuguard run --sites --fail-on lost,growth --exitcode 1 -- ctest
+
+The environment variable LEAK_REPORT has the same settings, and others:
+  LEAK_REPORT=json,file=leaks-%p.json,exitcode=23,fail_on=lost+growth,python=no,level=sites,max=50
+Options win over its words; --report and --output replace its format and its file together.
+
+Exit codes: the program's own, or that of --exitcode. A program that a signal ends, ends this command
+by the same signal, which shells show as 128 + N.
+  2    wrong options
+  125  the program cannot be audited: it is static, for another architecture or set-user-ID, or the
+       library cannot be preloaded
+  126  the program cannot be executed
+  127  the program was not found";
+
+/// Runs `cuguard run`. `environment` is the value of `LEAK_REPORT`.
+pub(crate) fn run(options: &Options, environment: Option<OsString>) -> ExitCode {
+    match try_run(options, environment) {
+        Ok(code) => code,
+        Err(failure) => {
+            print(&format!("cuguard run: {failure}\n"));
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+/// Writes to standard error, which may be closed.
+fn print(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
+    let (words, warnings) = words::compose(options, environment.as_deref())?;
+    for warning in warnings {
+        print(&format!("cuguard run: {warning}\n"));
+    }
+    let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
+    let file = program::find(name)?;
+    program::check(&file)?;
+    let folder = run_folder::RunFolder::create()?;
+    let library = library::provide(folder.path())?;
+    words.prepare_file()?;
+    let status = child::run(&child::Start {
+        file: &file,
+        name,
+        arguments,
+        library: &library,
+        folder: folder.path(),
+        words: words.text(),
+    })?;
+    let summary = summary::Summary::read(folder.path());
+    folder.remove();
+    if !words.settings().is_silent() {
+        print(&summary.text(name, &status));
+    }
+    let found = summary.finds(words.settings().wanted_fail_on());
+    Ok(match words.settings().wanted_exit_code() {
+        Some(code) if found => ExitCode::from(code),
+        _ => child::end_like(&status),
+    })
+}

@@ -1,0 +1,278 @@
+//! The records of all processes of a run, summed up.
+//!
+//! `crates/audit/src/end/run_folder.rs` writes them, and describes their fields.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use cuguard_report::{ByteSize, FailOn};
+
+/// How many processes are listed.
+const LISTED: usize = 20;
+
+/// Bytes and their allocations, or handles without bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    bytes: u64,
+    count: u64,
+}
+
+/// One report of a process. A process that executes another program has several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Report {
+    lost: Amount,
+    reachable: Amount,
+    destroyed: Amount,
+    growing: u64,
+    line: String,
+}
+
+/// A process that used the driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Process {
+    command: String,
+    reports: Vec<Report>,
+    /// How often a program in it started to use the driver.
+    uses: usize,
+}
+
+/// All records of a run.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    /// Whether the library was loaded into the program.
+    is_loaded: bool,
+    processes: BTreeMap<u32, Process>,
+    /// Reports of processes whose standard error was closed.
+    kept: Vec<(String, String)>,
+}
+
+impl Summary {
+    /// Reads what the processes have written until now.
+    pub(super) fn read(folder: &Path) -> Self {
+        let records = fs::read(folder.join("records")).unwrap_or_default();
+        let mut summary = Self::parse(&String::from_utf8_lossy(&records));
+        for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if let Some(process) = name.strip_prefix("report-") {
+                let text = fs::read(file.path()).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                summary.kept.push((process.to_owned(), text));
+            }
+        }
+        summary.kept.sort();
+        summary
+    }
+
+    fn parse(records: &str) -> Self {
+        let mut summary = Self::default();
+        for record in records.lines() {
+            let fields: Vec<&str> = record.split('\t').collect();
+            match fields[..] {
+                ["start", _] => summary.is_loaded = true,
+                ["use", process, command] => {
+                    if let Some(process) = summary.process(process) {
+                        process.command = command.to_owned();
+                        process.uses += 1;
+                    }
+                }
+                ["end", process, _, ref numbers @ .., line] if numbers.len() == 7 => {
+                    let numbers: Vec<u64> =
+                        numbers.iter().map(|n| n.parse().unwrap_or(0)).collect();
+                    let amount = |at: usize| Amount {
+                        bytes: numbers[at],
+                        count: numbers[at + 1],
+                    };
+                    let report = Report {
+                        lost: amount(0),
+                        reachable: amount(2),
+                        destroyed: amount(4),
+                        growing: numbers[6],
+                        line: line.to_owned(),
+                    };
+                    if let Some(process) = summary.process(process) {
+                        process.reports.push(report);
+                    }
+                }
+                // A part of a record, of a process that was killed.
+                _ => {}
+            }
+        }
+        summary
+    }
+
+    fn process(&mut self, number: &str) -> Option<&mut Process> {
+        let number = number.parse().ok()?;
+        Some(self.processes.entry(number).or_default())
+    }
+
+    fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.processes.values().flat_map(|process| &process.reports)
+    }
+
+    /// Whether any process has a finding of this kind.
+    pub(super) fn finds(&self, fail_on: FailOn) -> bool {
+        self.reports().any(|report| {
+            (fail_on.lost && report.lost.count != 0)
+                || (fail_on.reachable && report.reachable.count != 0)
+                || (fail_on.growth && report.growing != 0)
+        })
+    }
+
+    /// What the command prints after the reports. Nothing, if there was one process and it has a report.
+    pub(super) fn text(&self, program: &OsStr, status: &ExitStatus) -> String {
+        let mut text = String::new();
+        for (process, report) in &self.kept {
+            let _ = write!(
+                text,
+                "cuguard run: the standard error of process {process} was closed; its report:\n{report}"
+            );
+        }
+        if !self.is_loaded && self.processes.is_empty() {
+            let program = program.to_string_lossy();
+            let _ = writeln!(
+                text,
+                "cuguard run: the audit library was not loaded into {program:?}: nothing was recorded"
+            );
+            return text;
+        }
+        let silent: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.reports.len() < process.uses)
+            .collect();
+        if self.processes.len() < 2 && silent.is_empty() {
+            return text;
+        }
+        let _ = writeln!(text, "cuguard run: {}", self.sentence(silent.len()));
+        for (number, process) in self.processes.iter().take(LISTED) {
+            let command = &process.command;
+            for report in &process.reports {
+                let _ = writeln!(text, "  process {number} ({command}): {}", report.line);
+            }
+            if process.reports.len() < process.uses {
+                let why = match status.signal() {
+                    Some(signal) if self.processes.len() == 1 => {
+                        format!("signal {signal} ended it")
+                    }
+                    _ => "it was killed, or crashed, or still runs".to_owned(),
+                };
+                let _ = writeln!(text, "  process {number} ({command}): no report: {why}");
+            }
+        }
+        if self.processes.len() > LISTED {
+            let _ = writeln!(text, "  and {} more", self.processes.len() - LISTED);
+        }
+        text
+    }
+
+    /// The sums over all processes.
+    fn sentence(&self, silent: usize) -> String {
+        let processes = match self.processes.len() {
+            1 => "1 process used CUDA".to_owned(),
+            many => format!("{many} processes used CUDA"),
+        };
+        let sum = |part: fn(&Report) -> Amount| {
+            let mut sum = Amount::default();
+            for amount in self.reports().map(part) {
+                sum.bytes = sum.bytes.saturating_add(amount.bytes);
+                sum.count = sum.count.saturating_add(amount.count);
+            }
+            match sum.count {
+                0 => "nothing".to_owned(),
+                1 => format!("{} in 1 resource", ByteSize(sum.bytes)),
+                many => format!("{} in {many} resources", ByteSize(sum.bytes)),
+            }
+        };
+        if self.reports().next().is_none() {
+            return format!("{processes}, without a report");
+        }
+        let mut sentence = format!(
+            "{processes}: lost {}; reachable {}; destroyed with their context {}",
+            sum(|report| report.lost),
+            sum(|report| report.reachable),
+            sum(|report| report.destroyed)
+        );
+        let growing: u64 = self.reports().map(|report| report.growing).sum();
+        if growing != 0 {
+            let _ = write!(sentence, "; {growing} growing");
+        }
+        if silent != 0 {
+            let _ = write!(sentence, "; {silent} without a report");
+        }
+        sentence
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use cuguard_report::FailOn;
+
+    use super::Summary;
+
+    fn text(records: &str, status: i32) -> String {
+        Summary::parse(records).text(OsStr::new("program"), &ExitStatus::from_raw(status))
+    }
+
+    const USE: &str = "start\t7\nuse\t7\ta b\n";
+    const END: &str = "end\t7\texit\t1024\t2\t0\t0\t0\t0\t1\tlost 1 KiB\n";
+
+    #[test]
+    fn one_process_with_a_report_needs_no_summary() {
+        assert_eq!(text(&format!("{USE}{END}"), 0), "");
+        assert_eq!(text("start\t7\n", 0), "");
+    }
+
+    #[test]
+    fn several_processes_are_summed_up() {
+        let records =
+            format!("{USE}use\t8\tc\n{END}end\t8\texit\t1024\t1\t5\t1\t0\t0\t0\tlost 1 KiB too\n");
+        assert_eq!(
+            text(&records, 0),
+            "cuguard run: 2 processes used CUDA: lost 2 KiB in 3 resources; reachable 5 B in 1 resource; destroyed with their context nothing; 1 growing
+  process 7 (a b): lost 1 KiB
+  process 8 (c): lost 1 KiB too
+"
+        );
+    }
+
+    #[test]
+    fn a_process_without_a_report_is_named() {
+        assert_eq!(
+            text(USE, 9),
+            "cuguard run: 1 process used CUDA, without a report
+  process 7 (a b): no report: signal 9 ended it
+"
+        );
+    }
+
+    #[test]
+    fn a_program_without_the_library_is_named() {
+        let line = "cuguard run: the audit library was not loaded into \"program\": nothing was recorded\n";
+        assert_eq!(text("", 0), line);
+        assert_eq!(text("torn", 0), line);
+    }
+
+    #[test]
+    fn findings_of_any_process_count() {
+        let summary = Summary::parse(&format!("{USE}{END}"));
+        for (list, finds) in [
+            ("lost", true),
+            ("reachable", false),
+            ("growth", true),
+            ("reachable+lost", true),
+        ] {
+            let fail_on: FailOn = list.parse().expect("good findings");
+            assert_eq!(summary.finds(fail_on), finds, "{list}");
+        }
+        assert!(!summary.finds(FailOn::NONE));
+    }
+}

@@ -1,0 +1,294 @@
+//! The words of `LEAK_REPORT` for the program: those of the environment, and those of the options, which win.
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cuguard_report::{ReportSettings, open_report_file, resolve_words};
+
+use super::failure::Failure;
+use super::{Format, Options};
+
+/// The words, and what they mean.
+#[derive(Debug)]
+pub(super) struct Words {
+    text: String,
+    settings: ReportSettings,
+    /// The file, if all processes write to the same.
+    file: Option<PathBuf>,
+}
+
+/// Words for the format, which `--report` and `--output` replace.
+const FORMATS: [&str; 11] = [
+    "0", "off", "no", "false", "1", "on", "yes", "true", "text", "json", "github",
+];
+const OFF: [&str; 4] = ["0", "off", "no", "false"];
+
+fn name(word: &str) -> &str {
+    word.split('=').next().unwrap_or_default().trim()
+}
+
+fn is_format(word: &str) -> bool {
+    FORMATS.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// The words for the program, and what cannot be used in the environment's.
+pub(super) fn compose(
+    options: &Options,
+    environment: Option<&OsStr>,
+) -> Result<(Words, Vec<String>), Failure> {
+    let mut warnings = Vec::new();
+    let list = environment.unwrap_or_default().to_string_lossy();
+    let folder = env::current_dir().unwrap_or_default();
+    let list = resolve_words(&list, &folder);
+    let replaces_format = options.report.is_some() || options.output.is_some();
+    let mut words: Vec<String> = Vec::new();
+    for word in list
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
+        if replaces_format && (is_format(word) || name(word) == "file") {
+            continue;
+        }
+        let (_, problems) = ReportSettings::parse(word);
+        if problems.is_empty() {
+            words.push(word.to_owned());
+        }
+        warnings.extend(
+            problems
+                .iter()
+                .map(|problem| format!("LEAK_REPORT: {problem}")),
+        );
+    }
+    // As without this command, `0` turns everything off.
+    if words
+        .iter()
+        .any(|word| OFF.iter().any(|off| off.eq_ignore_ascii_case(word)))
+    {
+        words = vec!["0".to_owned()];
+    } else {
+        for option in option_words(options, &folder)? {
+            // Suppressions of both are used; of other words the last one counts, but one is enough.
+            if name(&option) != "suppress" {
+                words.retain(|word| name(word) != name(&option));
+            }
+            words.push(option);
+        }
+    }
+    if words.is_empty() {
+        words.push("1".to_owned());
+    }
+    let text = words.join(",");
+    let (settings, _) = ReportSettings::parse(&text);
+    let shared = (settings.file_of(1, 0) == settings.file_of(2, 0)).then(|| settings.file_of(1, 0));
+    let file = shared.flatten();
+    Ok((
+        Words {
+            text,
+            settings,
+            file,
+        },
+        warnings,
+    ))
+}
+
+/// The words that options stand for.
+fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure> {
+    let mut words = Vec::new();
+    if let Some(format) = options.report {
+        let word = match format {
+            Format::Text => "text",
+            Format::Json => "json",
+            Format::Github => "github",
+        };
+        words.push(word.to_owned());
+    }
+    if let Some(path) = &options.output {
+        let failure = |why: String| Failure::Output {
+            path: path.clone(),
+            why,
+        };
+        let name = value(path, folder, true).map_err(failure)?;
+        let word = format!("file={name}");
+        if let Some(problem) = ReportSettings::parse(&word).1.first() {
+            return Err(failure(problem.to_string()));
+        }
+        words.push(word);
+    }
+    for path in &options.suppress {
+        let failure = |why: String| Failure::Suppress {
+            path: path.clone(),
+            why,
+        };
+        let name = value(path, folder, false).map_err(failure)?;
+        std::fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
+        words.push(format!("suppress={name}"));
+    }
+    words.extend(options.exitcode.map(|code| format!("exitcode={code}")));
+    words.extend(options.fail_on.map(|fail_on| format!("fail_on={fail_on}")));
+    let level = [(options.stacks, "stacks"), (options.sites, "sites")];
+    let level = level.into_iter().find(|(set, _)| *set);
+    words.extend(level.map(|(_, level)| format!("level={level}")));
+    words.extend(options.no_python.then(|| "python=no".to_owned()));
+    Ok(words)
+}
+
+/// The absolute name of a file, as the value of a word.
+fn value(path: &Path, folder: &Path, is_pattern: bool) -> Result<String, String> {
+    let unusable = |path: &Path| {
+        let path = path.to_str().ok_or("the name is not valid Unicode")?;
+        match path.contains(',') {
+            true => Err(
+                "the absolute name has a comma, which separates words of LEAK_REPORT".to_owned(),
+            ),
+            false => Ok(path.to_owned()),
+        }
+    };
+    let name = unusable(path)?;
+    if path.is_absolute() {
+        return Ok(name);
+    }
+    let mut folder = unusable(folder)?;
+    if is_pattern {
+        folder = folder.replace('%', "%%");
+    }
+    Ok(format!("{}/{name}", folder.trim_end_matches('/')))
+}
+
+impl Words {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn settings(&self) -> &ReportSettings {
+        &self.settings
+    }
+
+    /// Truncates the file that all processes append their reports to, and checks that a file can be written.
+    pub(super) fn prepare_file(&self) -> Result<(), Failure> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        let failure = |error: std::io::Error| Failure::Output {
+            path: path.clone(),
+            why: error.to_string(),
+        };
+        // Opening a pipe waits for its reader, and the reports do that; devices have nothing to truncate.
+        let info = std::fs::metadata(path);
+        if info.as_ref().is_ok_and(|info| !info.is_file()) && !path.is_dir() {
+            return Ok(());
+        }
+        let file = open_report_file(path).map_err(failure)?;
+        let info = file.metadata().map_err(failure)?;
+        // Standard output may be this file, with output that is no report.
+        let own = ["/proc/self/fd/1", "/proc/self/fd/2"].into_iter();
+        let mut own = own.filter_map(|own| std::fs::metadata(own).ok());
+        if !own.any(|own| (own.dev(), own.ino()) == (info.dev(), info.ino())) {
+            file.set_len(0).map_err(failure)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use clap::Parser;
+
+    use super::super::Options;
+    use super::{Words, compose};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn words(environment: Option<&str>, arguments: &[&str]) -> (Words, Vec<String>) {
+        let command = ["run"].iter().chain(arguments).chain(&["--", "program"]);
+        let options = Command::try_parse_from(command)
+            .expect("good options")
+            .options;
+        compose(&options, environment.map(OsStr::new)).expect("good words")
+    }
+
+    #[test]
+    fn options_win_over_the_environment() {
+        for (environment, arguments, expected) in [
+            (None, &[][..], "1"),
+            (Some(""), &[], "1"),
+            (Some("json,max=3"), &[], "json,max=3"),
+            (Some("json,max=3"), &["--report", "text"], "max=3,text"),
+            (Some("json,file=/x"), &["--report", "github"], "github"),
+            (Some("json,file=/x"), &["--output", "/y%p"], "file=/y%p"),
+            (
+                Some("exitcode=3,level=counts"),
+                &["--exitcode", "4", "--sites"],
+                "exitcode=4,level=sites",
+            ),
+            (
+                Some("1"),
+                &["--fail-on", "lost,growth", "--no-python"],
+                "1,fail_on=lost+growth,python=no",
+            ),
+            (
+                Some("python=yes,1"),
+                &["--stacks", "--no-python"],
+                "1,level=stacks,python=no",
+            ),
+            (Some("0,max=3"), &["--exitcode", "3"], "0"),
+            (Some("Off"), &["--report", "json"], "json"),
+        ] {
+            let (words, warnings) = words(environment, arguments);
+            assert_eq!(words.text(), expected, "{environment:?} {arguments:?}");
+            assert_eq!(warnings, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn names_are_absolute_and_bad_words_are_named_once() {
+        let folder = std::env::current_dir().expect("there is a folder");
+        let folder = folder.to_str().expect("Unicode");
+        let (words, warnings) = words(Some("bogus,file=x,max=-1"), &[]);
+        assert_eq!(words.text(), format!("file={folder}/x"));
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with("LEAK_REPORT: unknown word \"bogus\""));
+        assert!(warnings[1].starts_with("LEAK_REPORT: cannot use \"max=-1\""));
+    }
+
+    #[test]
+    fn names_that_no_word_can_have_are_errors() {
+        for (arguments, error) in [
+            (
+                ["--output", "/a,b"],
+                "--output /a,b: the absolute name has a comma, which separates words of LEAK_REPORT",
+            ),
+            (
+                ["--output", "/a%q"],
+                "--output /a%q: cannot use \"file=/a%q\": %q means nothing; %p is the process id, %c the context, %% a percent sign",
+            ),
+            (
+                ["--suppress", "/does/not/exist"],
+                "--suppress /does/not/exist: No such file or directory (os error 2)",
+            ),
+        ] {
+            let command = ["run"].iter().chain(&arguments).chain(&["--", "program"]);
+            let options = Command::try_parse_from(command)
+                .expect("good options")
+                .options;
+            let failure = compose(&options, None).expect_err("a name that cannot be used");
+            assert_eq!(failure.to_string(), error);
+            assert_eq!(failure.code(), 2);
+        }
+    }
+
+    #[test]
+    fn only_a_file_of_all_processes_is_prepared() {
+        assert!(words(None, &["--output", "/x"]).0.file.is_some());
+        assert!(words(None, &["--output", "/x-%p"]).0.file.is_none());
+        assert!(words(None, &[]).0.file.is_none());
+    }
+}

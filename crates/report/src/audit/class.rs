@@ -1,0 +1,290 @@
+//! Whose a frame is: the user's, or of a library that allocates for the user.
+//!
+//! A report of a program without guards is about the frame that called a CUDA library or an allocator, not about what
+//! happened inside of those. So they are recognized: by the file name of the module, by the folder of a Python package, and
+//! by namespaces and prefixes where a library is linked statically.
+
+use crate::foreign::is_foreign;
+use crate::frames::{Source, source_of};
+use crate::symbols::Frame;
+
+/// Whose a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// The program's, or of a library that is no CUDA library.
+    User,
+    /// Of the driver or the CUDA runtime, through which every allocation goes.
+    Driver,
+    /// Of another CUDA library, or an allocator or framework on top.
+    Library,
+    /// Of a language's runtime or the C library.
+    Runtime,
+    /// Of these crates.
+    Own,
+}
+
+impl Class {
+    /// Its name in JSON.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Driver => "driver",
+            Self::Library => "library",
+            Self::Runtime => "runtime",
+            Self::Own => "own",
+        }
+    }
+}
+
+const DRIVER_MODULES: [&str; 3] = ["libcuda.so", "libcudart", "libnvidia-"];
+
+const LIBRARY_MODULES: [&str; 24] = [
+    // CUDA libraries.
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcufile",
+    "libcupti",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcutensor",
+    "libnccl",
+    "libnpp",
+    "libnvJitLink",
+    "libnvToolsExt",
+    "libnvinfer",
+    "libnvjpeg",
+    "libnvrtc",
+    "libnvshmem",
+    // Allocators and frameworks.
+    "libc10",
+    "libtorch",
+    "librmm",
+    "libcudf",
+    "libtensorflow",
+    "libonnxruntime",
+    "xla_",
+];
+
+/// Packages of Python, as folders of `site-packages`.
+const PACKAGES: [&str; 12] = [
+    "torch",
+    "cupy",
+    "cupyx",
+    "cupy_backends",
+    "numba",
+    "numba_cuda",
+    "rmm",
+    "pycuda",
+    "cuda",
+    "nvidia",
+    "jax",
+    "tensorflow",
+];
+
+const RUNTIME_MODULES: [&str; 9] = [
+    "libc.so",
+    "libc-",
+    "ld-",
+    "libpthread",
+    "libstdc++",
+    "libgcc_s",
+    "libffi",
+    "_ctypes",
+    "libpython",
+];
+
+/// Namespaces and crates.
+const LIBRARY_NAMES: [&str; 9] = [
+    "c10::",
+    "at::",
+    "torch::",
+    "rmm::",
+    "thrust::",
+    "cub::",
+    "cudarc::",
+    "cust::",
+    "cust_raw::",
+];
+
+const RUNTIME_NAMES: [&str; 4] = ["std::", "__gnu_cxx::", "operator new", "ffi_call"];
+
+pub(super) fn class(frame: &Frame) -> Class {
+    if is_foreign(frame.address) {
+        let file = frame.symbol.file.as_deref().unwrap_or_default();
+        return match file {
+            _ if is_in_package(file) => Class::Library,
+            // Modules that are part of the interpreter.
+            _ if file.starts_with("<frozen ") => Class::Runtime,
+            _ => Class::User,
+        };
+    }
+    if let Some(class) = frame.module.as_ref().and_then(|module| {
+        let starts = |names: &[&str]| names.iter().any(|name| module.name().starts_with(name));
+        match () {
+            () if starts(&["libcuguard_audit"]) => Some(Class::Own),
+            () if starts(&DRIVER_MODULES) => Some(Class::Driver),
+            () if starts(&LIBRARY_MODULES) || is_in_package(&module.path) => Some(Class::Library),
+            () if starts(&RUNTIME_MODULES) => Some(Class::Runtime),
+            () => None,
+        }
+    }) {
+        return class;
+    }
+    let name = frame.symbol.function.as_deref().unwrap_or_default();
+    let bare = bare(name);
+    let starts = |names: &[&str]| names.iter().any(|prefix| bare.starts_with(prefix));
+    if is_cuda_function(bare) {
+        Class::Driver
+    } else if starts(&LIBRARY_NAMES) {
+        Class::Library
+    } else if starts(&RUNTIME_NAMES) {
+        Class::Runtime
+    } else if name == "main" {
+        // Without debug information too: the function that a Rust compiler generates is never resolved.
+        Class::User
+    } else {
+        match source_of(frame) {
+            Source::App => Class::User,
+            Source::Own => Class::Own,
+            Source::Runtime => Class::Runtime,
+        }
+    }
+}
+
+/// Whether a file belongs to one of the packages.
+fn is_in_package(file: &str) -> bool {
+    let folders = ["/site-packages/", "/dist-packages/"];
+    let inside = folders.iter().find_map(|folder| file.split_once(folder));
+    inside.is_some_and(|(_, inside)| {
+        let package = inside.split(['/', '.']).next().unwrap_or_default();
+        PACKAGES.contains(&package)
+    })
+}
+
+/// A function of the CUDA runtime or of the driver, which may be linked into the program.
+fn is_cuda_function(name: &str) -> bool {
+    let api = |prefix: &str| {
+        let rest = name.strip_prefix(prefix);
+        rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
+    };
+    api("cuda") || api("cu") || name.starts_with("__cuda") || name.starts_with("cudart::")
+}
+
+/// The name of a C++ function without the type that it returns, which the names of templates have: of
+/// `cudaError cudaMalloc<float>(float**, unsigned long)` it begins with `cudaMalloc`. And without what comes before the type
+/// of a method in Rust, as in `<cudarc::driver::CudaSlice<T> as core::ops::drop::Drop>::drop`.
+fn bare(name: &str) -> &str {
+    let mut start = 0;
+    let mut depth = 0_usize;
+    for (index, letter) in name.char_indices() {
+        match letter {
+            '<' | '[' | '{' => depth += 1,
+            '>' | ']' | '}' => depth = depth.saturating_sub(1),
+            // The parameters.
+            '(' if depth == 0 && index > start => break,
+            ' ' if depth == 0 && !name[start..].starts_with("operator") => start = index + 1,
+            _ => {}
+        }
+    }
+    name[start..].trim_start_matches(['<', '&'])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{Class, class};
+    use crate::foreign::FOREIGN_FRAME;
+    use crate::symbols::{Frame, ModuleOffset, Symbol};
+
+    fn frame(module: &str, function: &str) -> Frame {
+        Frame {
+            address: 1,
+            symbol: Rc::new(Symbol {
+                function: Some(function.to_owned()).filter(|name| !name.is_empty()),
+                ..Symbol::default()
+            }),
+            module: Some(ModuleOffset {
+                path: module.into(),
+                offset: 0,
+                build_id: "".into(),
+            }),
+            inlined: false,
+            own: false,
+            in_app: false,
+        }
+    }
+
+    #[test]
+    fn native_frames() {
+        use Class::{Driver, Library, Own, Runtime, User};
+        let torch = "/env/lib/python3.12/site-packages/torch/lib";
+        for (module, function, expected) in [
+            ("/usr/lib/libcuda.so.1", "", Driver),
+            ("/usr/lib/libcuda.so.580.1", "cuMemAlloc_v2", Driver),
+            (
+                "/usr/local/cuda/lib64/libcudart.so.12",
+                "cudaMalloc",
+                Driver,
+            ),
+            ("/app/a.out", "cudaMalloc", Driver),
+            ("/app/a.out", "__cudart812", Driver),
+            (
+                "/app/a.out",
+                "cudaError cudaMalloc<float>(float**, unsigned long)",
+                Driver,
+            ),
+            ("/usr/lib/libcublasLt.so.12", "", Library),
+            (&format!("{torch}/libtorch_cuda.so"), "at::x", Library),
+            (&format!("{torch}/libunknown.so"), "", Library),
+            ("/app/a.out", "c10::cuda::x(int)", Library),
+            ("/app/a.out", "void thrust::fill<int*>(int*)", Library),
+            (
+                "/app/a.out",
+                "<cudarc::driver::safe::core::CudaSlice<T>>::new",
+                Library,
+            ),
+            ("/app/a.out", "std::vector<Model>::push_back", Runtime),
+            ("/lib/libc.so.6", "__libc_start_call_main", Runtime),
+            ("/app/a.out", "_start", Runtime),
+            ("/app/a.out", "main", User),
+            ("/app/a.out", "", User),
+            ("/app/a.out", "Model::load(std::string const&)", User),
+            ("/app/a.out", "cudaish", User),
+            ("/app/a.out", "customer::load", User),
+            ("/app/a.out", "cuddle", User),
+            ("/app/a.out", "torchlight::on()", User),
+            ("/app/libfoo.so", "foo_open", User),
+            ("/x/libcuguard_audit.so", "", Own),
+        ] {
+            assert_eq!(
+                class(&frame(module, function)),
+                expected,
+                "{function} {module}"
+            );
+        }
+    }
+
+    #[test]
+    fn python_frames() {
+        let python = |file: &str| {
+            let mut frame = frame("", "f");
+            frame.address = FOREIGN_FRAME | 1;
+            frame.module = None;
+            Rc::make_mut(&mut frame.symbol).file = Some(file.to_owned());
+            class(&frame)
+        };
+        let packages = "/env/lib/python3.12/site-packages";
+        assert_eq!(python("/home/me/train.py"), Class::User);
+        assert_eq!(python("/home/me/torch/train.py"), Class::User);
+        assert_eq!(
+            python(&format!("{packages}/torch/nn/linear.py")),
+            Class::Library
+        );
+        assert_eq!(python(&format!("{packages}/mine/nn.py")), Class::User);
+        assert_eq!(python("<frozen importlib._bootstrap>"), Class::Runtime);
+        assert_eq!(python("<string>"), Class::User);
+    }
+}

@@ -1,0 +1,93 @@
+//! The report of a program without guards, which ran under `cuguard run`: what is lost and what is reachable, by call site
+//! and by library, what grows, and what was alive at the peak.
+//!
+//! ```text
+//!     Process ──► Prepared ──► text ───┐
+//!     (plain data)   │         json ───┼──► Rendered
+//!                    │         github ─┘
+//!      classes, rows, tables, growth
+//! ```
+//!
+//! [`render`] is the entry point. This folder must not know how addresses are searched for, nor where reports are written.
+
+mod class;
+mod github;
+mod json;
+mod prepare;
+mod process;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use cuguard_registry::{Amount, Fate};
+
+use self::prepare::Prepared;
+pub use self::process::{Failure, Process, Search};
+use crate::output::is_coloured;
+use crate::settings::{Colour, ReportSettings};
+
+/// A report in the formats that the settings ask for, and its sums.
+///
+/// ```
+/// use cuguard::report::ReportSettings;
+/// use cuguard_report::audit::{Process, render};
+///
+/// let process = Process { pid: 42, command: "a.out".to_owned(), ..Process::default() };
+/// let report = render(&process, &ReportSettings::text());
+/// assert_eq!(report.line, "nothing is lost");
+/// assert!(report.text.starts_with("cuguard: process 42 (a.out): nothing is lost"));
+/// assert!(report.json.is_empty() && report.lost.is_zero());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Rendered {
+    /// Lines of text.
+    pub text: String,
+    /// One line of JSON, with a line break.
+    pub json: String,
+    /// Annotations for GitHub Actions.
+    pub github: String,
+    /// The sum, without a line break: `lost 12 MiB in 3 allocations; …`.
+    pub line: String,
+    /// What the program has the address of nowhere.
+    pub lost: Amount,
+    /// What is not freed, and can be.
+    pub reachable: Amount,
+    /// What was destroyed with its context.
+    pub destroyed: Amount,
+    /// How many call sites grow.
+    pub growing: u64,
+}
+
+/// Renders a report: names are resolved, suppressions are applied, and groups that a reader cannot tell apart are merged.
+#[must_use]
+pub fn render(process: &Process, settings: &ReportSettings) -> Rendered {
+    let formats = settings.formats();
+    let prepared = Prepared::new(process, settings);
+    let mut rendered = Rendered {
+        line: text::line(&prepared),
+        lost: prepared.amount(Fate::Lost),
+        reachable: prepared.amount(Fate::Reachable),
+        destroyed: prepared.amount(Fate::DestroyedWithContext),
+        growing: prepared.growing.len() as u64,
+        ..Rendered::default()
+    };
+    if formats.text {
+        let colour = settings.wanted_colour();
+        // With JSON, the file gets that.
+        let to_file = settings.file.is_some() && !formats.json;
+        let coloured = match to_file {
+            true => colour == Colour::Always,
+            false => is_coloured(colour),
+        };
+        rendered.text = text::render(&prepared, settings.shown(), coloured);
+    }
+    if formats.json {
+        rendered.json = json::render(&prepared, settings.max) + "\n";
+    }
+    if formats.github {
+        let root = std::env::var("GITHUB_WORKSPACE").ok();
+        rendered.github = github::render(&prepared, settings.shown(), root.as_deref());
+    }
+    rendered
+}

@@ -1,0 +1,292 @@
+//! A process for rendering: addresses resolved to names, groups merged and classified, suppressed ones removed.
+
+use std::borrow::Cow;
+
+use cuguard_registry::{Amount, Fate, Kind};
+
+use super::class::{Class, class};
+use super::process::Process;
+use super::tables::{self, Growing, PeakTable, Share, memory};
+use crate::paths::Paths;
+use crate::prepare::is_suppressed;
+use crate::rows::{Row, merge_rows};
+use crate::settings::ReportSettings;
+use crate::symbols::{Frame, Symbols};
+use crate::words::total;
+
+/// The order of a report.
+pub(super) const FATES: [Fate; 5] = [
+    Fate::Lost,
+    Fate::Unclassified,
+    Fate::Reachable,
+    Fate::DestroyedWithContext,
+    Fate::FreedLate,
+];
+
+/// A process for rendering.
+#[derive(Debug)]
+pub(super) struct Prepared<'a> {
+    pub(super) process: &'a Process,
+    /// In the order of [`FATES`], the largest of each first.
+    pub(super) rows: Vec<Row<'a>>,
+    pub(super) suppressed: Vec<(Kind, Amount)>,
+    pub(super) suppressed_groups: usize,
+    /// Patterns that matched nothing.
+    pub(super) unused: Vec<String>,
+    pub(super) by_library: Vec<Share>,
+    pub(super) by_frame: Vec<Share>,
+    pub(super) growing: Vec<Growing>,
+    pub(super) peak: Option<PeakTable>,
+    pub(super) paths: Paths,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(process: &'a Process, settings: &ReportSettings) -> Self {
+        let all_frames = settings.all_frames.unwrap_or(false);
+        let depth = settings.wanted_depth();
+        let suppressions = &settings.suppressions;
+        let paths = Paths::new();
+        let mut symbols = Symbols::default();
+        symbols.resolve_all(addresses(process));
+        let row = |group| Row {
+            group: Cow::Borrowed(group),
+            frames: symbols.frames(group.origin.stack, all_frames),
+            indirect: Vec::new(),
+        };
+        let rows: Vec<Row<'_>> = process.groups.iter().map(row).collect();
+        // What was destroyed is no leak, so there is nothing to suppress.
+        let is_alive = |row: &Row<'_>| {
+            let fate = row.group.fate;
+            !matches!(fate, Fate::DestroyedWithContext | Fate::FreedLate)
+        };
+        let (hidden, mut rows): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .partition(|row| is_alive(row) && is_suppressed(row, suppressions, &paths));
+        let alive: Vec<Row<'_>> = rows
+            .iter()
+            .filter(|row| is_alive(row))
+            .map(|row| Row {
+                group: row.group.clone(),
+                frames: row.frames.clone(),
+                indirect: Vec::new(),
+            })
+            .collect();
+        let growing = tables::growing(process, &mut symbols).into_iter();
+        let growing = growing.filter_map(|mut growing| {
+            let row = Row {
+                group: Cow::Owned(cuguard_registry::Group::new(Kind::Device, "", 0, 0)),
+                frames: growing.frames,
+                indirect: Vec::new(),
+            };
+            let shown = !is_suppressed(&row, suppressions, &paths);
+            growing.frames = row.frames;
+            cut(&mut growing.frames, depth, all_frames);
+            shown.then_some(growing)
+        });
+        let growing = growing.collect();
+        let peak = tables::peak(process, &mut symbols);
+        for row in &mut rows {
+            cut(&mut row.frames, depth, all_frames);
+        }
+        merge_rows(&mut rows, all_frames);
+        rows.sort_by(|one, other| {
+            let rank = |row: &Row<'_>| {
+                let fate = FATES.iter().position(|fate| *fate == row.group.fate);
+                (fate, !row.group.kind.is_memory())
+            };
+            rank(one).cmp(&rank(other)).then_with(|| one.order(other))
+        });
+        Self {
+            process,
+            rows,
+            suppressed_groups: hidden.len(),
+            suppressed: hidden.iter().flat_map(Row::amounts).collect(),
+            unused: suppressions.unused().map(str::to_owned).collect(),
+            by_library: tables::by_library(&alive),
+            by_frame: tables::by_frame(&alive),
+            growing,
+            peak,
+            paths,
+        }
+    }
+
+    /// The rows of one fate.
+    pub(super) fn of(&self, fate: Fate) -> &[Row<'a>] {
+        let is = |row: &Row<'_>| row.group.fate == fate;
+        let start = self.rows.iter().position(is).unwrap_or_default();
+        let rest = &self.rows[start..];
+        &rest[..rest.iter().take_while(|row| is(row)).count()]
+    }
+
+    /// How much of one fate there is. Bytes are those of memory.
+    pub(super) fn amount(&self, fate: Fate) -> Amount {
+        let amounts = self.of(fate).iter();
+        amounts
+            .map(|row| memory(row.group.kind, row.group.amount))
+            .sum()
+    }
+
+    /// How much of one fate there is, by kind.
+    pub(super) fn amounts(&self, fate: Fate) -> impl Iterator<Item = (Kind, Amount)> + '_ {
+        self.of(fate).iter().flat_map(Row::amounts)
+    }
+
+    /// How many resources were ever allocated.
+    pub(super) fn allocated(&self) -> u64 {
+        total(
+            self.process
+                .totals
+                .iter()
+                .map(|(_, totals)| totals.allocated),
+        )
+    }
+}
+
+/// All addresses whose names a report may need.
+fn addresses(process: &Process) -> impl Iterator<Item = usize> + '_ {
+    let groups = process.groups.iter().map(|group| group.origin.stack);
+    let sites = process.history.sites.iter().map(|site| site.origin.stack);
+    let peak = process.peak.iter().flat_map(|peak| &peak.sites);
+    let peak = peak.map(|(origin, _)| origin.stack);
+    groups.chain(sites).chain(peak).flatten().copied()
+}
+
+/// Leaves out frames of these crates and of language runtimes, and those inside of CUDA libraries that have no name. Then
+/// frames beyond `depth`: those of CUDA libraries and allocators on top of the stack first, but for the outermost, which the
+/// program called; then others between frames of the user; then the outermost.
+fn cut(frames: &mut Vec<Frame>, depth: usize, all_frames: bool) {
+    if all_frames {
+        frames.iter_mut().for_each(|frame| frame.in_app = true);
+        return;
+    }
+    let mut classes: Vec<Class> = frames.iter().map(class).collect();
+    let user = classes.iter().position(|class| *class == Class::User);
+    if user.is_some() || classes.iter().any(|class| is_library(*class)) {
+        let mut index = 0;
+        frames.retain(|frame| {
+            let class = classes[index];
+            index += 1;
+            let is_nameless = is_library(class) && frame.symbol.function.is_none();
+            let is_inside = matches!(class, Class::Own | Class::Runtime);
+            !is_inside && (!is_nameless || user.is_none())
+        });
+        classes = frames.iter().map(class).collect();
+    }
+    let top = classes
+        .iter()
+        .take_while(|class| is_library(**class))
+        .count();
+    let over = frames.len().saturating_sub(depth);
+    let removed = over.min(top.saturating_sub(1));
+    frames.drain(..removed);
+    classes.drain(..removed);
+    let mut over = frames.len().saturating_sub(depth);
+    let mut index = 0;
+    frames.retain(|_| {
+        let between = index != 0 && is_library(classes[index]);
+        index += 1;
+        let remove = between && over > 0;
+        over -= usize::from(remove);
+        !remove
+    });
+    frames.truncate(depth);
+    frames.iter_mut().for_each(|frame| frame.in_app = true);
+}
+
+fn is_library(class: Class) -> bool {
+    matches!(class, Class::Driver | Class::Library)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::cut;
+    use crate::symbols::{Frame, ModuleOffset, Symbol};
+
+    fn frame(function: &str) -> Frame {
+        // `libfoo.so!name`, or a name of the program.
+        let (module, function) = function.split_once('!').unwrap_or(("a.out", function));
+        Frame {
+            address: 1,
+            symbol: Rc::new(Symbol {
+                function: Some(function.to_owned()).filter(|name| !name.is_empty()),
+                ..Symbol::default()
+            }),
+            module: Some(ModuleOffset {
+                path: module.into(),
+                offset: 0,
+                build_id: "".into(),
+            }),
+            inlined: false,
+            own: false,
+            in_app: false,
+        }
+    }
+
+    fn shown(stack: &[&str], depth: usize) -> Vec<String> {
+        let mut frames: Vec<Frame> = stack.iter().map(|name| frame(name)).collect();
+        cut(&mut frames, depth, false);
+        assert!(frames.iter().all(|frame| frame.in_app));
+        let names = frames.iter().map(|frame| frame.symbol.function.clone());
+        names.map(Option::unwrap_or_default).collect()
+    }
+
+    const STACK: [&str; 10] = [
+        "libcudart.so.12!",
+        "libcudart.so.12!cudaMalloc",
+        "libc10_cuda.so!c10::cuda::allocate",
+        "libtorch_cpu.so!at::empty",
+        "std::function<void ()>::operator()",
+        "load",
+        "libtorch_cpu.so!at::call",
+        "run",
+        "main",
+        "libc.so.6!__libc_start_main",
+    ];
+
+    #[test]
+    fn runtimes_and_nameless_frames_of_libraries_are_left_out() {
+        let expected = [
+            "cudaMalloc",
+            "c10::cuda::allocate",
+            "at::empty",
+            "load",
+            "at::call",
+            "run",
+            "main",
+        ];
+        assert_eq!(shown(&STACK, 32), expected);
+    }
+
+    #[test]
+    fn the_limit_keeps_the_frames_of_the_user() {
+        assert_eq!(
+            shown(&STACK, 6),
+            [
+                "c10::cuda::allocate",
+                "at::empty",
+                "load",
+                "at::call",
+                "run",
+                "main"
+            ]
+        );
+        assert_eq!(
+            shown(&STACK, 5),
+            ["at::empty", "load", "at::call", "run", "main"]
+        );
+        assert_eq!(shown(&STACK, 4), ["at::empty", "load", "run", "main"]);
+        assert_eq!(shown(&STACK, 2), ["at::empty", "load"]);
+    }
+
+    #[test]
+    fn a_stack_without_frames_of_the_user_is_shown() {
+        assert_eq!(
+            shown(&["libcudart.so!", "libcublas.so!cublasCreate"], 32),
+            ["", "cublasCreate"]
+        );
+        assert_eq!(shown(&["libc.so.6!", "libc.so.6!clone"], 32), ["", "clone"]);
+        assert!(shown(&[], 32).is_empty());
+    }
+}

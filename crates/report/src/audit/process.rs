@@ -1,0 +1,52 @@
+//! What a report is made of, as plain data.
+
+use std::time::Duration;
+
+use cuguard_registry::{Group, History, Kind, Peak, Totals};
+
+/// What is known of a process when its report is made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// Why the report is made: `exit`, `SIGTERM`, `requested`.
+    pub reason: String,
+    /// How long it ran.
+    pub duration: Duration,
+    /// What is alive, with the fate of each group; and what was destroyed with its context.
+    pub groups: Vec<Group>,
+    /// Figures by kind, for kinds that were ever allocated.
+    pub totals: Vec<(Kind, Totals)>,
+    /// The live bytes of call sites over the run.
+    pub history: History,
+    /// What was alive at the peak.
+    pub peak: Option<Peak>,
+    /// Functions of the driver that look as if they allocate and are not recorded, and how often they were called.
+    pub unrecorded: Vec<(String, u64)>,
+    /// How addresses were searched for; `None` where they were not.
+    pub search: Option<Search>,
+    /// The error after which the driver fails every call.
+    pub failure: Option<Failure>,
+}
+
+/// How addresses were searched for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// How much memory of the process was read.
+    pub bytes: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Why not all of it was read.
+    pub cut_short: Option<String>,
+}
+
+/// An error after which the driver fails every call of the process, frees included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The function that returned it first.
+    pub function: String,
+    /// The driver's error code.
+    pub code: u32,
+}

@@ -1,0 +1,420 @@
+//! Tests of the report. Stacks are numbers of an interpreter's frames, which the tests resolve themselves, so that names and
+//! lines are the same in each run.
+
+use std::time::Duration;
+
+use cuguard_registry::{
+    Amount, Fate, Group, Growth, History, Kind, Origin, Peak, SiteHistory, Totals,
+};
+use serde_json::json;
+
+use super::{Failure, Process, Rendered, Search, render};
+use crate::foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
+use crate::settings::ReportSettings;
+use crate::tests_support::{member_names, read};
+
+const LOAD: usize = FOREIGN_FRAME | 10;
+const TRAIN: usize = FOREIGN_FRAME | 20;
+const MAIN: usize = FOREIGN_FRAME | 30;
+/// In a package that allocates for its caller.
+const TORCH: usize = FOREIGN_FRAME | 40;
+const EVIL: usize = FOREIGN_FRAME | 50;
+
+fn resolve(number: usize) -> Option<ForeignFrame> {
+    let line = (number & !FOREIGN_FRAME) as u32;
+    let (function, file) = match number {
+        LOAD => ("load", "/nowhere/model.py"),
+        TRAIN => ("train", "/nowhere/train.py"),
+        MAIN => ("<module>", "/nowhere/train.py"),
+        TORCH => ("empty", "/x/site-packages/torch/nn/x.py"),
+        EVIL => ("a\x1b[31m\nb", "/nowhere/\u{202e}.py"),
+        _ => return None,
+    };
+    let (function, file) = (function.to_owned(), file.to_owned());
+    Some(ForeignFrame {
+        function,
+        file,
+        line,
+    })
+}
+
+fn origin(stack: &'static [usize]) -> Origin {
+    register_frames(resolve);
+    Origin { site: None, stack }
+}
+
+fn group(fate: Fate, kind: Kind, amount: (u64, u64), stack: &'static [usize]) -> Group {
+    Group {
+        fate,
+        origin: origin(stack),
+        threads: vec!["main"],
+        oldest: Duration::from_millis(1500),
+        youngest: Duration::from_millis(1500),
+        addresses: vec![0x7f00],
+        ..Group::new(kind, "", amount.0, amount.1)
+    }
+}
+
+fn process() -> Process {
+    let mut reachable = group(
+        Fate::Reachable,
+        Kind::Device,
+        (12, 3 << 30),
+        &[TORCH, LOAD, MAIN],
+    );
+    reachable.holder = Some("global `cache` in libfoo.so");
+    let times: Vec<_> = (0..32).map(Duration::from_secs).collect();
+    Process {
+        pid: 4711,
+        command: "python train.py".to_owned(),
+        reason: "exit".to_owned(),
+        duration: Duration::from_millis(32_400),
+        groups: vec![
+            reachable,
+            group(Fate::DestroyedWithContext, Kind::Event, (2, 0), &[MAIN]),
+            group(Fate::Lost, Kind::Device, (2, 8 << 20), &[TRAIN, MAIN]),
+            group(Fate::Lost, Kind::Stream, (1, 0), &[TRAIN, MAIN]),
+            group(Fate::FreedLate, Kind::Device, (1, 100), &[MAIN]),
+            group(
+                Fate::Reachable,
+                Kind::AddressRange,
+                (1, 1 << 40),
+                &[LOAD, MAIN],
+            ),
+        ],
+        totals: vec![(
+            Kind::Device,
+            Totals {
+                allocated: 100,
+                ..Totals::default()
+            },
+        )],
+        history: History {
+            start: Duration::ZERO,
+            end: Duration::from_secs(32),
+            times,
+            sites: vec![
+                SiteHistory {
+                    origin: origin(&[TRAIN, MAIN]),
+                    bytes: (0..32).map(|i| i << 20).collect(),
+                },
+                SiteHistory {
+                    origin: origin(&[LOAD, MAIN]),
+                    bytes: vec![3 << 30; 32],
+                },
+            ],
+        },
+        peak: Some(Peak {
+            time: Duration::from_millis(12_300),
+            bytes: (3 << 30) + (8 << 20),
+            sites: vec![
+                (origin(&[TORCH, LOAD, MAIN]), Amount::new(12, 3 << 30)),
+                (origin(&[TRAIN, MAIN]), Amount::new(2, 8 << 20)),
+            ],
+        }),
+        unrecorded: vec![("cuFooAlloc".to_owned(), 3), ("cuBarCreate".to_owned(), 1)],
+        search: Some(Search {
+            bytes: 987 << 20,
+            elapsed: Duration::from_millis(420),
+            cut_short: None,
+        }),
+        failure: None,
+    }
+}
+
+fn with(words: &str, process: &Process) -> Rendered {
+    let (settings, problems) = ReportSettings::parse(words);
+    assert_eq!(problems, []);
+    render(process, &settings)
+}
+
+#[test]
+fn the_whole_text() {
+    let report = with("1,colour=never", &process());
+    let expected = "\
+cuguard: process 4711 (python train.py): lost 8 MiB in 2 allocations and 1 stream; reachable 3 GiB in 12 allocations and 1 reserved address range; destroyed with their context 2 events; freed after their context was destroyed 100 B in 1 allocation; 1 call site growing
+  100 resources allocated, ran for 32.4 s, ended by exit
+
+lost 8 MiB in 2 allocations of device memory
+  thread main, allocated 1.5 s ago, 0x7f00
+    train     /nowhere/train.py:20
+    <module>  /nowhere/train.py:30
+
+lost 1 stream
+  thread main, allocated 1.5 s ago, 0x7f00
+    train     /nowhere/train.py:20
+    <module>  /nowhere/train.py:30
+
+reachable 3 GiB in 12 allocations of device memory, from global `cache` in libfoo.so
+  thread main, allocated 1.5 s ago, 0x7f00
+    empty     /x/site-packages/torch/nn/x.py:40
+    load      /nowhere/model.py:10
+    <module>  /nowhere/train.py:30
+
+reachable 1 reserved address range of 1 TiB
+  thread main, allocated 1.5 s ago, 0x7f00
+    load      /nowhere/model.py:10
+    <module>  /nowhere/train.py:30
+
+destroyed with their context 2 events
+  thread main, allocated 1.5 s ago, 0x7f00
+    <module>  /nowhere/train.py:30
+
+freed after their context was destroyed 100 B in 1 allocation of device memory
+  thread main, allocated 1.5 s ago, 0x7f00
+    <module>  /nowhere/train.py:30
+
+by library:
+  3 GiB in 12                  x.py
+  8 MiB in 3, lost 8 MiB in 3  train.py
+  1 resource                   model.py
+
+by first frame outside the CUDA libraries and allocators:
+  3 GiB in 13                  load  /nowhere/model.py:10
+  8 MiB in 3, lost 8 MiB in 3  train  /nowhere/train.py:20
+
+growing +1 MiB/s: from 16 MiB to 31 MiB in the last 15.0 s
+    train     /nowhere/train.py:20
+    <module>  /nowhere/train.py:30
+
+at the peak, 3.01 GiB of device memory after 12.3 s (within 2 %):
+  3 GiB in 12  load  /nowhere/model.py:10
+  8 MiB in 2   train  /nowhere/train.py:20
+
+not recorded, and may allocate: cuFooAlloc (3 calls) and cuBarCreate (1 call)
+searched 987 MiB of the process in 420 ms
+";
+    assert_eq!(report.text, expected);
+    assert_eq!(report.lost, Amount::new(3, 8 << 20));
+    assert_eq!(report.reachable, Amount::new(13, 3 << 30));
+    assert_eq!(report.destroyed, Amount::new(2, 0));
+    assert_eq!(report.growing, 1);
+    assert!(report.json.is_empty() && report.github.is_empty());
+}
+
+#[test]
+fn a_process_without_leaks_is_two_lines() {
+    let process = Process {
+        pid: 7,
+        totals: process().totals,
+        ..Process::default()
+    };
+    let report = with("1", &process);
+    assert_eq!(
+        report.text,
+        "cuguard: process 7: nothing is lost\n  100 resources allocated\n"
+    );
+    assert_eq!((report.lost, report.growing), (Amount::default(), 0));
+}
+
+#[test]
+fn json_has_everything() {
+    let report = with("json", &process());
+    let value = read(report.json.trim_end());
+    assert_eq!(value["tool"], "cuguard-audit");
+    assert_eq!(value["process"], 4711);
+    assert_eq!(value["lost"], json!({"count": 3, "bytes": 8 << 20}));
+    assert_eq!(
+        value["reachable"],
+        json!({"count": 13, "bytes": 3_u64 << 30})
+    );
+    assert_eq!(value["freed_late"]["bytes"], 100);
+    let fates: Vec<_> = value["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| group["fate"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        fates,
+        [
+            "lost",
+            "lost",
+            "reachable",
+            "reachable",
+            "destroyed_with_context",
+            "freed_late"
+        ]
+    );
+    let lost = &value["groups"][0];
+    assert_eq!(lost["kind"], "device");
+    assert_eq!(lost["stack"][0]["function"], "train");
+    assert_eq!(lost["stack"][0]["line"], 20);
+    assert_eq!(lost["stack"][0]["class"], "user");
+    let cached = &value["groups"][2];
+    assert_eq!(cached["holder"], "global `cache` in libfoo.so");
+    assert_eq!(cached["stack"][0]["class"], "library");
+    assert_eq!(value["by_frame"][0]["name"], "load");
+    assert_eq!(value["by_frame"][1]["lost_bytes"], 8 << 20);
+    assert_eq!(value["growth"][0]["bytes_per_second"], 1 << 20);
+    assert_eq!(value["peak"]["by_frame"][1]["name"], "train");
+    assert_eq!(value["unrecorded_functions"][0]["calls"], 3);
+    assert_eq!(value["search"]["cut_short"], json!(null));
+    assert_eq!(value["groups_not_shown"], 0);
+    let few = read(with("json,max=1", &process()).json.trim_end());
+    assert_eq!(few["groups"].as_array().unwrap().len(), 4);
+    assert_eq!(few["groups_not_shown"], 2);
+    assert_eq!(few["lost"], value["lost"]);
+}
+
+/// Every member stands in the document.
+#[test]
+fn the_schema_names_every_member() {
+    let schema = include_str!("../../../../docs/audit-report-schema.md");
+    let mut process = process();
+    process.failure = Some(Failure {
+        function: "cuMemFree_v2".to_owned(),
+        code: 700,
+    });
+    let value = read(with("json", &process).json.trim_end());
+    for name in member_names(&value) {
+        assert!(schema.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+#[test]
+fn suppressed_groups_are_counted_and_not_shown() {
+    let file = std::env::temp_dir().join(format!("cuguard-audit-{}", std::process::id()));
+    std::fs::write(&file, "leak:train$\nleak:never\n").unwrap();
+    let words = format!("text,json,colour=never,suppress={}", file.display());
+    let report = with(&words, &process());
+    std::fs::remove_file(file).unwrap();
+    assert!(report.lost.is_zero() && report.growing == 0);
+    assert!(
+        report.line.starts_with("nothing is lost; reachable 3 GiB")
+            && report
+                .line
+                .ends_with("; suppressed 8 MiB in 2 allocations and 1 stream"),
+        "{}",
+        report.line
+    );
+    let suppressed = "suppressed 8 MiB in 2 allocations and 1 stream in 2 groups\n";
+    assert!(report.text.contains(suppressed), "{}", report.text);
+    let value = read(report.json.trim_end());
+    assert_eq!(value["suppressed"]["count"], 3);
+    assert_eq!(value["suppressed"]["unused"], json!(["leak:never"]));
+}
+
+#[test]
+fn annotations_are_at_the_lines_of_the_user() {
+    let report = with("github", &process());
+    let lines: Vec<_> = report.github.lines().collect();
+    assert_eq!(
+        lines[0],
+        "::error file=/nowhere/train.py,line=20,title=cuguard%3A lost 8 MiB in 2 allocations of device memory::\
+         lost 8 MiB in 2 allocations of device memory%0A  train  /nowhere/train.py:20%0A  <module>  /nowhere/train.py:30"
+    );
+    assert!(
+        lines[1]
+            .starts_with("::error file=/nowhere/train.py,line=20,title=cuguard%3A lost 1 stream::")
+    );
+    assert!(
+        lines[2].starts_with(
+            "::warning file=/nowhere/train.py,line=20,title=cuguard%3A growing +1 MiB/s"
+        )
+    );
+    assert!(lines[3].starts_with("cuguard: process 4711 (python train.py): lost 8 MiB"));
+    assert_eq!(lines.len(), 4);
+}
+
+/// Text of the program does not reach a terminal as it is, nor does it end a line.
+#[test]
+fn text_of_the_program_is_escaped() {
+    let mut process = Process {
+        pid: 1,
+        command: "x\x1b]0;title\x07\ny".to_owned(),
+        reason: "re\x1bason".to_owned(),
+        groups: vec![group(Fate::Lost, Kind::Device, (1, 1), &[EVIL])],
+        unrecorded: vec![("cu\x1bEvil".to_owned(), 1)],
+        ..Process::default()
+    };
+    process.groups[0].threads = vec!["th\x1bread\n"];
+    process.groups[0].holder = Some("global `\x1b`");
+    for words in ["1,colour=never", "github", "json"] {
+        let report = with(words, &process);
+        let all = report.text + &report.github + report.json.trim_end();
+        assert!(!all.is_empty());
+        for letter in ['\x1b', '\x07', '\u{202e}'] {
+            let allowed = words == "json" && letter == '\u{202e}';
+            assert!(allowed || !all.contains(letter), "{words}: {all:?}");
+        }
+    }
+    let text = with("1,colour=never", &process).text;
+    assert!(text.contains("a\\u{1b}[31m\\nb"), "{text}");
+}
+
+#[test]
+fn a_search_that_was_cut_short_is_named() {
+    let mut process = process();
+    process.search = Some(Search {
+        cut_short: Some("more than 10 s".to_owned()),
+        ..Search::default()
+    });
+    process.groups = vec![group(Fate::Unclassified, Kind::Device, (1, 4096), &[MAIN])];
+    let report = with("1,colour=never", &process);
+    assert!(report.lost.is_zero());
+    assert!(
+        report
+            .line
+            .starts_with("nothing is lost; alive 4 KiB in 1 allocation"),
+        "{}",
+        report.line
+    );
+    let cut = "  the search for addresses was cut short: more than 10 s\n";
+    assert!(report.text.contains(cut), "{}", report.text);
+}
+
+#[test]
+fn the_number_of_groups_is_limited_for_each_fate() {
+    let stacks: [&[usize]; 3] = [&[TRAIN], &[LOAD], &[MAIN]];
+    let groups = stacks.map(|stack| group(Fate::Lost, Kind::Device, (1, 10), stack));
+    let process = Process {
+        groups: groups.into(),
+        ..Process::default()
+    };
+    let text = with("1,max=2,colour=never", &process).text;
+    let few = "… 2 of 3 groups shown of what is lost; max=3 shows all\n";
+    assert_eq!(
+        text.matches("\nlost 10 B in 1 allocation").count(),
+        2,
+        "{text}"
+    );
+    assert!(text.contains(few), "{text}");
+}
+
+#[test]
+fn groups_with_the_same_lines_are_one() {
+    let process = Process {
+        groups: vec![
+            group(Fate::Lost, Kind::Device, (1, 10), &[TRAIN, MAIN]),
+            group(Fate::Lost, Kind::Device, (2, 30), &[TRAIN, MAIN]),
+            group(Fate::Reachable, Kind::Device, (2, 30), &[TRAIN, MAIN]),
+        ],
+        ..Process::default()
+    };
+    let value = read(with("json", &process).json.trim_end());
+    assert_eq!(value["groups"].as_array().unwrap().len(), 2);
+    assert_eq!(value["groups"][0]["bytes"], 40);
+}
+
+#[test]
+fn a_failure_of_the_device_is_named() {
+    let mut process = process();
+    process.failure = Some(Failure {
+        function: "cuMemFree_v2".to_owned(),
+        code: 700,
+    });
+    let text = with("1,colour=never", &process).text;
+    let line = "  cuMemFree_v2 returned error 700, and so does every later call: what is alive could not be freed\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn a_rate_is_not_negative() {
+    let growth = Growth {
+        from: 10,
+        to: 5,
+        over: Duration::ZERO,
+    };
+    assert_eq!(growth.bytes_per_second(), 0);
+}

@@ -1,0 +1,377 @@
+//! The report as text.
+
+use std::fmt::Write;
+
+use cuguard_registry::{Fate, Group};
+
+use super::prepare::{FATES, Prepared};
+use super::tables::Share;
+use crate::rows::Row;
+use crate::size::ByteSize;
+use crate::symbols::Frame;
+use crate::words::{age, amount_of, count, description, list, printable, some, sum};
+
+/// How many rows a table has at most.
+const TABLE: usize = 10;
+
+/// Names of functions are padded to the longest of their stack trace, but to no more than this.
+const MAX_WIDTH: usize = 56;
+
+/// Longer command lines are cut.
+const COMMAND: usize = 120;
+
+#[derive(Clone, Copy)]
+enum Tone {
+    Bad = 31,
+    Notice = 33,
+    Good = 32,
+    Strong = 1,
+    Quiet = 2,
+}
+
+/// The sum: `lost 12 MiB in 3 allocations; reachable 2 GiB in 41 allocations and 1 stream`.
+pub(super) fn line(prepared: &Prepared<'_>) -> String {
+    let mut parts = Vec::new();
+    for fate in FATES {
+        let what = sum(prepared.amounts(fate));
+        match (fate, what.is_empty()) {
+            (Fate::Lost, true) => parts.push("nothing is lost".to_owned()),
+            (_, true) => {}
+            _ => parts.push(format!("{} {what}", word(fate))),
+        }
+    }
+    if !prepared.suppressed.is_empty() {
+        let what = sum(prepared.suppressed.iter().copied());
+        parts.push(format!("suppressed {what}"));
+    }
+    match prepared.growing.len() as u64 {
+        0 => {}
+        growing => parts.push(format!("{} growing", count(growing, "call site"))),
+    }
+    parts.join("; ")
+}
+
+fn word(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Lost => "lost",
+        Fate::Reachable => "reachable",
+        Fate::DestroyedWithContext => "destroyed with their context",
+        Fate::FreedLate => "freed after their context was destroyed",
+        Fate::Unclassified => "alive",
+    }
+}
+
+/// `process 4711 (python train.py)`.
+pub(super) fn who(prepared: &Prepared<'_>) -> String {
+    let process = prepared.process;
+    let mut command: String = process.command.chars().take(COMMAND).collect();
+    if command.len() < process.command.len() {
+        command.push('…');
+    }
+    match command.as_str() {
+        "" => format!("process {}", process.pid),
+        command => format!("process {} ({})", process.pid, printable(command)),
+    }
+}
+
+/// The whole report, with a line break at its end.
+pub(super) fn render(prepared: &Prepared<'_>, max: usize, coloured: bool) -> String {
+    let mut page = Page {
+        text: String::new(),
+        prepared,
+        max,
+        coloured,
+    };
+    page.header();
+    for fate in FATES {
+        page.rows(fate);
+    }
+    page.tables();
+    page.growing();
+    page.peak();
+    page.footer();
+    page.text
+}
+
+struct Page<'a> {
+    text: String,
+    prepared: &'a Prepared<'a>,
+    max: usize,
+    coloured: bool,
+}
+
+impl Page<'_> {
+    fn line(&mut self, text: impl AsRef<str>) {
+        self.text.push_str(text.as_ref());
+        self.text.push('\n');
+    }
+
+    fn paint(&self, tone: Tone, text: &str) -> String {
+        if !self.coloured {
+            return text.to_owned();
+        }
+        let bold = if matches!(tone, Tone::Bad) { "1;" } else { "" };
+        format!("\x1b[{bold}{}m{text}\x1b[0m", tone as u8)
+    }
+
+    fn header(&mut self) {
+        let process = &self.prepared.process;
+        let tone = match self.prepared.of(Fate::Lost).is_empty() {
+            true => Tone::Good,
+            false => Tone::Bad,
+        };
+        let sum = self.paint(tone, &line(self.prepared));
+        self.line(format!("cuguard: {}: {sum}", who(self.prepared)));
+        let allocated = count(self.prepared.allocated(), "resource");
+        let mut second = format!("  {allocated} allocated");
+        if !process.duration.is_zero() {
+            let _ = write!(second, ", ran for {}", age(process.duration));
+        }
+        if !process.reason.is_empty() {
+            let _ = write!(second, ", ended by {}", printable(&process.reason));
+        }
+        let second = self.paint(Tone::Quiet, &second);
+        self.line(second);
+        if let Some(failure) = &process.failure {
+            let (function, code) = (printable(&failure.function), failure.code);
+            let what = format!("{function} returned error {code}, and so does every later call:");
+            let what = self.paint(Tone::Bad, &what);
+            self.line(format!("  {what} what is alive could not be freed"));
+        }
+        let cut_short = process.search.as_ref().and_then(|it| it.cut_short.as_ref());
+        if let Some(why) = cut_short {
+            let what = self.paint(Tone::Notice, "the search for addresses was cut short:");
+            self.line(format!("  {what} {}", printable(why)));
+            self.line("  what was not found is listed as alive, and may be lost");
+        }
+    }
+
+    fn rows(&mut self, fate: Fate) {
+        let rows = self.prepared.of(fate);
+        for row in rows.iter().take(self.max) {
+            self.line("");
+            self.row(fate, row);
+        }
+        if rows.len() > self.max {
+            let (groups, all) = (count(rows.len() as u64, "group"), rows.len());
+            let of_what = match fate {
+                Fate::Lost => "lost",
+                Fate::Reachable => "reachable",
+                Fate::Unclassified => "alive",
+                Fate::DestroyedWithContext | Fate::FreedLate => "destroyed",
+            };
+            let few = format!(
+                "… {} of {groups} shown of what is {of_what}; max={all} shows all",
+                self.max
+            );
+            let few = self.paint(Tone::Quiet, &few);
+            self.line("");
+            self.line(few);
+        }
+    }
+
+    fn row(&mut self, fate: Fate, row: &Row<'_>) {
+        let group = &row.group;
+        let tone = match fate {
+            Fate::Lost => Tone::Bad,
+            Fate::Unclassified | Fate::DestroyedWithContext | Fate::FreedLate => Tone::Notice,
+            Fate::Reachable => Tone::Strong,
+        };
+        let word = self.paint(tone, word(fate));
+        let amount = self.paint(Tone::Strong, &what(group));
+        let about = description(group.type_name, group.label.as_deref());
+        let from = match group.holder {
+            Some(holder) => format!(", from {}", printable(holder)),
+            None => String::new(),
+        };
+        self.line(format!("{word} {amount}{about}{from}"));
+        self.allocated_by(group);
+        self.frames(&row.frames);
+    }
+
+    fn allocated_by(&mut self, group: &Group) {
+        let mut parts = Vec::new();
+        let threads = some(&group.threads, |name| printable(name).into_owned());
+        let streams = some(&group.streams, |stream| format!("{stream:#x}"));
+        for (noun, names, count) in [
+            ("thread", threads, group.threads.len()),
+            ("stream", streams, group.streams.len()),
+        ] {
+            if count != 0 {
+                let many = if count == 1 { "" } else { "s" };
+                parts.push(format!("{noun}{many} {names}"));
+            }
+        }
+        let (oldest, youngest) = (age(group.oldest), age(group.youngest));
+        parts.push(match group.amount.count > 1 && oldest != youngest {
+            true => format!("allocated {oldest} to {youngest} ago"),
+            false => format!("allocated {oldest} ago"),
+        });
+        if !group.addresses.is_empty() {
+            parts.push(some(&group.addresses, |address| format!("{address:#x}")));
+        }
+        self.line(format!("  {}", parts.join(", ")));
+    }
+
+    fn frames(&mut self, frames: &[Frame]) {
+        if frames.is_empty() {
+            return self.line("    at an unknown call site");
+        }
+        let rows: Vec<_> = frames.iter().map(|frame| self.frame(frame)).collect();
+        let widths = rows.iter().map(|(name, _)| name.chars().count());
+        let width = widths
+            .filter(|width| *width <= MAX_WIDTH)
+            .max()
+            .unwrap_or(0);
+        for (name, location) in rows {
+            if location.is_empty() {
+                self.line(format!("    {name}"));
+            } else {
+                let location = self.paint(Tone::Quiet, &location);
+                self.line(format!("    {name:<width$}  {location}"));
+            }
+        }
+    }
+
+    /// The name of a frame, and its line; without one the module.
+    fn frame(&self, frame: &Frame) -> (String, String) {
+        let name = printable(&frame.name()).into_owned();
+        let symbol = &frame.symbol;
+        let location = match (&symbol.file, symbol.line, &frame.module) {
+            (Some(file), Some(line), _) => format!("{}:{line}", self.prepared.paths.shorten(file)),
+            (Some(file), None, None) => file.clone(),
+            (_, _, Some(module)) if symbol.function.is_some() => module.name().to_owned(),
+            _ => String::new(),
+        };
+        (name, printable(&location).into_owned())
+    }
+
+    fn tables(&mut self) {
+        let prepared = self.prepared;
+        self.table("by library", &prepared.by_library);
+        self.table(
+            "by first frame outside the CUDA libraries and allocators",
+            &prepared.by_frame,
+        );
+    }
+
+    fn table(&mut self, title: &str, shares: &[Share]) {
+        // One row says no more than the sum.
+        if shares.len() < 2 {
+            return;
+        }
+        let title = self.paint(Tone::Strong, &format!("{title}:"));
+        self.line("");
+        self.line(title);
+        self.shares(shares);
+    }
+
+    fn shares(&mut self, shares: &[Share]) {
+        let amounts: Vec<_> = shares.iter().take(TABLE).map(share_amount).collect();
+        let widths = amounts.iter().map(|amount| amount.chars().count());
+        let width = widths.max().unwrap_or_default();
+        for (share, amount) in shares.iter().zip(&amounts) {
+            let location = match &share.frame {
+                Some(frame) => self.frame(frame).1,
+                None => String::new(),
+            };
+            let name = printable(&share.name);
+            let row = format!("  {amount:<width$}  {name}  {location}");
+            self.line(row.trim_end());
+        }
+        if shares.len() > TABLE {
+            let rest = shares[TABLE..].iter().map(|share| share.live).sum();
+            let more = count((shares.len() - TABLE) as u64, "more row");
+            let rest = Share {
+                live: rest,
+                ..Share::default()
+            };
+            self.line(format!("  {:<width$}  in {more}", share_amount(&rest)));
+        }
+    }
+
+    fn growing(&mut self) {
+        let prepared = self.prepared;
+        for growing in prepared.growing.iter().take(self.max) {
+            let growth = &growing.growth;
+            let rate = format!("+{}/s", ByteSize(growth.bytes_per_second()));
+            let rate = self.paint(Tone::Strong, &rate);
+            let word = self.paint(Tone::Notice, "growing");
+            self.line("");
+            self.line(format!(
+                "{word} {rate}: from {} to {} in the last {}",
+                ByteSize(growth.from),
+                ByteSize(growth.to),
+                age(growth.over)
+            ));
+            self.frames(&growing.frames);
+        }
+    }
+
+    fn peak(&mut self) {
+        let Some(peak) = &self.prepared.peak else {
+            return;
+        };
+        let title = format!(
+            "at the peak, {} of device memory after {} (within 2 %):",
+            ByteSize(peak.bytes),
+            age(peak.time)
+        );
+        let title = self.paint(Tone::Strong, &title);
+        self.line("");
+        self.line(title);
+        self.shares(&peak.shares);
+    }
+
+    fn footer(&mut self) {
+        let prepared = self.prepared;
+        let mut lines = Vec::new();
+        if !prepared.suppressed.is_empty() {
+            let what = sum(prepared.suppressed.iter().copied());
+            let groups = count(prepared.suppressed_groups as u64, "group");
+            lines.push(format!("suppressed {what} in {groups}"));
+        }
+        if !prepared.process.unrecorded.is_empty() {
+            let functions = prepared.process.unrecorded.iter().map(|(function, calls)| {
+                format!("{} ({})", printable(function), count(*calls, "call"))
+            });
+            let functions: Vec<_> = functions.collect();
+            lines.push(format!(
+                "not recorded, and may allocate: {}",
+                list(&functions)
+            ));
+        }
+        if let Some(search) = &prepared.process.search {
+            let (bytes, time) = (ByteSize(search.bytes), age(search.elapsed));
+            lines.push(format!("searched {bytes} of the process in {time}"));
+        }
+        if !lines.is_empty() {
+            self.line("");
+        }
+        for line in lines {
+            let line = self.paint(Tone::Quiet, &line);
+            self.line(line);
+        }
+    }
+}
+
+/// How much a group has. A reserved range of addresses has a size, which is no memory.
+fn what(group: &Group) -> String {
+    let what = amount_of(group.kind, group.amount);
+    match group.kind.is_memory() || group.amount.bytes == 0 {
+        true => what,
+        false => format!("{what} of {}", ByteSize(group.amount.bytes)),
+    }
+}
+
+fn share_amount(share: &Share) -> String {
+    let one = |bytes: u64, number: u64| match bytes {
+        0 => count(number, "resource"),
+        bytes => format!("{} in {number}", ByteSize(bytes)),
+    };
+    let live = one(share.live.bytes, share.live.count);
+    match share.lost.count {
+        0 => live,
+        _ => format!("{live}, lost {}", one(share.lost.bytes, share.lost.count)),
+    }
+}
