@@ -11,8 +11,12 @@ use std::mem::transmute;
 
 use cuguard_sys::*;
 
+use super::proc_address;
 use super::table::{Function, with_recorded};
-use crate::calls::{self, Call};
+use crate::calls::{
+    Call, array, capture, context, device, graph, handle, host, imported, init, module,
+    stream_ordered, synchronize, virtual_memory,
+};
 use crate::real;
 
 /// What a wrapper returns that has no function of the driver behind it: the program is linked against a name which this
@@ -36,7 +40,11 @@ macro_rules! export {
             };
             // SAFETY: the driver's function of this name has this signature.
             let real = unsafe { transmute::<*const c_void, Real>(target) };
-            match Call::begin(Function::$name) {
+            let call = match const { Function::$name.is_lookup() } {
+                true => Call::begin_lookup(stringify!($name)),
+                false => Call::begin(stringify!($name)),
+            };
+            match call {
                 Some(call) => {
                     // SAFETY: the caller guarantees what the driver documents about the arguments.
                     let result = unsafe { $body(&call, real, $($parameter),*) };
@@ -51,7 +59,7 @@ macro_rules! export {
 
 macro_rules! export_all {
     ($($name:ident = $family:ident::$body:ident;)*) => {
-        $(signature!($name, export calls::$family::$body);)*
+        $(signature!($name, export $family::$body);)*
 
         impl Function {
             /// The address of its wrapper.

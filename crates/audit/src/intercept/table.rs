@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use crate::real;
 
-/// Calls the macro `$callback` with the exported name of each recorded function and the function of `calls` that records
+/// Calls the macro `$callback` with the exported name of each recorded function and the function that records
 /// it. All versions are here, and the variants for per-thread default streams.
 macro_rules! with_recorded {
     ($callback:ident) => {
         $callback! {
-            cuInit = driver::init;
-            cuGetProcAddress = driver::get_proc_address;
-            cuGetProcAddress_v2 = driver::get_proc_address_v2;
+            cuInit = init::init;
+            cuGetProcAddress = proc_address::get_proc_address;
+            cuGetProcAddress_v2 = proc_address::get_proc_address_v2;
 
             cuMemAlloc = device::alloc_v1;
             cuMemAlloc_v2 = device::alloc;
@@ -180,6 +180,11 @@ impl Function {
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         let named = |function: &&Self| function.name().as_bytes() == name;
         Self::ALL.iter().find(named).copied()
+    }
+
+    /// Whether it finds functions, and does nothing else.
+    pub(crate) const fn is_lookup(self) -> bool {
+        matches!(self, Self::cuGetProcAddress | Self::cuGetProcAddress_v2)
     }
 
     /// The driver's own function. `None` without a driver, and where the driver does not have it.
