@@ -55,6 +55,8 @@ pub(super) struct Thread {
     pub(super) id: i32,
     /// `None` for a thread that could not be stopped.
     pub(super) state: Option<State>,
+    /// The stack pointer of a thread that could not be stopped and waits in the kernel.
+    pub(super) waiting: Option<u64>,
 }
 
 /// What a stopped thread was at.
@@ -88,7 +90,11 @@ impl Stopped {
                         .map(|register| register.load(Ordering::Relaxed))
                         .collect(),
                 });
-                Thread { id: *id, state }
+                Thread {
+                    id: *id,
+                    waiting: state.is_none().then(|| waiting(*id)).flatten(),
+                    state,
+                }
             })
             .collect()
     }
@@ -306,6 +312,16 @@ fn store(slot: &Slot, context: &libc::ucontext_t) {
     for (value, register) in context.uc_mcontext.regs.iter().zip(&slot.registers) {
         register.store(*value, Ordering::Relaxed);
     }
+}
+
+/// The stack pointer of a thread that waits in the kernel, from the line of its system call: the last but one number.
+fn waiting(thread: i32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    let stack_pointer = line.split_whitespace().rev().nth(1)?;
+    let stack_pointer = stack_pointer.strip_prefix("0x")?;
+    u64::from_str_radix(stack_pointer, 16)
+        .ok()
+        .filter(|address| *address != 0)
 }
 
 /// A thread's name in reports.
