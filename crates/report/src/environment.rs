@@ -77,7 +77,6 @@ impl ReportSettings {
             colour: other.colour.or(self.colour),
             fail_on: other.fail_on.or(self.fail_on),
             python: other.python.or(self.python),
-            python_unlocked: other.python_unlocked.or(self.python_unlocked),
         }
     }
 }

@@ -146,15 +146,8 @@ impl Parsed {
             ("frames", "all") => settings.all_frames = Some(true),
             ("free_leaks", "yes" | "true" | "on" | "1") => settings.free_leaks = Some(true),
             ("free_leaks", "no" | "false" | "off" | "0") => settings.free_leaks = Some(false),
-            ("python", "yes" | "true" | "on" | "1") => {
-                (settings.python, settings.python_unlocked) = (Some(true), Some(false));
-            }
-            ("python", "no" | "false" | "off" | "0") => {
-                (settings.python, settings.python_unlocked) = (Some(false), Some(false));
-            }
-            ("python", "unlocked") => {
-                (settings.python, settings.python_unlocked) = (Some(true), Some(true));
-            }
+            ("python", "yes" | "true" | "on" | "1") => settings.python = Some(true),
+            ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
             ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
             ("colour", "auto") => settings.colour = Some(Colour::Auto),
             ("colour", "always") => settings.colour = Some(Colour::Always),
@@ -259,7 +252,7 @@ mod tests {
             reachable: false,
             growth: true,
         });
-        (expected.python, expected.python_unlocked) = (Some(false), Some(false));
+        expected.python = Some(false);
         assert_eq!(
             parsed.suppress_files,
             ["a", "b"].map(std::path::PathBuf::from)
@@ -322,7 +315,7 @@ mod tests {
             "cannot use \"off=1\": off takes no value",
             "cannot use \"fail_on=lost+lots\": \"lost+lots\" is not one or more of lost, reachable, growth, joined by +",
             "cannot use \"fail_on=\": fail_on needs a value: one or more of lost, reachable, growth, joined by +",
-            "cannot use \"python=3\": \"3\" is none of yes, no, unlocked",
+            "cannot use \"python=3\": \"3\" is none of yes, no",
             "there is an empty word in \"1,colour=purple",
         ];
         assert_eq!(texts.len(), starts.len(), "{texts:#?}");

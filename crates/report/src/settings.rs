@@ -36,7 +36,7 @@ const GROUPS: usize = 20;
 /// | `free_leaks=yes`, `no` | [`free_leaks`](Self::free_leaks) | whether teardown frees leaks; `yes` by default (also `true`, `on`, `1`; `false`, `off`, `0`) |
 /// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of expected leaks, one a line, in the syntax of LeakSanitizer |
 /// | `fail_on=lost+reachable+growth` | [`wanted_fail_on`](Self::wanted_fail_on) | for programs under `cuguard run`: which findings set the exit code, joined by `+`; `lost` by default |
-/// | `python=yes`, `no`, `unlocked` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes`, the default: where the calling thread has the interpreter's lock; `unlocked`: also where an extension has released it, as PyTorch and CuPy do, by reading the memory of CPython 3.9 to 3.13 |
+/// | `python=yes`, `no` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes` by default |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///
 /// Words are separated by commas; of two that contradict each other the last applies. `text` and `json`
@@ -79,7 +79,6 @@ pub struct ReportSettings {
     pub(crate) colour: Option<Colour>,
     pub(crate) fail_on: Option<FailOn>,
     pub(crate) python: Option<bool>,
-    pub(crate) python_unlocked: Option<bool>,
 }
 
 /// When the text of a report is coloured.
@@ -117,7 +116,6 @@ impl ReportSettings {
             colour: None,
             fail_on: None,
             python: None,
-            python_unlocked: None,
         }
     }
 
@@ -350,19 +348,6 @@ impl ReportSettings {
     #[must_use]
     pub fn wanted_python(&self) -> bool {
         self.python.unwrap_or(true)
-    }
-
-    /// Whether Python frames are recorded also on threads that do not have the interpreter's lock.
-    ///
-    /// ```
-    /// use cuguard::report::ReportSettings;
-    ///
-    /// assert!(!ReportSettings::text().wanted_python_unlocked());
-    /// assert!(ReportSettings::parse("python=unlocked").0.wanted_python_unlocked());
-    /// ```
-    #[must_use]
-    pub fn wanted_python_unlocked(&self) -> bool {
-        self.wanted_python() && self.python_unlocked.unwrap_or(false)
     }
 
     /// Whether a report is written as text, as JSON, and as annotations for GitHub Actions.

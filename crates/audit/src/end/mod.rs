@@ -8,6 +8,7 @@
 //!   SIGTERM, abort … ── handler ───────┘      └── waits, with a time limit
 //! ```
 //!
+//! - [`exiting`] is the beginning of the exit, when the search is made.
 //! - [`start`] is the library's constructor. Its exit handler is registered before the loader's, so it runs after the
 //!   destructors of all libraries.
 //! - [`reporter`] owns the thread that makes the report: a signal handler must not allocate or lock, and a report that
@@ -27,6 +28,7 @@
     )
 )]
 
+mod exiting;
 mod forked;
 mod functions;
 mod made;
@@ -43,6 +45,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard_registry::Level;
 
+pub(crate) use exiting::{begin as exit_begins, is_exiting};
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
@@ -84,13 +87,11 @@ fn prepare() -> bool {
         if !settings.wanted_python() {
             crate::python::turn_off();
         }
-        if settings.wanted_python_unlocked() {
-            crate::python::read_unlocked();
-        }
         crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
         run_folder::note_use();
         reporter::launch();
         signals::install();
+        exiting::register();
     });
     STATE.store(USED, Ordering::Release);
     true

@@ -1,11 +1,9 @@
 //! The functions of CPython that are used, found in the process. All of them are of its public C API, from 3.9 on, but for
-//! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer.
+//! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer, and `_Py_DumpTraceback`.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::{ptr, slice};
 
 use crate::real::call_dlsym;
@@ -40,22 +38,31 @@ pub(super) struct Api {
     /// From 3.10 on. Before, nothing here allocates an object that the collector tracks.
     disable_collector: Option<Flag>,
     enable_collector: Option<Flag>,
+    /// Writes the frames of a thread, without the lock.
+    pub(super) dump: Option<unsafe extern "C" fn(c_int, *mut c_void)>,
+    /// Has a function called by the main thread with the lock. May be called without it.
+    pub(super) add_pending: unsafe extern "C" fn(Pending, *mut c_void) -> c_int,
+    import: unsafe extern "C" fn(*const c_char) -> Object,
+    new_function: unsafe extern "C" fn(*const Method, Object, Object) -> Object,
+    /// Calls an object with the objects that follow, up to a null.
+    call: unsafe extern "C" fn(Object, ...) -> Object,
     /// An address in the interpreter.
     pub(super) code: usize,
-    /// `PyCode_Addr2Line`, which reads the code object and nothing else.
-    pub(super) line_of: unsafe extern "C" fn(Object, c_int) -> c_int,
-    version: unsafe extern "C" fn() -> *const c_char,
-    /// The addresses of the types of code objects and strings.
-    pub(super) code_type: usize,
-    pub(super) string_type: usize,
 }
 
-static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
+pub(super) type Pending = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-thread_local! {
-    /// How often the interpreter was looked for.
-    static CALLS: Cell<u32> = const { Cell::new(0) };
+/// `PyMethodDef`.
+#[repr(C)]
+pub(super) struct Method {
+    pub(super) name: *const c_char,
+    pub(super) function: unsafe extern "C" fn(Object, Object) -> Object,
+    pub(super) flags: c_int,
+    pub(super) documentation: *const c_char,
 }
+
+// SAFETY: it is not changed, and its texts are constants.
+unsafe impl Sync for Method {}
 
 /// A function, whatever its signature.
 ///
@@ -95,35 +102,32 @@ impl Api {
                 clear_error: find(c"PyErr_Clear")?,
                 disable_collector: find(c"PyGC_Disable"),
                 enable_collector: find(c"PyGC_Enable"),
+                dump: find(c"_Py_DumpTraceback"),
+                add_pending: find(c"Py_AddPendingCall")?,
+                import: find(c"PyImport_ImportModule")?,
+                new_function: find(c"PyCFunction_NewEx")?,
+                call: find(c"PyObject_CallFunctionObjArgs")?,
                 code: is_initialized as *const () as usize,
-                line_of: find(c"PyCode_Addr2Line")?,
-                version: find(c"Py_GetVersion")?,
-                code_type: find(c"PyCode_Type")?,
-                string_type: find(c"PyUnicode_Type")?,
             })
         }
     }
 
     /// The interpreter of this process, if there is one. It is looked for at the first call, and, because a program may load
     /// one later, at some of the following.
-    #[inline]
     pub(super) fn get() -> Option<&'static Self> {
+        static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
+        static CALLS: AtomicU32 = AtomicU32::new(0);
         let known = API.load(Ordering::Acquire);
-        if known.is_null() {
-            return Self::look_for();
+        if !known.is_null() {
+            // SAFETY: it is never freed.
+            return Some(unsafe { &*known });
         }
-        // SAFETY: it is never freed.
-        Some(unsafe { &*known })
-    }
-
-    #[inline(never)]
-    fn look_for() -> Option<&'static Self> {
-        // By thread, so that threads do not contend for a counter. At the end of a thread there is none.
-        let calls = CALLS.try_with(|calls| {
-            calls.set(calls.get().saturating_add(1));
-            calls.get()
-        });
-        if !calls.is_ok_and(u32::is_power_of_two) {
+        let calls = CALLS.load(Ordering::Relaxed);
+        if calls >= 1 << 20 {
+            return None;
+        }
+        let calls = CALLS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if !calls.is_power_of_two() {
             return None;
         }
         let new = Box::leak(Box::new(Self::load()?));
@@ -147,37 +151,70 @@ impl Api {
         }
     }
 
-    /// Whether the calling thread may have frames, but not the lock: the interpreter is neither to be initialized nor
-    /// finalized.
+    /// The state of the calling thread, if it has released the lock.
+    pub(super) fn unlocked_thread(&self) -> Option<*mut c_void> {
+        // SAFETY: these may be called without the lock.
+        unsafe {
+            let is_usable = (self.is_initialized)() != 0
+                && self
+                    .is_finalizing
+                    .is_none_or(|finalizing| finalizing() == 0)
+                && (self.has_lock)() == 0;
+            let thread = is_usable.then(|| (self.this_thread)())?;
+            (!thread.is_null()).then_some(thread)
+        }
+    }
+
+    /// Whether the interpreter is running.
     pub(super) fn is_running(&self) -> bool {
-        // SAFETY: these may be called without the lock, and before the interpreter is initialized.
+        // SAFETY: these may be called without the lock.
         unsafe {
             (self.is_initialized)() != 0
                 && self
                     .is_finalizing
-                    .is_some_and(|finalizing| finalizing() == 0)
+                    .is_none_or(|finalizing| finalizing() == 0)
         }
     }
 
-    /// The version: 11 for 3.11.
-    pub(super) fn minor(&self) -> u32 {
-        static MINOR: OnceLock<u32> = OnceLock::new();
-        *MINOR.get_or_init(|| {
-            // SAFETY: may be called without the lock, and returns a C string.
-            let version = unsafe { CStr::from_ptr((self.version)()) };
-            let version = version.to_string_lossy();
-            let mut parts = version.split('.');
-            let is_three = parts.next() == Some("3");
-            let minor = parts.next().and_then(|minor| minor.parse().ok());
-            minor.filter(|_| is_three).unwrap_or(0)
-        })
+    /// Registers a function with the module `atexit`.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has the lock.
+    pub(super) unsafe fn register_at_exit(&self, method: &'static Method) {
+        // SAFETY: as the caller guarantees; each call returns a new reference, or null with an exception, which `aside`
+        // clears.
+        unsafe {
+            self.aside(|| {
+                let owned = |object: Object| (!object.is_null()).then_some(Owned(self, object));
+                let module = owned((self.import)(c"atexit".as_ptr()))?;
+                let register = owned((self.get_attribute)(module.1, c"register".as_ptr()))?;
+                let none = ptr::null_mut();
+                let function = owned((self.new_function)(method, none, none))?;
+                owned((self.call)(
+                    register.1,
+                    function.1,
+                    ptr::null_mut::<c_void>(),
+                ))
+            });
+        }
     }
 
-    /// The address of the calling thread's state, if it has one.
-    pub(super) fn this_thread(&self) -> Option<usize> {
-        // SAFETY: may be called without the lock.
-        let thread = unsafe { (self.this_thread)() };
-        (!thread.is_null()).then_some(thread as usize)
+    /// `None`, with a new reference.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has the lock.
+    pub(super) unsafe fn none(&self) -> Object {
+        // SAFETY: as the caller guarantees; the variable is an object that is never freed.
+        unsafe {
+            let none: Option<Object> = find(c"_Py_NoneStruct");
+            let none = none.unwrap_or(ptr::null_mut());
+            if !none.is_null() {
+                (self.increase)(none);
+            }
+            none
+        }
     }
 
     /// Runs `work`, with the exception that is being raised put aside, and without garbage collection, which may run any

@@ -2,16 +2,17 @@
 //!
 //! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as numbers.
 //!
-//! Frames are read on a thread that has the interpreter's lock, by the public C API. Where an extension has released it
-//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, the stack trace has native frames alone, unless
-//! `LEAK_REPORT` has `python=unlocked`: then `unlocked` reads the frames from the interpreter's memory. To wait for the lock
-//! there could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits
-//! for.
+//! The public functions are called only on a thread that has the interpreter's lock. Where an extension has released it
+//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` reads the frames: to wait for the lock
+//! could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
+//!
+//! `at_exit` notices the beginning of the interpreter's exit.
 //!
 //! Reading raises no exception, runs no code of the program and keeps no frame alive: a frame would keep the program's
-//! tensors. Code objects of frames that were recorded with the lock are never freed.
+//! tensors. Code objects of frames that were recorded are never freed.
 
 mod api;
+mod at_exit;
 mod table;
 mod unlocked;
 
@@ -27,43 +28,29 @@ use crate::modules::module_range;
 
 static OFF: AtomicBool = AtomicBool::new(false);
 
-static UNLOCKED: AtomicBool = AtomicBool::new(false);
-
-/// Records Python frames also on threads that do not have the interpreter's lock.
-pub(crate) fn read_unlocked() {
-    UNLOCKED.store(true, Relaxed);
-}
-
 /// Records no Python frames from now on.
 pub(crate) fn turn_off() {
     OFF.store(true, Relaxed);
 }
 
-/// Whether there is an interpreter, and its frames are recorded.
-#[inline]
-pub(crate) fn is_present() -> bool {
-    !OFF.load(Relaxed) && Api::get().is_some()
-}
-
 /// Fills `frames` with the calling thread's Python frames, innermost first, as numbers for [`resolve`]. Returns the
-/// addresses of the interpreter, and how many frames there are. `None` where there are none, or the thread does not have the
-/// interpreter's lock.
+/// addresses of the interpreter, and how many frames there are. `None` where there are none.
 pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
-    let api = Api::get()?;
-    let count = if api.is_locked_here() {
-        // SAFETY: the thread has the lock.
-        unsafe { api.aside(|| fill(api, frames)) }
-    } else if UNLOCKED.load(Relaxed) && api.is_running() {
-        unlocked::fill(api, frames)
-    } else {
-        0
-    };
-    if count == 0 {
+    if OFF.load(Relaxed) {
         return None;
     }
+    let api = Api::get()?;
+    if api.is_running() {
+        at_exit::register(api);
+    }
+    let count = match api.is_locked_here() {
+        // SAFETY: the thread has the lock.
+        true => unsafe { api.aside(|| fill(api, frames)) },
+        false => unlocked::fill(api, frames),
+    };
     static INTERPRETER: OnceLock<Range<usize>> = OnceLock::new();
     let range = INTERPRETER.get_or_init(|| module_range(api.code));
-    Some((range.clone(), count))
+    (count != 0).then(|| (range.clone(), count))
 }
 
 /// # Safety

@@ -13,22 +13,6 @@ struct Table {
     /// The code objects that are kept alive.
     codes: HashSet<usize>,
     frames: Vec<ForeignFrame>,
-    /// By the address of the code object, which may be freed, and the instruction. With it, what tells whether it is still
-    /// the same object.
-    unlocked: HashMap<(usize, i32), ([usize; 3], usize)>,
-    by_text: HashMap<ForeignFrame, usize>,
-}
-
-impl Table {
-    /// The number of a frame with this text.
-    fn intern(&mut self, frame: ForeignFrame) -> usize {
-        let next = FOREIGN_FRAME | self.frames.len();
-        let number = *self.by_text.entry(frame.clone()).or_insert(next);
-        if number == next {
-            self.frames.push(frame);
-        }
-        number
-    }
 }
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
@@ -47,30 +31,12 @@ pub(super) fn add(code: usize, line: u32, frame: ForeignFrame) -> (usize, bool) 
     let mut table = lock();
     let table = table.get_or_insert_default();
     let is_new = table.codes.insert(code);
-    let number = table.intern(frame);
-    table.numbers.insert((code, line), number);
+    let next = FOREIGN_FRAME | table.frames.len();
+    let number = *table.numbers.entry((code, line)).or_insert(next);
+    if number == next {
+        table.frames.push(frame);
+    }
     (number, is_new)
-}
-
-/// The number of a frame that was read without the lock. `about` is what the code object has.
-pub(super) fn find_unlocked(code: usize, offset: i32, about: [usize; 3]) -> Option<usize> {
-    let table = lock();
-    let (known, number) = table.as_ref()?.unlocked.get(&(code, offset))?;
-    (*known == about).then_some(*number)
-}
-
-/// Adds a frame that was read without the lock, and returns its number.
-pub(super) fn add_unlocked(
-    code: usize,
-    offset: i32,
-    about: [usize; 3],
-    frame: ForeignFrame,
-) -> usize {
-    let mut table = lock();
-    let table = table.get_or_insert_default();
-    let number = table.intern(frame);
-    table.unlocked.insert((code, offset), (about, number));
-    number
 }
 
 /// The frame with a number.
@@ -83,7 +49,7 @@ pub(crate) fn resolve(number: usize) -> Option<ForeignFrame> {
 mod tests {
     use cuguard_report::{FOREIGN_FRAME, ForeignFrame};
 
-    use super::{add, add_unlocked, find, find_unlocked, resolve};
+    use super::{add, find, resolve};
 
     #[test]
     fn a_frame_has_one_number() {
@@ -100,12 +66,6 @@ mod tests {
         assert_eq!(add(0x1000, 1, frame(1)), (one, false));
         assert_eq!((find(0x1000, 2), find(0x2000, 2)), (Some(two), None));
         assert_eq!(resolve(two), Some(frame(2)));
-        // The same frame, read without the lock.
-        assert_eq!(find_unlocked(0x1000, 8, [1, 2, 3]), None);
-        assert_eq!(add_unlocked(0x1000, 8, [1, 2, 3], frame(2)), two);
-        assert_eq!(find_unlocked(0x1000, 8, [1, 2, 3]), Some(two));
-        // Another code object at the same address.
-        assert_eq!(find_unlocked(0x1000, 8, [1, 2, 4]), None);
         assert_eq!(resolve(FOREIGN_FRAME | 999), None);
     }
 }
