@@ -28,7 +28,7 @@ fn kinds(way: u32, arguments: &[&str]) {
     let arguments = [&[way.as_str()], arguments].concat();
     let source = include_str!("programs/kinds.c");
     if let Some(program) = compile(&driver, "kinds", source, &arguments) {
-        passes(&program, &driver, 95);
+        passes(&program, &driver, 98);
     }
 }
 
