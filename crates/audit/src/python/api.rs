@@ -52,6 +52,7 @@ pub(super) struct Api {
     pub(super) code: usize,
     /// `PyCode_Addr2Line`, which reads the code object and nothing else.
     pub(super) line_of: Option<unsafe extern "C" fn(Object, c_int) -> c_int>,
+    version: unsafe extern "C" fn() -> *const c_char,
     /// The addresses of `_PyRuntime`, and of the types of code objects and strings.
     pub(super) runtime: Option<usize>,
     pub(super) code_type: Option<usize>,
@@ -124,6 +125,7 @@ impl Api {
                 call: find(c"PyObject_CallFunctionObjArgs")?,
                 code: is_initialized as *const () as usize,
                 line_of: find(c"PyCode_Addr2Line"),
+                version: find(c"Py_GetVersion")?,
                 runtime: find(c"_PyRuntime"),
                 code_type: find(c"PyCode_Type"),
                 string_type: find(c"PyUnicode_Type"),
@@ -172,6 +174,14 @@ impl Api {
                     !current.is_null() && current == (self.this_thread)()
                 })
         }
+    }
+
+    /// The version: 13 for 3.13.
+    pub(super) fn minor(&self) -> Option<u32> {
+        // SAFETY: may be called without the lock, and returns a C string.
+        let version = unsafe { CStr::from_ptr((self.version)()) };
+        let version = version.to_str().ok()?.strip_prefix("3.")?;
+        version.split('.').next()?.parse().ok()
     }
 
     /// The state of the calling thread, if it has released the lock.

@@ -3,7 +3,7 @@
 //! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as numbers.
 //!
 //! The public functions are called only on a thread that has the interpreter's lock. Where an extension has released it
-//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` or `published` reads the frames: to wait for the lock
+//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` or `memory` reads the frames: to wait for the lock
 //! could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
 //!
 //! `at_exit` notices the beginning of the interpreter's exit.
@@ -13,7 +13,7 @@
 
 mod api;
 mod at_exit;
-mod published;
+mod memory;
 mod table;
 mod unlocked;
 
@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use cuguard_report::ForeignFrame;
 
 use self::api::{Api, Owned};
+pub(crate) use self::at_exit::call_at_exit;
 pub(crate) use self::table::resolve;
 use crate::modules::module_range;
 

@@ -1,5 +1,9 @@
-//! The frames of a thread that has released the lock of CPython 3.13, which does not export the function that `unlocked`
-//! calls. It publishes where its structures have what a debugger needs, as a table of offsets at the start of `_PyRuntime`.
+//! The frames of a thread that has released the lock, read from the memory of interpreters that do not export the function
+//! that `unlocked` calls.
+//!
+//! - CPython 3.13 publishes where its structures have what a debugger needs, as a table of offsets at the start of
+//!   `_PyRuntime`.
+//! - 3.9 and 3.10 get no more than security fixes, so their structures do not change any more.
 //!
 //! A thread's own frames do not change while it is inside of a call, and each keeps its code object alive, which keeps its
 //! file and its name. Memory is read by the kernel, so that a wrong address cannot crash the program, and the types of objects
@@ -35,59 +39,84 @@ const LARGEST: usize = 512;
 struct Layout {
     current_frame: usize,
     previous: usize,
-    executable: usize,
-    instruction: usize,
-    owner: usize,
+    code: usize,
+    position: Position,
+    /// Where a frame says that it is no frame of Python code.
+    owner: Option<usize>,
     file: usize,
     name: usize,
-    instructions: usize,
     kind: usize,
     state: usize,
     length: usize,
     ascii: usize,
+    /// What a string has more that is not in ASCII.
+    more: usize,
 }
+
+/// How a frame says which instruction runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    /// A number at an offset, in units of so many bytes.
+    Number(usize, i32),
+    /// An address at an offset; and where the instructions begin in a code object.
+    Address(usize, usize),
+}
+
+/// CPython 3.9. Of 3.10, only the position is elsewhere.
+const OLD: Layout = Layout {
+    current_frame: 24,
+    previous: 24,
+    code: 32,
+    position: Position::Number(104, 1),
+    owner: None,
+    file: 104,
+    name: 112,
+    kind: 8,
+    state: 32,
+    length: 16,
+    ascii: 48,
+    more: 24,
+};
 
 impl Layout {
     /// From the table. `None` for one of another version, and of an interpreter without a lock.
-    fn new(table: &[u8; WORDS * 8]) -> Option<Self> {
+    fn published(table: &[u8; WORDS * 8]) -> Option<Self> {
         let at = |index: usize| word(table, index * 8);
         let is_known = table.starts_with(COOKIE) && at(1) >> 16 == VERSION && at(2) == 0;
         let layout = Self {
             current_frame: at(23),
             previous: at(29),
-            executable: at(30),
-            instruction: at(31),
-            owner: at(33),
+            code: at(30),
+            position: Position::Address(at(31), at(43)),
+            owner: Some(at(33)),
             file: at(35),
             name: at(37),
-            instructions: at(43),
             kind: at(45),
             state: at(68),
             length: at(69),
             ascii: at(70),
+            more: 16,
         };
-        let all = [
-            layout.previous,
-            layout.executable,
-            layout.instruction,
-            layout.owner,
-            layout.file,
-            layout.name,
-            layout.kind,
-            layout.state,
-            layout.length,
-        ];
-        let fits = all.iter().all(|offset| *offset <= LARGEST - 8);
+        let offsets = [29, 30, 31, 33, 35, 37, 45, 68, 69].map(at);
+        let fits = offsets.iter().all(|offset| *offset <= LARGEST - 8);
         (is_known && fits).then_some(layout)
     }
 }
 
 fn layout(api: &Api) -> Option<&'static Layout> {
     static LAYOUT: OnceLock<Option<Layout>> = OnceLock::new();
-    let layout = LAYOUT.get_or_init(|| {
-        let mut table = [0; WORDS * 8];
-        let is_read = read(api.runtime?, &mut table) == table.len();
-        is_read.then(|| Layout::new(&table)).flatten()
+    let layout = LAYOUT.get_or_init(|| match api.minor()? {
+        9 => Some(OLD),
+        10 => Some(Layout {
+            position: Position::Number(96, 2),
+            ..OLD
+        }),
+        13 => {
+            let mut table = [0; WORDS * 8];
+            let is_read = read(api.runtime?, &mut table) == table.len();
+            is_read.then(|| Layout::published(&table)).flatten()
+        }
+        _ => None,
     });
     layout.as_ref()
 }
@@ -103,7 +132,8 @@ pub(super) fn frames(api: &Api, most: usize) -> Vec<ForeignFrame> {
         let mut frame = [0_u8; LARGEST];
         // A frame may be smaller, at the end of mapped memory.
         read(address, &mut frame);
-        if frame[layout.owner] != OF_NATIVE_CODE {
+        let is_native = layout.owner.is_some_and(|at| frame[at] == OF_NATIVE_CODE);
+        if !is_native {
             match resolve(api, layout, &frame) {
                 Some(frame) => frames.push(frame),
                 None => break,
@@ -116,15 +146,19 @@ pub(super) fn frames(api: &Api, most: usize) -> Vec<ForeignFrame> {
 
 /// What a frame is; `None` if it is none.
 fn resolve(api: &Api, layout: &Layout, frame: &[u8; LARGEST]) -> Option<ForeignFrame> {
-    let code = word(frame, layout.executable);
+    let code = word(frame, layout.code);
     let mut object = [0_u8; LARGEST];
     read(code, &mut object);
     if word(&object, layout.kind) != api.code_type? {
         return None;
     }
-    let instructions = code.wrapping_add(layout.instructions);
-    let offset = word(frame, layout.instruction).wrapping_sub(instructions);
-    let offset = c_int::try_from(offset.cast_signed()).ok()?;
+    let offset = match layout.position {
+        Position::Number(at, unit) => (word(frame, at) as i32).wrapping_mul(unit),
+        Position::Address(at, start) => {
+            let offset = word(frame, at).wrapping_sub(code.wrapping_add(start));
+            c_int::try_from(offset.cast_signed()).ok()?
+        }
+    };
     // SAFETY: the frame keeps the code object alive, and the function only reads it.
     let line = unsafe { (api.line_of?)(code as Object, offset) };
     Some(ForeignFrame {
@@ -147,8 +181,7 @@ fn text(api: &Api, layout: &Layout, at: usize) -> Option<String> {
     if !is_compact {
         return None;
     }
-    // Others than those in ASCII have two words more.
-    let start = at + layout.ascii + if is_ascii { 0 } else { 16 };
+    let start = at + layout.ascii + if is_ascii { 0 } else { layout.more };
     let mut letters = vec![0_u8; length * kind];
     if read(start, &mut letters) != letters.len() {
         return None;
@@ -219,7 +252,7 @@ mod tests {
                 };
                 word.copy_from_slice(&value.to_ne_bytes());
             }
-            Layout::new(&table)
+            Layout::published(&table)
         };
         assert!(table(COOKIE, 0x030d_01f0, 0, 16).is_some());
         assert_eq!(table(b"xdebugpx", 0x030d_01f0, 0, 16), None);
