@@ -167,8 +167,8 @@ unsafe extern "C" fn sigaction(
     // SAFETY: as for the caller.
     let code = unsafe { real_sigaction(signal, new, old) };
     // SAFETY: null, or written by the call.
-    if code == 0
-        && let Some(old) = unsafe { old.as_mut() }
+    if let Some(old) = unsafe { old.as_mut() }
+        && code == 0
         && is_own(old)
     {
         *old = action(libc::SIG_DFL, 0);
