@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Record, Registry};
 
-use crate::{origin, settings};
+use crate::origin;
 
 /// How many frames are captured of each stack.
 const FRAMES: usize = MAX_DEPTH;
@@ -61,8 +61,7 @@ pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context:
         ANY.store(true, Relaxed);
     }
     let mut frames = [0; FRAMES];
-    let limit = settings::frames().min(FRAMES);
-    let count = origin::capture(&mut frames[..limit]);
+    let count = origin::capture(&mut frames);
     let entry = Entry {
         bytes,
         type_name: "",
@@ -87,6 +86,11 @@ pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
         let record = registry().remove(key, 0)?;
         Some(Taken { key, record })
     })
+}
+
+/// Removes the record of what ended in another way than by a free.
+pub(crate) fn forget(kind: Kind, address: u64) {
+    let _ = take(&[kind], address);
 }
 
 /// Inserts what [`take`] removed, because it was not freed.
