@@ -316,11 +316,100 @@ import os
 os._exit(0)
 "#;
 
+/// Names beyond ASCII, of one and of two bytes a letter; a generator; a thread; a deep stack.
+const SHAPES: &str = r#"
+import ctypes, sys, threading
+cuda = getattr(ctypes, sys.argv[1])("libcuda.so.1")
+
+def allocate(size):
+    address = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+
+def größe():
+    allocate(1000)
+
+def 記憶():
+    allocate(2000)
+
+def generate():
+    yield allocate(3000)
+
+def work(context):
+    assert cuda.cuCtxSetCurrent(context) == 0
+    allocate(4000)
+
+def deep(levels):
+    return deep(levels - 1) if levels else allocate(5000)
+
+context = ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+größe()
+記憶()
+list(generate())
+thread = threading.Thread(target=work, args=(context,))
+thread.start()
+thread.join()
+deep(200)
+sys.stdout.write("done\n")
+import os
+os._exit(0)
+"#;
+
+/// Whatever a frame is, it is read the same way with and without the lock.
+#[test]
+fn shapes_of_python_frames() {
+    let mut ran = 0;
+    for interpreter in interpreters() {
+        let version = Command::new(&interpreter).arg("--version").output();
+        if !version.is_ok_and(|output| output.status.success()) {
+            continue;
+        }
+        for library in ["PyDLL", "CDLL"] {
+            if library == "CDLL" && !is_read_without_lock(&interpreter) {
+                continue;
+            }
+            let Some(report) = python_script(SHAPES, &interpreter, library, "") else {
+                continue;
+            };
+            ran += 1;
+            let what = format!("{interpreter}, {library}");
+            let functions =
+                |bytes| -> Vec<_> { stack(&report, bytes).iter().map(|frame| frame.0).collect() };
+            assert_eq!(functions(1000), ["allocate", "größe", "<module>"], "{what}");
+            assert_eq!(functions(2000), ["allocate", "記憶", "<module>"], "{what}");
+            assert_eq!(
+                functions(3000),
+                ["allocate", "generate", "<module>"],
+                "{what}"
+            );
+            let thread = functions(4000);
+            assert_eq!(thread[..2], ["allocate", "work"], "{what}");
+            assert!(thread[2].ends_with("run"), "{what}: {thread:?}");
+            // The innermost frames of a stack that is deeper than the limit.
+            let deep = functions(5000);
+            assert_eq!(
+                (deep[0], deep[1], deep.len()),
+                ("allocate", "deep", 32),
+                "{what}"
+            );
+        }
+    }
+    if ran == 0 {
+        not_run("needs Python 3.9 or newer");
+    }
+}
+
 /// Runs the program under a Python, and returns its report. `None` where it cannot run.
 fn python(interpreter: &str, library: &str, words: &str) -> Option<Value> {
+    python_script(PYTHON, interpreter, library, words)
+}
+
+/// Runs a script under a Python, and returns its report. `None` where it cannot run.
+fn python_script(script: &str, interpreter: &str, library: &str, words: &str) -> Option<Value> {
     let driver = simulated_driver_folder();
     let (file, report) = (driver.join("model.py"), driver.join("report.json"));
-    std::fs::write(&file, PYTHON).unwrap();
+    std::fs::write(&file, script).unwrap();
     let words = format!("json,file={}{words}", report.display());
     let output = audited(Path::new(interpreter), &driver)
         .args([file.as_os_str(), library.as_ref()])

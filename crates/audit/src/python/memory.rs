@@ -1,16 +1,17 @@
-//! The frames of a thread that has released the lock, read from the memory of interpreters that do not export the function
-//! that `unlocked` calls.
+//! The frames of a thread that has released the lock, read from the interpreter's memory.
 //!
 //! - CPython 3.13 publishes where its structures have what a debugger needs, as a table of offsets at the start of
 //!   `_PyRuntime`.
-//! - 3.9 and 3.10 get no more than security fixes, so their structures do not change any more.
+//! - 3.9 to 3.12 get no more than security fixes, so their structures do not change any more.
 //!
 //! A thread's own frames do not change while it is inside of a call, and each keeps its code object alive, which keeps its
 //! file and its name. Memory is read by the kernel, so that a wrong address cannot crash the program, and the types of objects
-//! are compared, so that another layout gives no frames rather than wrong ones.
+//! are compared, so that another layout gives no frames rather than wrong ones. Neighbouring frames, and all code objects, are
+//! read together, because each call of the kernel takes longer than the rest; names are read once.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuguard_report::ForeignFrame;
 
@@ -31,13 +32,23 @@ const OF_NATIVE_CODE: u8 = 3;
 /// Longer names are cut.
 const LONGEST: usize = 1024;
 
-/// More of a structure is not read.
-const LARGEST: usize = 512;
+/// So much is read of a frame, of a code object, and of a string's header.
+const FRAME: usize = 128;
+const CODE: usize = 160;
+const HEADER: usize = 64;
+
+/// So much is read around a frame.
+const WINDOW: usize = 4096;
+
+/// More frames are not read.
+const MOST: usize = 64;
 
 /// Where things are, as offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     current_frame: usize,
+    /// Where the innermost frame is in what the thread state points to, if that is no frame.
+    inner: Option<usize>,
     previous: usize,
     code: usize,
     position: Position,
@@ -65,6 +76,7 @@ enum Position {
 /// CPython 3.9. Of 3.10, only the position is elsewhere.
 const OLD: Layout = Layout {
     current_frame: 24,
+    inner: None,
     previous: 24,
     code: 32,
     position: Position::Number(104, 1),
@@ -78,6 +90,21 @@ const OLD: Layout = Layout {
     more: 24,
 };
 
+/// CPython 3.12. Of 3.11, frames are different.
+const NEW: Layout = Layout {
+    current_frame: 56,
+    inner: Some(0),
+    previous: 8,
+    code: 0,
+    position: Position::Address(56, 192),
+    owner: Some(70),
+    file: 112,
+    name: 128,
+    ascii: 40,
+    more: 16,
+    ..OLD
+};
+
 impl Layout {
     /// From the table. `None` for one of another version, and of an interpreter without a lock.
     fn published(table: &[u8; WORDS * 8]) -> Option<Self> {
@@ -85,6 +112,7 @@ impl Layout {
         let is_known = table.starts_with(COOKIE) && at(1) >> 16 == VERSION && at(2) == 0;
         let layout = Self {
             current_frame: at(23),
+            inner: None,
             previous: at(29),
             code: at(30),
             position: Position::Address(at(31), at(43)),
@@ -97,8 +125,9 @@ impl Layout {
             ascii: at(70),
             more: 16,
         };
-        let offsets = [29, 30, 31, 33, 35, 37, 45, 68, 69].map(at);
-        let fits = offsets.iter().all(|offset| *offset <= LARGEST - 8);
+        let fit = |words: &[usize], size: usize| words.iter().all(|word| at(*word) <= size - 8);
+        let fits =
+            fit(&[29, 30, 31, 33], FRAME) && fit(&[35, 37], CODE) && fit(&[45, 68, 69], HEADER);
         (is_known && fits).then_some(layout)
     }
 }
@@ -111,6 +140,17 @@ fn layout(api: &Api) -> Option<&'static Layout> {
             position: Position::Number(96, 2),
             ..OLD
         }),
+        11 => Some(Layout {
+            inner: Some(8),
+            previous: 48,
+            code: 32,
+            position: Position::Address(56, 184),
+            owner: None,
+            ascii: 48,
+            more: 24,
+            ..NEW
+        }),
+        12 => Some(NEW),
         13 => {
             let mut table = [0; WORDS * 8];
             let is_read = read(api.runtime?, &mut table) == table.len();
@@ -121,56 +161,153 @@ fn layout(api: &Api) -> Option<&'static Layout> {
     layout.as_ref()
 }
 
-/// The calling thread's frames, innermost first, at most so many.
-pub(super) fn frames(api: &Api, most: usize) -> Vec<ForeignFrame> {
-    let mut frames = Vec::new();
-    let Some((layout, thread)) = layout(api).zip(api.unlocked_thread()) else {
-        return frames;
-    };
-    let mut next = read_word(thread as usize + layout.current_frame);
-    while let Some(address) = next.filter(|address| *address != 0 && frames.len() < most) {
-        let mut frame = [0_u8; LARGEST];
-        // A frame may be smaller, at the end of mapped memory.
-        read(address, &mut frame);
-        let is_native = layout.owner.is_some_and(|at| frame[at] == OF_NATIVE_CODE);
-        if !is_native {
-            match resolve(api, layout, &frame) {
-                Some(frame) => frames.push(frame),
-                None => break,
-            }
+/// A frame that was read: its code object, and where it is in that.
+#[derive(Clone, Copy)]
+struct Raw {
+    code: usize,
+    offset: c_int,
+}
+
+/// What is known of a code object at an instruction: its file and its name, which tell whether it is still the same object, and
+/// the number of the frame.
+type Known = HashMap<(usize, c_int), ([usize; 2], usize)>;
+
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+
+/// Fills `frames` with the calling thread's frames, innermost first, and returns how many there are. `None` if they cannot be
+/// read.
+pub(super) fn fill(api: &Api, frames: &mut [usize]) -> Option<usize> {
+    let (layout, thread) = layout(api).zip(api.unlocked_thread())?;
+    let most = frames.len().min(MOST);
+    let raw = walk(layout, thread as usize, most)?;
+    let mut objects = [[0_u8; CODE]; MOST];
+    let count = read_codes(&raw, &mut objects);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    for (index, (raw, object)) in raw.iter().zip(&objects[..count]).enumerate() {
+        if word(object, layout.kind) != api.code_type? {
+            return (index != 0).then_some(index);
         }
-        next = Some(word(&frame, layout.previous));
+        let about = [word(object, layout.file), word(object, layout.name)];
+        let number = match known.get(&(raw.code, raw.offset)) {
+            Some((same, number)) if *same == about => *number,
+            _ => {
+                let Some(frame) = resolve(api, layout, *raw, about) else {
+                    return (index != 0).then_some(index);
+                };
+                let number = super::unlocked::number(frame);
+                known.insert((raw.code, raw.offset), (about, number));
+                number
+            }
+        };
+        frames[index] = number;
     }
-    frames
+    Some(count)
+}
+
+/// The calling thread's frames, innermost first, at most so many.
+fn walk(layout: &Layout, thread: usize, most: usize) -> Option<Vec<Raw>> {
+    let mut next = read_word(thread + layout.current_frame)?;
+    if let Some(inner) = layout.inner {
+        next = read_word(next + inner)?;
+    }
+    let mut found = Vec::new();
+    let mut window = Window::default();
+    while next != 0 && found.len() < most {
+        let frame = window.at(next)?;
+        if layout.owner.is_none_or(|at| frame[at] != OF_NATIVE_CODE) {
+            let code = word(&frame, layout.code);
+            let offset = match layout.position {
+                Position::Number(at, unit) => (word(&frame, at) as i32).wrapping_mul(unit),
+                Position::Address(at, start) => {
+                    let offset = word(&frame, at).wrapping_sub(code.wrapping_add(start));
+                    c_int::try_from(offset.cast_signed()).ok()?
+                }
+            };
+            found.push(Raw { code, offset });
+        }
+        next = word(&frame, layout.previous);
+    }
+    Some(found)
+}
+
+/// Memory around a frame. Its callers' frames are mostly before it.
+struct Window {
+    start: usize,
+    bytes: [u8; WINDOW],
+    length: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            start: 0,
+            bytes: [0; WINDOW],
+            length: 0,
+        }
+    }
+}
+
+impl Window {
+    /// The frame at an address.
+    fn at(&mut self, address: usize) -> Option<[u8; FRAME]> {
+        let is_inside = |window: &Self| {
+            address >= window.start && address + FRAME <= window.start + window.length
+        };
+        if !is_inside(self) {
+            self.start = (address + FRAME).saturating_sub(WINDOW);
+            self.length = read(self.start, &mut self.bytes);
+        }
+        if !is_inside(self) {
+            // Some of it is not mapped.
+            self.start = address;
+            self.length = read(address, &mut self.bytes[..FRAME]);
+        }
+        let bytes = self.bytes.get(address.checked_sub(self.start)?..)?;
+        bytes.first_chunk().copied().filter(|_| is_inside(self))
+    }
+}
+
+/// Reads the code objects of all frames. Returns how many could be read.
+fn read_codes(raw: &[Raw], objects: &mut [[u8; CODE]; MOST]) -> usize {
+    const NONE: libc::iovec = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let count = raw.len().min(MOST);
+    let mut remote = [NONE; MOST];
+    for (to, from) in remote.iter_mut().zip(raw) {
+        *to = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(from.code),
+            iov_len: CODE,
+        };
+    }
+    let local = libc::iovec {
+        iov_base: objects.as_mut_ptr().cast(),
+        iov_len: count * CODE,
+    };
+    // SAFETY: the local buffer has so many bytes; the kernel checks the other addresses.
+    let read = unsafe {
+        libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), count as _, 0)
+    };
+    usize::try_from(read).unwrap_or(0) / CODE
 }
 
 /// What a frame is; `None` if it is none.
-fn resolve(api: &Api, layout: &Layout, frame: &[u8; LARGEST]) -> Option<ForeignFrame> {
-    let code = word(frame, layout.code);
-    let mut object = [0_u8; LARGEST];
-    read(code, &mut object);
-    if word(&object, layout.kind) != api.code_type? {
-        return None;
-    }
-    let offset = match layout.position {
-        Position::Number(at, unit) => (word(frame, at) as i32).wrapping_mul(unit),
-        Position::Address(at, start) => {
-            let offset = word(frame, at).wrapping_sub(code.wrapping_add(start));
-            c_int::try_from(offset.cast_signed()).ok()?
-        }
-    };
+fn resolve(api: &Api, layout: &Layout, raw: Raw, [file, name]: [usize; 2]) -> Option<ForeignFrame> {
     // SAFETY: the frame keeps the code object alive, and the function only reads it.
-    let line = unsafe { (api.line_of?)(code as Object, offset) };
+    let line = unsafe { (api.line_of?)(raw.code as Object, raw.offset) };
     Some(ForeignFrame {
-        function: text(api, layout, word(&object, layout.name))?,
-        file: text(api, layout, word(&object, layout.file))?,
+        function: text(api, layout, name)?,
+        file: text(api, layout, file)?,
         line: u32::try_from(line).unwrap_or(0),
     })
 }
 
 /// A string. `None` for another object.
 fn text(api: &Api, layout: &Layout, at: usize) -> Option<String> {
-    let mut header = [0_u8; LARGEST];
+    let mut header = [0_u8; HEADER];
+    // One at the end of mapped memory may be smaller.
     read(at, &mut header);
     if word(&header, layout.kind) != api.string_type? {
         return None;

@@ -1,10 +1,10 @@
 //! The frames of a thread that has released the interpreter's lock, as extensions do around calls of CUDA.
 //!
-//! The public functions need the lock, and to wait for it could deadlock. CPython's own `_Py_DumpTraceback` does not: it is
-//! the function behind `faulthandler`, made for a process that crashes. It reads the frames of a thread without reference
-//! counts or allocations, and writes them to a file as text. Here the thread is the calling one, which is inside of a call,
-//! so its frames do not change. Of the interpreters since 3.9, only 3.11 and
-//! 3.12 export it: of 3.9, 3.10 and 3.13, `memory` reads the frames, and with later ones such a stack has native frames alone.
+//! The public functions need the lock, and to wait for it could deadlock. `memory` reads the frames, of CPython 3.9 to 3.13.
+//! Where that finds none, CPython's own `_Py_DumpTraceback` is called, which 3.11 and 3.12 export: it is the function behind
+//! `faulthandler`, made for a process that crashes. It reads the frames of a thread without reference counts or allocations,
+//! and writes them to a file as text, piece by piece, which takes many calls of the kernel. Here the thread is the calling
+//! one, which is inside of a call, so its frames do not change.
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,11 +21,14 @@ const MOST: u64 = 256 << 10;
 
 /// Fills `frames` with the calling thread's frames, and returns how many there are.
 pub(super) fn fill(api: &Api, frames: &mut [usize]) -> usize {
-    let found: Vec<ForeignFrame> = match dump(api) {
-        Some(text) => text.lines().filter_map(parse).collect(),
-        None => memory::frames(api, frames.len()),
+    if let Some(count) = memory::fill(api, frames) {
+        return count;
+    }
+    let Some(text) = dump(api) else {
+        return 0;
     };
-    let numbers = frames.iter_mut().zip(found);
+    let parsed = text.lines().filter_map(parse);
+    let numbers = frames.iter_mut().zip(parsed);
     numbers.map(|(to, frame)| *to = number(frame)).count()
 }
 
@@ -91,7 +94,7 @@ fn unescape(text: &str) -> String {
 }
 
 /// The number of a frame. The code object is not known, so the names stand for it: an odd number, which is no address.
-fn number(frame: ForeignFrame) -> usize {
+pub(super) fn number(frame: ForeignFrame) -> usize {
     let mut hasher = DefaultHasher::new();
     (&frame.function, &frame.file).hash(&mut hasher);
     let (code, line) = (hasher.finish() as usize | 1, frame.line);
