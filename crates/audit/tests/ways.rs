@@ -133,6 +133,6 @@ fn threads_that_free_what_others_allocated() {
     let driver = simulated_driver_folder();
     let source = include_str!("programs/threads.c");
     if let Some(program) = compile(&driver, "threads", source, LINKED) {
-        passes(&program, &driver, 5);
+        passes(&program, &driver, 11);
     }
 }
