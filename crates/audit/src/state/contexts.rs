@@ -11,7 +11,6 @@ use cuguard_registry::Kind;
 use cuguard_sys::CUcontext;
 
 use super::{Taken, counted, insert, put_back, registry, take};
-use crate::end;
 use crate::real::queries;
 
 #[derive(Clone, Copy, Debug)]
@@ -195,13 +194,15 @@ pub(crate) fn begin_release_primary(device: i32) -> Option<Ending> {
 }
 
 impl Ending {
-    /// The context was destroyed: what is alive in it ended with it.
-    pub(crate) fn destroyed(self) {
+    /// The context was destroyed, and what is alive in it ended with it, unless it is to be kept.
+    pub(crate) fn destroyed(self, end_what_is_in_it: bool) {
         let mut table = lock();
         // Of a primary context; others are removed already.
         table.remove(self.context.number);
         drop(table);
-        end_resources(self.context.number);
+        if end_what_is_in_it {
+            end_resources(self.context.number);
+        }
     }
 
     /// The driver refused.
@@ -221,19 +222,15 @@ impl Ending {
 }
 
 /// A device's primary context was reset: what is alive in it ended, and the context stays retained.
-pub(crate) fn reset_primary(device: i32) {
+pub(crate) fn primary_was_reset(device: i32) {
     let number = lock().primary(device).map(|own| own.number);
     if let Some(number) = number {
         end_resources(number);
     }
 }
 
-/// What is alive in a context ended with it. While the process exits, it is the runtime that releases contexts, and the
-/// program has not freed what was in them.
+/// What is alive in a context ended with it.
 fn end_resources(number: u32) {
-    if end::is_exiting() {
-        return;
-    }
     let imported = RefCell::new(Vec::new());
     registry().destroy_context(number, |key, _| {
         if key.kind == Kind::Imported {
