@@ -29,7 +29,19 @@ static pthread_key_t key;
 static void *hold(void *argument)
 {
     volatile uint64_t local = 0;
+    struct record *blocks[32];
+    int at;
     (void)argument;
+    /* In the thread's own arena: the first block starts it. */
+    for (at = 0; at < 32; at++)
+        blocks[at] = malloc(at % 2 ? 5000 : 40);
+    if (strstr(held_as, "heap of a thread"))
+        for (at = 10; at < 30; at++)
+            put(&blocks[at]->memory, shared_masked);
+    if (is(held_as, "freed in the heap of a thread"))
+        for (at = 10; at < 30; at++)
+            free(blocks[at]);
+    memset(blocks, 0, sizeof blocks);
     if (is(held_as, "stack of a thread"))
         put(&local, shared_masked);
     if (is(held_as, "thread-local of a thread"))
@@ -172,7 +184,8 @@ int main(int count, char **arguments)
     } else if (is(shape, "stack of a thread that ended")) {
         in_thread("stack of a thread", 1);
     } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || is(shape, "register") ||
-               is(shape, "thread-specific")) {
+               is(shape, "thread-specific") || is(shape, "heap of a thread") ||
+               is(shape, "freed in the heap of a thread")) {
         in_thread(shape, 0);
     } else {
         printf("no such shape: %s\n", shape);
