@@ -8,6 +8,7 @@
 //!   SIGTERM, abort … ── handler ───────┘      └── waits, with a time limit
 //! ```
 //!
+//! - [`exiting`] is the beginning of the exit, when the search is made.
 //! - [`start`] is the library's constructor. Its exit handler is registered before the loader's, so it runs after the
 //!   destructors of all libraries.
 //! - [`reporter`] owns the thread that makes the report: a signal handler must not allocate or lock, and a report that
@@ -27,6 +28,7 @@
     )
 )]
 
+mod exiting;
 mod forked;
 mod functions;
 mod made;
@@ -41,6 +43,7 @@ mod sticky;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub(crate) use exiting::{begin as exit_begins, is_exiting};
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
@@ -84,6 +87,7 @@ fn prepare() -> bool {
         run_folder::note_use();
         reporter::launch();
         signals::install();
+        exiting::register();
     });
     STATE.store(USED, Ordering::Release);
     true

@@ -92,7 +92,7 @@ fn construct() {
 }
 
 unsafe extern "C" {
-    fn __cxa_atexit(
+    pub(super) fn __cxa_atexit(
         function: extern "C" fn(*mut c_void),
         argument: *mut c_void,
         library: *mut c_void,

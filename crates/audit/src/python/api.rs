@@ -1,5 +1,5 @@
 //! The functions of CPython that are used, found in the process. All of them are of its public C API, from 3.9 on, but for
-//! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer.
+//! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer, and `_Py_DumpTraceback`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
@@ -38,9 +38,31 @@ pub(super) struct Api {
     /// From 3.10 on. Before, nothing here allocates an object that the collector tracks.
     disable_collector: Option<Flag>,
     enable_collector: Option<Flag>,
+    /// Writes the frames of a thread, without the lock.
+    pub(super) dump: Option<unsafe extern "C" fn(c_int, *mut c_void)>,
+    /// Has a function called by the main thread with the lock. May be called without it.
+    pub(super) add_pending: unsafe extern "C" fn(Pending, *mut c_void) -> c_int,
+    import: unsafe extern "C" fn(*const c_char) -> Object,
+    new_function: unsafe extern "C" fn(*const Method, Object, Object) -> Object,
+    /// Calls an object with the objects that follow, up to a null.
+    call: unsafe extern "C" fn(Object, ...) -> Object,
     /// An address in the interpreter.
     pub(super) code: usize,
 }
+
+pub(super) type Pending = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// `PyMethodDef`.
+#[repr(C)]
+pub(super) struct Method {
+    pub(super) name: *const c_char,
+    pub(super) function: unsafe extern "C" fn(Object, Object) -> Object,
+    pub(super) flags: c_int,
+    pub(super) documentation: *const c_char,
+}
+
+// SAFETY: it is not changed, and its texts are constants.
+unsafe impl Sync for Method {}
 
 /// A function, whatever its signature.
 ///
@@ -80,6 +102,11 @@ impl Api {
                 clear_error: find(c"PyErr_Clear")?,
                 disable_collector: find(c"PyGC_Disable"),
                 enable_collector: find(c"PyGC_Enable"),
+                dump: find(c"_Py_DumpTraceback"),
+                add_pending: find(c"Py_AddPendingCall")?,
+                import: find(c"PyImport_ImportModule")?,
+                new_function: find(c"PyCFunction_NewEx")?,
+                call: find(c"PyObject_CallFunctionObjArgs")?,
                 code: is_initialized as *const () as usize,
             })
         }
@@ -121,6 +148,72 @@ impl Api {
                     let current = current();
                     !current.is_null() && current == (self.this_thread)()
                 })
+        }
+    }
+
+    /// The state of the calling thread, if it has released the lock.
+    pub(super) fn unlocked_thread(&self) -> Option<*mut c_void> {
+        // SAFETY: these may be called without the lock.
+        unsafe {
+            let is_usable = (self.is_initialized)() != 0
+                && self
+                    .is_finalizing
+                    .is_none_or(|finalizing| finalizing() == 0)
+                && (self.has_lock)() == 0;
+            let thread = is_usable.then(|| (self.this_thread)())?;
+            (!thread.is_null()).then_some(thread)
+        }
+    }
+
+    /// Whether the interpreter is running.
+    pub(super) fn is_running(&self) -> bool {
+        // SAFETY: these may be called without the lock.
+        unsafe {
+            (self.is_initialized)() != 0
+                && self
+                    .is_finalizing
+                    .is_none_or(|finalizing| finalizing() == 0)
+        }
+    }
+
+    /// Registers a function with the module `atexit`.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has the lock.
+    pub(super) unsafe fn register_at_exit(&self, method: &'static Method) {
+        // SAFETY: as the caller guarantees; each call returns a new reference, or null with an exception, which `aside`
+        // clears.
+        unsafe {
+            self.aside(|| {
+                let owned = |object: Object| (!object.is_null()).then_some(Owned(self, object));
+                let module = owned((self.import)(c"atexit".as_ptr()))?;
+                let register = owned((self.get_attribute)(module.1, c"register".as_ptr()))?;
+                let none = ptr::null_mut();
+                let function = owned((self.new_function)(method, none, none))?;
+                owned((self.call)(
+                    register.1,
+                    function.1,
+                    ptr::null_mut::<c_void>(),
+                ))
+            });
+        }
+    }
+
+    /// `None`, with a new reference.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has the lock.
+    pub(super) unsafe fn none(&self) -> Object {
+        // SAFETY: as the caller guarantees; the variable is an object that is never freed.
+        unsafe {
+            let none: Option<Object> = find(c"_Py_NoneStruct");
+            let none = none.unwrap_or(ptr::null_mut());
+            if !none.is_null() {
+                (self.increase)(none);
+            }
+            none
         }
     }
 

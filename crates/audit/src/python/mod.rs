@@ -2,15 +2,19 @@
 //!
 //! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as numbers.
 //!
-//! Frames are read only on a thread that has the interpreter's lock. Where an extension has released it around the call of
-//! the driver, as `ctypes.CDLL` does, the stack trace has native frames alone: to wait for the lock there could deadlock,
-//! because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
+//! The public functions are called only on a thread that has the interpreter's lock. Where an extension has released it
+//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` reads the frames: to wait for the lock
+//! could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
+//!
+//! `at_exit` notices the beginning of the interpreter's exit.
 //!
 //! Reading raises no exception, runs no code of the program and keeps no frame alive: a frame would keep the program's
 //! tensors. Code objects of frames that were recorded are never freed.
 
 mod api;
+mod at_exit;
 mod table;
+mod unlocked;
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -30,18 +34,20 @@ pub(crate) fn turn_off() {
 }
 
 /// Fills `frames` with the calling thread's Python frames, innermost first, as numbers for [`resolve`]. Returns the
-/// addresses of the interpreter, and how many frames there are. `None` where there are none, or the thread does not have the
-/// interpreter's lock.
+/// addresses of the interpreter, and how many frames there are. `None` where there are none.
 pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
     if OFF.load(Relaxed) {
         return None;
     }
     let api = Api::get()?;
-    if !api.is_locked_here() {
-        return None;
+    if api.is_running() {
+        at_exit::register(api);
     }
-    // SAFETY: the thread has the lock.
-    let count = unsafe { api.aside(|| fill(api, frames)) };
+    let count = match api.is_locked_here() {
+        // SAFETY: the thread has the lock.
+        true => unsafe { api.aside(|| fill(api, frames)) },
+        false => unlocked::fill(api, frames),
+    };
     static INTERPRETER: OnceLock<Range<usize>> = OnceLock::new();
     let range = INTERPRETER.get_or_init(|| module_range(api.code));
     (count != 0).then(|| (range.clone(), count))

@@ -20,6 +20,11 @@ pub(super) struct Fates {
 }
 
 impl Fates {
+    /// Whether a record was searched for.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.of.contains_key(key)
+    }
+
     /// The fate of a record, and where its address was found. A record that is newer than the search has none.
     pub(super) fn get(&self, key: &Key) -> (Fate, Option<&str>) {
         let (fate, place) = self.of.get(key).copied().unwrap_or_default();
@@ -53,10 +58,17 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// The addresses of all records.
-    pub(super) fn of(registry: &Registry) -> Self {
+    /// The addresses of all records, or of none if all are `known`.
+    pub(super) fn of(registry: &Registry, known: impl Fn(&Key, &Record) -> bool) -> Self {
         let mut records: Vec<(Key, Record)> = Vec::new();
-        registry.for_each(|key, record| records.push((*key, *record)));
+        let mut all_known = true;
+        registry.for_each(|key, record| {
+            all_known &= known(key, record);
+            records.push((*key, *record));
+        });
+        if all_known {
+            return Self::default();
+        }
         let mut ranges = BTreeMap::new();
         let mut targets = Self::default();
         for (key, record) in &records {
@@ -175,7 +187,7 @@ mod tests {
 
     /// The fates if these addresses are found.
     fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
-        let targets = Targets::of(registry);
+        let targets = Targets::of(registry, |_, _| false);
         let place =
             |target: &crate::search::Target| found.contains(&target.start).then_some(Place::Heap);
         let outcome = Outcome {
@@ -232,7 +244,7 @@ mod tests {
     #[test]
     fn only_memory_is_found_by_addresses_inside() {
         let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Array, 0x2000, 64)]);
-        let mut targets = Targets::of(&registry).list;
+        let mut targets = Targets::of(&registry, |_, _| false).list;
         targets.sort_by_key(|target| target.start);
         let lengths: Vec<_> = targets.iter().map(|target| target.len).collect();
         assert_eq!(lengths, [16, 0]);
