@@ -56,11 +56,8 @@ fn without_numbers(line: &str) -> String {
 const SHAPES: &[(&str, &str)] = &[
     ("only in the driver", "lost"),
     ("global", "reachable: global `exported_variable` in shapes"),
-    ("static array", "reachable: global `array` + 24 in shapes"),
-    (
-        "inside a struct",
-        "reachable: global `structure` + 16 in shapes",
-    ),
+    ("static array", "reachable: global `array` in shapes"),
+    ("inside a struct", "reachable: global `structure` in shapes"),
     (
         "interior",
         "reachable: global `exported_variable` in shapes",
@@ -91,6 +88,11 @@ const SHAPES: &[(&str, &str)] = &[
     ),
     ("heap of a thread", "reachable: the heap"),
     ("freed in the heap of a thread", "lost"),
+    (
+        "in a child",
+        "reachable: global `exported_variable` in shapes",
+    ),
+    ("stack of a thread of the parent", "lost"),
     ("freed holder", "lost"),
     ("freed holders in fast bins", "lost"),
     ("freed holder of 5000 bytes", "lost"),
