@@ -168,9 +168,9 @@ plain!(none: ContextGuard<'static> LabelScope);
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
-    Error FailedFreeGroup Fate Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
+    Error FailOn FailedFreeGroup Fate Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
-    ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownLevel
+    ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownFinding UnknownLevel
     FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
 );
 

@@ -34,7 +34,7 @@ const SMALL: &str = "
 }
 ";
 
-/// As in `tests/launches.rs`.
+/// As in `tests/launches`.
 fn skipping() -> Turn {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cuguard_driver::result::{self, CallError, context, device};
+use cuguard_driver::result::{self, context, device};
 use cuguard_driver::sys::{CUcontext, CUresult, ctx_flags};
 
 use crate::core::{
     Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, open_contexts,
 };
-use crate::error::{DriverError, Error, Result};
+use crate::error::{Error, Result};
 use crate::exit;
+use crate::guards::device::failed;
 use crate::guards::{Context, Schedule};
 use crate::recovery;
 use cuguard_registry::{Level, Registry};
@@ -372,19 +373,6 @@ impl ContextBuilder {
             oom_policy: self.oom_policy,
         });
         Context::from_state(state)
-    }
-}
-
-/// The error of a driver call.
-fn failed(operation: &'static str, device: Option<u32>) -> impl FnOnce(CallError) -> Error {
-    move |CallError { function, code }| {
-        Error::Driver(DriverError {
-            operation,
-            function,
-            code,
-            bytes: None,
-            device,
-        })
     }
 }
 

@@ -37,8 +37,11 @@ pub struct Device {
     ordinal: u32,
 }
 
-/// The error of a driver call about a device.
-fn failed(operation: &'static str, device: Option<u32>) -> impl FnOnce(CallError) -> Error {
+/// The error of a driver call outside of a context, about a device if one is known.
+pub(super) fn failed(
+    operation: &'static str,
+    device: Option<u32>,
+) -> impl FnOnce(CallError) -> Error {
     move |CallError { function, code }| {
         Error::Driver(DriverError {
             operation,

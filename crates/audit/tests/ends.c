@@ -42,6 +42,15 @@ static void __attribute__((noinline)) leak(size_t bytes) {
     memory = 0;
 }
 
+/* Leaks below so many frames. */
+static int __attribute__((noinline)) leak_below(int frames) {
+    if (frames == 0) {
+        leak(1 << 20);
+        return 0;
+    }
+    return leak_below(frames - 1) + 1;
+}
+
 static const char *self;
 
 /* The exit code of a child, or 1000 + the signal. */
@@ -152,8 +161,13 @@ int main(int argc, char **argv) {
         raise(SIGTERM);
     }
     use_driver();
+    if (strcmp(argv[argc - 1], "+leak") == 0) leak(1 << 20);
     if (IS("leak")) {
         leak(1 << 20);
+        return 3;
+    }
+    if (IS("leak deep down")) {
+        leak_below(60);
         return 3;
     }
     if (IS("leak after output")) {

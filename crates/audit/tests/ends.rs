@@ -3,7 +3,7 @@
 //! `ends.c` ends as it is asked to. It needs a C compiler; without one, the tests print that they were not run.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -63,6 +63,16 @@ fn command(program: &Path, end: &str) -> Command {
         .env("LD_LIBRARY_PATH", folder())
         .env("LEAK_REPORT", "json")
         .env_remove("CUGUARD_RUN");
+    // A shell ignores these in background processes, which inherit that.
+    // SAFETY: the calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     command
 }
 
@@ -145,6 +155,51 @@ fn every_end_has_its_status_and_one_report() {
     ] {
         eprintln!("{end}");
         assert_end(&without_core(&run(program, end)), status, reasons);
+    }
+}
+
+/// What is lost is lost at every end: nothing that this library does with an address counts as the program's.
+#[test]
+fn a_leak_is_lost_at_every_end() {
+    let Some(program) = program() else { return };
+    for end in [
+        "return",
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "assert",
+        "SIGTERM",
+        "SIGINT",
+        "exec",
+        "execlp",
+        "execvp",
+        "exit in a thread",
+        "SIGTERM with threads",
+        "exit with threads",
+        "_exit while exiting",
+        "SIGTERM while exiting",
+    ] {
+        let output = command(program, end)
+            .arg("+leak")
+            .output()
+            .expect("it runs");
+        let stderr = text(&output.stderr);
+        let reports: Vec<_> = stderr
+            .lines()
+            .filter(|line| line.starts_with('{'))
+            .collect();
+        let [report] = reports[..] else {
+            panic!("{end}: {stderr}")
+        };
+        let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], 1 << 20, "{end}: {report}");
+        assert_eq!(
+            report["search"]["cut_short"],
+            serde_json::Value::Null,
+            "{end}: {report}"
+        );
     }
 }
 
@@ -317,6 +372,36 @@ fn the_words_of_leak_report_apply() {
         text(&run("json,exitcode=44", "leak after output").stdout),
         "printed"
     );
+}
+
+/// Level `sites` captures fewer frames, and `counts` none; the fate is known at all levels.
+#[test]
+fn the_level_is_how_much_is_recorded() {
+    let Some(program) = program() else { return };
+    let frames = |level: &str| {
+        let words = format!("json,frames=all,depth=128,level={level}");
+        let output = command(program, "leak deep down")
+            .env("LEAK_REPORT", words)
+            .output();
+        let output = output.expect("it runs");
+        assert_end(&output, code(3), &["exit"]);
+        let stderr = text(&output.stderr);
+        let line = stderr
+            .lines()
+            .find(|line| line.starts_with('{'))
+            .expect("a report");
+        let report: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], 1 << 20, "{report}");
+        let groups = report["groups"].as_array().expect("groups");
+        let lost = groups
+            .iter()
+            .find(|group| group["fate"] == "lost")
+            .expect("a leak");
+        lost["stack"].as_array().expect("frames").len()
+    };
+    assert!(frames("stacks") > 60);
+    assert!((2..=24).contains(&frames("sites")));
+    assert_eq!(frames("counts"), 0);
 }
 
 /// A pipe without a reader blocks whoever opens it.

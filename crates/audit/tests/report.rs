@@ -262,6 +262,29 @@ int main(void) {
     assert_eq!(reports[1]["reachable"]["bytes"], 0);
 }
 
+#[test]
+fn the_level_decides_how_much_of_a_stack_is_recorded() {
+    let driver = simulated_driver_folder();
+    let source = r#"
+static APART void inner(void) { lose(10); }
+int main(void) { begin(); inner(); clobber(); return 0; }"#;
+    let Some(program) = program(&driver, "levels", source) else {
+        return;
+    };
+    for (level, expected) in [
+        ("stacks", &["lose", "inner", "main"][..]),
+        ("sites", &["lose", "inner"]),
+        ("counts", &[]),
+    ] {
+        let file = driver.join(level);
+        let words = format!("json,level={level},file={}", file.display());
+        assert_success(&run(&program, &driver, &[("LEAK_REPORT", words)]));
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let frames: Vec<_> = stack(&report, 10).iter().map(|frame| frame.0).collect();
+        assert_eq!(frames, expected, "{level}");
+    }
+}
+
 const PYTHON: &str = r#"
 import ctypes, sys
 cuda = getattr(ctypes, sys.argv[1])("libcuda.so.1")
@@ -357,16 +380,37 @@ fn interpreters() -> Vec<String> {
     all
 }
 
-/// Every interpreter of this machine whose functions keep the lock during a call.
+/// Every interpreter of this machine, with functions that keep the lock during a call.
 #[test]
 fn python_frames_are_named_where_the_lock_is_held() {
+    python_frames_are_named("PyDLL", "");
+}
+
+/// The same with functions that release it.
+#[test]
+fn python_frames_are_read_where_the_lock_is_released() {
+    python_frames_are_named("CDLL", "");
+}
+
+/// Whether frames can be read without the lock.
+fn dumps_without_lock(interpreter: &str) -> bool {
+    let code = "import ctypes; ctypes.pythonapi._Py_DumpTraceback";
+    let run = Command::new(interpreter).args(["-c", code]).output();
+    run.is_ok_and(|run| run.status.success())
+}
+
+fn python_frames_are_named(library: &str, words: &str) {
     let mut ran = 0;
     for interpreter in interpreters() {
         let version = Command::new(&interpreter).arg("--version").output();
         if !version.is_ok_and(|output| output.status.success()) {
             continue;
         }
-        let Some(report) = python(&interpreter, "PyDLL", "") else {
+        if library == "CDLL" && !dumps_without_lock(&interpreter) {
+            not_run(&format!("{interpreter} does not export _Py_DumpTraceback"));
+            continue;
+        }
+        let Some(report) = python(&interpreter, library, words) else {
             continue;
         };
         ran += 1;
@@ -396,10 +440,10 @@ fn python_frames_are_named_where_the_lock_is_held() {
     }
 }
 
-/// Native frames alone: the lock is not waited for.
+/// Native frames alone.
 #[test]
-fn python_frames_are_left_out_where_the_lock_is_released() {
-    for (library, words) in [("CDLL", ""), ("PyDLL", ",python=no")] {
+fn python_frames_are_left_out_where_they_are_turned_off() {
+    for (library, words) in [("CDLL", ",python=no"), ("PyDLL", ",python=no")] {
         let Some(report) = python("python3", library, words) else {
             return;
         };

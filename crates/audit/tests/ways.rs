@@ -124,7 +124,7 @@ fn a_program_with_a_library_that_stands_before_the_driver() {
     let source = include_str!("programs/uses_hook.c");
     let arguments = ["-l:libhook.so", "-l:libcuda.so.1"];
     if let Some(program) = compile(&driver, "uses_hook", source, &arguments) {
-        passes(&program, &driver, 3);
+        passes(&program, &driver, 4);
     }
 }
 

@@ -14,6 +14,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Reason, finish, start};
+use crate::search::Entered;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 
@@ -28,6 +29,7 @@ pub(crate) fn begin() {
 }
 
 extern "C" fn at_exit_begin(_: *mut c_void) {
+    let _entered = Entered::here();
     EXITING.store(true, Ordering::Release);
     let _ = std::panic::catch_unwind(begin);
 }

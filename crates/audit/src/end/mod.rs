@@ -43,6 +43,8 @@ mod sticky;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cuguard_registry::Level;
+
 pub(crate) use exiting::{begin as exit_begins, is_exiting};
 pub(crate) use made::Made;
 pub(crate) use output::print;
@@ -81,9 +83,11 @@ fn prepare() -> bool {
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        if !crate::settings::get().wanted_python() {
+        let settings = crate::settings::get();
+        if !settings.wanted_python() {
             crate::python::turn_off();
         }
+        crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
         run_folder::note_use();
         reporter::launch();
         signals::install();

@@ -139,7 +139,7 @@ unsafe fn without_this_library(
     name: *const c_char,
     caller: usize,
 ) -> *mut c_void {
-    let own = function.wrapper().cast_mut();
+    let own = function.exported().cast_mut();
     if handle != libc::RTLD_NEXT {
         // SAFETY: as the caller guarantees.
         let found = unsafe { real::call_dlsym(handle, name) };
@@ -173,7 +173,7 @@ unsafe fn in_scope_of(function: Function, name: *const c_char, caller: usize) ->
             let found = unsafe { real::call_dlsym(scope, name) };
             // SAFETY: opened above.
             unsafe { libc::dlclose(scope) };
-            if !found.is_null() && found.cast_const() != function.wrapper() {
+            if !found.is_null() && found.cast_const() != function.exported() {
                 return behind_own(function, libc::RTLD_NEXT, caller, found);
             }
         }

@@ -22,7 +22,5 @@
 mod counted;
 mod exports;
 mod lookup;
-pub(crate) mod proc_address;
+mod proc_address;
 mod table;
-
-pub(crate) use table::Function;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::api::{Api, Method, Object};
 use crate::end;
+use crate::search::Entered;
 
 /// `METH_NOARGS`
 const WITHOUT_ARGUMENTS: c_int = 4;
@@ -42,6 +43,7 @@ unsafe extern "C" fn pending(_: *mut c_void) -> c_int {
 
 /// The callback.
 unsafe extern "C" fn at_exit(_: Object, _: Object) -> Object {
+    let _entered = Entered::here();
     let _ = std::panic::catch_unwind(end::exit_begins);
     // SAFETY: the thread has the lock.
     Api::get().map_or(ptr::null_mut(), |api| unsafe { api.none() })

@@ -10,18 +10,20 @@ use super::elf::find_module;
 /// Found once. Finding it twice at the same time is harmless.
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// The address of the dynamic linker's `dlsym`: in glibc since 2.34, in `libdl` before. Null if there is none.
+/// The address of the `dlsym` that a program has without this library: the dynamic linker's, in glibc since 2.34 and in
+/// `libdl` before, or that of another preloaded library. Null if there is none.
 pub(crate) fn dlsym() -> *const c_void {
     let known = DLSYM.load(Relaxed);
     if !known.is_null() {
         return known;
     }
-    let mut address = ptr::null();
+    let (mut address, mut is_behind) = (ptr::null(), false);
+    // Libraries that are loaded with the program are searched in this order.
     find_module(|module| {
-        let soname = module.soname();
-        if soname == b"libc.so.6" || soname == b"libdl.so.2" {
-            address = module.function(b"dlsym").unwrap_or(address);
+        if is_behind {
+            address = module.function(b"dlsym").unwrap_or(ptr::null());
         }
+        is_behind |= module.contains(dlsym as *const c_void as usize);
         !address.is_null()
     });
     DLSYM.store(address.cast_mut(), Relaxed);

@@ -88,6 +88,11 @@ pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
     })
 }
 
+/// Removes the record of what ended in another way than by a free.
+pub(crate) fn forget(kind: Kind, address: u64) {
+    let _ = take(&[kind], address);
+}
+
 /// Inserts what [`take`] removed, because it was not freed.
 #[cold]
 pub(crate) fn put_back(taken: Option<Taken>) {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -91,6 +92,16 @@ pub fn cuguard_run(arguments: &[&str]) -> Command {
         .env_remove("XDG_RUNTIME_DIR")
         .env("XDG_CACHE_HOME", folder().join("cache"))
         .env("LD_LIBRARY_PATH", folder().join("program"));
+    // A shell ignores these in background processes, which inherit that.
+    // SAFETY: the calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     command
 }
 

@@ -1,0 +1,80 @@
+//! Launches: configurations, limits, shared memory, cooperative launches and clusters, occupancy. Kernels run on a real GPU;
+//! on the simulated one launches are checked and skipped.
+
+mod arguments;
+mod config;
+mod cost;
+mod occupancy;
+mod running;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Once;
+
+use cuguard::sim;
+use cuguard::{Context, Function, LaunchConfig, Module, Result, Stream};
+use support::*;
+
+const LAUNCHES: &str = include_str!("../../kernels/launches.ptx");
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: as the caller ensures.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller ensures.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A turn, with launches that are checked and skipped where the GPU is simulated.
+fn skipping() -> Turn {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let config = sim::Config::new().skip_kernels(true);
+        sim::configure(config).expect("it does not run yet");
+    });
+    turn()
+}
+
+struct Setup {
+    context: Context,
+    stream: Stream,
+    module: Module,
+}
+
+impl Setup {
+    fn new() -> Result<Self> {
+        let context = context()?;
+        let stream = Stream::new(&context)?;
+        let module = Module::from_ptx(&context, LAUNCHES)?;
+        Ok(Self {
+            context,
+            stream,
+            module,
+        })
+    }
+
+    /// Launches a kernel of no arguments.
+    fn launch(&self, function: &Function<'_>, config: impl Into<LaunchConfig>) -> Result<()> {
+        // SAFETY: `nothing` has no parameters and accesses nothing.
+        self.stream
+            .scope(|s| unsafe { s.launch(function, config, &[]) })
+    }
+}
