@@ -209,10 +209,13 @@ impl Ending {
     pub(crate) fn failed(self) {
         let mut table = lock();
         match table.find(self.context.handle) {
-            Some(own) => own.uses = self.context.uses,
+            Some(own) if own.number == self.context.number => own.uses += 1,
+            // Another thread asked for the context meanwhile, and it got a new number.
+            Some(own) => *own = self.context,
             None => table.contexts.push(self.context),
         }
         drop(table);
+        GENERATION.fetch_add(1, Relaxed);
         put_back(self.record);
     }
 }
