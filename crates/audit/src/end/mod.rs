@@ -98,6 +98,14 @@ fn prepare() -> bool {
     true
 }
 
+/// A recorded call ends. If a signal came during the call, the thread waits here for its report and its end.
+#[inline]
+pub(crate) fn left() {
+    if reporter::death() != 0 {
+        signals::wait_and_die(reporter::death());
+    }
+}
+
 /// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.
 fn is_used() -> bool {
     STATE.load(Ordering::Acquire) == USED && start::is_own_process()
