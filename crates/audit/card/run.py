@@ -48,7 +48,7 @@ def arguments():
                         "run only programs of the driver API")
     parser.add_argument("--python", default="python3")
     parser.add_argument("--compute-sanitizer", default="compute-sanitizer")
-    parser.add_argument("--details", type=int, default=6, metavar="N", help="show the N largest groups of a report that differs")
+    parser.add_argument("--details", type=int, default=3, metavar="N", help="show the N largest groups of a report that differs")
     parser.add_argument("--keep", metavar="FOLDER", help="build and run there, and leave everything")
     options = parser.parse_args()
     if not options.list:

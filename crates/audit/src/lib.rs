@@ -14,6 +14,7 @@ mod calls;
 mod end;
 mod heap;
 mod intercept;
+mod modules;
 mod origin;
 mod python;
 mod real;

@@ -15,9 +15,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use cuguard_registry::{MAX_DEPTH, name_thread};
+use cuguard_registry::{Level, MAX_DEPTH, name_thread};
 
+use crate::modules::module_range;
 use crate::python;
 
 /// How many frames of these libraries are on top of a stack at most.
@@ -30,13 +32,33 @@ const NATIVE: usize = MAX_DEPTH + OWN;
 /// How many Python frames are kept.
 const PYTHON: usize = MAX_DEPTH / 2;
 
+/// How many frames are captured at level *sites*: those of the CUDA runtime, and the call site.
+const SITES: usize = 16;
+
+static LIMIT: AtomicUsize = AtomicUsize::new(MAX_DEPTH);
+
+/// Sets how much is captured from now on.
+pub(crate) fn set_level(level: Level) {
+    let limit = match level {
+        Level::Counts => 0,
+        Level::Sites => SITES,
+        _ => MAX_DEPTH,
+    };
+    LIMIT.store(limit, Relaxed);
+}
+
 /// Fills `frames` with the stack of the caller, innermost frame first, without the frames of this library. Returns how
 /// many there are.
 #[inline(never)]
 pub(crate) fn capture(frames: &mut [usize]) -> usize {
     note_thread();
+    let limit = LIMIT.load(Relaxed).min(frames.len());
+    if limit == 0 {
+        return 0;
+    }
+    let frames = &mut frames[..limit];
     let mut native = [0; NATIVE];
-    let count = cuguard_stack::capture(&mut native);
+    let count = cuguard_stack::capture(&mut native[..limit + OWN]);
     let native = &native[..count];
     let inner = native.iter().position(|frame| !is_own(*frame));
     let native = inner.map_or(&[][..], |inner| &native[inner..]);
@@ -74,13 +96,6 @@ fn is_own(frame: usize) -> bool {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
     OWN.get_or_init(|| module_range(capture as *const () as usize))
         .contains(&frame.wrapping_sub(1))
-}
-
-/// The addresses of the module that an address is in.
-pub(crate) fn module_range(address: usize) -> Range<usize> {
-    let modules = cuguard_stack::modules().into_iter();
-    let mut around = modules.filter(|module| module.contains(address));
-    around.next().map_or(0..0, |module| module.range())
 }
 
 thread_local! {

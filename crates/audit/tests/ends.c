@@ -15,12 +15,40 @@
 
 extern char **environ;
 extern int cuInit(unsigned);
+extern int cuDevicePrimaryCtxRetain(void **, int);
+extern int cuCtxSetCurrent(void *);
+extern int cuMemAlloc_v2(unsigned long long *, size_t);
+extern int cuMemFree_v2(unsigned long long);
 
-static void use_driver(void) {
-    if (cuInit(0) != 0) {
-        fprintf(stderr, "cuInit failed\n");
+static void check(int code, const char *what) {
+    if (code != 0) {
+        fprintf(stderr, "%s failed with %d\n", what, code);
         exit(99);
     }
+}
+
+static void use_driver(void) {
+    check(cuInit(0), "cuInit");
+}
+
+static void *context;
+
+/* Allocates on the first device, and forgets the address. The context is reachable. */
+static void __attribute__((noinline)) leak(size_t bytes) {
+    unsigned long long memory;
+    check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    check(cuMemAlloc_v2(&memory, bytes), "cuMemAlloc");
+    memory = 0;
+}
+
+/* Leaks below so many frames. */
+static int __attribute__((noinline)) leak_below(int frames) {
+    if (frames == 0) {
+        leak(1 << 20);
+        return 0;
+    }
+    return leak_below(frames - 1) + 1;
 }
 
 static const char *self;
@@ -52,9 +80,15 @@ static void *exit_in_thread(void *code) {
 
 static void *work(void *unused) {
     (void)unused;
+    void *own;
+    check(cuDevicePrimaryCtxRetain(&own, 0), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(own), "cuCtxSetCurrent");
     for (;;) {
-        free(malloc(1000));
-        (void)cuInit(0);
+        unsigned long long memory = 0;
+        void *host = malloc(1000);
+        check(cuMemAlloc_v2(&memory, 1000), "cuMemAlloc");
+        check(cuMemFree_v2(memory), "cuMemFree");
+        free(host);
     }
 }
 
@@ -127,6 +161,40 @@ int main(int argc, char **argv) {
         raise(SIGTERM);
     }
     use_driver();
+    if (strcmp(argv[argc - 1], "+leak") == 0) leak(1 << 20);
+    if (IS("leak")) {
+        leak(1 << 20);
+        return 3;
+    }
+    if (IS("leak deep down")) {
+        leak_below(60);
+        return 3;
+    }
+    if (IS("leak after output")) {
+        leak(1 << 20);
+        printf("printed");
+        return 3;
+    }
+    if (IS("leak in children")) {
+        leak(1 << 20);
+        expect(wait_for(spawn("leak")), 3, "child");
+        expect(wait_for(spawn("leak")), 3, "child");
+        expect(wait_for(spawn("return")), 3, "child");
+        return 4;
+    }
+    if (IS("forked use")) {
+        /* The driver does not work in the child, which must not hang or report. */
+        leak(4096);
+        pid_t child = fork();
+        if (child == 0) {
+            unsigned long long memory = 0;
+            int code = cuMemAlloc_v2(&memory, 4096);
+            cuMemFree_v2(memory);
+            exit(code);
+        }
+        expect(wait_for(child), 3, "child");
+        return 26;
+    }
     if (IS("return")) return 3;
     if (IS("exit")) exit(4);
     if (IS("_exit")) _exit(5);

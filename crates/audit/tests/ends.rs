@@ -3,16 +3,16 @@
 //! `ends.c` ends as it is asked to. It needs a C compiler; without one, the tests print that they were not run.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 
-/// The library that cargo built for this test: in the folder of the test program, or its parent.
-fn library() -> PathBuf {
+/// A library that cargo built for this test: in the folder of the test program, or its parent.
+fn built(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("this program has a file");
     let folders = program.ancestors().skip(1).take(2);
-    let mut files = folders.map(|folder| folder.join("libcuguard_audit.so"));
+    let mut files = folders.map(|folder| folder.join(name));
     files
         .find(|file| file.is_file())
         .expect("the library is built")
@@ -25,18 +25,22 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Compiles the program, once. `None` without a C compiler, with a line on stderr.
+/// Compiles the program against the simulated driver, once. `None` without a C compiler, with a line on stderr.
 fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
-        let program = folder().join("ends");
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let folder = folder();
+        let (program, source) = (folder.join("ends"), folder.join("ends.c"));
+        std::fs::write(&source, include_str!("ends.c")).expect("a file can be written");
+        std::os::unix::fs::symlink(built("libcuda_sim.so"), folder.join("libcuda.so.1"))
+            .expect("a link can be created");
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let output = Command::new(&compiler)
-            .args(["-std=c11", "-Wall", "-Wno-unused-result", "-pthread", "-o"])
-            .arg(&program)
-            .args([tests.join("ends.c"), tests.join("ends_driver.c")])
-            .arg("-ldl")
+            .args(["-std=gnu11", "-Wall", "-pthread", "-o"])
+            .args([&program, &source])
+            .arg("-L")
+            .arg(&folder)
+            .args(["-l:libcuda.so.1", "-ldl"])
             .output();
         match output {
             Ok(output) if output.status.success() => Some(program),
@@ -46,11 +50,7 @@ fn program() -> Option<&'static Path> {
         }
     });
     if program.is_none() {
-        let test = std::thread::current();
-        let test = test.name().unwrap_or("a test");
-        // Written past the test harness, which captures the output of passing tests.
-        let line = format!("{test}: NOT RUN: needs a C compiler\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        not_run("needs a C compiler");
     }
     program.as_deref()
 }
@@ -59,9 +59,20 @@ fn command(program: &Path, end: &str) -> Command {
     let mut command = Command::new(program);
     command
         .arg(end)
-        .env("LD_PRELOAD", library())
-        .env_remove("LEAK_REPORT")
+        .env("LD_PRELOAD", built("libcuguard_audit.so"))
+        .env("LD_LIBRARY_PATH", folder())
+        .env("LEAK_REPORT", "json")
         .env_remove("CUGUARD_RUN");
+    // A shell ignores these in background processes, which inherit that.
+    // SAFETY: the calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     command
 }
 
@@ -75,19 +86,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The reasons of the reports on standard error, sorted.
+/// The reasons of the reports on standard error, sorted. They are JSON.
 fn reasons(output: &Output) -> Vec<String> {
     let stderr = text(&output.stderr);
-    let reports = stderr.lines().filter_map(|line| {
-        let (_, reason) = line.split_once(": ended by ")?;
-        Some(
-            reason
-                .split([';', ' '])
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-        )
-    });
+    let reports = stderr
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| {
+            let report: serde_json::Value = serde_json::from_str(line).expect("the report is JSON");
+            report["reason"].as_str().expect("a reason").to_owned()
+        });
     let mut reports: Vec<_> = reports.collect();
     reports.sort();
     reports
@@ -117,6 +125,10 @@ fn without_core(output: &Output) -> Output {
     output
 }
 
+/// What the simulated driver prints.
+const SIMULATED: &str =
+    "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)\n";
+
 #[test]
 fn every_end_has_its_status_and_one_report() {
     let Some(program) = program() else { return };
@@ -143,6 +155,51 @@ fn every_end_has_its_status_and_one_report() {
     ] {
         eprintln!("{end}");
         assert_end(&without_core(&run(program, end)), status, reasons);
+    }
+}
+
+/// What is lost is lost at every end: nothing that this library does with an address counts as the program's.
+#[test]
+fn a_leak_is_lost_at_every_end() {
+    let Some(program) = program() else { return };
+    for end in [
+        "return",
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "assert",
+        "SIGTERM",
+        "SIGINT",
+        "exec",
+        "execlp",
+        "execvp",
+        "exit in a thread",
+        "SIGTERM with threads",
+        "exit with threads",
+        "_exit while exiting",
+        "SIGTERM while exiting",
+    ] {
+        let output = command(program, end)
+            .arg("+leak")
+            .output()
+            .expect("it runs");
+        let stderr = text(&output.stderr);
+        let reports: Vec<_> = stderr
+            .lines()
+            .filter(|line| line.starts_with('{'))
+            .collect();
+        let [report] = reports[..] else {
+            panic!("{end}: {stderr}")
+        };
+        let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], 1 << 20, "{end}: {report}");
+        assert_eq!(
+            report["search"]["cut_short"],
+            serde_json::Value::Null,
+            "{end}: {report}"
+        );
     }
 }
 
@@ -196,6 +253,7 @@ fn each_process_has_its_own_report() {
         ("unused fork", 3, &["_exit"]),
         ("vfork", 18, &["exit"]),
         ("children", 19, &["SIGTERM", "_exit", "exit"]),
+        ("forked use", 26, &["exit"]),
         ("unused exec of many", 0, &["exit", "exit", "exit"]),
     ] {
         eprintln!("{end}");
@@ -245,7 +303,7 @@ fn closed_descriptors_and_other_files_are_left_alone() {
     let output = log.arg(&file).output().expect("it runs");
     assert_end(&output, code(22), &[]);
     let log = std::fs::read_to_string(&file).expect("the log can be read");
-    assert_eq!(log.matches("ended by exit").count(), 1, "{log}");
+    assert_eq!(log.matches("\"reason\":\"exit\"").count(), 1, "{log}");
 }
 
 #[test]
@@ -265,14 +323,17 @@ fn a_report_goes_to_the_file_of_the_folder_that_the_program_started_in() {
         panic!("{files:?}")
     };
     let report = std::fs::read_to_string(file).expect("the report can be read");
-    assert!(report.contains("ended by exit"), "{report}");
+    assert!(report.starts_with("cuguard: process "), "{report}");
     let stderr = text(&output.stderr);
-    let ending = format!("; report in {}\n", file.display());
+    let ending = format!("; report in {}", file.display());
+    let lines = stderr
+        .lines()
+        .filter(|line| line.starts_with("cuguard: process "));
+    let lines: Vec<_> = lines.collect();
     assert!(
-        stderr.starts_with("cuguard: process ") && stderr.ends_with(&ending),
+        matches!(lines[..], [line] if line.ends_with(&ending)),
         "{stderr}"
     );
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 #[test]
@@ -283,28 +344,64 @@ fn the_words_of_leak_report_apply() {
         output.expect("it runs")
     };
     let output = run("0", "return");
-    assert_eq!(
-        (output.status.code(), text(&output.stderr)),
-        (Some(3), String::new())
-    );
-    let output = run("json", "return");
-    assert!(
-        text(&output.stderr).starts_with('{'),
-        "{}",
-        text(&output.stderr)
-    );
-    let output = run("1,colour=purple", "return");
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(text(&output.stderr), SIMULATED);
+    let text_report = text(&run("", "return").stderr);
+    assert!(text_report.contains("\ncuguard: process "), "{text_report}");
+    let output = run("json,colour=purple", "return");
     let stderr = text(&output.stderr);
     let problem = "cuguard: LEAK_REPORT: cannot use \"colour=purple\": \"purple\" is none of auto, always, never\n";
-    assert!(stderr.starts_with(problem), "{stderr}");
+    assert_eq!(stderr.matches(problem).count(), 1, "{stderr}");
     assert_end(&output, code(3), &["exit"]);
+    // Without `cuguard run`, the library sets the exit code.
+    assert_end(&run("json,exitcode=44", "leak"), code(44), &["exit"]);
+    assert_end(&run("json,exitcode=44", "return"), code(3), &["exit"]);
+    assert_end(
+        &run("json,exitcode=44,fail_on=growth", "leak"),
+        code(3),
+        &["exit"],
+    );
     // What the process started with holds.
-    assert_end(&run("1", "setenv"), code(25), &["exit"]);
+    assert_end(&run("json", "setenv"), code(25), &["exit"]);
     // Nothing is printed about words in a process that does not use the driver.
     let output = run("bogus", "unused");
     assert_eq!(text(&output.stderr), "");
     // The program's own output is not lost.
-    assert_eq!(text(&run("1", "stdio").stdout), "printed");
+    assert_eq!(text(&run("json", "stdio").stdout), "printed");
+    assert_eq!(
+        text(&run("json,exitcode=44", "leak after output").stdout),
+        "printed"
+    );
+}
+
+/// Level `sites` captures fewer frames, and `counts` none; the fate is known at all levels.
+#[test]
+fn the_level_is_how_much_is_recorded() {
+    let Some(program) = program() else { return };
+    let frames = |level: &str| {
+        let words = format!("json,frames=all,depth=128,level={level}");
+        let output = command(program, "leak deep down")
+            .env("LEAK_REPORT", words)
+            .output();
+        let output = output.expect("it runs");
+        assert_end(&output, code(3), &["exit"]);
+        let stderr = text(&output.stderr);
+        let line = stderr
+            .lines()
+            .find(|line| line.starts_with('{'))
+            .expect("a report");
+        let report: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], 1 << 20, "{report}");
+        let groups = report["groups"].as_array().expect("groups");
+        let lost = groups
+            .iter()
+            .find(|group| group["fate"] == "lost")
+            .expect("a leak");
+        lost["stack"].as_array().expect("frames").len()
+    };
+    assert!(frames("stacks") > 60);
+    assert!((2..=24).contains(&frames("sites")));
+    assert_eq!(frames("counts"), 0);
 }
 
 /// A pipe without a reader blocks whoever opens it.
@@ -333,5 +430,119 @@ fn a_report_that_hangs_does_not_keep_the_process() {
             stderr.ends_with("no report: it was not complete after 1 s (CUGUARD_REPORT_LIMIT)\n"),
             "{stderr}"
         );
+    }
+}
+
+/// Prints that the calling test was not run.
+fn not_run(why: &str) {
+    let test = std::thread::current();
+    let test = test.name().unwrap_or("a test");
+    // Written past the test harness, which captures the output of passing tests.
+    let _ = std::io::stderr().write_all(format!("{test}: NOT RUN: {why}\n").as_bytes());
+}
+
+#[test]
+fn an_uncaught_exception_is_an_end() {
+    let Some(_) = program() else { return };
+    let (program, source) = (folder().join("thrown"), folder().join("thrown.cc"));
+    let code = "extern \"C\" int cuInit(unsigned);
+int main(int count, char **) { if (cuInit(0) == 0) throw count; return 1; }\n";
+    std::fs::write(&source, code).expect("a file can be written");
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let compiled = Command::new(compiler)
+        .arg("-o")
+        .args([&program, &source])
+        .arg("-L")
+        .arg(folder())
+        .arg("-l:libcuda.so.1")
+        .output();
+    match compiled {
+        Ok(compiled) if compiled.status.success() => {}
+        Ok(compiled) => panic!("{}", text(&compiled.stderr)),
+        Err(_) => return not_run("needs a C++ compiler"),
+    }
+    assert_end(
+        &without_core(&run(&program, "")),
+        libc::SIGABRT,
+        &["SIGABRT"],
+    );
+}
+
+/// A Python interpreter's own teardown, its ways to end, and its ways to start other processes.
+#[test]
+fn python_ends_as_without_the_library() {
+    let Some(_) = program() else { return };
+    let python = Path::new("python3");
+    let version = Command::new(python).arg("--version").output();
+    if !version.is_ok_and(|version| version.status.success()) {
+        return not_run("needs Python");
+    }
+    const USE: &str = "
+import ctypes, os, signal, subprocess, sys, threading, time
+def use():
+    assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0
+def fork(child):
+    process = os.fork()
+    if process == 0:
+        child()
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+";
+    for (script, status, reasons) in [
+        ("use()", code(0), &["exit"][..]),
+        ("use(); sys.exit(3)", code(3), &["exit"]),
+        ("use(); os._exit(4)", code(4), &["_exit"]),
+        ("use(); raise ValueError", code(1), &["exit"]),
+        ("use(); os.abort()", libc::SIGABRT, &["SIGABRT"]),
+        // Python raises KeyboardInterrupt, and ends itself by the signal after its teardown.
+        (
+            "use(); os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
+            libc::SIGINT,
+            &["SIGINT"],
+        ),
+        (
+            "use(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)",
+            libc::SIGTERM,
+            &["SIGTERM"],
+        ),
+        // A daemon thread still runs at the end.
+        (
+            "use(); threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+            code(0),
+            &["exit"],
+        ),
+        (
+            "use(); os.execvp('sh', ['sh', '-c', 'exit 5'])",
+            code(5),
+            &["exec"],
+        ),
+        (
+            "use(); assert subprocess.call(['sh', '-c', 'exit 6']) == 6",
+            code(0),
+            &["exit"],
+        ),
+        (
+            "use(); assert fork(lambda: os._exit(7)) == 7",
+            code(0),
+            &["exit"],
+        ),
+        (
+            "assert fork(lambda: (use(), os._exit(8))) == 8",
+            code(0),
+            &["_exit"],
+        ),
+        (
+            "assert fork(lambda: (use(), sys.exit(9))) == 9",
+            code(0),
+            &["exit"],
+        ),
+        ("pass", code(0), &[]),
+    ] {
+        eprintln!("{script}");
+        let mut command = command(python, "-c");
+        let output = command
+            .arg(format!("{USE}{script}"))
+            .output()
+            .expect("Python starts");
+        assert_end(&without_core(&output), status, reasons);
     }
 }

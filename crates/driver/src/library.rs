@@ -1,11 +1,12 @@
 //! Shared libraries that may be a driver: where to search, how to open, what they export.
 
 use std::error::Error;
-use std::ffi::{CStr, OsStr, c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit, transmute};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::mem::{MaybeUninit, transmute};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::OnceLock;
 
 use cuguard_sys::CUresult;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -41,7 +42,7 @@ const SIMULATION_MARK: &str = "cuguard_simulated_gpu";
 /// A library that defines a function `cuInit`.
 pub(crate) struct DriverLibrary {
     /// Never closed: the table points into it, and a driver has threads of its own.
-    library: ManuallyDrop<Library>,
+    handle: Handle,
     /// The file, as the dynamic linker found it.
     pub(crate) path: Option<PathBuf>,
     pub(crate) kind: DriverKind,
@@ -101,28 +102,38 @@ impl DriverLibrary {
         let not_a_driver = || LoadError::NotADriver {
             path: path.to_path_buf(),
         };
-        let init = find(&library, "cuInit").ok_or_else(not_a_driver)?;
+        let handle = Handle(Library::into_raw(library));
+        match Self::examine(handle) {
+            Some(found) => Ok(found),
+            None => {
+                // SAFETY: this is where the handle came from, and it is used nowhere else: closes the library.
+                drop(unsafe { Library::from_raw(handle.0) });
+                Err(not_a_driver())
+            }
+        }
+    }
+
+    /// The driver behind a handle, if it is one.
+    fn examine(handle: Handle) -> Option<Self> {
+        let init = handle.find("cuInit")?;
         let (file, defined_in) = locate(init).unwrap_or_default();
-        let handle = Library::into_raw(library);
-        let link_map = link_map(handle);
-        // SAFETY: this is where the handle came from, and it is used nowhere else.
-        let library = unsafe { Library::from_raw(handle) };
+        let link_map = link_map(handle.0);
         // In a library that is linked against a driver, the driver's `cuInit` is found.
         if link_map.is_some() && defined_in.is_some() && link_map != defined_in {
-            return Err(not_a_driver());
+            return None;
         }
-        Ok(Self {
+        Some(Self {
             path: file,
-            kind: match find(&library, SIMULATION_MARK) {
+            kind: match handle.find(SIMULATION_MARK) {
                 Some(_) => DriverKind::Simulated,
                 None => DriverKind::Real,
             },
-            library: ManuallyDrop::new(library),
+            handle,
         })
     }
 
     pub(crate) fn symbol(&self, name: &str) -> Option<*const c_void> {
-        find(&self.library, name)
+        self.handle.find(name)
     }
 
     /// Whether the driver starts and has a device; if not, why.
@@ -156,12 +167,43 @@ fn cannot_open(path: &Path, reason: impl Into<String>) -> LoadError {
     }
 }
 
-/// The address of a symbol, in the library or, as `dlsym` searches, in one that it is linked against.
-fn find(library: &Library, name: &str) -> Option<*const c_void> {
-    // SAFETY: the symbol is only used as an address here.
-    let symbol = unsafe { library.get::<*const c_void>(name) }.ok()?;
-    let address = symbol.as_raw_ptr();
-    (!address.is_null()).then_some(address.cast_const())
+/// The handle of an open library.
+#[derive(Clone, Copy)]
+struct Handle(*mut c_void);
+
+// SAFETY: the dynamic linker accepts the handle on every thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// `dlsym`.
+type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The function that looks symbols up. The library that `cuguard run` preloads returns wrappers from `dlsym`, which record
+/// what a program allocates. What is allocated through this crate is in the program's own report, so that library has a
+/// function which returns the driver's own.
+fn lookup() -> Lookup {
+    static LOOKUP: OnceLock<Lookup> = OnceLock::new();
+    *LOOKUP.get_or_init(|| {
+        let name = c"cuguard_audit_real";
+        // SAFETY: a C string.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        match address.is_null() {
+            true => libc::dlsym,
+            // SAFETY: the function of this name has this signature.
+            false => unsafe { transmute::<*mut c_void, Lookup>(address) },
+        }
+    })
+}
+
+impl Handle {
+    /// The address of a symbol, in the library or, as `dlsym` searches, in one that it is linked against.
+    fn find(self, name: &str) -> Option<*const c_void> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: the library is open, and the name is a C string.
+        let address = unsafe { lookup()(self.0, name.as_ptr()) };
+        (!address.is_null()).then_some(address.cast_const())
+    }
 }
 
 /// The address of the dynamic linker's `link_map` of a library. Each loaded library has one.

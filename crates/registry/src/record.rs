@@ -227,8 +227,9 @@ impl Record {
         self.stream
     }
 
-    /// When it was created, since the start of the process.
-    pub(crate) fn created(&self) -> Duration {
+    /// When it was created, on the clock of [`cuguard_sync::clock`].
+    #[must_use]
+    pub fn created(&self) -> Duration {
         Duration::from_nanos(self.created_nanoseconds())
     }
 

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// };
 /// assert_eq!(frame.line, 12);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ForeignFrame {
     /// The function.
     pub function: String,

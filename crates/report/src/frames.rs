@@ -162,7 +162,11 @@ fn is_own(file: &str) -> bool {
     let roots = [env!("CARGO_MANIFEST_DIR"), here].map(|folder| folder.strip_suffix(CRATE_FOLDER));
     let in_repository = roots.into_iter().flatten().any(|root| {
         let inside = file.strip_prefix(root).unwrap_or_default();
-        root.starts_with('/') && (inside.starts_with("src/") || inside.starts_with("crates/"))
+        let in_crate = inside
+            .strip_prefix("crates/")
+            .and_then(|inside| inside.split_once('/'))
+            .is_some_and(|(_, inside)| inside.starts_with("src/"));
+        root.starts_with('/') && (inside.starts_with("src/") || in_crate)
     });
     in_repository || file.split('/').any(is_own_package)
 }
@@ -323,10 +327,12 @@ mod tests {
         let own = in_repository("src/memory/device_buffer.rs");
         let example = in_repository("examples/leak_report.rs");
         let registry = in_repository("crates/registry/src/table.rs");
+        let program = in_repository("crates/registry/tests/program.c");
         let downloaded = "/x/registry/src/index/cuguard-stack-0.1.0/src/lib.rs";
         for (name, file, expected) in [
             ("zeroed<f32>", own.as_str(), Source::Own),
             ("insert_at", registry.as_str(), Source::Own),
+            ("load", program.as_str(), Source::App),
             ("main", example.as_str(), Source::App),
             ("capture", downloaded, Source::Own),
             ("zeroed<f32>", "/x/cuguard-0.1.0/src/lib.rs", Source::Own),

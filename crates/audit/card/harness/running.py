@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -73,6 +74,8 @@ class Runner:
         """The outcome, and the folder that the reports of all processes are in."""
         folder = self.folder / f"{program.name}.cuguard"
         reports = folder / "reports"
+        # Of an earlier run in the same folder.
+        shutil.rmtree(folder, ignore_errors=True)
         reports.mkdir(parents=True, exist_ok=True)
         command = [self.options.cuguard, "run", "--report", "json", "--output", reports / "%p.json", "--", *self.command(program)]
         return run(command, self.environment, folder, self.options.timeout), reports

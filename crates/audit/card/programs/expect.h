@@ -20,11 +20,21 @@
         __asm__ volatile("" : : "r"(&(variable)) : "memory");        \
     } while (0)
 
-// Overwrites the stack below the caller's frame, where functions that returned have left copies.
+// Overwrites the stack below the caller's frame, where functions that returned have left copies, and the registers that
+// a call does not preserve.
 static APART void clobber_stack(void) {
     char dead[256 * 1024];
     memset(dead, 0, sizeof dead);
     __asm__ volatile("" : : "r"(dead) : "memory");
+#ifdef __x86_64__
+    __asm__ volatile("xor %%eax, %%eax; xor %%ecx, %%ecx; xor %%edx, %%edx; xor %%esi, %%esi; xor %%edi, %%edi;"
+                     "xor %%r8d, %%r8d; xor %%r9d, %%r9d; xor %%r10d, %%r10d; xor %%r11d, %%r11d"
+                     : : : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "cc");
+    if (__builtin_cpu_supports("avx"))
+        __asm__ volatile("vzeroall"
+                         : : : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+                               "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+#endif
 }
 
 // The expectation: amounts of memory by fate, and amounts of memory and handles by kind.

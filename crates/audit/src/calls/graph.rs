@@ -78,7 +78,7 @@ unsafe fn added_node(result: CUresult, parameters: *const CUgraphNodeParams) -> 
             };
             if child.ownership == MOVE {
                 // Destroyed with the graph that it is part of now.
-                drop(state::take(&[Kind::Graph], child.graph.address()));
+                state::forget(Kind::Graph, child.graph.address());
             }
         }
         _ => {}

@@ -8,15 +8,24 @@
 //!
 //! Must not know how a program got here.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+#![allow(clippy::too_many_arguments, reason = "the signatures are the driver's")]
+
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod device;
-pub(crate) mod driver;
 pub(crate) mod graph;
 pub(crate) mod handle;
 pub(crate) mod host;
 pub(crate) mod imported;
+pub(crate) mod init;
 pub(crate) mod module;
 pub(crate) mod stream_ordered;
 pub(crate) mod synchronize;
@@ -28,7 +37,6 @@ use std::ffi::c_void;
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
-use crate::intercept::Function;
 use crate::state::{self, contexts};
 use crate::{end, shortage};
 
@@ -40,14 +48,23 @@ thread_local! {
 /// A call that a program makes.
 #[derive(Debug)]
 pub(crate) struct Call {
-    function: Function,
+    function: &'static str,
 }
 
 impl Call {
-    /// `None` for a call inside another one.
+    /// `None` for a call inside another one, and in a forked child, where the driver does not work.
     #[inline]
-    pub(crate) fn begin(function: Function) -> Option<Self> {
-        end::used();
+    pub(crate) fn begin(function: &'static str) -> Option<Self> {
+        if !end::used() {
+            return None;
+        }
+        Self::begin_lookup(function)
+    }
+
+    /// [`begin`](Self::begin) of a call that finds functions and does nothing else: a program that makes no other calls does
+    /// not use the driver.
+    #[inline]
+    pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
         match INSIDE.replace(true) {
             false => Some(Self { function }),
             true => None,
@@ -56,7 +73,7 @@ impl Call {
 
     /// The function's exported name.
     pub(crate) fn name(&self) -> &'static str {
-        self.function.name()
+        self.function
     }
 
     /// After a call that allocates or creates. `out` is where the driver writes the address or handle.

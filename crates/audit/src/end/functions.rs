@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{Reason, finish, is_used, output, reporter};
+use crate::search::Entered;
 
 type Arguments = *const *const c_char;
 
@@ -90,9 +91,16 @@ extern "C" fn not_found() -> c_int {
     -1
 }
 
+/// Marks where the program entered this library. Not in a child of `vfork`, whose thread is its parent's.
+#[inline(always)]
+fn enter() -> Option<Entered> {
+    is_used().then(Entered::here)
+}
+
 /// Ends the process at once.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn _exit(status: c_int) -> ! {
+    let _entered = enter();
     finish(Reason::UnderscoreExit);
     output::exit_now(status)
 }
@@ -166,8 +174,11 @@ macro_rules! exec {
         /// As for the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: the arguments are the caller's.
-            unsafe { $before };
+            {
+                let _entered = enter();
+                // SAFETY: the arguments are the caller's.
+                unsafe { $before };
+            }
             let address = $real.get();
             if address.is_null() {
                 return not_found();
@@ -223,6 +234,7 @@ unsafe extern "C" fn before_variadic(file: *const c_char, function: u32) -> *con
         1 => &EXECLP,
         _ => &EXECLE,
     };
+    let _entered = enter();
     // SAFETY: as for the caller.
     unsafe {
         match function {

@@ -8,6 +8,7 @@
 //!   SIGTERM, abort … ── handler ───────┘      └── waits, with a time limit
 //! ```
 //!
+//! - [`exiting`] is the beginning of the exit, when the search is made.
 //! - [`start`] is the library's constructor. Its exit handler is registered before the loader's, so it runs after the
 //!   destructors of all libraries.
 //! - [`reporter`] owns the thread that makes the report: a signal handler must not allocate or lock, and a report that
@@ -26,15 +27,15 @@
         reason = "unit tests do not export functions in front of the C library"
     )
 )]
-// Until the wrappers of the driver's functions call them.
-#![allow(dead_code, reason = "called by the wrappers of the driver's functions")]
 
+mod exiting;
 mod forked;
 mod functions;
 mod made;
 mod output;
 mod reason;
 mod reporter;
+mod requested;
 mod run_folder;
 mod signals;
 mod start;
@@ -42,6 +43,9 @@ mod sticky;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cuguard_registry::Level;
+
+pub(crate) use exiting::{begin as exit_begins, is_exiting};
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
@@ -54,35 +58,43 @@ const UNUSED: u32 = 0;
 const PREPARING: u32 = 1;
 /// The preparations are made.
 const USED: u32 = 2;
+/// This is a forked child of a process that used the driver: the driver fails in it, and locks of the registry may be held
+/// by threads that do not exist here.
+const FORKED: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(UNUSED);
 
 /// Notes that the process uses the driver. Every recorded function calls this first; after the first call it is one load.
+/// Returns whether the call is recorded.
 #[inline]
-pub(crate) fn used() {
-    if STATE.load(Ordering::Relaxed) != USED {
-        prepare();
-    }
+pub(crate) fn used() -> bool {
+    STATE.load(Ordering::Relaxed) == USED || prepare()
 }
 
 /// Prepares the report: the settings, the thread and the signal handlers.
 #[cold]
-fn prepare() {
+fn prepare() -> bool {
     if !start::is_own_process() {
-        return;
+        return false;
     }
-    let exchanged = STATE.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire);
-    if exchanged.is_err() {
-        return;
+    match STATE.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(state) => return state != FORKED,
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        let _ = crate::settings::get();
+        let settings = crate::settings::get();
+        if !settings.wanted_python() {
+            crate::python::turn_off();
+        }
+        crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
         run_folder::note_use();
         reporter::launch();
         signals::install();
+        exiting::register();
     });
     STATE.store(USED, Ordering::Release);
+    true
 }
 
 /// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.
@@ -96,10 +108,4 @@ fn finish(reason: Reason) {
     if is_used() {
         reporter::request(reason);
     }
-}
-
-/// For tests, until the wrappers call [`used`].
-#[cfg_attr(not(test), unsafe(no_mangle))]
-extern "C" fn cuguard_audit_used() {
-    used();
 }

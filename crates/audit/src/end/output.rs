@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, RawFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use cuguard_report::{ReportSettings, open_report_file};
@@ -14,6 +14,9 @@ use crate::settings;
 
 /// The exit code that the report asks for, or 0.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
+
+/// Whether this process has written to its file.
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Device and inode of a descriptor.
 pub(super) fn identity(descriptor: RawFd) -> Option<[u64; 2]> {
@@ -105,13 +108,18 @@ pub(super) fn deliver(made: &Made, reason: Reason) {
     if let Some(code) = settings.wanted_exit_code().filter(|_| found && is_alone) {
         EXIT_CODE.store(code.into(), Ordering::Release);
     }
-    let text = text_for_stderr(made, settings);
+    write(made);
+    run_folder::note_end(made, reason);
+}
+
+/// Writes the report as the settings say.
+pub(super) fn write(made: &Made) {
+    let text = text_for_stderr(made, settings::get());
     if has_stderr() {
         write_stderr(&text);
     } else if !text.is_empty() {
         run_folder::keep_report(&text);
     }
-    run_folder::note_end(made, reason);
 }
 
 /// Writes the file, if there is one. Returns what goes to standard error.
@@ -174,7 +182,9 @@ fn to_file(path: &Path, text: &str) -> io::Result<bool> {
         own.write_all(text.as_bytes())?;
         return Ok(true);
     }
-    if wanted.is_some() && start::start().run_folder.is_none() {
+    // A report that the program asked for stays in front of the last one.
+    let is_first = !STARTED.swap(true, Ordering::Relaxed);
+    if is_first && wanted.is_some() && start::start().run_folder.is_none() {
         file.set_len(0)?;
     }
     file.write_all(text.as_bytes())?;

@@ -7,6 +7,8 @@ use std::fmt;
 pub(crate) enum Reason {
     /// `exit`, or the return from `main`.
     Exit,
+    /// No end yet: exit handlers are about to run.
+    ExitBegins,
     /// `quick_exit`.
     QuickExit,
     /// `_exit` or `_Exit`.
@@ -25,6 +27,7 @@ impl Reason {
             Self::QuickExit => 2,
             Self::UnderscoreExit => 3,
             Self::Exec => 4,
+            Self::ExitBegins => 5,
             Self::Signal(signal) => 0x100 | signal.unsigned_abs(),
         }
     }
@@ -35,6 +38,7 @@ impl Reason {
             2 => Self::QuickExit,
             3 => Self::UnderscoreExit,
             4 => Self::Exec,
+            5 => Self::ExitBegins,
             signal if signal & 0x100 != 0 => Self::Signal((signal & 0xff).cast_signed()),
             _ => Self::Exit,
         }
@@ -61,7 +65,7 @@ pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exit => f.write_str("exit"),
+            Self::Exit | Self::ExitBegins => f.write_str("exit"),
             Self::QuickExit => f.write_str("quick_exit"),
             Self::UnderscoreExit => f.write_str("_exit"),
             Self::Exec => f.write_str("exec"),
@@ -84,6 +88,7 @@ mod tests {
             Reason::QuickExit,
             Reason::UnderscoreExit,
             Reason::Exec,
+            Reason::ExitBegins,
             Reason::Signal(libc::SIGTERM),
             Reason::Signal(64),
         ] {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   IDLE ── request ──► CLAIMED ──► REQUESTED ── the thread ──► DONE
-//!    ▲                                  └── time is over ──────►  │
+//!    ▲                                  ├── time is over ──────►  │
+//!    ├── the exit begins, searched ─────┘                         │
 //!    └──────────── fork, in the child                             │ after a failed exec, once more
 //!                       CLAIMED ◄─────────────────────────────────┘
 //! ```
@@ -121,6 +122,12 @@ fn is_last_thread() -> bool {
 /// Makes the report, and ends the request.
 fn make() {
     let reason = Reason::from_code(REASON.load(Ordering::Acquire));
+    if reason == Reason::ExitBegins {
+        let _ = std::panic::catch_unwind(crate::report::search_early);
+        let _ = PHASE.compare_exchange(REQUESTED, IDLE, Ordering::AcqRel, Ordering::Acquire);
+        wake(&PHASE);
+        return;
+    }
     // The panic hook has printed its message.
     let _ = std::panic::catch_unwind(|| {
         let made = made::make(&reason);
@@ -135,6 +142,12 @@ fn make() {
 /// Has the report made, and waits for it. Only the first request makes one, unless that was before an exec, which then
 /// failed. Async-signal-safe.
 pub(super) fn request(reason: Reason) {
+    // Another thread may have had the search made that precedes the report.
+    while !request_once(reason) {}
+}
+
+/// Returns whether the request was made, or one that makes it superfluous.
+fn request_once(reason: Reason) -> bool {
     let claimed = PHASE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
         let exec_failed = || REASON.load(Ordering::Relaxed) == Reason::Exec.code();
         match phase {
@@ -146,7 +159,10 @@ pub(super) fn request(reason: Reason) {
     if claimed.is_ok() {
         REASON.store(reason.code(), Ordering::Release);
         PHASE.store(REQUESTED, Ordering::Release);
-        let on_call = matches!(reason, Reason::Exit | Reason::QuickExit | Reason::Exec);
+        let on_call = matches!(
+            reason,
+            Reason::Exit | Reason::ExitBegins | Reason::QuickExit | Reason::Exec
+        );
         match THREAD.load(Ordering::Acquire) {
             // Also if this thread ends the process.
             0 if on_call => make(),
@@ -159,6 +175,7 @@ pub(super) fn request(reason: Reason) {
         }
     }
     wait_until_done();
+    claimed.is_ok() || PHASE.load(Ordering::Acquire) != IDLE
 }
 
 fn wait_until_done() {

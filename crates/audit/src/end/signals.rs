@@ -7,10 +7,13 @@
 //!
 //! Crashes (`SIGSEGV`, `SIGBUS`, …) are not handled: memory that is being searched may be what is broken.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Reason, finish, functions, start};
+use crate::search::Entered;
+#[cfg(target_arch = "x86_64")]
+use crate::search::is_in_system_call;
 
 /// The signals. Each ends the process by default. `abort` raises `SIGABRT`, also for uncaught exceptions.
 const SIGNALS: [c_int; 10] = [
@@ -49,7 +52,10 @@ fn action(handler: libc::sighandler_t, flags: c_int) -> libc::sigaction {
 
 fn own_action() -> libc::sigaction {
     // On the alternate stack, as programs in Go require.
-    action(handler as *const () as usize, libc::SA_ONSTACK)
+    action(
+        handler as *const () as usize,
+        libc::SA_ONSTACK | libc::SA_SIGINFO,
+    )
 }
 
 fn is_own(action: &libc::sigaction) -> bool {
@@ -74,7 +80,10 @@ pub(super) fn install() {
     }
 }
 
-extern "C" fn handler(signal: c_int) {
+extern "C" fn handler(signal: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    let _entered = Entered::here();
+    // SAFETY: the system passes a valid structure.
+    unsafe { forget_remains(context.cast()) };
     finish(Reason::Signal(signal));
     // SAFETY: all calls are async-signal-safe, and the set is initialized.
     unsafe {
@@ -91,6 +100,46 @@ extern "C" fn handler(signal: c_int) {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
     }
 }
+
+/// Clears the vector registers in the frame that the kernel has put on the stack, if the signal interrupted a system call.
+/// They hold remains, maybe of addresses, and the stack is searched. A function that returns may have changed them.
+///
+/// # Safety
+///
+/// The context of a signal handler.
+#[cfg(target_arch = "x86_64")]
+unsafe fn forget_remains(context: *mut libc::ucontext_t) {
+    /// Where in the area that the kernel saves the program has its numbers, of 0 to 15 and of others.
+    const VECTORS: std::ops::Range<usize> = 160..416;
+    const EXTENDED: usize = 576;
+    /// Says that there are others, and how large the area is.
+    const MAGIC: (usize, u32) = (464, 0x4650_5853);
+    const SIZE: usize = 480;
+    // SAFETY: as the caller guarantees. The area has at least 512 bytes, and as many as it says if the number is there.
+    unsafe {
+        let Some(context) = context.as_ref() else {
+            return;
+        };
+        let area = context.uc_mcontext.fpregs.cast::<u8>();
+        if area.is_null() || !is_in_system_call(context) {
+            return;
+        }
+        area.add(VECTORS.start).write_bytes(0, VECTORS.len());
+        if area.add(MAGIC.0).cast::<u32>().read_unaligned() == MAGIC.1 {
+            let size = area.add(SIZE).cast::<u32>().read_unaligned() as usize;
+            area.add(EXTENDED)
+                .write_bytes(0, size.saturating_sub(EXTENDED));
+        }
+    }
+}
+
+/// Nothing is cleared on this architecture.
+///
+/// # Safety
+///
+/// None.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn forget_remains(_: *mut libc::ucontext_t) {}
 
 /// Whether the handler stands for the default disposition of a signal, in this process.
 fn stands_for_default(signal: c_int) -> bool {

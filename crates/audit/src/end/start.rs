@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::{Reason, finish, forked, functions, run_folder};
+use crate::search::Entered;
 
 /// What the process had when it started. The program may change its environment, its folder and its descriptors.
 #[derive(Debug, Default)]
@@ -92,7 +93,7 @@ fn construct() {
 }
 
 unsafe extern "C" {
-    fn __cxa_atexit(
+    pub(super) fn __cxa_atexit(
         function: extern "C" fn(*mut c_void),
         argument: *mut c_void,
         library: *mut c_void,
@@ -101,6 +102,7 @@ unsafe extern "C" {
 }
 
 extern "C" fn at_exit(_: *mut c_void) {
+    let _entered = Entered::here();
     let _ = std::panic::catch_unwind(|| {
         finish(Reason::Exit);
         super::output::replace_exit_code(true);
@@ -108,6 +110,7 @@ extern "C" fn at_exit(_: *mut c_void) {
 }
 
 extern "C" fn at_quick_exit(_: *mut c_void) {
+    let _entered = Entered::here();
     let _ = std::panic::catch_unwind(|| {
         finish(Reason::QuickExit);
         super::output::replace_exit_code(false);

@@ -249,9 +249,3 @@ fn invalid(message: &str) -> ! {
     // SAFETY: no requirements.
     unsafe { libc::abort() }
 }
-
-/// Units that were made usable so far.
-#[cfg(test)]
-pub(super) fn usable_units() -> u32 {
-    RUNS.with(|runs| runs.top())
-}

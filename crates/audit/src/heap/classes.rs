@@ -56,7 +56,7 @@ mod tests {
         for align in [1, 16, 32, 64, 4096, 32768] {
             for bytes in [0, 1, 17, 100, 5000, 32768] {
                 let class = aligned(bytes, align).expect("small");
-                assert!(size(class) >= bytes && size(class) % align == 0);
+                assert!(size(class) >= bytes && size(class).is_multiple_of(align));
             }
         }
         assert_eq!(aligned(LARGEST + 1, 8), None);

@@ -117,7 +117,7 @@ pub(super) unsafe extern "C" fn posix_memalign(
     size: usize,
     caller: usize,
 ) -> c_int {
-    if !align.is_power_of_two() || align % size_of::<usize>() != 0 {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
     }
     // SAFETY: the thread's own variable. The function leaves it alone.

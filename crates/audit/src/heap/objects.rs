@@ -92,10 +92,8 @@ struct Dynamic {
 
 impl Dynamic {
     fn of(object: &Object<'_>) -> Option<Dynamic> {
-        let headers = object.headers().iter();
-        let header = headers
-            .filter(|header| header.p_type == libc::PT_DYNAMIC)
-            .last()?;
+        let mut headers = object.headers().iter();
+        let header = headers.rfind(|header| header.p_type == libc::PT_DYNAMIC)?;
         let base = object.base();
         let mut entry = (base + header.p_vaddr as usize) as *const [i64; 2];
         let (mut symbols, mut strings, mut hash, mut gnu_hash) = (0, 0, 0, 0);

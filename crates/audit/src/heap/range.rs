@@ -97,6 +97,20 @@ impl Reserved {
         None
     }
 
+    /// A range of its own.
+    #[cfg(test)]
+    pub(super) fn for_test(units: u32) -> Reserved {
+        let size = (units as usize + 1) * UNIT;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel selects.
+        let at = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        let start = at.expose_provenance().next_multiple_of(UNIT);
+        let reserved = Reserved { start, units };
+        assert!(reserved.make_usable(0..reserved.table_units()));
+        reserved
+    }
+
     pub(super) fn units(self) -> u32 {
         self.units
     }

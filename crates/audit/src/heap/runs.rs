@@ -149,10 +149,60 @@ impl Runs {
             (*entry).usage = Use::Tail;
         }
     }
+}
 
-    /// Units that were made usable, the table included.
-    #[cfg(test)]
-    pub(super) fn top(&self) -> u32 {
-        self.top
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_do_not_overlap_and_coalesce() {
+        let reserved = Reserved::for_test(512);
+        let mut runs = Runs::new();
+        let mut state = 3_u64;
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        let mut live: Vec<(u32, u32)> = Vec::new();
+        for _ in 0..20_000 {
+            if random(2) == 0 || live.is_empty() {
+                let length = 1 + random(40) as u32;
+                if let Some(first) = runs.allocate(reserved, length) {
+                    let end = first + length;
+                    assert!(first >= reserved.table_units() && end <= reserved.units());
+                    let clear = live
+                        .iter()
+                        .all(|(start, length)| *start >= end || start + length <= first);
+                    assert!(clear, "{first}+{length} overlaps one of {live:?}");
+                    live.push((first, length));
+                }
+            } else {
+                let (first, length) = live.swap_remove(random(live.len() as u64) as usize);
+                runs.free(reserved, first, length);
+            }
+        }
+        for (first, length) in live {
+            runs.free(reserved, first, length);
+        }
+        let all = reserved.units() - reserved.table_units();
+        assert_eq!(runs.allocate(reserved, all), Some(reserved.table_units()));
+        assert_eq!(runs.allocate(reserved, 1), None);
+    }
+
+    #[test]
+    fn freed_runs_are_used_before_the_range_grows() {
+        let reserved = Reserved::for_test(4096);
+        let mut runs = Runs::new();
+        for round in 0..1000 {
+            let lengths = [1, 7, 60, 3, 200];
+            let firsts = lengths.map(|length| runs.allocate(reserved, length).expect("room"));
+            for at in [3, 0, 4, 2, 1] {
+                runs.free(reserved, firsts[at], lengths[at]);
+            }
+            assert!(runs.top < 400, "round {round}: {} units", runs.top);
+        }
     }
 }

@@ -133,3 +133,47 @@ impl Slabs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand units' worth of blocks, in slabs that come from a counter.
+    #[test]
+    fn blocks_are_disjoint_and_used_again() {
+        let reserved = Reserved::for_test(1024);
+        assert!(reserved.make_usable(reserved.table_units()..1024));
+        for class in [0, 7, 20, classes::COUNT - 1] {
+            let size = classes::size(class);
+            let mut slabs = Slabs::new();
+            let mut units: Vec<u32> = (reserved.table_units()..100).rev().collect();
+            let before = units.len();
+            for _ in 0..3 {
+                let mut blocks = Vec::new();
+                for _ in 0..5 * (UNIT / size) {
+                    let block = slabs.allocate(reserved, class).or_else(|| {
+                        slabs.add(reserved, units.pop().expect("units"), class, 0);
+                        slabs.allocate(reserved, class)
+                    });
+                    blocks.push(block.expect("a block").addr());
+                }
+                let mut sorted = blocks.clone();
+                sorted.sort_unstable();
+                assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= size));
+                assert_eq!(before - units.len(), 5);
+                for block in blocks {
+                    let block = std::ptr::with_exposed_provenance_mut(block);
+                    // SAFETY: allocated above, of this class, and freed once.
+                    if let Freed::Empty(unit) = unsafe { slabs.free(reserved, block, class) } {
+                        units.push(unit);
+                    }
+                }
+                // One empty slab stays.
+                assert_eq!(before - units.len(), 1);
+                units.retain(|unit| *unit != slabs.first);
+                units.push(slabs.first);
+                slabs = Slabs::new();
+            }
+        }
+    }
+}

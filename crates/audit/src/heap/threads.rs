@@ -60,17 +60,26 @@ pub(super) unsafe extern "C" fn create(
     }
 }
 
+/// First and last address of this library; zero before the first use.
+static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
 /// Whether the address is code of this library.
 fn is_own(address: usize) -> bool {
-    let (own, mut found) = (objects::own_address(), false);
-    objects::for_each(|object| {
-        if object.contains(own) {
-            found = object.contains(address);
-            return false;
-        }
-        true
-    });
-    found
+    if OWN[1].load(Ordering::Acquire) == 0 {
+        let own = objects::own_address();
+        objects::for_each(|object| {
+            if !object.contains(own) {
+                return true;
+            }
+            let segments = || object.segments(0);
+            let start = segments().map(|segment| segment.start).min();
+            let end = segments().map(|segment| segment.end).max();
+            OWN[0].store(start.unwrap_or(0), Ordering::Relaxed);
+            OWN[1].store(end.unwrap_or(0), Ordering::Release);
+            false
+        });
+    }
+    (OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed)).contains(&address)
 }
 
 /// The first function of a thread of the driver or of this library.

@@ -11,8 +11,12 @@ use std::mem::transmute;
 
 use cuguard_sys::*;
 
+use super::proc_address;
 use super::table::{Function, with_recorded};
-use crate::calls::{self, Call};
+use crate::calls::{
+    Call, array, capture, context, device, graph, handle, host, imported, init, module,
+    stream_ordered, synchronize, virtual_memory,
+};
 use crate::real;
 
 /// What a wrapper returns that has no function of the driver behind it: the program is linked against a name which this
@@ -27,16 +31,26 @@ fn absent() -> CUresult {
 
 macro_rules! export {
     (fn $name:ident($($parameter:ident: $type:ty),*); $body:path) => {
-        // Not in unit tests, whose program would call itself.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+        /// The wrapper. `LINKED`: for programs that are linked against the function, where another library may stand before
+        /// the driver.
+        unsafe extern "C" fn $name<const LINKED: bool>($($parameter: $type),*) -> CUresult {
             type Real = unsafe extern "C" fn($($type),*) -> CUresult;
-            let Some(target) = Function::$name.target() else {
+            let function = Function::$name;
+            let call = match const { Function::$name.is_lookup() } {
+                true => Call::begin_lookup(stringify!($name)),
+                false => Call::begin(stringify!($name)),
+            };
+            // Inside a call, the library before the driver is what calls.
+            let target = match LINKED && call.is_some() {
+                true => function.next().or_else(|| function.target()),
+                false => function.target(),
+            };
+            let Some(target) = target else {
                 return absent();
             };
             // SAFETY: the driver's function of this name has this signature.
             let real = unsafe { transmute::<*const c_void, Real>(target) };
-            match Call::begin(Function::$name) {
+            match call {
                 Some(call) => {
                     // SAFETY: the caller guarantees what the driver documents about the arguments.
                     let result = unsafe { $body(&call, real, $($parameter),*) };
@@ -49,15 +63,40 @@ macro_rules! export {
     };
 }
 
+macro_rules! export_linked {
+    (fn $name:ident($($parameter:ident: $type:ty),*);) => {
+        // Not in unit tests, whose program would call itself.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+            // SAFETY: as the caller guarantees.
+            unsafe { super::$name::<true>($($parameter),*) }
+        }
+    };
+}
+
 macro_rules! export_all {
     ($($name:ident = $family:ident::$body:ident;)*) => {
-        $(signature!($name, export calls::$family::$body);)*
+        $(signature!($name, export $family::$body);)*
+
+        /// The exported functions.
+        mod linked {
+            use cuguard_sys::*;
+
+            $(signature!($name, export_linked);)*
+        }
 
         impl Function {
-            /// The address of its wrapper.
+            /// The address of its wrapper, for programs that look it up.
             pub(crate) fn wrapper(self) -> *const c_void {
                 match self {
-                    $(Self::$name => $name as *const c_void,)*
+                    $(Self::$name => $name::<false> as *const c_void,)*
+                }
+            }
+
+            /// The address of what this library exports under its name.
+            pub(crate) fn exported(self) -> *const c_void {
+                match self {
+                    $(Self::$name => linked::$name as *const c_void,)*
                 }
             }
         }

@@ -1,8 +1,10 @@
-//! `dlsym` and `dlvsym`, which stand before the dynamic linker's.
+//! `dlsym`, which stands before the dynamic linker's.
 //!
 //! `RTLD_NEXT` and `RTLD_DEFAULT` mean something else in each library, and the dynamic linker knows the library by the
-//! return address. So the two functions jump on to it where they can: for every name that is none of the driver's. For
+//! return address. So it jumps on to the dynamic linker's where it can: for every name that is none of the driver's. For
 //! those of the driver, [`without_this_library`] finds what the caller would have got.
+//!
+//! Neither the driver's functions nor those of this library have a version, so `dlvsym` finds none of them.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_void};
@@ -60,30 +62,6 @@ pub unsafe extern "C" fn dlsym() {
     )
 }
 
-/// [`dlsym`], with a version.
-#[cfg(target_arch = "x86_64")]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlvsym() {
-    naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "mov rcx, [rsp + 24]",
-        "call {find}",
-        "mov rcx, rdx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "test rcx, rcx",
-        "jne 2f",
-        "jmp rax",
-        "2: ret",
-        find = sym find_version,
-    )
-}
-
 /// Finds a symbol as the dynamic linker does, and the driver's functions as their wrappers.
 #[cfg(target_arch = "aarch64")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -105,32 +83,6 @@ pub unsafe extern "C" fn dlsym() {
         "2: mov x0, x16",
         "ret",
         find = sym find,
-    )
-}
-
-/// [`dlsym`], with a version.
-#[cfg(target_arch = "aarch64")]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlvsym() {
-    naked_asm!(
-        "hint #34",
-        "stp x29, x30, [sp, #-48]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "str x2, [sp, #32]",
-        "mov x3, x30",
-        "bl {find}",
-        "mov x16, x0",
-        "mov x17, x1",
-        "ldp x0, x1, [sp, #16]",
-        "ldr x2, [sp, #32]",
-        "ldp x29, x30, [sp], #48",
-        "cbnz x17, 2f",
-        "br x16",
-        "2: mov x0, x16",
-        "ret",
-        find = sym find_version,
     )
 }
 
@@ -175,21 +127,6 @@ unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char, caller: usiz
     Found::jump(real::dlsym())
 }
 
-/// What `dlvsym` does for a caller. The driver's functions have no version, and the dynamic linker finds them under any.
-unsafe extern "C" fn find_version(
-    handle: *mut c_void,
-    name: *const c_char,
-    _version: *const c_char,
-    caller: usize,
-) -> Found {
-    // SAFETY: the caller guarantees what `dlvsym` documents about the arguments.
-    let found = unsafe { find(handle, name, caller) };
-    match found.is_result {
-        0 => Found::jump(real::dlvsym()),
-        _ => found,
-    }
-}
-
 /// What the caller of `dlsym` would find if this library were not there. A failed lookup leaves its message for
 /// `dlerror`.
 ///
@@ -202,7 +139,7 @@ unsafe fn without_this_library(
     name: *const c_char,
     caller: usize,
 ) -> *mut c_void {
-    let own = function.wrapper().cast_mut();
+    let own = function.exported().cast_mut();
     if handle != libc::RTLD_NEXT {
         // SAFETY: as the caller guarantees.
         let found = unsafe { real::call_dlsym(handle, name) };
@@ -236,7 +173,7 @@ unsafe fn in_scope_of(function: Function, name: *const c_char, caller: usize) ->
             let found = unsafe { real::call_dlsym(scope, name) };
             // SAFETY: opened above.
             unsafe { libc::dlclose(scope) };
-            if !found.is_null() && found.cast_const() != function.wrapper() {
+            if !found.is_null() && found.cast_const() != function.exported() {
                 return behind_own(function, libc::RTLD_NEXT, caller, found);
             }
         }

@@ -2,10 +2,14 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use cuguard_sys::{DefaultStream, FunctionInfo, driver_proc_address_flags as flag};
+use cuguard_sys::{
+    CUdriverProcAddressQueryResult, CUresult, DefaultStream, FunctionInfo,
+    driver_proc_address_flags as flag,
+};
 
 use super::counted;
 use super::table::Function;
+use crate::calls::Call;
 use crate::real;
 
 /// Replaces what the driver found for a program.
@@ -13,12 +17,7 @@ use crate::real;
 /// # Safety
 ///
 /// The driver accepted the arguments: `symbol` is a C string, and `out` can be read and written.
-pub(crate) unsafe fn replace(
-    symbol: *const c_char,
-    out: *mut *mut c_void,
-    cuda_version: i32,
-    flags: u64,
-) {
+unsafe fn replace(symbol: *const c_char, out: *mut *mut c_void, cuda_version: i32, flags: u64) {
     if symbol.is_null() || out.is_null() {
         return;
     }
@@ -68,4 +67,51 @@ fn by_name(symbol: &CStr, cuda_version: i32, flags: u64) -> Option<Function> {
     let introduced = |f: &&FunctionInfo| f.since as u32 <= cuda_version as u32;
     let newest = versions(stream).filter(introduced).last()?;
     Function::named(newest.name.as_bytes())
+}
+
+type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> CUresult;
+
+/// `cuGetProcAddress`
+pub(crate) unsafe fn get_proc_address(
+    _: &Call,
+    real: GetProcAddress,
+    symbol: *const c_char,
+    out: *mut *mut c_void,
+    cuda_version: i32,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    let result = unsafe { real(symbol, out, cuda_version, flags) };
+    if result.is_success() {
+        // SAFETY: the driver accepted the arguments.
+        unsafe { replace(symbol, out, cuda_version, flags) };
+    }
+    result
+}
+
+type GetProcAddressV2 = unsafe extern "C" fn(
+    *const c_char,
+    *mut *mut c_void,
+    i32,
+    u64,
+    *mut CUdriverProcAddressQueryResult,
+) -> CUresult;
+
+/// `cuGetProcAddress_v2`
+pub(crate) unsafe fn get_proc_address_v2(
+    _: &Call,
+    real: GetProcAddressV2,
+    symbol: *const c_char,
+    out: *mut *mut c_void,
+    cuda_version: i32,
+    flags: u64,
+    status: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    let result = unsafe { real(symbol, out, cuda_version, flags, status) };
+    if result.is_success() {
+        // SAFETY: the driver accepted the arguments.
+        unsafe { replace(symbol, out, cuda_version, flags) };
+    }
+    result
 }

@@ -1,19 +1,19 @@
 //! The recorded functions.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use crate::real;
 
-/// Calls the macro `$callback` with the exported name of each recorded function and the function of `calls` that records
+/// Calls the macro `$callback` with the exported name of each recorded function and the function that records
 /// it. All versions are here, and the variants for per-thread default streams.
 macro_rules! with_recorded {
     ($callback:ident) => {
         $callback! {
-            cuInit = driver::init;
-            cuGetProcAddress = driver::get_proc_address;
-            cuGetProcAddress_v2 = driver::get_proc_address_v2;
+            cuInit = init::init;
+            cuGetProcAddress = proc_address::get_proc_address;
+            cuGetProcAddress_v2 = proc_address::get_proc_address_v2;
 
             cuMemAlloc = device::alloc_v1;
             cuMemAlloc_v2 = device::alloc;
@@ -161,10 +161,24 @@ macro_rules! functions {
             pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            const C_NAMES: &[&CStr] = &[$(c_str(concat!(stringify!($name), "\0"))),*];
         }
     };
 }
 with_recorded!(functions);
+
+/// Called in constants alone: a name with a NUL inside does not compile.
+const fn c_str(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name has a NUL inside"),
+    }
+}
+
+/// What follows this library in the global scope, once it is found; in the order of [`Function`].
+static NEXT: [AtomicPtr<c_void>; Function::ALL.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; Function::ALL.len()];
 
 /// The driver's functions, once they are found; in the order of [`Function`].
 static TARGETS: [AtomicPtr<c_void>; Function::ALL.len()] =
@@ -182,6 +196,11 @@ impl Function {
         Self::ALL.iter().find(named).copied()
     }
 
+    /// Whether it finds functions, and does nothing else.
+    pub(crate) const fn is_lookup(self) -> bool {
+        matches!(self, Self::cuGetProcAddress | Self::cuGetProcAddress_v2)
+    }
+
     /// The driver's own function. `None` without a driver, and where the driver does not have it.
     #[inline]
     pub(crate) fn target(self) -> Option<*const c_void> {
@@ -190,6 +209,26 @@ impl Function {
             false => Some(target),
             true => self.find_target(),
         }
+    }
+
+    /// The function that a program is linked against without this library: the driver's, or that of a library which stands
+    /// before the driver. `None` if the driver is in no global scope.
+    #[inline]
+    pub(crate) fn next(self) -> Option<*const c_void> {
+        let next = NEXT[self as usize].load(Relaxed);
+        match next.is_null() {
+            false => Some(next),
+            true => self.find_next(),
+        }
+    }
+
+    #[cold]
+    fn find_next(self) -> Option<*const c_void> {
+        let name = Self::C_NAMES[self as usize];
+        // SAFETY: a C string. Called from here, this is a search behind this library.
+        let next = unsafe { real::call_dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        NEXT[self as usize].store(next, Relaxed);
+        (!next.is_null()).then_some(next)
     }
 
     #[cold]

@@ -35,6 +35,8 @@ fn find() -> Option<&'static Driver> {
         // Unloaded meanwhile.
         return None;
     }
+    // Before its first call: what it allocates is left out of the search.
+    crate::heap::driver_loaded();
     Some(DRIVER.get_or_init(|| Driver { module }))
 }
 

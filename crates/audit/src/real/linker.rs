@@ -1,4 +1,4 @@
-//! The dynamic linker's own `dlsym` and `dlvsym`, which this library's stand before.
+//! The dynamic linker's own `dlsym`, which this library's stands before.
 
 use std::ffi::{c_char, c_void};
 use std::mem::transmute;
@@ -7,40 +7,27 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::elf::find_module;
 
-/// A function that is found once. Finding it twice at the same time is harmless.
-struct Found(AtomicPtr<c_void>);
+/// Found once. Finding it twice at the same time is harmless.
+static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-static DLSYM: Found = Found(AtomicPtr::new(ptr::null_mut()));
-static DLVSYM: Found = Found(AtomicPtr::new(ptr::null_mut()));
-
-impl Found {
-    /// In glibc since 2.34, in `libdl` before.
-    fn get(&self, name: &str) -> *const c_void {
-        let known = self.0.load(Relaxed);
-        if !known.is_null() {
-            return known;
-        }
-        let mut address = ptr::null();
-        find_module(|module| {
-            let soname = module.soname();
-            if soname == b"libc.so.6" || soname == b"libdl.so.2" {
-                address = module.function(name.as_bytes()).unwrap_or(address);
-            }
-            !address.is_null()
-        });
-        self.0.store(address.cast_mut(), Relaxed);
-        address
-    }
-}
-
-/// The address of the dynamic linker's `dlsym`. Null if it has none, which glibc always has.
+/// The address of the `dlsym` that a program has without this library: the dynamic linker's, in glibc since 2.34 and in
+/// `libdl` before, or that of another preloaded library. Null if there is none.
 pub(crate) fn dlsym() -> *const c_void {
-    DLSYM.get("dlsym")
-}
-
-/// The address of the dynamic linker's `dlvsym`.
-pub(crate) fn dlvsym() -> *const c_void {
-    DLVSYM.get("dlvsym")
+    let known = DLSYM.load(Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let (mut address, mut is_behind) = (ptr::null(), false);
+    // Libraries that are loaded with the program are searched in this order.
+    find_module(|module| {
+        if is_behind {
+            address = module.function(b"dlsym").unwrap_or(ptr::null());
+        }
+        is_behind |= module.contains(dlsym as *const c_void as usize);
+        !address.is_null()
+    });
+    DLSYM.store(address.cast_mut(), Relaxed);
+    address
 }
 
 /// Calls the dynamic linker's `dlsym`. `handle` must not be `RTLD_NEXT`, whose meaning depends on the caller.

@@ -11,14 +11,15 @@
 mod targets;
 
 use std::fs;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cuguard_registry::{ContextInfo, Fate};
+use cuguard_registry::{ContextInfo, Key, Record};
 use cuguard_report::audit::{Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
+use cuguard_sync::clock;
 
-use self::targets::Targets;
+use self::targets::{Fates, Targets};
 use crate::search::{Limits, search};
 use crate::{python, state};
 
@@ -32,6 +33,60 @@ pub(crate) fn set_unrecorded(list: Unrecorded) {
     let _ = UNRECORDED.set(list);
 }
 
+/// A search that was made before the report.
+#[derive(Debug)]
+struct Early {
+    fates: Fates,
+    search: Option<Search>,
+    /// Records that are newer were not searched for.
+    at: Duration,
+}
+
+static EARLY: Mutex<Option<Early>> = Mutex::new(None);
+
+/// Searches for what is alive now. The report, which is made later, has what is not freed by then. Only the first call
+/// searches: the exit of an interpreter begins before that of the process, and ends the objects that have the addresses.
+pub(crate) fn search_early() {
+    let mut early = EARLY.lock().unwrap_or_else(PoisonError::into_inner);
+    if early.is_none() {
+        let at = Duration::from_nanos(clock::nanoseconds());
+        let (fates, search) = find(None);
+        *early = Some(Early { fates, search, at });
+    }
+}
+
+/// Searches for the records that the early search does not cover, if there are any.
+fn find(early: Option<&Early>) -> (Fates, Option<Search>) {
+    let covers = |key: &Key, record: &Record| early.is_some_and(|early| early.covers(key, record));
+    let targets = Targets::of(state::registry(), covers);
+    let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
+    let fates = targets.fates(outcome.as_ref());
+    let search = outcome.map(|outcome| Search {
+        bytes: outcome.bytes_searched,
+        elapsed: outcome.elapsed,
+        cut_short: outcome.cut_short,
+    });
+    (fates, search)
+}
+
+impl Early {
+    /// Whether a record has a fate. The address may be one that was used again.
+    fn covers(&self, key: &Key, record: &Record) -> bool {
+        record.created() <= self.at && self.fates.has(key)
+    }
+}
+
+fn join(one: Option<Search>, other: Option<Search>) -> Option<Search> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(Search {
+            bytes: one.bytes.max(other.bytes),
+            elapsed: one.elapsed + other.elapsed,
+            cut_short: one.cut_short.or(other.cut_short),
+        }),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Makes the report. `reason` is why, `failure` the error after which the driver fails every call.
 pub(crate) fn make(
     settings: &ReportSettings,
@@ -40,15 +95,16 @@ pub(crate) fn make(
 ) -> Rendered {
     register_frames(python::resolve);
     let registry = state::registry();
-    let targets = Targets::of(registry);
-    let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
-    let fates = targets.fates(outcome.as_ref());
-    drop(targets);
-    let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| match fates.get(key) {
-        Some((fate, holder)) => (*fate, holder.as_deref()),
-        // Allocated since, by another thread.
-        None => (Fate::Unclassified, None),
-    });
+    let early = EARLY.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (fates, mut search) = find(early.as_ref());
+    let fate = |key: &Key, record: &Record| match &early {
+        Some(early) if early.covers(key, record) => early.fates.get(key),
+        _ => fates.get(key),
+    };
+    let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
+    if let Some(early) = &early {
+        search = join(early.search.clone(), search);
+    }
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
     let process = Process {
@@ -61,11 +117,7 @@ pub(crate) fn make(
         history: registry.history(),
         peak: registry.peak(),
         unrecorded: UNRECORDED.get().map_or_else(Vec::new, |list| list()),
-        search: outcome.map(|outcome| Search {
-            bytes: outcome.bytes_searched,
-            elapsed: outcome.elapsed,
-            cut_short: outcome.cut_short,
-        }),
+        search,
         failure: failure.map(|(function, code)| Failure {
             function: function.to_owned(),
             code,

@@ -10,29 +10,72 @@ use cuguard_registry::{Fate, Key, Kind, Record, Registry};
 use crate::search::{Outcome, Target};
 use crate::state::mappings;
 
-/// The fate of each record, and where its address was found.
-pub(super) type Fates = HashMap<Key, (Fate, Option<String>)>;
+/// What becomes of each record.
+#[derive(Debug, Default)]
+pub(super) struct Fates {
+    /// The fate, and the number of the place where the address was found. There may be millions.
+    of: HashMap<Key, (Fate, Option<usize>)>,
+    /// The places, each once.
+    places: Vec<String>,
+}
+
+impl Fates {
+    /// Whether a record was searched for.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.of.contains_key(key)
+    }
+
+    /// The fate of a record, and where its address was found. A record that is newer than the search has none.
+    pub(super) fn get(&self, key: &Key) -> (Fate, Option<&str>) {
+        let (fate, place) = self.of.get(key).copied().unwrap_or_default();
+        let place = place.and_then(|place| self.places.get(place));
+        (fate, place.map(String::as_str))
+    }
+}
+
+/// Which targets lead to a record.
+#[derive(Debug)]
+enum FoundBy {
+    One(usize),
+    Any(Vec<usize>),
+}
+
+impl FoundBy {
+    fn targets(&self) -> &[usize] {
+        match self {
+            Self::One(target) => std::slice::from_ref(target),
+            Self::Any(targets) => targets,
+        }
+    }
+}
 
 /// What is searched for.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     pub(super) list: Vec<Target>,
     /// Which of them lead to each record.
-    of: Vec<(Key, Vec<usize>)>,
+    of: Vec<(Key, FoundBy)>,
 }
 
 impl Targets {
-    /// The addresses of all records.
-    pub(super) fn of(registry: &Registry) -> Self {
+    /// The addresses of all records, or of none if all are `known`.
+    pub(super) fn of(registry: &Registry, known: impl Fn(&Key, &Record) -> bool) -> Self {
         let mut records: Vec<(Key, Record)> = Vec::new();
-        registry.for_each(|key, record| records.push((*key, *record)));
+        let mut all_known = true;
+        registry.for_each(|key, record| {
+            all_known &= known(key, record);
+            records.push((*key, *record));
+        });
+        if all_known {
+            return Self::default();
+        }
         let mut ranges = BTreeMap::new();
         let mut targets = Self::default();
         for (key, record) in &records {
             if key.kind == Kind::AddressRange {
                 let index = targets.add(key.address, record.bytes());
                 ranges.insert(key.address, (record.bytes(), index));
-                targets.of.push((*key, vec![index]));
+                targets.of.push((*key, FoundBy::One(index)));
             }
         }
         let around = |address: u64| {
@@ -48,14 +91,16 @@ impl Targets {
                         all.push(targets.add(address, size));
                         all.extend(around(address));
                     }
-                    all
+                    FoundBy::Any(all)
                 }
                 Kind::Mapped => {
                     let own = targets.add(key.address, record.bytes());
-                    [own].into_iter().chain(around(key.address)).collect()
+                    FoundBy::Any([own].into_iter().chain(around(key.address)).collect())
                 }
-                _ if has_addresses(key, record) => vec![targets.add(key.address, record.bytes())],
-                _ => vec![targets.add(key.address, 0)],
+                _ if has_addresses(key, record) => {
+                    FoundBy::One(targets.add(key.address, record.bytes()))
+                }
+                _ => FoundBy::One(targets.add(key.address, 0)),
             };
             targets.of.push((*key, found_by));
         }
@@ -69,27 +114,34 @@ impl Targets {
 
     /// What becomes of each record. What was not found is lost, unless the search did not see all of the process.
     pub(super) fn fates(&self, outcome: Option<&Outcome>) -> Fates {
+        let mut fates = Fates::default();
         let Some(outcome) = outcome else {
-            return Fates::new();
+            return fates;
         };
         let not_found = match outcome.all_searched {
             true => Fate::Lost,
             false => Fate::Unclassified,
         };
-        let fates = self.of.iter().map(|(key, found_by)| {
-            let mut places = found_by.iter().filter_map(|index| {
-                let place = outcome.found.get(*index)?;
-                place.as_ref().map(ToString::to_string)
-            });
+        let mut numbers = HashMap::new();
+        let mut number = |place: String| {
+            *numbers.entry(place).or_insert_with_key(|place: &String| {
+                fates.places.push(place.clone());
+                fates.places.len() - 1
+            })
+        };
+        fates.of.reserve(self.of.len());
+        for (key, found_by) in &self.of {
+            let targets = found_by.targets().iter();
+            let mut places = targets.filter_map(|target| outcome.found.get(*target)?.as_ref());
             let fate = match (places.next(), key.kind) {
-                (Some(place), _) => (Fate::Reachable, Some(place)),
+                (Some(place), _) => (Fate::Reachable, Some(number(place.to_string()))),
                 // It was current on the thread that created it, and primary ones belong to the device.
-                (None, Kind::Context) => (Fate::Reachable, Some("the driver".to_owned())),
+                (None, Kind::Context) => (Fate::Reachable, Some(number("the driver".to_owned()))),
                 (None, _) => (not_found, None),
             };
-            (*key, fate)
-        });
-        fates.collect()
+            fates.of.insert(*key, fate);
+        }
+        fates
     }
 }
 
@@ -135,7 +187,7 @@ mod tests {
 
     /// The fates if these addresses are found.
     fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
-        let targets = Targets::of(registry);
+        let targets = Targets::of(registry, |_, _| false);
         let place =
             |target: &crate::search::Target| found.contains(&target.start).then_some(Place::Heap);
         let outcome = Outcome {
@@ -145,8 +197,12 @@ mod tests {
             bytes_searched: 0,
             elapsed: Duration::ZERO,
         };
-        let fates = targets.fates(Some(&outcome)).into_iter();
-        let mut fates: Vec<_> = fates.map(|(key, (fate, _))| (key.kind, fate)).collect();
+        let fates = targets.fates(Some(&outcome));
+        let fates = targets
+            .of
+            .iter()
+            .map(|(key, _)| (key.kind, fates.get(key).0));
+        let mut fates: Vec<_> = fates.collect();
         fates.sort_unstable();
         fates
     }
@@ -188,7 +244,7 @@ mod tests {
     #[test]
     fn only_memory_is_found_by_addresses_inside() {
         let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Array, 0x2000, 64)]);
-        let mut targets = Targets::of(&registry).list;
+        let mut targets = Targets::of(&registry, |_, _| false).list;
         targets.sort_by_key(|target| target.start);
         let lengths: Vec<_> = targets.iter().map(|target| target.len).collect();
         assert_eq!(lengths, [16, 0]);

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
+use std::time::Duration;
 
 use super::{Entered, Limits, Target, search};
 
@@ -10,8 +11,8 @@ use super::{Entered, Limits, Target, search};
 /// says what was searched.
 ///
 /// `masked` has two words for each of `count` address ranges: the first address, combined with `mask` by exclusive or,
-/// and the length (zero for a handle). Masked, the caller's own list is not found. At most `size` bytes are written to
-/// `text`, the terminating zero included. Returns how many were found, or -1 for a null pointer or a failure.
+/// and the length (zero for a handle). Masked, the caller's own list is not found. The search ends after `seconds`; zero
+/// stands for the default, five. At most `size` bytes are written to `text`, the terminating zero included. Returns how many were found, or -1 for a null pointer or a failure.
 ///
 /// # Safety
 /// `masked` has `2 * count` words, and `text` has `size` bytes.
@@ -20,6 +21,7 @@ pub unsafe extern "C" fn cuguard_audit_search(
     masked: *const u64,
     count: usize,
     mask: u64,
+    seconds: u32,
     text: *mut c_char,
     size: usize,
 ) -> c_int {
@@ -38,7 +40,11 @@ pub unsafe extern "C" fn cuguard_audit_search(
                 }
             })
             .collect();
-        let outcome = search(&targets, Limits::default());
+        let mut limits = Limits::default();
+        if seconds != 0 {
+            limits.time = Duration::from_secs(seconds.into());
+        }
+        let outcome = search(&targets, limits);
         let mut lines = String::new();
         for place in &outcome.found {
             match place {

@@ -44,6 +44,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use entry::Entered;
 pub(crate) use place::Place;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use stop::is_in_system_call;
 pub(crate) use targets::Target;
 
 use crate::heap::{self, NextMalloc};

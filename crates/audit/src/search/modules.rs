@@ -43,8 +43,8 @@ pub(super) fn read() -> Vec<Module> {
     let mut modules = Vec::new();
     objects::for_each(|object| {
         let is_left_out = object.contains(own) || driver::is_driver(object.file_name());
-        let tls = object.headers().iter();
-        let tls = tls.filter(|header| header.p_type == libc::PT_TLS).last();
+        let mut tls = object.headers().iter();
+        let tls = tls.rfind(|header| header.p_type == libc::PT_TLS);
         modules.push(Module {
             path: match object.path() {
                 b"" => "/proc/self/exe".to_owned(),

@@ -66,11 +66,9 @@ impl Names<'_> {
         };
         let value = address.wrapping_sub(self.survey.modules[index].base);
         let symbol = self.symbol(index, value, false);
-        let offset = symbol.as_ref().map_or(value, |(_, offset)| *offset);
         Place::Global {
             module: self.module(index),
             symbol: symbol.map(|(name, _)| name),
-            offset,
         }
     }
 

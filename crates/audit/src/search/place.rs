@@ -11,8 +11,6 @@ pub(crate) enum Place {
         module: String,
         /// The variable's name, where the file has it.
         symbol: Option<String>,
-        /// Bytes from the variable's start, or from the module's start where it has no name.
-        offset: u64,
     },
     /// A thread-local variable, or a value of `pthread_setspecific`.
     ThreadLocal {
@@ -34,20 +32,10 @@ pub(crate) enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Global {
-                module,
-                symbol: Some(symbol),
-                offset,
-            } => {
-                write!(out, "global `{symbol}`")?;
-                if *offset != 0 {
-                    write!(out, " + {offset}")?;
-                }
-                write!(out, " in {module}")
-            }
-            Place::Global { module, offset, .. } => {
-                write!(out, "global data of {module} (offset {offset:#x})")
-            }
+            Place::Global { module, symbol } => match symbol {
+                Some(symbol) => write!(out, "global `{symbol}` in {module}"),
+                None => write!(out, "global data of {module}"),
+            },
             Place::ThreadLocal {
                 thread,
                 module,
@@ -76,10 +64,9 @@ mod tests {
 
     #[test]
     fn places_in_words() {
-        let global = |symbol: Option<&str>, offset| Place::Global {
+        let global = |symbol: Option<&str>| Place::Global {
             module: "libfoo.so".into(),
             symbol: symbol.map(Into::into),
-            offset,
         };
         let local = |module: Option<&str>, symbol: Option<&str>| Place::ThreadLocal {
             thread: "the main thread".into(),
@@ -88,12 +75,8 @@ mod tests {
         };
         let thread = || "thread 12 (worker)".to_owned();
         for (place, words) in [
-            (global(Some("cache"), 0), "global `cache` in libfoo.so"),
-            (global(Some("cache"), 8), "global `cache` + 8 in libfoo.so"),
-            (
-                global(None, 0x4010),
-                "global data of libfoo.so (offset 0x4010)",
-            ),
+            (global(Some("cache")), "global `cache` in libfoo.so"),
+            (global(None), "global data of libfoo.so"),
             (
                 local(Some("a.out"), Some("slot")),
                 "thread-local `slot` in a.out, the main thread",

@@ -86,7 +86,7 @@ impl Header {
         let is_consistent = header.block <= LARGEST_BLOCK
             && last == size - header.block
             && (POOL_HEADER..=size).contains(&header.untouched)
-            && (header.untouched - POOL_HEADER) % header.block == 0
+            && (header.untouched - POOL_HEADER).is_multiple_of(header.block)
             && header.used <= (size - POOL_HEADER) / header.block;
         is_consistent.then_some(header)
     }

@@ -1,6 +1,7 @@
 //! Compares each aligned word of memory with the targets.
 
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -49,6 +50,23 @@ pub(super) struct Scan<'a> {
     pub(super) searched: AtomicU64,
     pub(super) left: AtomicU64,
     pub(super) late: AtomicBool,
+    /// Buffers that no thread uses now.
+    buffers: Mutex<Vec<Buffers>>,
+}
+
+/// What a thread reads into.
+struct Buffers {
+    words: Vec<u64>,
+    pages: Vec<u64>,
+}
+
+impl Buffers {
+    fn new() -> Buffers {
+        Buffers {
+            words: vec![0; (WINDOW / 8) as usize],
+            pages: vec![0; (ITEM / PAGE + 2) as usize],
+        }
+    }
 }
 
 impl<'a> Scan<'a> {
@@ -71,6 +89,7 @@ impl<'a> Scan<'a> {
             searched: AtomicU64::new(0),
             left: AtomicU64::new(0),
             late: AtomicBool::new(false),
+            buffers: Mutex::new(Vec::new()),
         }
     }
 
@@ -124,14 +143,23 @@ impl<'a> Scan<'a> {
             self.left.fetch_add(length, Ordering::Relaxed);
             return;
         }
-        let mut words = vec![0_u64; (WINDOW / 8) as usize];
-        let mut pages = vec![1_u64; (ITEM / PAGE + 2) as usize];
+        let free = self.buffers.lock().ok().and_then(|mut free| free.pop());
+        let mut buffers = free.unwrap_or_else(Buffers::new);
+        self.read_item(item, &mut buffers);
+        if let Ok(mut free) = self.buffers.lock() {
+            free.push(buffers);
+        }
+    }
+
+    fn read_item(&self, item: &Item, buffers: &mut Buffers) {
+        let Buffers { words, pages } = buffers;
         let Range { start, end } = item.addresses;
         let first = start / PAGE;
         let count = (end.div_ceil(PAGE) - first) as usize;
         let pages = &mut pages[..count];
-        if item.private {
-            self.memory.populated(first * PAGE, pages);
+        match item.private {
+            true => self.memory.populated(first * PAGE, pages),
+            false => pages.fill(1),
         }
         let mut page = 0;
         let mut searched = 0;
@@ -150,7 +178,7 @@ impl<'a> Scan<'a> {
             let from = from.next_multiple_of(8);
             let to = to - to % 8;
             if from < to {
-                self.window(item, from..to, &mut words);
+                self.window(item, from..to, words);
                 searched += to - from;
             }
             page = behind;

@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::entry::{self, Entry};
+use super::stacks::RED_ZONE;
 use crate::heap::lock::{futex_wait, futex_wake};
 use crate::heap::threads::{left_out, thread_id};
 
@@ -55,6 +57,8 @@ pub(super) struct Thread {
     pub(super) id: i32,
     /// `None` for a thread that could not be stopped.
     pub(super) state: Option<State>,
+    /// The stack pointer of a thread that could not be stopped and waits in the kernel.
+    pub(super) waiting: Option<u64>,
 }
 
 /// What a stopped thread was at.
@@ -88,7 +92,11 @@ impl Stopped {
                         .map(|register| register.load(Ordering::Relaxed))
                         .collect(),
                 });
-                Thread { id: *id, state }
+                Thread {
+                    id: *id,
+                    waiting: state.is_none().then(|| waiting(*id)).flatten(),
+                    state,
+                }
             })
             .collect()
     }
@@ -257,6 +265,9 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: as above.
     let code = unsafe { *errno };
     store(slot, context);
+    if let Some(entry) = entry::current() {
+        store_entry(slot, &entry);
+    }
     slot.stopped.store(number, Ordering::Release);
     STOPPED.fetch_add(1, Ordering::Release);
     futex_wake(&STOPPED, 1);
@@ -267,6 +278,31 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
     // SAFETY: as above.
     unsafe { *errno = code };
+}
+
+/// Stores what a thread had when it entered this library, where it waits for a report: its registers and the frames below
+/// are this library's, with remains of earlier calls.
+fn store_entry(slot: &Slot, entry: &Entry) {
+    slot.stack_pointer
+        .store(entry.frame + RED_ZONE, Ordering::Relaxed);
+    let saved = entry.registers.iter().chain(std::iter::repeat(&0));
+    for (value, register) in saved.zip(&slot.registers) {
+        register.store(*value, Ordering::Relaxed);
+    }
+}
+
+/// Whether a signal interrupted a system call. Its caller is a function of the C library, and vector registers do not
+/// survive the call of a function: what they hold are remains.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_in_system_call(context: &libc::ucontext_t) -> bool {
+    let next = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+    if next & 0xfff < 2 {
+        return false;
+    }
+    // SAFETY: the code before the next instruction, on the same page.
+    let instruction = unsafe { std::ptr::with_exposed_provenance::<[u8; 2]>(next - 2).read() };
+    // `syscall`.
+    instruction == [0x0f, 0x05]
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -281,8 +317,9 @@ fn store(slot: &Slot, context: &libc::ucontext_t) {
     for (value, register) in general[..15].iter().zip(&mut registers) {
         register.store(value.cast_unsigned(), Ordering::Relaxed);
     }
-    if context.uc_mcontext.fpregs.is_null() {
-        return;
+    if context.uc_mcontext.fpregs.is_null() || is_in_system_call(context) {
+        // The numbers of registers that are not stored are those of an earlier stop.
+        return registers.for_each(|register| register.store(0, Ordering::Relaxed));
     }
     // SAFETY: the kernel's structure.
     let vector = unsafe { &(*context.uc_mcontext.fpregs)._xmm };
@@ -306,6 +343,16 @@ fn store(slot: &Slot, context: &libc::ucontext_t) {
     for (value, register) in context.uc_mcontext.regs.iter().zip(&slot.registers) {
         register.store(*value, Ordering::Relaxed);
     }
+}
+
+/// The stack pointer of a thread that waits in the kernel, from the line of its system call: the last but one number.
+fn waiting(thread: i32) -> Option<u64> {
+    let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    let stack_pointer = line.split_whitespace().rev().nth(1)?;
+    let stack_pointer = stack_pointer.strip_prefix("0x")?;
+    u64::from_str_radix(stack_pointer, 16)
+        .ok()
+        .filter(|address| *address != 0)
 }
 
 /// A thread's name in reports.

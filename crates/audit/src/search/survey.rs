@@ -85,12 +85,12 @@ impl Survey {
             regions.find(|region| region.addresses.contains(&address))
         };
         let Some(state) = &thread.state else {
-            // Of the others it is not known where the stack is; all of it is searched as a mapping.
-            if is_main {
-                let stack = self.regions.iter().find(|region| region.name == "[stack]");
-                let stack = stack.map(|stack| (stack.addresses.clone(), Label::Stack(number)));
-                self.labels.extend(stack);
-            }
+            let stack = self.stack_of_unstopped(thread, is_main);
+            self.labels
+                .extend(stack.into_iter().flatten().map(|(part, live)| match live {
+                    true => (part, Label::Stack(number)),
+                    false => (part, Label::LeftOut),
+                }));
             return None;
         };
         let (pointer, top) = (state.pointer, state.stack_pointer);
@@ -131,6 +131,34 @@ impl Survey {
         Some(pointer)
     }
 
+    /// The stack of a thread that could not be stopped, where it can be known, in parts that are live or not. All of an
+    /// unknown one is searched as a mapping.
+    fn stack_of_unstopped(
+        &self,
+        thread: &Thread,
+        is_main: bool,
+    ) -> Option<[(Range<u64>, bool); 2]> {
+        let at = self
+            .regions
+            .iter()
+            .position(|region| match thread.waiting {
+                Some(top) => region.addresses.contains(&top),
+                None => is_main && region.name == "[stack]",
+            })?;
+        let region = &self.regions[at];
+        let Range { start, end } = region.addresses;
+        // The C library puts a page without access below each stack.
+        let below = at.checked_sub(1).map(|below| &self.regions[below]);
+        let is_guarded = below.is_some_and(|below| !below.writable && below.addresses.end == start);
+        if region.name != "[stack]" && !is_guarded {
+            return None;
+        }
+        let live = thread
+            .waiting
+            .map_or(start, |top| top.saturating_sub(RED_ZONE).max(start));
+        Some([(start..live, false), (live..end, true)])
+    }
+
     /// Leaves out the stacks of threads of the driver and this library. Returns their `pthread_self()`.
     fn leave_threads_out(&mut self, memory: &Memory) -> Vec<u64> {
         let pointers = heap::threads::all_left_out();
@@ -154,10 +182,12 @@ impl Survey {
         })
     }
 
-    /// Threads that could not be stopped.
+    /// Threads that could not be stopped and ran.
     pub(super) fn running(&self) -> usize {
         let threads = self.threads.iter();
-        threads.filter(|thread| thread.state.is_none()).count()
+        threads
+            .filter(|thread| thread.state.is_none() && thread.waiting.is_none())
+            .count()
     }
 
     /// Freed chunks of the program's heaps, sorted.
@@ -224,6 +254,7 @@ fn calling_thread() -> Thread {
                 pointer: 0,
                 registers: Vec::new(),
             }),
+            waiting: None,
         };
     }
     let entry = entry::current();
@@ -236,5 +267,6 @@ fn calling_thread() -> Thread {
             pointer: unsafe { libc::pthread_self() },
             registers: entry.map_or_else(Vec::new, |entry| entry.registers.to_vec()),
         }),
+        waiting: None,
     }
 }

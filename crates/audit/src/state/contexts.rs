@@ -11,6 +11,7 @@ use cuguard_registry::Kind;
 use cuguard_sys::CUcontext;
 
 use super::{Taken, counted, insert, put_back, registry, take};
+use crate::end;
 use crate::real::queries;
 
 #[derive(Clone, Copy, Debug)]
@@ -180,7 +181,8 @@ pub(crate) fn begin_release(handle: usize) -> Option<Ending> {
 
 /// [`begin_release`] of a context that is no primary one.
 pub(crate) fn begin_detach(handle: usize) -> Option<Ending> {
-    match lock().find(handle)?.primary_of {
+    let primary_of = lock().find(handle)?.primary_of;
+    match primary_of {
         Some(_) => None,
         None => begin_release(handle),
     }
@@ -223,8 +225,12 @@ pub(crate) fn reset_primary(device: i32) {
     }
 }
 
-/// What is alive in a context ended with it.
+/// What is alive in a context ended with it. While the process exits, it is the runtime that releases contexts, and the
+/// program has not freed what was in them.
 fn end_resources(number: u32) {
+    if end::is_exiting() {
+        return;
+    }
     let imported = RefCell::new(Vec::new());
     registry().destroy_context(number, |key, _| {
         if key.kind == Kind::Imported {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuguard_registry::Kind;
 
-use super::{insert, take};
+use super::{forget, insert};
 
 /// What a launch changes.
 #[derive(Debug, Default)]
@@ -112,11 +112,11 @@ pub(crate) fn destroy_failed(exec: u64, plan: Option<Arc<Plan>>) {
 /// Records a launch.
 pub(crate) fn launched(plan: &Plan, stream: u64) {
     for address in &plan.frees {
-        drop(take(&[Kind::GraphMemory], *address));
+        forget(Kind::GraphMemory, *address);
     }
     for (address, bytes) in &plan.allocations {
         // A graph that frees its memory at the next launch has it under the same address.
-        drop(take(&[Kind::GraphMemory], *address));
+        forget(Kind::GraphMemory, *address);
         insert(Kind::GraphMemory, *address, *bytes, stream, 0);
     }
 }

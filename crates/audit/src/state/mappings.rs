@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_registry::Kind;
 
-use super::{Taken, insert, move_record, put_back, take};
+use super::{Taken, forget, insert, move_record, put_back, take};
 
 /// The number of an allocation of physical memory. Handles are used again, numbers are not.
 type Number = u64;
@@ -195,7 +195,7 @@ pub(crate) fn unmapped(start: u64, size: u64) {
         match change {
             None => return,
             Some(Change::None) => {}
-            Some(Change::Freed(address)) => drop(take(&[Kind::Mapped], address)),
+            Some(Change::Freed(address)) => forget(Kind::Mapped, address),
             Some(Change::Moved(address, next)) => {
                 move_record((Kind::Mapped, address), (Kind::Mapped, next));
             }

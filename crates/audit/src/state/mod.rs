@@ -9,6 +9,14 @@
 //!
 //! No lock of these is held while the driver is called. Must not know the driver's signatures.
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        reason = "unit tests do not export functions in front of the driver's"
+    )
+)]
+
 pub(crate) mod contexts;
 pub(crate) mod counted;
 pub(crate) mod graphs;
@@ -78,6 +86,11 @@ pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
         let record = registry().remove(key, 0)?;
         Some(Taken { key, record })
     })
+}
+
+/// Removes the record of what ended in another way than by a free.
+pub(crate) fn forget(kind: Kind, address: u64) {
+    let _ = take(&[kind], address);
 }
 
 /// Inserts what [`take`] removed, because it was not freed.

@@ -22,9 +22,11 @@ size_t driver_usable(void *block) { RESULT(size_t, malloc_usable_size(block)); }
 void driver_free(void *block) { free(block); __asm__ volatile(""); }
 char *driver_strdup(const char *text) { RESULT(char *, strdup(text)); }
 
-/* A variable of the driver, and a thread of the driver with an address on its stack. */
-volatile uint64_t driver_variable;
-__thread volatile uint64_t driver_thread_local;
+/* Variables of the driver, and a thread of the driver with an address on its stack. */
+static volatile uint64_t variable;
+static __thread volatile uint64_t thread_local_variable;
+volatile uint64_t *driver_variable(void) { return &variable; }
+volatile uint64_t *driver_thread_local(void) { return &thread_local_variable; }
 static volatile int waiting, finished;
 static void *wait_with_address(void *address)
 {

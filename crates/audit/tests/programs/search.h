@@ -13,7 +13,7 @@ int cuInit(unsigned);
 int cuCtxCreate_v2(void **, unsigned, int);
 int cuMemAlloc_v2(CUdeviceptr *, size_t);
 /* Found only where the audit library is preloaded. */
-int cuguard_audit_search(const uint64_t *, size_t, uint64_t, char *, size_t) __attribute__((weak));
+int cuguard_audit_search(const uint64_t *, size_t, uint64_t, unsigned, char *, size_t) __attribute__((weak));
 
 /* Clears what earlier calls left in the stack below the caller, and in registers. */
 static __attribute__((noinline, unused)) void wipe(void)
@@ -50,7 +50,7 @@ static __attribute__((noinline, unused)) void search(uint64_t masked)
         puts("the audit library is not loaded");
         exit(1);
     }
-    if (cuguard_audit_search(range, 1, MASK, text, sizeof text) < 0)
+    if (cuguard_audit_search(range, 1, MASK, 60, text, sizeof text) < 0)
         exit(2);
     fputs(text, stdout);
     fflush(stdout);

@@ -9,9 +9,9 @@ int main(int count, char **arguments)
     uint64_t masked = 0x123456789000ull ^ MASK;
     pthread_t thread = 0;
     if (strcmp(shape, "variable") == 0)
-        put(&driver_variable, masked);
+        put(driver_variable(), masked);
     else if (strcmp(shape, "thread-local") == 0)
-        put(&driver_thread_local, masked);
+        put(driver_thread_local(), masked);
     else if (strcmp(shape, "heap") == 0)
         put(driver_malloc(64), masked);
     else if (strcmp(shape, "thread") == 0)

@@ -36,7 +36,7 @@ int main(int count, char **arguments)
         masked[2 * index + 1] = 512;
         if (index % 2 == 0) {
             held[index] = malloc(24);
-            put(held[index], masked[2 * index] + 0);
+            put(held[index], masked[2 * index]);
         }
     }
     for (at = 0; at < threads; at++)
@@ -44,7 +44,7 @@ int main(int count, char **arguments)
             return 2;
     for (at = 0; at < searches; at++) {
         wipe();
-        found = cuguard_audit_search(masked, addresses, MASK, text, size);
+        found = cuguard_audit_search(masked, addresses, MASK, 120, text, size);
         line = text;
         for (index = 0; index < addresses; index++) {
             const char *expected = index % 2 ? "lost\n" : "reachable: the heap\n";

@@ -28,7 +28,9 @@ def search(masked):
     text = ctypes.create_string_buffer(4096)
     words = (ctypes.c_uint64 * 2)(masked, SIZE)
     gc.collect()
-    found = program.cuguard_audit_search(words, ctypes.c_size_t(1), ctypes.c_uint64(MASK), text, ctypes.c_size_t(4096))
+    found = program.cuguard_audit_search(
+        words, ctypes.c_size_t(1), ctypes.c_uint64(MASK), ctypes.c_uint(60), text, ctypes.c_size_t(4096)
+    )
     if found < 0:
         sys.exit("the search failed")
     print(text.value.decode(), end="", flush=True)

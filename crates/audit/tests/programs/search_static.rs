@@ -17,7 +17,7 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-type Search = extern "C" fn(*const u64, usize, u64, *mut c_char, usize) -> c_int;
+type Search = extern "C" fn(*const u64, usize, u64, u32, *mut c_char, usize) -> c_int;
 
 #[inline(never)]
 fn allocate() -> u64 {
@@ -64,7 +64,8 @@ fn main() {
     hold(&shape, masked);
     wipe();
     let mut text = [0; 4096];
-    assert!(search([masked, SIZE as u64].as_ptr(), 1, MASK, text.as_mut_ptr(), text.len()) >= 0);
+    let words = [masked, SIZE as u64];
+    assert!(search(words.as_ptr(), 1, MASK, 60, text.as_mut_ptr(), text.len()) >= 0);
     // SAFETY: the text is terminated.
     print!("{}", unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap());
 }

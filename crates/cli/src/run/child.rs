@@ -21,6 +21,9 @@ pub(super) struct Start<'a> {
     pub(super) words: &'a str,
 }
 
+/// Runs files of unknown format.
+pub(super) const SHELL: &str = "/bin/sh";
+
 /// The child while it runs; 0 before and -1 after.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
@@ -54,13 +57,23 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
         error,
     };
     forward_signals();
-    let spawned = Command::new(start.file)
-        .arg0(start.name)
-        .args(start.arguments)
-        .env("LD_PRELOAD", preload)
-        .env("LEAK_REPORT", start.words)
-        .env("CUGUARD_RUN", start.folder)
-        .spawn();
+    let spawn = |mut command: Command| {
+        let command = command.args(start.arguments);
+        command.env("LD_PRELOAD", &preload);
+        command.env("LEAK_REPORT", start.words);
+        command.env("CUGUARD_RUN", start.folder).spawn()
+    };
+    let mut program = Command::new(start.file);
+    program.arg0(start.name);
+    let spawned = spawn(program).or_else(|error| match error.raw_os_error() {
+        // A script without a first line that names its interpreter: `execvp` does the same.
+        Some(libc::ENOEXEC) => {
+            let mut shell = Command::new(SHELL);
+            shell.arg(start.file);
+            spawn(shell)
+        }
+        _ => Err(error),
+    });
     let mut child = spawned.map_err(failed)?;
     let process = child.id().cast_signed();
     CHILD.store(process, Ordering::SeqCst);

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::child::SHELL;
 use super::failure::Failure;
 
 /// How many scripts may be each other's interpreters.
@@ -105,8 +106,11 @@ fn check_file(path: &Path, scripts: usize) -> Result<(), Failure> {
     }
     check_privileges(path, &info)?;
     if !start.starts_with(b"\x7fELF") {
-        // Without a magic number it is run by the shell, or not at all.
-        return Ok(());
+        // Without a magic number it is run by the shell.
+        return match scripts.checked_sub(1) {
+            Some(scripts) => check_file(Path::new(SHELL), scripts),
+            None => Ok(()),
+        };
     }
     check_elf(start, &mut file).map_err(|(why, help)| Failure::NotAudited {
         path: path.to_owned(),

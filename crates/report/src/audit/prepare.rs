@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use cuguard_registry::{Amount, Fate, Kind};
+use cuguard_registry::{Amount, Fate, Kind, Level};
 
 use super::class::{Class, class};
 use super::process::Process;
@@ -43,7 +43,11 @@ pub(super) struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     pub(super) fn new(process: &'a Process, settings: &ReportSettings) -> Self {
         let all_frames = settings.all_frames.unwrap_or(false);
-        let depth = settings.wanted_depth();
+        // The call site, and the function that it called.
+        let depth = match settings.wanted_level() {
+            Some(Level::Sites) => 2,
+            _ => settings.wanted_depth(),
+        };
         let suppressions = &settings.suppressions;
         let paths = Paths::new();
         let mut symbols = Symbols::default();

@@ -397,6 +397,31 @@ fn groups_with_the_same_lines_are_one() {
     assert_eq!(value["groups"][0]["bytes"], 40);
 }
 
+/// At level *sites* all that is shown of a stack is the call site, and what it called.
+#[test]
+fn call_sites_alone() {
+    let process = Process {
+        groups: vec![
+            group(
+                Fate::Lost,
+                Kind::Device,
+                (1, 10),
+                &[TORCH, LOAD, TRAIN, MAIN],
+            ),
+            group(Fate::Lost, Kind::Device, (2, 30), &[TORCH, LOAD, MAIN]),
+        ],
+        ..Process::default()
+    };
+    let text = with("1,level=sites,colour=never", &process).text;
+    let expected = "\
+lost 40 B in 3 allocations of device memory
+  thread main, allocated 1.5 s ago, 0x7f00
+    empty  /x/site-packages/torch/nn/x.py:40
+    load   /nowhere/model.py:10
+";
+    assert!(text.ends_with(expected), "{text}");
+}
+
 #[test]
 fn a_failure_of_the_device_is_named() {
     let mut process = process();

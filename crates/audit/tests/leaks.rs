@@ -1,0 +1,59 @@
+//! The report of a program that leaks one of every kind.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::{compile, json, simulated_driver_folder};
+
+#[test]
+fn the_report_has_every_kind_with_exact_counts_and_bytes() {
+    const MIB: u64 = 1024 * 1024;
+    let driver = simulated_driver_folder();
+    let source = include_str!("programs/leaks.c");
+    let arguments = ["-DWAY=1", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "leaks", source, &arguments) else {
+        return;
+    };
+    let report = json(&program, &driver);
+    let totals = report["totals"].as_array().expect("totals are an array");
+    let number = |total: &serde_json::Value, name: &str| total[name].as_u64().unwrap_or(u64::MAX);
+    let live: BTreeMap<_, _> = totals
+        .iter()
+        .map(|total| {
+            let amount = (number(total, "live_count"), number(total, "live_bytes"));
+            (total["kind"].as_str().unwrap_or_default(), amount)
+        })
+        .collect();
+    let expected = BTreeMap::from([
+        ("device", (3, 3000)),
+        ("managed", (1, 2000)),
+        ("pinned", (1, 3000)),
+        ("write_combined", (1, 4000)),
+        ("registered", (1, 8192)),
+        ("stream_ordered", (2, 5600)),
+        ("array", (1, 8192)),
+        ("physical", (1, 2 * MIB)),
+        ("mapped", (1, 2 * MIB)),
+        ("graph_memory", (1, 7000)),
+        ("stream", (1, 0)),
+        ("event", (1, 0)),
+        ("module", (1, 0)),
+        ("memory_pool", (1, 0)),
+        ("graph", (1, 0)),
+        ("graph_exec", (1, 0)),
+        ("address_range", (1, 8 * MIB)),
+        ("context", (1, 0)),
+        ("library", (1, 0)),
+    ]);
+    assert_eq!(live, expected, "{report}");
+    let destroyed = serde_json::json!({ "count": 1, "bytes": 123 });
+    assert_eq!(report["destroyed_with_context"], destroyed, "{report}");
+    // The calls are in `main`.
+    let groups = report["groups"].as_array().expect("groups are an array");
+    assert!(groups.len() >= 20, "{report}");
+    for group in groups {
+        let frame = &group["stack"][0];
+        assert_eq!(frame["function"], "main", "{group}");
+    }
+}

@@ -1,0 +1,455 @@
+//! The report of programs under the audit library: fates, stacks that people recognize, tables, growth, the peak.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{
+    Folder, assert_success, audited, compile, json, not_run, run, simulated_driver_folder, text,
+};
+
+/// What the programs use of the driver.
+const DRIVER: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef int CUresult;
+typedef unsigned long long CUdeviceptr;
+typedef void *CUcontext, *CUstream;
+#ifdef __cplusplus
+extern "C" {
+#endif
+CUresult cuInit(unsigned);
+CUresult cuCtxCreate_v2(CUcontext *, unsigned, int);
+CUresult cuCtxDestroy_v2(CUcontext);
+CUresult cuMemAlloc_v2(CUdeviceptr *, size_t);
+CUresult cuMemFree_v2(CUdeviceptr);
+#ifdef __cplusplus
+}
+#endif
+#define CHECK(call) do { if ((call) != 0) { puts(#call); exit(9); } } while (0)
+#define APART __attribute__((noinline, unused))
+static APART void clobber(void) { volatile char stack[65536]; memset((void *)stack, 0, sizeof stack); }
+static CUcontext context;
+static inline void begin(void) { CHECK(cuInit(0)); CHECK(cuCtxCreate_v2(&context, 0, 0)); }
+/* Allocates, and leaves the address nowhere. */
+static APART void lose(size_t bytes) {
+    CUdeviceptr address;
+    CHECK(cuMemAlloc_v2(&address, bytes));
+    address = 0;
+    __asm__ volatile("" : : "r"(&address) : "memory");
+}
+"#;
+
+const LINKED: [&str; 2] = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+
+fn program(driver: &Folder, name: &str, source: &str) -> Option<std::path::PathBuf> {
+    compile(driver, name, &format!("{DRIVER}\n{source}"), &LINKED)
+}
+
+/// The groups of one fate and kind: how many, their bytes, the function on top of each stack.
+fn groups<'a>(report: &'a Value, fate: &str, kind: &str) -> Vec<(u64, u64, &'a str)> {
+    let groups = report["groups"].as_array().expect("groups are a list");
+    let wanted = |group: &&Value| group["fate"] == fate && group["kind"] == kind;
+    let row = |group: &'a Value| {
+        let number = |name: &str| group[name].as_u64().expect("it is a number");
+        let top = group["stack"][0]["function"].as_str().unwrap_or_default();
+        (number("count"), number("bytes"), top)
+    };
+    groups.iter().filter(wanted).map(row).collect()
+}
+
+#[test]
+fn lost_reachable_destroyed_and_freed_late_are_told_apart() {
+    let driver = simulated_driver_folder();
+    let source = r#"
+static CUdeviceptr cache;
+static APART void keep(void) { CHECK(cuMemAlloc_v2(&cache, 5000)); }
+static APART void destroy(void) {
+    CUcontext other;
+    CUdeviceptr late, never;
+    CHECK(cuCtxCreate_v2(&other, 0, 0));
+    CHECK(cuMemAlloc_v2(&late, 300));
+    CHECK(cuMemAlloc_v2(&never, 70));
+    CHECK(cuCtxDestroy_v2(other));
+    if (cuMemFree_v2(late) == 0) exit(8);
+}
+int main(void) {
+    begin();
+    destroy();
+    lose(1000); lose(2000); lose(2000);
+    keep();
+    clobber();
+    return 0;
+}"#;
+    let Some(program) = program(&driver, "fates", source) else {
+        return;
+    };
+    let report = json(&program, &driver);
+    // Two of the calls are on one line, but for their columns.
+    let lost = groups(&report, "lost", "device");
+    assert_eq!(lost, [(3, 5000, "lose")], "{report:#}");
+    assert_eq!(groups(&report, "reachable", "device"), [(1, 5000, "keep")]);
+    let destroyed = groups(&report, "destroyed_with_context", "device");
+    assert_eq!(destroyed, [(1, 70, "destroy")]);
+    assert_eq!(
+        groups(&report, "freed_late", "device"),
+        [(1, 300, "destroy")]
+    );
+    assert_eq!(
+        report["lost"],
+        serde_json::json!({"count": 3, "bytes": 5000})
+    );
+    let reachable = &report["groups"].as_array().unwrap();
+    let cache = reachable
+        .iter()
+        .find(|group| group["bytes"] == 5000 && group["fate"] == "reachable");
+    let holder = cache.unwrap()["holder"].as_str().unwrap();
+    assert_eq!(holder, "global `cache` in fates");
+    assert_eq!(report["command"], program.to_str().unwrap());
+    assert_eq!(report["reason"], "exit");
+    assert_eq!(report["peak"]["bytes"], 10_370 - 370, "{report:#}");
+}
+
+#[test]
+fn names_of_cpp_functions_are_readable() {
+    let driver = simulated_driver_folder();
+    let source = format!(
+        r#"{DRIVER}
+namespace models {{
+template <typename T> struct Model {{
+    APART void load(int layers) {{ lose(layers * sizeof(T)); clobber(); }}
+}};
+}}
+int main() {{ begin(); models::Model<double>().load(3); return 0; }}"#
+    );
+    let (file, output) = (driver.join("cpp.cpp"), driver.join("cpp"));
+    std::fs::write(&file, source).unwrap();
+    let compiler = Command::new("c++")
+        .args(["-g", "-L"])
+        .arg(driver.path())
+        .arg(&file)
+        .arg("-o")
+        .arg(&output)
+        .args(LINKED)
+        .output();
+    let Ok(compiled) = compiler else {
+        return not_run("needs a C++ compiler");
+    };
+    assert_success(&compiled);
+    let report = json(&output, &driver);
+    let stack: Vec<_> = report["groups"][0]["stack"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|frame| frame["function"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        stack,
+        ["lose", "models::Model<double>::load(int)", "main"],
+        "{report:#}"
+    );
+    assert_eq!(report["lost"]["bytes"], 24);
+}
+
+#[test]
+fn a_library_that_leaks_is_named() {
+    let driver = simulated_driver_folder();
+    let plugin = format!("{DRIVER}\nvoid plugin_open(void) {{ lose(7000); clobber(); }}");
+    let arguments = ["-shared", "-fPIC"];
+    if compile(&driver, "libplugin.so", &plugin, &arguments).is_none() {
+        return;
+    }
+    let source = format!(
+        "{DRIVER}\nvoid plugin_open(void);\n\
+         int main(void) {{ begin(); plugin_open(); lose(50); clobber(); return 0; }}"
+    );
+    let arguments = [LINKED[0], LINKED[1], "-l:libplugin.so"];
+    let program = compile(&driver, "uses_plugin", &source, &arguments).unwrap();
+    let report = json(&program, &driver);
+    let rows: Vec<_> = report["by_library"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                row["lost_bytes"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(rows, [("libplugin.so", 7000), ("uses_plugin", 50)]);
+    let output = run(&program, &driver, &[("LEAK_REPORT", "colour=never")]);
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("\nby library:\n  6.84 KiB in 1, lost 6.84 KiB in 1  libplugin.so\n"),
+        "{stderr}"
+    );
+}
+
+/// The program frees everything in the end: growth is a finding of its own.
+#[test]
+fn a_call_site_that_grows_is_a_suspect() {
+    let driver = simulated_driver_folder();
+    let source = r#"
+static CUdeviceptr all[4000];
+static APART CUdeviceptr grow(void) { CUdeviceptr address; CHECK(cuMemAlloc_v2(&address, 4096)); return address; }
+static APART void steady(void) { CUdeviceptr address; CHECK(cuMemAlloc_v2(&address, 100000)); usleep(300); CHECK(cuMemFree_v2(address)); }
+int main(void) {
+    begin();
+    for (int i = 0; i < 4000; i++) { all[i] = grow(); steady(); }
+    for (int i = 0; i < 4000; i++) CHECK(cuMemFree_v2(all[i]));
+    return 0;
+}"#;
+    let Some(program) = program(&driver, "grows", source) else {
+        return;
+    };
+    let report = json(&program, &driver);
+    let growth = report["growth"].as_array().unwrap();
+    assert_eq!(growth.len(), 1, "{report:#}");
+    assert_eq!(growth[0]["stack"][0]["function"], "grow");
+    assert!(growth[0]["bytes_per_second"].as_u64().unwrap() > 0);
+    assert_eq!(report["lost"]["count"], 0);
+    let peak = &report["peak"];
+    assert_eq!(peak["by_frame"][0]["name"], "grow");
+    let bytes = peak["bytes"].as_u64().unwrap();
+    assert!(
+        (4000 * 4096 * 63 / 64..=4000 * 4096 + 100_000).contains(&bytes),
+        "{bytes}"
+    );
+}
+
+#[test]
+fn a_program_can_ask_for_a_report() {
+    let driver = simulated_driver_folder();
+    let source = r#"
+#include <dlfcn.h>
+int main(void) {
+    int (*report)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "cuguard_audit_report");
+    if (report() != -1) return 7;
+    begin();
+    CUdeviceptr local;
+    CHECK(cuMemAlloc_v2(&local, 600));
+    lose(40);
+    clobber();
+    if (report() != 0) return 6;
+    CHECK(cuMemFree_v2(local));
+    return 0;
+}"#;
+    let Some(program) = program(&driver, "asks", source) else {
+        return;
+    };
+    let file = driver.join("asked.json");
+    let words = format!("json,file={}", file.display());
+    let output = run(&program, &driver, &[("LEAK_REPORT", words)]);
+    assert_success(&output);
+    let written = std::fs::read_to_string(file).unwrap();
+    let reports: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(reports.len(), 2, "{written}");
+    assert_eq!(reports[0]["reason"], "requested");
+    assert_eq!(groups(&reports[0], "lost", "device"), [(1, 40, "lose")]);
+    assert_eq!(
+        groups(&reports[0], "reachable", "device"),
+        [(1, 600, "main")]
+    );
+    assert_eq!(reports[1]["reachable"]["bytes"], 0);
+}
+
+#[test]
+fn the_level_decides_how_much_of_a_stack_is_recorded() {
+    let driver = simulated_driver_folder();
+    let source = r#"
+static APART void inner(void) { lose(10); }
+int main(void) { begin(); inner(); clobber(); return 0; }"#;
+    let Some(program) = program(&driver, "levels", source) else {
+        return;
+    };
+    for (level, expected) in [
+        ("stacks", &["lose", "inner", "main"][..]),
+        ("sites", &["lose", "inner"]),
+        ("counts", &[]),
+    ] {
+        let file = driver.join(level);
+        let words = format!("json,level={level},file={}", file.display());
+        assert_success(&run(&program, &driver, &[("LEAK_REPORT", words)]));
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let frames: Vec<_> = stack(&report, 10).iter().map(|frame| frame.0).collect();
+        assert_eq!(frames, expected, "{level}");
+    }
+}
+
+const PYTHON: &str = r#"
+import ctypes, sys
+cuda = getattr(ctypes, sys.argv[1])("libcuda.so.1")
+
+def check(code):
+    assert code == 0, code
+
+def allocate(size):
+    address = ctypes.c_uint64()
+    check(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)))
+    return address.value
+
+class Model:
+    def load(self):
+        self.weights = allocate(3000)
+
+context = ctypes.c_void_p()
+check(cuda.cuInit(0))
+check(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+model = Model()
+model.load()
+try:
+    raise ValueError("kept")
+except ValueError as error:
+    other = [allocate(size) for size in (100, 200)]
+    assert str(sys.exc_info()[1]) == "kept"
+sys.stdout.write("done\n")
+import os
+os._exit(0)
+"#;
+
+/// Runs the program under a Python, and returns its report. `None` where it cannot run.
+fn python(interpreter: &str, library: &str, words: &str) -> Option<Value> {
+    let driver = simulated_driver_folder();
+    let (file, report) = (driver.join("model.py"), driver.join("report.json"));
+    std::fs::write(&file, PYTHON).unwrap();
+    let words = format!("json,file={}{words}", report.display());
+    let output = audited(Path::new(interpreter), &driver)
+        .args([file.as_os_str(), library.as_ref()])
+        .env("LEAK_REPORT", words)
+        .output();
+    let Ok(output) = output else {
+        not_run(&format!("needs {interpreter}"));
+        return None;
+    };
+    assert_success(&output);
+    assert_eq!(text(&output.stdout), "done\n");
+    let report = std::fs::read_to_string(report).unwrap();
+    Some(serde_json::from_str(&report).unwrap())
+}
+
+/// Functions and lines of the stack of the group with so many bytes.
+fn stack(report: &Value, bytes: u64) -> Vec<(&str, &str, u64)> {
+    let groups = report["groups"].as_array().unwrap();
+    let group = groups.iter().find(|group| group["bytes"] == bytes);
+    let group = group.unwrap_or_else(|| panic!("{report:#}"));
+    let frames = group["stack"].as_array().unwrap().iter();
+    frames
+        .map(|frame| {
+            let file = frame["file"].as_str().unwrap_or_default();
+            (
+                frame["function"].as_str().unwrap_or_default(),
+                file.rsplit('/').next().unwrap_or_default(),
+                frame["line"].as_u64().unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+fn interpreters() -> Vec<String> {
+    let mut all = vec!["python3".to_owned()];
+    all.extend((9..=14).map(|minor| format!("python3.{minor}")));
+    // Those of pyenv.
+    let home = std::env::var("PYENV_ROOT").or_else(|_| Ok(std::env::var("HOME")? + "/.pyenv"));
+    let versions = home
+        .map_err(|_: std::env::VarError| ())
+        .and_then(|home| std::fs::read_dir(home + "/versions").map_err(|_| ()));
+    for version in versions.into_iter().flatten().flatten() {
+        let name = version.file_name();
+        let minor = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("3.")?.split('.').next()?.parse().ok());
+        if minor.is_some_and(|minor: u32| minor >= 9) {
+            all.extend(
+                version
+                    .path()
+                    .join("bin/python3")
+                    .to_str()
+                    .map(str::to_owned),
+            );
+        }
+    }
+    all
+}
+
+/// Every interpreter of this machine, with functions that keep the lock during a call.
+#[test]
+fn python_frames_are_named_where_the_lock_is_held() {
+    python_frames_are_named("PyDLL", "");
+}
+
+/// The same with functions that release it.
+#[test]
+fn python_frames_are_read_where_the_lock_is_released() {
+    python_frames_are_named("CDLL", "");
+}
+
+/// Whether frames can be read without the lock.
+fn dumps_without_lock(interpreter: &str) -> bool {
+    let code = "import ctypes; ctypes.pythonapi._Py_DumpTraceback";
+    let run = Command::new(interpreter).args(["-c", code]).output();
+    run.is_ok_and(|run| run.status.success())
+}
+
+fn python_frames_are_named(library: &str, words: &str) {
+    let mut ran = 0;
+    for interpreter in interpreters() {
+        let version = Command::new(&interpreter).arg("--version").output();
+        if !version.is_ok_and(|output| output.status.success()) {
+            continue;
+        }
+        if library == "CDLL" && !dumps_without_lock(&interpreter) {
+            not_run(&format!("{interpreter} does not export _Py_DumpTraceback"));
+            continue;
+        }
+        let Some(report) = python(&interpreter, library, words) else {
+            continue;
+        };
+        ran += 1;
+        let load = stack(&report, 3000);
+        let name = load[1].0;
+        // `co_qualname` is of 3.11 and later.
+        assert!(
+            name == "Model.load" || name == "load",
+            "{interpreter}: {load:?}"
+        );
+        let expected = [
+            ("allocate", "model.py", 10),
+            (name, "model.py", 15),
+            ("<module>", "model.py", 21),
+        ];
+        assert_eq!(load, expected, "{interpreter}");
+        let list = stack(&report, 300);
+        assert_eq!(list[0], expected[0], "{interpreter}");
+        assert_eq!(
+            list[list.len() - 1],
+            ("<module>", "model.py", 25),
+            "{interpreter}"
+        );
+    }
+    if ran == 0 {
+        not_run("needs Python 3.9 or newer");
+    }
+}
+
+/// Native frames alone.
+#[test]
+fn python_frames_are_left_out_where_they_are_turned_off() {
+    for (library, words) in [("CDLL", ",python=no"), ("PyDLL", ",python=no")] {
+        let Some(report) = python("python3", library, words) else {
+            return;
+        };
+        assert_eq!(report["totals"][0]["live_bytes"], 3300);
+        let files = report.to_string().contains("model.py\",\"line\"");
+        assert!(!files, "{library}: {report:#}");
+        assert!(!report.to_string().contains("Model.load"), "{report:#}");
+    }
+}
