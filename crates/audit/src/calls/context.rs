@@ -6,7 +6,6 @@ use cuguard_registry::Kind;
 use cuguard_sys::*;
 
 use super::{Call, New, is_freed};
-use crate::end;
 use crate::real::queries;
 use crate::state::contexts::{self, Ending};
 
@@ -35,11 +34,7 @@ impl Call {
 fn ended(ending: Option<Ending>, result: CUresult, is_destroyed: impl FnOnce() -> bool) {
     match ending {
         Some(ending) if !is_freed(result) => ending.failed(),
-        Some(ending) if ending.is_last && is_destroyed() => {
-            // While the process exits, it is the runtime that releases contexts, and the program has not freed what is
-            // in them.
-            ending.destroyed(!end::is_exiting());
-        }
+        Some(ending) if ending.is_last && is_destroyed() => ending.destroyed(),
         _ => {}
     }
 }
@@ -196,8 +191,8 @@ fn is_active(device: CUdevice) -> bool {
 pub(crate) unsafe fn reset_primary(_: &Call, real: OfDevice, device: CUdevice) -> CUresult {
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(device) };
-    if is_freed(result) && !end::is_exiting() {
-        contexts::primary_was_reset(device);
+    if is_freed(result) {
+        contexts::reset_primary(device);
     }
     result
 }

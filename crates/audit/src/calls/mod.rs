@@ -33,19 +33,13 @@ pub(crate) mod stream_ordered;
 pub(crate) mod synchronize;
 pub(crate) mod virtual_memory;
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
-use crate::state::{self, contexts};
+use crate::state::{self, contexts, inside};
 use crate::{end, shortage};
-
-thread_local! {
-    /// Whether the calling thread is in a recorded call.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
 
 /// A call that a program makes.
 #[derive(Debug)]
@@ -67,10 +61,7 @@ impl Call {
     /// not use the driver.
     #[inline]
     pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
-        match INSIDE.replace(true) {
-            false => Some(Self { function }),
-            true => None,
-        }
+        inside::enter().then_some(Self { function })
     }
 
     /// The function's exported name.
@@ -142,7 +133,8 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        inside::leave();
+        end::left();
     }
 }
 

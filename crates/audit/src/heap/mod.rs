@@ -8,7 +8,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `lock` | futex lock, usable in `fork` handlers |
+//! | `lock` | a lock that is usable in `fork` handlers, and futex calls |
 //! | `classes` | size classes |
 //! | `range` | the reserved range and its table of units |
 //! | `runs` | contiguous units: large blocks, and slabs |
@@ -40,6 +40,7 @@ pub(crate) mod threads;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ops::Range;
 
+pub(crate) use arena::is_inside;
 pub(crate) use next::NextMalloc;
 
 /// Finds the address ranges of the driver's libraries again. Call it when the driver was opened, and when it may have

@@ -4,7 +4,10 @@
 //! not.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_registry::Kind;
@@ -194,15 +197,13 @@ pub(crate) fn begin_release_primary(device: i32) -> Option<Ending> {
 }
 
 impl Ending {
-    /// The context was destroyed, and what is alive in it ended with it, unless it is to be kept.
-    pub(crate) fn destroyed(self, end_what_is_in_it: bool) {
+    /// The context was destroyed: what is alive in it ended with it.
+    pub(crate) fn destroyed(self) {
         let mut table = lock();
         // Of a primary context; others are removed already.
         table.remove(self.context.number);
         drop(table);
-        if end_what_is_in_it {
-            end_resources(self.context.number);
-        }
+        end_resources(self.context.number);
     }
 
     /// The driver refused.
@@ -222,15 +223,27 @@ impl Ending {
 }
 
 /// A device's primary context was reset: what is alive in it ended, and the context stays retained.
-pub(crate) fn primary_was_reset(device: i32) {
+pub(crate) fn reset_primary(device: i32) {
     let number = lock().primary(device).map(|own| own.number);
     if let Some(number) = number {
         end_resources(number);
     }
 }
 
-/// What is alive in a context ended with it.
+/// Whether the process exits.
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// The process exits: what is destroyed from now on is no act of the program.
+pub(crate) fn process_exits() {
+    EXITING.store(true, Release);
+}
+
+/// What is alive in a context ended with it. While the process exits, it is the runtime that releases contexts, and the
+/// program has not freed what was in them.
 fn end_resources(number: u32) {
+    if EXITING.load(Acquire) {
+        return;
+    }
     let imported = RefCell::new(Vec::new());
     registry().destroy_context(number, |key, _| {
         if key.kind == Kind::Imported {
