@@ -6,6 +6,8 @@
 //!
 //! A driver may call its own exported functions: calls inside a call are not recorded.
 //!
+//! The driver's functions are `C-unwind`: a thread may be cancelled while it waits in one, which unwinds its stack.
+//!
 //! Must not know how a program got here.
 
 #![cfg_attr(

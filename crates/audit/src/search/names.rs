@@ -68,7 +68,7 @@ impl Names<'_> {
         let symbol = self.symbol(index, value, false);
         Place::Global {
             module: self.module(index),
-            symbol: symbol.map(|(name, _)| name),
+            symbol,
         }
     }
 
@@ -83,7 +83,7 @@ impl Names<'_> {
         Place::ThreadLocal {
             thread: self.thread(thread),
             module: module.map(|module| self.module(module)),
-            symbol: symbol.map(|(name, _)| name),
+            symbol,
         }
     }
 
@@ -99,8 +99,8 @@ impl Names<'_> {
             .clone()
     }
 
-    /// The variable of a module that contains a value, and the distance from its start.
-    fn symbol(&mut self, module: usize, value: u64, thread_local: bool) -> Option<(String, u64)> {
+    /// The variable of a module that contains a value.
+    fn symbol(&mut self, module: usize, value: u64, thread_local: bool) -> Option<String> {
         let path = &self.survey.modules[module].path;
         let symbols = self.symbols.entry(module);
         let symbols = symbols.or_insert_with(|| Symbols::read(path));
@@ -183,7 +183,7 @@ impl Symbols {
         })
     }
 
-    fn find(&self, value: u64, thread_local: bool) -> Option<(String, u64)> {
+    fn find(&self, value: u64, thread_local: bool) -> Option<String> {
         let behind = self.variables.partition_point(|variable| {
             (variable.thread_local, variable.value) <= (thread_local, value)
         });
@@ -200,7 +200,7 @@ impl Symbols {
         let length = name.iter().position(|byte| *byte == 0)?;
         let name = String::from_utf8_lossy(&name[..length]);
         // Without the hash at the end.
-        Some((format!("{:#}", rustc_demangle::demangle(&name)), offset))
+        Some(format!("{:#}", rustc_demangle::demangle(&name)))
     }
 }
 

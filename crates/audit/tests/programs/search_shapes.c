@@ -3,6 +3,7 @@
 #include "search.h"
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct record {
@@ -29,7 +30,19 @@ static pthread_key_t key;
 static void *hold(void *argument)
 {
     volatile uint64_t local = 0;
+    struct record *blocks[32];
+    int at;
     (void)argument;
+    /* In the thread's own arena: the first block starts it. */
+    for (at = 0; at < 32; at++)
+        blocks[at] = malloc(at % 2 ? 5000 : 40);
+    if (strstr(held_as, "heap of a thread"))
+        for (at = 10; at < 30; at++)
+            put(&blocks[at]->memory, shared_masked);
+    if (is(held_as, "freed in the heap of a thread"))
+        for (at = 10; at < 30; at++)
+            free(blocks[at]);
+    memset(blocks, 0, sizeof blocks);
     if (is(held_as, "stack of a thread"))
         put(&local, shared_masked);
     if (is(held_as, "thread-local of a thread"))
@@ -51,7 +64,20 @@ static void *hold(void *argument)
     return NULL;
 }
 
-static void in_thread(const char *shape, int end_first)
+/* Searches in a child of fork, which has none of the other threads. */
+static void search_in_child(uint64_t masked)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        search(masked);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        exit(6);
+}
+
+static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
 {
     pthread_t thread;
     uint64_t masked = shared_masked = allocate();
@@ -66,7 +92,7 @@ static void in_thread(const char *shape, int end_first)
         finished = 1;
         pthread_join(thread, NULL);
     }
-    search(masked);
+    look(masked);
     if (!end_first) {
         finished = 1;
         pthread_join(thread, NULL);
@@ -169,11 +195,17 @@ int main(int count, char **arguments)
         free(list);
         list = NULL;
         search(masked);
+    } else if (is(shape, "in a child")) {
+        put(&exported_variable, masked);
+        search_in_child(masked);
+    } else if (is(shape, "stack of a thread of the parent")) {
+        in_thread("stack of a thread", 0, search_in_child);
     } else if (is(shape, "stack of a thread that ended")) {
-        in_thread("stack of a thread", 1);
+        in_thread("stack of a thread", 1, search);
     } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || is(shape, "register") ||
-               is(shape, "thread-specific")) {
-        in_thread(shape, 0);
+               is(shape, "thread-specific") || is(shape, "heap of a thread") ||
+               is(shape, "freed in the heap of a thread")) {
+        in_thread(shape, 0, search);
     } else {
         printf("no such shape: %s\n", shape);
         return 5;
