@@ -86,6 +86,11 @@ const SHAPES: &[(&str, &str)] = &[
         "thread-specific",
         "reachable: thread-local storage, thread % (holder)",
     ),
+    (
+        "stack of a thread that blocks signals",
+        "reachable: the stack of thread % (holder)",
+    ),
+    ("dead frame of a thread that blocks signals", "lost"),
     ("heap of a thread", "reachable: the heap"),
     ("freed in the heap of a thread", "lost"),
     (
