@@ -8,6 +8,7 @@
 //! | [`kernels`] | modules, launches, typed kernels, occupancy, CUDA C++ at run time |
 //! | [`devices_and_interop`] | devices, peers, contexts and streams of other code, libraries |
 //! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |
+//! | [`any_cuda_program`] | `cuguard run`: programs that do not use the crate |
 //! | [`out_of_memory`] | the diagnosis, recovery steps, common questions |
 //! | [`testing_without_a_gpu`] | the simulated GPU and its faults |
 //! | [`coming_from_cust`] | the same operations side by side |
@@ -44,6 +45,7 @@ chapters! {
     kernels "kernels.md"
     devices_and_interop "devices-and-interop.md"
     leak_reports "leak-reports.md"
+    any_cuda_program "any-cuda-program.md"
     out_of_memory "out-of-memory.md"
     testing_without_a_gpu "testing-without-a-gpu.md"
     coming_from_cust "coming-from-cust.md"

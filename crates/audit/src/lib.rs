@@ -20,6 +20,5 @@ mod python;
 mod real;
 mod report;
 mod search;
-mod settings;
 mod shortage;
 mod state;

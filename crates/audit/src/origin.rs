@@ -22,12 +22,8 @@ use cuguard_registry::{Level, MAX_DEPTH, name_thread};
 use crate::modules::module_range;
 use crate::python;
 
-/// How many frames of these libraries are on top of a stack at most.
+/// How many frames of this library are on top of a stack at most.
 const OWN: usize = 16;
-
-/// How many frames of the interpreter there may be between two frames that are kept. They are left out, and so more than
-/// the limit is captured.
-const NATIVE: usize = MAX_DEPTH + OWN;
 
 /// How many Python frames are kept.
 const PYTHON: usize = MAX_DEPTH / 2;
@@ -56,18 +52,36 @@ pub(crate) fn capture(frames: &mut [usize]) -> usize {
     if limit == 0 {
         return 0;
     }
-    let frames = &mut frames[..limit];
-    let mut native = [0; NATIVE];
-    let count = cuguard_stack::capture(&mut native[..limit + OWN]);
-    let native = &native[..count];
-    let inner = native.iter().position(|frame| !is_own(*frame));
-    let native = inner.map_or(&[][..], |inner| &native[inner..]);
-    let mut python = [0; PYTHON];
-    let interpreter = python::frames(&mut python);
-    match interpreter {
-        Some((range, count)) => merge(native, &python[..count], &range, frames),
-        None => merge(native, &[], &(0..0), frames),
+    let room = frames.len().min(limit + OWN);
+    let count = cuguard_stack::capture(&mut frames[..room]);
+    let is_outside = |frame: &usize| !is_own(*frame);
+    let own = frames[..count].iter().position(is_outside);
+    let own = own.unwrap_or(count);
+    frames.copy_within(own..count, 0);
+    let count = (count - own).min(limit);
+    match python::is_present() {
+        true => add_python(&mut frames[..limit], count),
+        false => count,
     }
+}
+
+/// Adds Python frames to the first `count` frames. Not inlined, because most programs have no interpreter, and the arrays are
+/// large.
+#[inline(never)]
+fn add_python(frames: &mut [usize], count: usize) -> usize {
+    let mut python = [0; PYTHON];
+    let Some((interpreter, python_count)) = python::frames(&mut python) else {
+        return count;
+    };
+    let mut native = [0; MAX_DEPTH];
+    let count = count.min(MAX_DEPTH);
+    native[..count].copy_from_slice(&frames[..count]);
+    merge(
+        &native[..count],
+        &python[..python_count],
+        &interpreter,
+        frames,
+    )
 }
 
 /// Puts Python frames in place of the innermost frame of the interpreter, and leaves out its other frames. Where the

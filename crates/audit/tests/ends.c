@@ -19,6 +19,7 @@ extern int cuDevicePrimaryCtxRetain(void **, int);
 extern int cuCtxSetCurrent(void *);
 extern int cuMemAlloc_v2(unsigned long long *, size_t);
 extern int cuMemFree_v2(unsigned long long);
+extern int cuCtxSynchronize(void);
 
 static void check(int code, const char *what) {
     if (code != 0) {
@@ -40,6 +41,14 @@ static void __attribute__((noinline)) leak(size_t bytes) {
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     check(cuMemAlloc_v2(&memory, bytes), "cuMemAlloc");
     memory = 0;
+}
+
+static unsigned long long freed_late;
+
+/* Runs with the destructors of all libraries, after exit handlers. */
+static void __attribute__((destructor)) free_late(void) {
+    if (freed_late) check(cuMemFree_v2(freed_late), "cuMemFree");
+    freed_late = 0;
 }
 
 /* Leaks below so many frames. */
@@ -165,6 +174,24 @@ int main(int argc, char **argv) {
     if (IS("leak")) {
         leak(1 << 20);
         return 3;
+    }
+    if (IS("freed in a destructor") || IS("freed in an exit handler")) {
+        leak(4096);
+        check(cuMemAlloc_v2(&freed_late, 1 << 20), "cuMemAlloc");
+        if (IS("freed in an exit handler")) {
+            atexit(free_late);
+            atexit(free_late);
+        }
+        return 3;
+    }
+    if (IS("illegal address")) {
+        /* With a driver whose device has failed. */
+        unsigned long long memory;
+        leak(4096);
+        check(cuMemAlloc_v2(&memory, 1 << 20), "cuMemAlloc");
+        expect(cuCtxSynchronize(), 700, "cuCtxSynchronize");
+        expect(cuMemFree_v2(memory), 700, "cuMemFree");
+        return 27;
     }
     if (IS("leak deep down")) {
         leak_below(60);

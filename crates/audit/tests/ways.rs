@@ -28,7 +28,7 @@ fn kinds(way: u32, arguments: &[&str]) {
     let arguments = [&[way.as_str()], arguments].concat();
     let source = include_str!("programs/kinds.c");
     if let Some(program) = compile(&driver, "kinds", source, &arguments) {
-        passes(&program, &driver, 95);
+        passes(&program, &driver, 98);
     }
 }
 
@@ -133,6 +133,6 @@ fn threads_that_free_what_others_allocated() {
     let driver = simulated_driver_folder();
     let source = include_str!("programs/threads.c");
     if let Some(program) = compile(&driver, "threads", source, LINKED) {
-        passes(&program, &driver, 5);
+        passes(&program, &driver, 11);
     }
 }

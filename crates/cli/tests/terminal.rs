@@ -1,7 +1,10 @@
-//! `cuguard doctor` in a pseudo-terminal, with a screen that implements the few escape sequences that the
+//! `cuguard doctor` and `cuguard run` in a pseudo-terminal, with a screen that implements the few escape sequences that the
 //! program may use.
 
 mod support;
+
+#[path = "support/audited.rs"]
+mod audited;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -230,4 +233,28 @@ fn a_report_that_is_longer_than_the_screen_is_mig_enabled() {
     let lines = screen(&pty.text());
     assert!(lines.len() <= 24, "{lines:#?}");
     assert!(lines[22].starts_with("… and "), "{lines:#?}");
+}
+
+/// Ctrl-C reaches the command and the program: the program reports once, and both end by the signal.
+#[test]
+fn ctrl_c_ends_a_program_that_the_command_runs() {
+    let Some(program) = audited::program() else {
+        return;
+    };
+    let program = program.to_str().expect("Unicode");
+    let mut pty = Pty::start(&mut audited::cuguard_run(&["--", program, "wait"]), 200, 50);
+    let mut part = [0; 4096];
+    while !pty.text().contains("ready") {
+        let length = pty.terminal.read(&mut part).expect("the program runs");
+        pty.seen.extend(&part[..length]);
+    }
+    pty.terminal
+        .write_all(b"\x03")
+        .expect("keys can be pressed");
+    let status = pty.end();
+    let text = pty.text();
+    assert_eq!(status.signal(), Some(libc::SIGINT), "{text}");
+    let reports = text.matches("cuguard: process ").count();
+    assert_eq!(reports, 1, "{text}");
+    assert!(text.contains("ended by SIGINT"), "{text}");
 }

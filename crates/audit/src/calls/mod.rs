@@ -6,6 +6,8 @@
 //!
 //! A driver may call its own exported functions: calls inside a call are not recorded.
 //!
+//! The driver's functions are `C-unwind`: a thread may be cancelled while it waits in one, which unwinds its stack.
+//!
 //! Must not know how a program got here.
 
 #![cfg_attr(
@@ -141,7 +143,13 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         INSIDE.set(false);
+        end::left();
     }
+}
+
+/// Whether the calling thread is in a recorded call, and may hold locks of the records.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
 }
 
 /// Whether a free that returned this is done. A driver that is shutting down frees everything.

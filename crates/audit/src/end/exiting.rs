@@ -11,26 +11,19 @@
 //! after those of the runtime, which are registered when it is loaded.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Reason, finish, start};
 use crate::search::Entered;
-
-static EXITING: AtomicBool = AtomicBool::new(false);
-
-/// Whether the process exits: what is destroyed now is no act of the program.
-pub(crate) fn is_exiting() -> bool {
-    EXITING.load(Ordering::Acquire)
-}
+use crate::state::contexts;
 
 /// The exit begins: what is alive now is searched for.
-pub(crate) fn begin() {
+pub(super) fn begin() {
     finish(Reason::ExitBegins);
 }
 
 extern "C" fn at_exit_begin(_: *mut c_void) {
     let _entered = Entered::here();
-    EXITING.store(true, Ordering::Release);
+    contexts::process_exits();
     let _ = std::panic::catch_unwind(begin);
 }
 

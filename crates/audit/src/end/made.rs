@@ -7,6 +7,6 @@ pub(crate) use cuguard_report::audit::Rendered as Made;
 
 /// Makes the report.
 pub(super) fn make(reason: &Reason) -> Made {
-    let settings = crate::settings::get();
+    let settings = super::settings::get();
     crate::report::make(settings, &reason.to_string(), super::failure())
 }

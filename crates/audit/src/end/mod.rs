@@ -37,6 +37,7 @@ mod reason;
 mod reporter;
 mod requested;
 mod run_folder;
+mod settings;
 mod signals;
 mod start;
 mod sticky;
@@ -45,7 +46,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard_registry::Level;
 
-pub(crate) use exiting::{begin as exit_begins, is_exiting};
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
@@ -83,10 +83,11 @@ fn prepare() -> bool {
     }
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
-        let settings = crate::settings::get();
+        let settings = settings::get();
         if !settings.wanted_python() {
             crate::python::turn_off();
         }
+        crate::python::call_at_exit(exiting::begin);
         crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
         run_folder::note_use();
         reporter::launch();
@@ -95,6 +96,14 @@ fn prepare() -> bool {
     });
     STATE.store(USED, Ordering::Release);
     true
+}
+
+/// A recorded call ends. If a signal came during the call, the thread waits here for its report and its end.
+#[inline]
+pub(crate) fn left() {
+    if reporter::death() != 0 {
+        signals::wait_and_die(reporter::death());
+    }
 }
 
 /// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use cuguard_report::{ReportSettings, open_report_file};
 
-use super::{Made, Reason, run_folder, start};
-use crate::settings;
+use super::{Made, Reason, run_folder, settings, start};
 
 /// The exit code that the report asks for, or 0.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);

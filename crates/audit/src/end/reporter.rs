@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Reason, made, output, start};
+use super::{Reason, made, output, signals, start};
 
 const IDLE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -30,6 +30,12 @@ static REASON: AtomicU32 = AtomicU32::new(0);
 
 /// The thread, or 0.
 static THREAD: AtomicI32 = AtomicI32::new(0);
+
+/// The signal that ends the process when the report is made, or 0.
+static DEATH: AtomicI32 = AtomicI32::new(0);
+
+/// A word that nothing changes or wakes, to wait for.
+static NEVER: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the main thread has called `pthread_exit`.
 static MAIN_HAS_ENDED: AtomicBool = AtomicBool::new(false);
@@ -89,8 +95,16 @@ fn run() {
             // SAFETY: handlers of the program may run on any thread.
             unsafe { libc::exit(0) };
         }
+        let death = DEATH.load(Ordering::Acquire);
         match PHASE.load(Ordering::Acquire) {
             REQUESTED => make(),
+            phase @ (IDLE | DONE) if death != 0 => {
+                if claim(Reason::Signal(death)) {
+                    make();
+                } else if phase == DONE {
+                    signals::die(death);
+                }
+            }
             _ => wait(&EVENTS, events, main_has_ended.then_some(POLL)),
         }
     }
@@ -146,8 +160,32 @@ pub(super) fn request(reason: Reason) {
     while !request_once(reason) {}
 }
 
-/// Returns whether the request was made, or one that makes it superfluous.
-fn request_once(reason: Reason) -> bool {
+/// Has the report made, and the process ended by the signal after that. Returns at once. Async-signal-safe.
+pub(super) fn request_death(signal: i32) {
+    let _ = DEATH.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
+    announce();
+}
+
+/// The signal that ends the process when the report is made, or 0.
+#[inline]
+pub(super) fn death() -> i32 {
+    DEATH.load(Ordering::Relaxed)
+}
+
+/// Waits for the end of the process, at most so long, or as long as a report may take. Async-signal-safe.
+pub(super) fn wait_for_death(most: Option<Duration>) {
+    let until = Instant::now() + most.unwrap_or_else(limit);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        wait(&NEVER, 0, Some(left));
+    }
+}
+
+/// Returns whether there was no request yet, and this is one now.
+fn claim(reason: Reason) -> bool {
     let claimed = PHASE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
         let exec_failed = || REASON.load(Ordering::Relaxed) == Reason::Exec.code();
         match phase {
@@ -159,6 +197,14 @@ fn request_once(reason: Reason) -> bool {
     if claimed.is_ok() {
         REASON.store(reason.code(), Ordering::Release);
         PHASE.store(REQUESTED, Ordering::Release);
+    }
+    claimed.is_ok()
+}
+
+/// Returns whether the request was made, or one that makes it superfluous.
+fn request_once(reason: Reason) -> bool {
+    let claimed = claim(reason);
+    if claimed {
         let on_call = matches!(
             reason,
             Reason::Exit | Reason::ExitBegins | Reason::QuickExit | Reason::Exec
@@ -175,7 +221,7 @@ fn request_once(reason: Reason) -> bool {
         }
     }
     wait_until_done();
-    claimed.is_ok() || PHASE.load(Ordering::Acquire) != IDLE
+    claimed || PHASE.load(Ordering::Acquire) != IDLE
 }
 
 fn wait_until_done() {
@@ -202,6 +248,7 @@ fn wait_until_done() {
 pub(super) fn forget() {
     THREAD.store(0, Ordering::Relaxed);
     MAIN_HAS_ENDED.store(false, Ordering::Relaxed);
+    DEATH.store(0, Ordering::Relaxed);
     PHASE.store(IDLE, Ordering::Release);
 }
 

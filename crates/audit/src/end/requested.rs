@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 use std::panic::catch_unwind;
 
-use super::{failure, is_used, output};
+use super::{failure, is_used, output, settings};
+use crate::report;
 use crate::search::Entered;
-use crate::{report, settings};
 
 /// Makes a report now and writes it as the settings say: what is lost, what is reachable, what grows. Returns 0, or -1 if
 /// the process has not used the driver, or the report could not be made. The exit code of the process does not depend on

@@ -3,17 +3,23 @@
 //! The handler is installed when the process first uses the driver, and only for signals with the default disposition:
 //! a program that handles or ignores a signal is left alone. `sigaction` and `signal` are exported, so that the program
 //! sees the default disposition where the handler is installed, and a program that restores the default gets the handler.
-//! After the report the handler restores the default and raises the signal again: the wait status is that of the signal.
+//! After the report the default is restored and the signal raised again: the wait status is that of the signal.
+//!
+//! The handler waits for the report, unless the thread may hold a lock that the report needs: in a recorded call, or in the
+//! arena, it returns, and the thread waits at the end of the call. The reporting thread then ends the process.
 //!
 //! Crashes (`SIGSEGV`, `SIGBUS`, …) are not handled: memory that is being searched may be what is broken.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
-use super::{Reason, finish, functions, start};
+use super::{Reason, finish, functions, is_used, reporter, start};
 use crate::search::Entered;
 #[cfg(target_arch = "x86_64")]
 use crate::search::is_in_system_call;
+use crate::{calls, heap};
 
 /// The signals. Each ends the process by default. `abort` raises `SIGABRT`, also for uncaught exceptions.
 const SIGNALS: [c_int; 10] = [
@@ -54,7 +60,7 @@ fn own_action() -> libc::sigaction {
     // On the alternate stack, as programs in Go require.
     action(
         handler as *const () as usize,
-        libc::SA_ONSTACK | libc::SA_SIGINFO,
+        libc::SA_ONSTACK | libc::SA_SIGINFO | libc::SA_RESTART,
     )
 }
 
@@ -80,11 +86,42 @@ pub(super) fn install() {
     }
 }
 
-extern "C" fn handler(signal: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+/// How long a thread waits in the handler for a report, after a signal from outside. It may hold a lock of the program or the C
+/// library that the report needs, and then continues.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let _entered = Entered::here();
-    // SAFETY: the system passes a valid structure.
-    unsafe { forget_remains(context.cast()) };
-    finish(Reason::Signal(signal));
+    if !is_used() {
+        return die(signal);
+    }
+    // SAFETY: the system passes a valid structure, which has the sender if a process sent the signal.
+    let is_own = unsafe { (*info).si_code <= 0 && (*info).si_pid() == start::process() };
+    let is_busy = calls::is_inside() || heap::is_inside();
+    if signal == libc::SIGABRT || (is_own && !is_busy) {
+        // `abort` and `raise` do not return.
+        // SAFETY: the context of this handler, which does not return.
+        unsafe { Remains::of(context.cast()).clear() };
+        finish(Reason::Signal(signal));
+        return die(signal);
+    }
+    reporter::request_death(signal);
+    if !is_busy {
+        // SAFETY: the context of this handler.
+        let remains = unsafe { Remains::of(context.cast()) };
+        remains.while_hidden(|| reporter::wait_for_death(Some(PATIENCE)));
+    }
+}
+
+/// Waits for the report and for the end of the process, and ends it if that takes too long.
+#[cold]
+pub(super) fn wait_and_die(signal: c_int) {
+    reporter::wait_for_death(None);
+    die(signal);
+}
+
+/// Ends the process by the signal, with its default disposition.
+pub(super) fn die(signal: c_int) {
     // SAFETY: all calls are async-signal-safe, and the set is initialized.
     unsafe {
         real_sigaction(signal, &action(libc::SIG_DFL, 0), std::ptr::null_mut());
@@ -101,45 +138,99 @@ extern "C" fn handler(signal: c_int, _: *mut libc::siginfo_t, context: *mut c_vo
     }
 }
 
-/// Clears the vector registers in the frame that the kernel has put on the stack, if the signal interrupted a system call.
-/// They hold remains, maybe of addresses, and the stack is searched. A function that returns may have changed them.
-///
-/// # Safety
-///
-/// The context of a signal handler.
-#[cfg(target_arch = "x86_64")]
-unsafe fn forget_remains(context: *mut libc::ucontext_t) {
-    /// Where in the area that the kernel saves the program has its numbers, of 0 to 15 and of others.
-    const VECTORS: std::ops::Range<usize> = 160..416;
-    const EXTENDED: usize = 576;
-    /// Says that there are others, and how large the area is.
-    const MAGIC: (usize, u32) = (464, 0x4650_5853);
-    const SIZE: usize = 480;
-    // SAFETY: as the caller guarantees. The area has at least 512 bytes, and as many as it says if the number is there.
-    unsafe {
-        let Some(context) = context.as_ref() else {
-            return;
+/// The vector registers of a thread that a signal interrupted in a system call, in the frame that the kernel has put on the
+/// stack. They hold remains, maybe of addresses, and the stack is searched.
+struct Remains {
+    parts: [Range<usize>; 2],
+}
+
+impl Remains {
+    /// Those of a signal handler. None where the thread may use them.
+    ///
+    /// # Safety
+    ///
+    /// The context of a signal handler, which does not return while this is used.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn of(context: *mut libc::ucontext_t) -> Self {
+        /// Where in the area that the kernel saves the first 16 registers are, and their extensions.
+        const VECTORS: Range<usize> = 160..416;
+        const EXTENDED: usize = 576;
+        /// Says that there are extensions, and how large the area is.
+        const MAGIC: (usize, u32) = (464, 0x4650_5853);
+        const SIZE: usize = 480;
+        let none = Self {
+            parts: [0..0, 0..0],
         };
-        let area = context.uc_mcontext.fpregs.cast::<u8>();
-        if area.is_null() || !is_in_system_call(context) {
-            return;
+        // SAFETY: as the caller guarantees. The area has at least 512 bytes, and as many as it says.
+        unsafe {
+            let Some(context) = context.as_ref() else {
+                return none;
+            };
+            let area = context.uc_mcontext.fpregs.cast::<u8>();
+            if area.is_null() || !is_in_system_call(context) {
+                return none;
+            }
+            let size = match area.add(MAGIC.0).cast::<u32>().read_unaligned() == MAGIC.1 {
+                true => area.add(SIZE).cast::<u32>().read_unaligned() as usize,
+                false => 0,
+            };
+            let start = area.expose_provenance();
+            let extended = EXTENDED..size.clamp(EXTENDED, EXTENDED + KEPT - VECTORS.len());
+            let parts = [VECTORS, extended];
+            Self {
+                parts: parts.map(|part| start + part.start..start + part.end),
+            }
         }
-        area.add(VECTORS.start).write_bytes(0, VECTORS.len());
-        if area.add(MAGIC.0).cast::<u32>().read_unaligned() == MAGIC.1 {
-            let size = area.add(SIZE).cast::<u32>().read_unaligned() as usize;
-            area.add(EXTENDED)
-                .write_bytes(0, size.saturating_sub(EXTENDED));
+    }
+
+    /// None are known on this architecture.
+    ///
+    /// # Safety
+    ///
+    /// No requirements.
+    #[cfg(not(target_arch = "x86_64"))]
+    unsafe fn of(_: *mut libc::ucontext_t) -> Self {
+        Self {
+            parts: [0..0, 0..0],
         }
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = *mut u8> {
+        let parts = self.parts.clone().into_iter().flatten();
+        parts.map(std::ptr::with_exposed_provenance_mut)
+    }
+
+    /// Clears them.
+    fn clear(&self) {
+        for byte in self.bytes() {
+            // SAFETY: in the area of the interrupted thread, which waits.
+            unsafe { byte.write_volatile(0) };
+        }
+    }
+
+    /// Clears them during a call, and restores them. They are kept in this library's data, which is not searched.
+    fn while_hidden(&self, body: impl FnOnce()) {
+        static COPY: [AtomicU8; KEPT] = [const { AtomicU8::new(0) }; KEPT];
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        if TAKEN.swap(true, Ordering::Acquire) {
+            return body();
+        }
+        for (byte, copy) in self.bytes().zip(&COPY) {
+            // SAFETY: in the area of the interrupted thread, which waits.
+            copy.store(unsafe { byte.read_volatile() }, Ordering::Relaxed);
+        }
+        self.clear();
+        body();
+        for (byte, copy) in self.bytes().zip(&COPY) {
+            // SAFETY: as above.
+            unsafe { byte.write_volatile(copy.load(Ordering::Relaxed)) };
+        }
+        TAKEN.store(false, Ordering::Release);
     }
 }
 
-/// Nothing is cleared on this architecture.
-///
-/// # Safety
-///
-/// None.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn forget_remains(_: *mut libc::ucontext_t) {}
+/// How many bytes of vector registers are hidden at most: all but those for matrices.
+const KEPT: usize = 4096;
 
 /// Whether the handler stands for the default disposition of a signal, in this process.
 fn stands_for_default(signal: c_int) -> bool {
@@ -167,8 +258,8 @@ unsafe extern "C" fn sigaction(
     // SAFETY: as for the caller.
     let code = unsafe { real_sigaction(signal, new, old) };
     // SAFETY: null, or written by the call.
-    if code == 0
-        && let Some(old) = unsafe { old.as_mut() }
+    if let Some(old) = unsafe { old.as_mut() }
+        && code == 0
         && is_own(old)
     {
         *old = action(libc::SIG_DFL, 0);

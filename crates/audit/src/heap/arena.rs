@@ -2,7 +2,7 @@
 //!
 //! Lock order: a class of a shard, then the runs.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::ptr;
 
@@ -34,10 +34,24 @@ impl<T> Protected<T> {
     }
 
     fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
-        let _held = self.lock.hold();
+        HELD.set(HELD.get() + 1);
+        let held = self.lock.hold();
         // SAFETY: the lock is held, and no body uses the same value again.
-        body(unsafe { &mut *self.value.get() })
+        let result = body(unsafe { &mut *self.value.get() });
+        drop(held);
+        HELD.set(HELD.get() - 1);
+        result
     }
+}
+
+thread_local! {
+    /// How many locks of the arena the calling thread holds or waits for.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread is inside the arena: a signal handler that waits for another thread must not wait then.
+pub(crate) fn is_inside() -> bool {
+    HELD.get() != 0
 }
 
 static RUNS: Protected<Runs> = Protected::new(Runs::new());

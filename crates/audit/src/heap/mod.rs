@@ -40,6 +40,7 @@ pub(crate) mod threads;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ops::Range;
 
+pub(crate) use arena::is_inside;
 pub(crate) use next::NextMalloc;
 
 /// Finds the address ranges of the driver's libraries again. Call it when the driver was opened, and when it may have

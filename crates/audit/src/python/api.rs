@@ -1,9 +1,11 @@
 //! The functions of CPython that are used, found in the process. All of them are of its public C API, from 3.9 on, but for
-//! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer, and `_Py_DumpTraceback`.
+//! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer, `_Py_DumpTraceback`
+//! and `_PyRuntime`.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{ptr, slice};
 
 use crate::real::call_dlsym;
@@ -48,6 +50,13 @@ pub(super) struct Api {
     call: unsafe extern "C" fn(Object, ...) -> Object,
     /// An address in the interpreter.
     pub(super) code: usize,
+    /// `PyCode_Addr2Line`, which reads the code object and nothing else.
+    pub(super) line_of: Option<unsafe extern "C" fn(Object, c_int) -> c_int>,
+    version: unsafe extern "C" fn() -> *const c_char,
+    /// The addresses of `_PyRuntime`, and of the types of code objects and strings.
+    pub(super) runtime: Option<usize>,
+    pub(super) code_type: Option<usize>,
+    pub(super) string_type: Option<usize>,
 }
 
 pub(super) type Pending = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -63,6 +72,13 @@ pub(super) struct Method {
 
 // SAFETY: it is not changed, and its texts are constants.
 unsafe impl Sync for Method {}
+
+static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// How often the interpreter was looked for.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+}
 
 /// A function, whatever its signature.
 ///
@@ -108,26 +124,35 @@ impl Api {
                 new_function: find(c"PyCFunction_NewEx")?,
                 call: find(c"PyObject_CallFunctionObjArgs")?,
                 code: is_initialized as *const () as usize,
+                line_of: find(c"PyCode_Addr2Line"),
+                version: find(c"Py_GetVersion")?,
+                runtime: find(c"_PyRuntime"),
+                code_type: find(c"PyCode_Type"),
+                string_type: find(c"PyUnicode_Type"),
             })
         }
     }
 
     /// The interpreter of this process, if there is one. It is looked for at the first call, and, because a program may load
     /// one later, at some of the following.
+    #[inline]
     pub(super) fn get() -> Option<&'static Self> {
-        static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
-        static CALLS: AtomicU32 = AtomicU32::new(0);
         let known = API.load(Ordering::Acquire);
-        if !known.is_null() {
-            // SAFETY: it is never freed.
-            return Some(unsafe { &*known });
+        if known.is_null() {
+            return Self::look_for();
         }
-        let calls = CALLS.load(Ordering::Relaxed);
-        if calls >= 1 << 20 {
-            return None;
-        }
-        let calls = CALLS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        if !calls.is_power_of_two() {
+        // SAFETY: it is never freed.
+        Some(unsafe { &*known })
+    }
+
+    #[inline(never)]
+    fn look_for() -> Option<&'static Self> {
+        // By thread, so that threads do not contend for a counter. At the end of a thread there is none.
+        let calls = CALLS.try_with(|calls| {
+            calls.set(calls.get().saturating_add(1));
+            calls.get()
+        });
+        if !calls.is_ok_and(u32::is_power_of_two) {
             return None;
         }
         let new = Box::leak(Box::new(Self::load()?));
@@ -149,6 +174,14 @@ impl Api {
                     !current.is_null() && current == (self.this_thread)()
                 })
         }
+    }
+
+    /// The version: 13 for 3.13.
+    pub(super) fn minor(&self) -> Option<u32> {
+        // SAFETY: may be called without the lock, and returns a C string.
+        let version = unsafe { CStr::from_ptr((self.version)()) };
+        let version = version.to_str().ok()?.strip_prefix("3.")?;
+        version.split('.').next()?.parse().ok()
     }
 
     /// The state of the calling thread, if it has released the lock.

@@ -6,10 +6,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::api::{Api, Method, Object};
-use crate::end;
 use crate::search::Entered;
 
 /// `METH_NOARGS`
@@ -21,6 +21,14 @@ static METHOD: Method = Method {
     flags: WITHOUT_ARGUMENTS,
     documentation: ptr::null(),
 };
+
+/// What is called when the exit begins.
+static BEGIN: OnceLock<fn()> = OnceLock::new();
+
+/// Sets what is called when the interpreter's exit begins.
+pub(crate) fn call_at_exit(begin: fn()) {
+    let _ = BEGIN.set(begin);
+}
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -44,7 +52,9 @@ unsafe extern "C" fn pending(_: *mut c_void) -> c_int {
 /// The callback.
 unsafe extern "C" fn at_exit(_: Object, _: Object) -> Object {
     let _entered = Entered::here();
-    let _ = std::panic::catch_unwind(end::exit_begins);
+    if let Some(begin) = BEGIN.get() {
+        let _ = std::panic::catch_unwind(begin);
+    }
     // SAFETY: the thread has the lock.
     Api::get().map_or(ptr::null_mut(), |api| unsafe { api.none() })
 }

@@ -3,7 +3,7 @@
 //! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as numbers.
 //!
 //! The public functions are called only on a thread that has the interpreter's lock. Where an extension has released it
-//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` reads the frames: to wait for the lock
+//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` or `memory` reads the frames: to wait for the lock
 //! could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
 //!
 //! `at_exit` notices the beginning of the interpreter's exit.
@@ -13,6 +13,7 @@
 
 mod api;
 mod at_exit;
+mod memory;
 mod table;
 mod unlocked;
 
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use cuguard_report::ForeignFrame;
 
 use self::api::{Api, Owned};
+pub(crate) use self::at_exit::call_at_exit;
 pub(crate) use self::table::resolve;
 use crate::modules::module_range;
 
@@ -31,6 +33,12 @@ static OFF: AtomicBool = AtomicBool::new(false);
 /// Records no Python frames from now on.
 pub(crate) fn turn_off() {
     OFF.store(true, Relaxed);
+}
+
+/// Whether there is an interpreter, and its frames are recorded.
+#[inline]
+pub(crate) fn is_present() -> bool {
+    !OFF.load(Relaxed) && Api::get().is_some()
 }
 
 /// Fills `frames` with the calling thread's Python frames, innermost first, as numbers for [`resolve`]. Returns the

@@ -3,8 +3,8 @@
 //! The public functions need the lock, and to wait for it could deadlock. CPython's own `_Py_DumpTraceback` does not: it is
 //! the function behind `faulthandler`, made for a process that crashes. It reads the frames of a thread without reference
 //! counts or allocations, and writes them to a file as text. Here the thread is the calling one, which is inside of a call,
-//! so its frames do not change. The interpreters from 3.13 on do not export it: with these, such a stack has native frames
-//! alone.
+//! so its frames do not change. Of the interpreters since 3.9, only 3.11 and
+//! 3.12 export it: of 3.9, 3.10 and 3.13, `memory` reads the frames, and with later ones such a stack has native frames alone.
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,18 +14,18 @@ use std::{fs, io::Read, io::Seek};
 use cuguard_report::ForeignFrame;
 
 use super::api::Api;
-use super::table;
+use super::{memory, table};
 
 /// More text than a hundred frames, the most that the interpreter writes, have in practice.
 const MOST: u64 = 256 << 10;
 
 /// Fills `frames` with the calling thread's frames, and returns how many there are.
 pub(super) fn fill(api: &Api, frames: &mut [usize]) -> usize {
-    let Some(text) = dump(api) else {
-        return 0;
+    let found: Vec<ForeignFrame> = match dump(api) {
+        Some(text) => text.lines().filter_map(parse).collect(),
+        None => memory::frames(api, frames.len()),
     };
-    let parsed = text.lines().filter_map(parse);
-    let numbers = frames.iter_mut().zip(parsed);
+    let numbers = frames.iter_mut().zip(found);
     numbers.map(|(to, frame)| *to = number(frame)).count()
 }
 

@@ -4,14 +4,16 @@
 //! not.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_registry::Kind;
 use cuguard_sys::CUcontext;
 
 use super::{Taken, counted, insert, put_back, registry, take};
-use crate::end;
 use crate::real::queries;
 
 #[derive(Clone, Copy, Debug)]
@@ -209,10 +211,13 @@ impl Ending {
     pub(crate) fn failed(self) {
         let mut table = lock();
         match table.find(self.context.handle) {
-            Some(own) => own.uses = self.context.uses,
+            Some(own) if own.number == self.context.number => own.uses += 1,
+            // Another thread asked for the context meanwhile, and it got a new number.
+            Some(own) => *own = self.context,
             None => table.contexts.push(self.context),
         }
         drop(table);
+        GENERATION.fetch_add(1, Relaxed);
         put_back(self.record);
     }
 }
@@ -225,10 +230,18 @@ pub(crate) fn reset_primary(device: i32) {
     }
 }
 
+/// Whether the process exits.
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+/// The process exits: what is destroyed from now on is no act of the program.
+pub(crate) fn process_exits() {
+    EXITING.store(true, Release);
+}
+
 /// What is alive in a context ended with it. While the process exits, it is the runtime that releases contexts, and the
 /// program has not freed what was in them.
 fn end_resources(number: u32) {
-    if end::is_exiting() {
+    if EXITING.load(Acquire) {
         return;
     }
     let imported = RefCell::new(Vec::new());

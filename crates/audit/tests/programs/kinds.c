@@ -208,6 +208,23 @@ static void graphs(void) {
     LIVE("graph_memory", 0, 0);
     DO(cuGraphExecDestroy(exec));
     DO(cuGraphDestroy(captured));
+    /* A memory node by the function for nodes of all types. */
+    NodeParams any = {.type = 10};
+    AllocNodeParams inside = {.pool = {.alloc_type = 1, .location = {1, 0}}, .bytes = 800};
+    struct { uint64_t flags; Handle upload, error; int result; } instantiate = {0};
+    memcpy(any.reserved1, &inside, sizeof inside);
+    DO(cuGraphCreate(&graph, 0));
+    DO(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &any));
+    memcpy(&inside, any.reserved1, sizeof inside);
+    DO(cuGraphInstantiateWithParams(&exec, graph, &instantiate));
+    LIVE("graph_exec", 1, 0);
+    DO(cuGraphLaunch(exec, stream));
+    LIVE("graph_memory", 1, 800);
+    DO(cuMemFreeAsync(inside.address, stream));
+    LIVE("graph_memory", 0, 0);
+    DO(cuStreamSynchronize(stream));
+    DO(cuGraphExecDestroy(exec));
+    DO(cuGraphDestroy(graph));
     /* Captured into a graph that exists. */
     DO(cuGraphCreate(&graph, 0));
     DO(cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0, 0));

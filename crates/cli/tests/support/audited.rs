@@ -1,5 +1,7 @@
 //! A C program that ends in every way, for `cuguard run`. It is that of the audit library's tests.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::process::CommandExt;

@@ -126,7 +126,7 @@ pub(super) fn class(frame: &Frame) -> Class {
             () if starts(&["libcuguard_audit"]) => Some(Class::Own),
             () if starts(&DRIVER_MODULES) => Some(Class::Driver),
             () if starts(&LIBRARY_MODULES) || is_in_package(&module.path) => Some(Class::Library),
-            () if starts(&RUNTIME_MODULES) => Some(Class::Runtime),
+            () if starts(&RUNTIME_MODULES) || is_python(module.name()) => Some(Class::Runtime),
             () => None,
         }
     }) {
@@ -151,6 +151,16 @@ pub(super) fn class(frame: &Frame) -> Class {
             Source::Runtime => Class::Runtime,
         }
     }
+}
+
+/// Whether this is the program of a Python interpreter: `python`, `python3`, `python3.12`.
+fn is_python(module: &str) -> bool {
+    let version = module.strip_prefix("python");
+    version.is_some_and(|version| {
+        version
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't')
+    })
 }
 
 /// Whether a file belongs to one of the packages.
@@ -257,6 +267,10 @@ mod tests {
             ("/app/a.out", "cuddle", User),
             ("/app/a.out", "torchlight::on()", User),
             ("/app/libfoo.so", "foo_open", User),
+            ("/usr/bin/python3.12", "_PyEval_EvalFrameDefault", Runtime),
+            ("/usr/bin/python3.13t", "", Runtime),
+            ("/usr/lib/libpython3.12.so.1.0", "", Runtime),
+            ("/app/python_tool", "", User),
             ("/x/libcuguard_audit.so", "", Own),
         ] {
             assert_eq!(

@@ -290,6 +290,8 @@ fn suppressed_groups_are_counted_and_not_shown() {
     );
     let suppressed = "suppressed 8 MiB in 2 allocations and 1 stream in 2 groups\n";
     assert!(report.text.contains(suppressed), "{}", report.text);
+    let unused = "suppressions that matched nothing: leak:never\n";
+    assert!(report.text.contains(unused), "{}", report.text);
     let value = read(report.json.trim_end());
     assert_eq!(value["suppressed"]["count"], 3);
     assert_eq!(value["suppressed"]["unused"], json!(["leak:never"]));

@@ -9,13 +9,16 @@ use super::tables::Share;
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{age, amount_of, count, description, list, printable, some, sum};
+use crate::words::{age, amount_of, count, description, list, list_some, printable, some, sum};
 
 /// How many rows a table has at most.
 const TABLE: usize = 10;
 
 /// Names of functions are padded to the longest of their stack trace, but to no more than this.
 const MAX_WIDTH: usize = 56;
+
+/// How many suppressions that matched nothing are listed.
+const UNUSED: usize = 8;
 
 /// Longer command lines are cut.
 const COMMAND: usize = 120;
@@ -330,6 +333,12 @@ impl Page<'_> {
             let what = sum(prepared.suppressed.iter().copied());
             let groups = count(prepared.suppressed_groups as u64, "group");
             lines.push(format!("suppressed {what} in {groups}"));
+        }
+        if !prepared.unused.is_empty() {
+            let unused = list_some(&prepared.unused, UNUSED, |pattern| {
+                printable(pattern).into_owned()
+            });
+            lines.push(format!("suppressions that matched nothing: {unused}"));
         }
         if !prepared.process.unrecorded.is_empty() {
             let functions = prepared.process.unrecorded.iter().map(|(function, calls)| {

@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 
 use cuguard_report::{ReportSettings, resolve_words};
 
-use crate::end;
+use super::print;
 
 /// The settings. Unlike in a program that uses the cuguard crate, without `LEAK_REPORT` there is a report as text: the library
 /// is preloaded for nothing else.
 pub(crate) fn get() -> &'static ReportSettings {
     static SETTINGS: OnceLock<ReportSettings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        let start = end::start();
+        let start = super::start();
         let words = start.words.as_ref().map(|words| words.to_string_lossy());
         let words = words.unwrap_or_default();
         let words = match &start.folder {
@@ -22,7 +22,7 @@ pub(crate) fn get() -> &'static ReportSettings {
         // `cuguard run` has checked the words.
         if start.run_folder.is_none() {
             for problem in problems {
-                end::print(&format!("cuguard: LEAK_REPORT: {problem}\n"));
+                print(&format!("cuguard: LEAK_REPORT: {problem}\n"));
             }
         }
         match settings.is_on() || settings.is_silent() {
