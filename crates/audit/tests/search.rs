@@ -247,7 +247,6 @@ fn a_million_addresses_and_many_threads() {
         let output = run(&program, &arguments, &folder);
         let printed = text(&output.stdout);
         assert!(printed.ends_with("all threads ran on\n"), "{printed}");
-        assert!(!printed.contains("could not be stopped"), "{printed}");
     }
 }
 
