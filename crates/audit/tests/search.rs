@@ -56,6 +56,10 @@ fn without_numbers(line: &str) -> String {
 const SHAPES: &[(&str, &str)] = &[
     ("only in the driver", "lost"),
     ("global", "reachable: global `exported_variable` in shapes"),
+    (
+        "global of C++",
+        "reachable: global `model::cache` in shapes",
+    ),
     ("static array", "reachable: global `array` in shapes"),
     ("inside a struct", "reachable: global `structure` in shapes"),
     (

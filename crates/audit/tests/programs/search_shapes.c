@@ -14,6 +14,8 @@ struct record {
 };
 
 volatile uint64_t exported_variable;
+/* As a C++ compiler names `model::cache`. */
+volatile uint64_t cpp_variable __asm__("_ZN5model5cacheE");
 static volatile uint64_t array[8];
 static struct record structure;
 static __thread volatile uint64_t slot;
@@ -147,6 +149,9 @@ int main(int count, char **arguments)
         search(masked);
     } else if (is(shape, "global")) {
         put(&exported_variable, masked);
+        search(masked);
+    } else if (is(shape, "global of C++")) {
+        put(&cpp_variable, masked);
         search(masked);
     } else if (is(shape, "static array")) {
         put(&array[3], masked);
