@@ -33,7 +33,6 @@ pub(crate) mod stream_ordered;
 pub(crate) mod synchronize;
 pub(crate) mod virtual_memory;
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
 use cuguard_registry::Kind;
@@ -41,11 +40,6 @@ use cuguard_sys::*;
 
 use crate::state::{self, contexts};
 use crate::{end, shortage};
-
-thread_local! {
-    /// Whether the calling thread is in a recorded call.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
 
 /// A call that a program makes.
 #[derive(Debug)]
@@ -67,10 +61,7 @@ impl Call {
     /// not use the driver.
     #[inline]
     pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
-        match INSIDE.replace(true) {
-            false => Some(Self { function }),
-            true => None,
-        }
+        end::call_begins().then_some(Self { function })
     }
 
     /// The function's exported name.
@@ -142,14 +133,8 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        INSIDE.set(false);
-        end::left();
+        end::call_ends();
     }
-}
-
-/// Whether the calling thread is in a recorded call, and may hold locks of the records.
-pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
 }
 
 /// Whether a free that returned this is done. A driver that is shutting down frees everything.
