@@ -1,5 +1,5 @@
 //! A kernel that writes to a bad address breaks the device for the whole process. On a real GPU, in
-//! a child process. (`tests/every_fault.rs` has the same on the simulated one.)
+//! a child process. (`tests/every_fault` has the same on the simulated one.)
 
 mod support;
 

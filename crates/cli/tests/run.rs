@@ -318,8 +318,9 @@ fn other_preloaded_libraries_stay() {
 #[test]
 fn a_program_with_the_crate_inside_has_no_second_report() {
     let Some(_) = program() else { return };
-    let doctor = env!("CARGO_BIN_EXE_cuguard");
-    let mut command = cuguard_run(&["--", doctor, "doctor", "--probe"]);
+    let mut command = cuguard_run(&["--"]);
+    command.arg(support::cuguard("real", &[]).get_program());
+    command.args(["doctor", "--probe"]);
     let output = output(command.env("CUGUARD_DRIVER", "real"));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("verdict        healthy"));

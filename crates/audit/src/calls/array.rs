@@ -115,7 +115,7 @@ from! {
     CUDA_ARRAY3D_DESCRIPTOR_v1: |own| own.Depth, own.Flags;
 }
 
-type Create = unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
+type Create = unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
 
 /// `cuArrayCreate_v2`
 pub(crate) unsafe fn create(
@@ -132,7 +132,8 @@ pub(crate) unsafe fn create(
     unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
 }
 
-type CreateV1 = unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
+type CreateV1 =
+    unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
 
 /// `cuArrayCreate`
 pub(crate) unsafe fn create_v1(
@@ -149,7 +150,8 @@ pub(crate) unsafe fn create_v1(
     unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
 }
 
-type Create3d = unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
+type Create3d =
+    unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
 
 /// `cuArray3DCreate_v2`
 pub(crate) unsafe fn create_3d(
@@ -166,7 +168,8 @@ pub(crate) unsafe fn create_3d(
     unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
 }
 
-type Create3dV1 = unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
+type Create3dV1 =
+    unsafe extern "C-unwind" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
 
 /// `cuArray3DCreate`
 pub(crate) unsafe fn create_3d_v1(
@@ -183,8 +186,11 @@ pub(crate) unsafe fn create_3d_v1(
     unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
 }
 
-type CreateMipmapped =
-    unsafe extern "C" fn(*mut CUmipmappedArray, *const CUDA_ARRAY3D_DESCRIPTOR, u32) -> CUresult;
+type CreateMipmapped = unsafe extern "C-unwind" fn(
+    *mut CUmipmappedArray,
+    *const CUDA_ARRAY3D_DESCRIPTOR,
+    u32,
+) -> CUresult;
 
 /// `cuMipmappedArrayCreate`
 pub(crate) unsafe fn create_mipmapped(
@@ -202,7 +208,7 @@ pub(crate) unsafe fn create_mipmapped(
     unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
 }
 
-type Destroy = unsafe extern "C" fn(CUarray) -> CUresult;
+type Destroy = unsafe extern "C-unwind" fn(CUarray) -> CUresult;
 
 /// `cuArrayDestroy`
 pub(crate) unsafe fn destroy(call: &Call, real: Destroy, h_array: CUarray) -> CUresult {
@@ -210,7 +216,7 @@ pub(crate) unsafe fn destroy(call: &Call, real: Destroy, h_array: CUarray) -> CU
     call.freed(&[Kind::Array], h_array, || unsafe { real(h_array) })
 }
 
-type DestroyMipmapped = unsafe extern "C" fn(CUmipmappedArray) -> CUresult;
+type DestroyMipmapped = unsafe extern "C-unwind" fn(CUmipmappedArray) -> CUresult;
 
 /// `cuMipmappedArrayDestroy`
 pub(crate) unsafe fn destroy_mipmapped(

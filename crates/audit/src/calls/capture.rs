@@ -16,7 +16,7 @@ fn began(result: CUresult) -> CUresult {
     result
 }
 
-type Begin = unsafe extern "C" fn(CUstream) -> CUresult;
+type Begin = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 
 /// `cuStreamBeginCapture`
 pub(crate) unsafe fn begin(_: &Call, real: Begin, stream: CUstream) -> CUresult {
@@ -24,7 +24,7 @@ pub(crate) unsafe fn begin(_: &Call, real: Begin, stream: CUstream) -> CUresult 
     began(unsafe { real(stream) })
 }
 
-type BeginV2 = unsafe extern "C" fn(CUstream, CUstreamCaptureMode) -> CUresult;
+type BeginV2 = unsafe extern "C-unwind" fn(CUstream, CUstreamCaptureMode) -> CUresult;
 
 /// `cuStreamBeginCapture_v2`
 pub(crate) unsafe fn begin_v2(
@@ -37,7 +37,7 @@ pub(crate) unsafe fn begin_v2(
     began(unsafe { real(stream, mode) })
 }
 
-type BeginToGraph = unsafe extern "C" fn(
+type BeginToGraph = unsafe extern "C-unwind" fn(
     CUstream,
     CUgraph,
     *const CUgraphNode,
@@ -61,7 +61,7 @@ pub(crate) unsafe fn begin_to_graph(
     began(unsafe { real(stream, graph, dependencies, edges, count, mode) })
 }
 
-type BeginAgain = unsafe extern "C" fn(
+type BeginAgain = unsafe extern "C-unwind" fn(
     CUstream,
     CUstreamCaptureMode,
     CUgraph,
@@ -87,7 +87,7 @@ pub(crate) unsafe fn begin_again(
 const CAPTURE_ERRORS: std::ops::RangeInclusive<u32> =
     CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
 
-type End = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult;
+type End = unsafe extern "C-unwind" fn(CUstream, *mut CUgraph) -> CUresult;
 
 /// `cuStreamEndCapture`
 pub(crate) unsafe fn end(call: &Call, real: End, stream: CUstream, out: *mut CUgraph) -> CUresult {

@@ -39,7 +39,7 @@ fn ended(ending: Option<Ending>, result: CUresult, is_destroyed: impl FnOnce() -
     }
 }
 
-type Create = unsafe extern "C" fn(*mut CUcontext, u32, CUdevice) -> CUresult;
+type Create = unsafe extern "C-unwind" fn(*mut CUcontext, u32, CUdevice) -> CUresult;
 
 /// `cuCtxCreate` and `_v2`, `cuGLCtxCreate` and `_v2`
 pub(crate) unsafe fn create(
@@ -55,8 +55,13 @@ pub(crate) unsafe fn create(
     unsafe { call.created_context(result, out, None) }
 }
 
-type CreateV3 =
-    unsafe extern "C" fn(*mut CUcontext, *mut CUexecAffinityParam, i32, u32, CUdevice) -> CUresult;
+type CreateV3 = unsafe extern "C-unwind" fn(
+    *mut CUcontext,
+    *mut CUexecAffinityParam,
+    i32,
+    u32,
+    CUdevice,
+) -> CUresult;
 
 /// `cuCtxCreate_v3`
 pub(crate) unsafe fn create_v3(
@@ -75,7 +80,7 @@ pub(crate) unsafe fn create_v3(
 }
 
 type CreateV4 =
-    unsafe extern "C" fn(*mut CUcontext, *mut CUctxCreateParams, u32, CUdevice) -> CUresult;
+    unsafe extern "C-unwind" fn(*mut CUcontext, *mut CUctxCreateParams, u32, CUdevice) -> CUresult;
 
 /// `cuCtxCreate_v4`
 pub(crate) unsafe fn create_v4(
@@ -94,7 +99,7 @@ pub(crate) unsafe fn create_v4(
 
 type VdpGetProcAddress = Option<unsafe extern "C" fn(u32, u32, *mut *mut c_void) -> u32>;
 type CreateVdpau =
-    unsafe extern "C" fn(*mut CUcontext, u32, CUdevice, u32, VdpGetProcAddress) -> CUresult;
+    unsafe extern "C-unwind" fn(*mut CUcontext, u32, CUdevice, u32, VdpGetProcAddress) -> CUresult;
 
 /// `cuVDPAUCtxCreate` and `_v2`
 pub(crate) unsafe fn create_vdpau(
@@ -112,7 +117,7 @@ pub(crate) unsafe fn create_vdpau(
     unsafe { call.created_context(result, out, None) }
 }
 
-type Destroy = unsafe extern "C" fn(CUcontext) -> CUresult;
+type Destroy = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
 
 /// `cuCtxDestroy` and `_v2`
 pub(crate) unsafe fn destroy(_: &Call, real: Destroy, context: CUcontext) -> CUresult {
@@ -123,7 +128,7 @@ pub(crate) unsafe fn destroy(_: &Call, real: Destroy, context: CUcontext) -> CUr
     result
 }
 
-type Attach = unsafe extern "C" fn(*mut CUcontext, u32) -> CUresult;
+type Attach = unsafe extern "C-unwind" fn(*mut CUcontext, u32) -> CUresult;
 
 /// `cuCtxAttach`: one more use of the current context.
 pub(crate) unsafe fn attach(
@@ -147,7 +152,7 @@ pub(crate) unsafe fn detach(_: &Call, real: Destroy, context: CUcontext) -> CUre
     result
 }
 
-type RetainPrimary = unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult;
+type RetainPrimary = unsafe extern "C-unwind" fn(*mut CUcontext, CUdevice) -> CUresult;
 
 /// `cuDevicePrimaryCtxRetain`
 pub(crate) unsafe fn retain_primary(
@@ -162,7 +167,7 @@ pub(crate) unsafe fn retain_primary(
     unsafe { call.created_context(result, out, Some(device)) }
 }
 
-type OfDevice = unsafe extern "C" fn(CUdevice) -> CUresult;
+type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 
 /// `cuDevicePrimaryCtxRelease` and `_v2`
 pub(crate) unsafe fn release_primary(_: &Call, real: OfDevice, device: CUdevice) -> CUresult {
@@ -193,7 +198,7 @@ pub(crate) unsafe fn reset_primary(_: &Call, real: OfDevice, device: CUdevice) -
 }
 
 type CreateGreen =
-    unsafe extern "C" fn(*mut CUgreenCtx, CUdevResourceDesc, CUdevice, u32) -> CUresult;
+    unsafe extern "C-unwind" fn(*mut CUgreenCtx, CUdevResourceDesc, CUdevice, u32) -> CUresult;
 
 /// `cuGreenCtxCreate`
 pub(crate) unsafe fn create_green(
@@ -210,7 +215,7 @@ pub(crate) unsafe fn create_green(
     unsafe { call.created_context(result, out.cast::<CUcontext>(), None) }
 }
 
-type DestroyGreen = unsafe extern "C" fn(CUgreenCtx) -> CUresult;
+type DestroyGreen = unsafe extern "C-unwind" fn(CUgreenCtx) -> CUresult;
 
 /// `cuGreenCtxDestroy`
 pub(crate) unsafe fn destroy_green(_: &Call, real: DestroyGreen, context: CUgreenCtx) -> CUresult {
@@ -221,7 +226,7 @@ pub(crate) unsafe fn destroy_green(_: &Call, real: DestroyGreen, context: CUgree
     result
 }
 
-type FromGreen = unsafe extern "C" fn(*mut CUcontext, CUgreenCtx) -> CUresult;
+type FromGreen = unsafe extern "C-unwind" fn(*mut CUcontext, CUgreenCtx) -> CUresult;
 
 /// `cuCtxFromGreenCtx`: another handle of a green context, to make it current.
 pub(crate) unsafe fn from_green(

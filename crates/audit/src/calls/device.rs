@@ -14,7 +14,7 @@ const FREEABLE: &[Kind] = &[
     Kind::Imported,
 ];
 
-type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize) -> CUresult;
+type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
 
 /// `cuMemAlloc_v2`
 pub(crate) unsafe fn alloc(
@@ -29,7 +29,7 @@ pub(crate) unsafe fn alloc(
     unsafe { call.created(result, out, New::in_context(Kind::Device, bytesize as u64)) }
 }
 
-type AllocV1 = unsafe extern "C" fn(*mut CUdeviceptr_v1, u32) -> CUresult;
+type AllocV1 = unsafe extern "C-unwind" fn(*mut CUdeviceptr_v1, u32) -> CUresult;
 
 /// `cuMemAlloc`, with addresses of 32 bits
 pub(crate) unsafe fn alloc_v1(
@@ -44,7 +44,8 @@ pub(crate) unsafe fn alloc_v1(
     unsafe { call.created(result, out, New::in_context(Kind::Device, bytesize.into())) }
 }
 
-type AllocPitch = unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, usize, u32) -> CUresult;
+type AllocPitch =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, usize, usize, u32) -> CUresult;
 
 /// `cuMemAllocPitch_v2`
 pub(crate) unsafe fn alloc_pitch(
@@ -65,7 +66,8 @@ pub(crate) unsafe fn alloc_pitch(
     unsafe { call.created(result, out, New::in_context(Kind::Device, bytes)) }
 }
 
-type AllocPitchV1 = unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut u32, u32, u32, u32) -> CUresult;
+type AllocPitchV1 =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr_v1, *mut u32, u32, u32, u32) -> CUresult;
 
 /// `cuMemAllocPitch`, with addresses of 32 bits
 pub(crate) unsafe fn alloc_pitch_v1(
@@ -99,7 +101,7 @@ unsafe fn pitch_of<T: Copy>(result: CUresult, pitch: *const T, width: T) -> T {
     }
 }
 
-type AllocManaged = unsafe extern "C" fn(*mut CUdeviceptr, usize, u32) -> CUresult;
+type AllocManaged = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, u32) -> CUresult;
 
 /// `cuMemAllocManaged`
 pub(crate) unsafe fn alloc_managed(
@@ -115,7 +117,7 @@ pub(crate) unsafe fn alloc_managed(
     unsafe { call.created(result, out, New::in_context(Kind::Managed, bytesize as u64)) }
 }
 
-type Free = unsafe extern "C" fn(CUdeviceptr) -> CUresult;
+type Free = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
 
 /// `cuMemFree_v2`
 pub(crate) unsafe fn free(call: &Call, real: Free, dptr: CUdeviceptr) -> CUresult {
@@ -123,7 +125,7 @@ pub(crate) unsafe fn free(call: &Call, real: Free, dptr: CUdeviceptr) -> CUresul
     call.freed(FREEABLE, dptr, || unsafe { real(dptr) })
 }
 
-type FreeV1 = unsafe extern "C" fn(CUdeviceptr_v1) -> CUresult;
+type FreeV1 = unsafe extern "C-unwind" fn(CUdeviceptr_v1) -> CUresult;
 
 /// `cuMemFree`, with addresses of 32 bits
 pub(crate) unsafe fn free_v1(call: &Call, real: FreeV1, dptr: CUdeviceptr_v1) -> CUresult {

@@ -13,7 +13,7 @@ use crate::state::graphs::{self, Plan};
 /// How deep child graphs are looked through.
 const MAX_NESTING: u32 = 16;
 
-type Create = unsafe extern "C" fn(*mut CUgraph, u32) -> CUresult;
+type Create = unsafe extern "C-unwind" fn(*mut CUgraph, u32) -> CUresult;
 
 /// `cuGraphCreate`
 pub(crate) unsafe fn create(call: &Call, real: Create, out: *mut CUgraph, flags: u32) -> CUresult {
@@ -23,7 +23,7 @@ pub(crate) unsafe fn create(call: &Call, real: Create, out: *mut CUgraph, flags:
     unsafe { call.created(result, out, New::in_process(Kind::Graph, 0)) }
 }
 
-type Clone = unsafe extern "C" fn(*mut CUgraph, CUgraph) -> CUresult;
+type Clone = unsafe extern "C-unwind" fn(*mut CUgraph, CUgraph) -> CUresult;
 
 /// `cuGraphClone`
 pub(crate) unsafe fn clone(
@@ -38,7 +38,7 @@ pub(crate) unsafe fn clone(
     unsafe { call.created(result, out, New::in_process(Kind::Graph, 0)) }
 }
 
-type Destroy = unsafe extern "C" fn(CUgraph) -> CUresult;
+type Destroy = unsafe extern "C-unwind" fn(CUgraph) -> CUresult;
 
 /// `cuGraphDestroy`
 pub(crate) unsafe fn destroy(call: &Call, real: Destroy, graph: CUgraph) -> CUresult {
@@ -86,7 +86,7 @@ unsafe fn added_node(result: CUresult, parameters: *const CUgraphNodeParams) -> 
     result
 }
 
-type AddNode = unsafe extern "C" fn(
+type AddNode = unsafe extern "C-unwind" fn(
     *mut CUgraphNode,
     CUgraph,
     *const CUgraphNode,
@@ -111,7 +111,7 @@ pub(crate) unsafe fn add_node(
     }
 }
 
-type AddNodeV2 = unsafe extern "C" fn(
+type AddNodeV2 = unsafe extern "C-unwind" fn(
     *mut CUgraphNode,
     CUgraph,
     *const CUgraphNode,
@@ -138,7 +138,7 @@ pub(crate) unsafe fn add_node_v2(
     }
 }
 
-type AddAllocNode = unsafe extern "C" fn(
+type AddAllocNode = unsafe extern "C-unwind" fn(
     *mut CUgraphNode,
     CUgraph,
     *const CUgraphNode,
@@ -170,7 +170,7 @@ pub(crate) unsafe fn add_alloc_node(
     call.refused(result, &New::in_process(Kind::GraphMemory, bytes))
 }
 
-type AddFreeNode = unsafe extern "C" fn(
+type AddFreeNode = unsafe extern "C-unwind" fn(
     *mut CUgraphNode,
     CUgraph,
     *const CUgraphNode,
@@ -271,7 +271,7 @@ impl Call {
     }
 }
 
-type Instantiate = unsafe extern "C" fn(
+type Instantiate = unsafe extern "C-unwind" fn(
     *mut CUgraphExec,
     CUgraph,
     *mut CUgraphNode,
@@ -295,7 +295,7 @@ pub(crate) unsafe fn instantiate(
     unsafe { call.instantiated(result, out, graph) }
 }
 
-type InstantiateWithFlags = unsafe extern "C" fn(*mut CUgraphExec, CUgraph, u64) -> CUresult;
+type InstantiateWithFlags = unsafe extern "C-unwind" fn(*mut CUgraphExec, CUgraph, u64) -> CUresult;
 
 /// `cuGraphInstantiateWithFlags`
 pub(crate) unsafe fn instantiate_with_flags(
@@ -311,8 +311,11 @@ pub(crate) unsafe fn instantiate_with_flags(
     unsafe { call.instantiated(result, out, graph) }
 }
 
-type InstantiateWithParams =
-    unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult;
+type InstantiateWithParams = unsafe extern "C-unwind" fn(
+    *mut CUgraphExec,
+    CUgraph,
+    *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult;
 
 /// `cuGraphInstantiateWithParams`
 pub(crate) unsafe fn instantiate_with_params(
@@ -328,7 +331,7 @@ pub(crate) unsafe fn instantiate_with_params(
     unsafe { call.instantiated(result, out, graph) }
 }
 
-type Launch = unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult;
+type Launch = unsafe extern "C-unwind" fn(CUgraphExec, CUstream) -> CUresult;
 
 /// `cuGraphLaunch`
 pub(crate) unsafe fn launch(
@@ -351,7 +354,7 @@ pub(crate) unsafe fn launch(
     result
 }
 
-type DestroyExec = unsafe extern "C" fn(CUgraphExec) -> CUresult;
+type DestroyExec = unsafe extern "C-unwind" fn(CUgraphExec) -> CUresult;
 
 /// `cuGraphExecDestroy`. Memory that it allocated and that is not freed stays allocated.
 pub(crate) unsafe fn destroy_exec(call: &Call, real: DestroyExec, exec: CUgraphExec) -> CUresult {

@@ -8,7 +8,7 @@ use cuguard_sys::*;
 use super::{Address, Call, New};
 use crate::state::{self, contexts};
 
-type CreateStream = unsafe extern "C" fn(*mut CUstream, u32) -> CUresult;
+type CreateStream = unsafe extern "C-unwind" fn(*mut CUstream, u32) -> CUresult;
 
 /// `cuStreamCreate`
 pub(crate) unsafe fn create_stream(
@@ -23,7 +23,7 @@ pub(crate) unsafe fn create_stream(
     unsafe { call.created(result, out, New::in_context(Kind::Stream, 0)) }
 }
 
-type CreateStreamWithPriority = unsafe extern "C" fn(*mut CUstream, u32, i32) -> CUresult;
+type CreateStreamWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, u32, i32) -> CUresult;
 
 /// `cuStreamCreateWithPriority`
 pub(crate) unsafe fn create_stream_with_priority(
@@ -39,7 +39,8 @@ pub(crate) unsafe fn create_stream_with_priority(
     unsafe { call.created(result, out, New::in_context(Kind::Stream, 0)) }
 }
 
-type CreateGreenStream = unsafe extern "C" fn(*mut CUstream, CUgreenCtx, u32, i32) -> CUresult;
+type CreateGreenStream =
+    unsafe extern "C-unwind" fn(*mut CUstream, CUgreenCtx, u32, i32) -> CUresult;
 
 /// `cuGreenCtxStreamCreate`, in a context that need not be current
 pub(crate) unsafe fn create_green_stream(
@@ -67,7 +68,7 @@ pub(crate) unsafe fn create_green_stream(
     result
 }
 
-type DestroyStream = unsafe extern "C" fn(CUstream) -> CUresult;
+type DestroyStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 
 /// `cuStreamDestroy` and `_v2`
 pub(crate) unsafe fn destroy_stream(
@@ -79,7 +80,7 @@ pub(crate) unsafe fn destroy_stream(
     call.freed(&[Kind::Stream], h_stream, || unsafe { real(h_stream) })
 }
 
-type CreateEvent = unsafe extern "C" fn(*mut CUevent, u32) -> CUresult;
+type CreateEvent = unsafe extern "C-unwind" fn(*mut CUevent, u32) -> CUresult;
 
 /// `cuEventCreate`
 pub(crate) unsafe fn create_event(
@@ -94,7 +95,7 @@ pub(crate) unsafe fn create_event(
     unsafe { call.created(result, out, New::in_context(Kind::Event, 0)) }
 }
 
-type CreateEventFromEgl = unsafe extern "C" fn(*mut CUevent, *mut c_void, u32) -> CUresult;
+type CreateEventFromEgl = unsafe extern "C-unwind" fn(*mut CUevent, *mut c_void, u32) -> CUresult;
 
 /// `cuEventCreateFromEGLSync`
 pub(crate) unsafe fn create_event_from_egl(
@@ -110,7 +111,7 @@ pub(crate) unsafe fn create_event_from_egl(
     unsafe { call.created(result, out, New::in_context(Kind::Event, 0)) }
 }
 
-type DestroyEvent = unsafe extern "C" fn(CUevent) -> CUresult;
+type DestroyEvent = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
 
 /// `cuEventDestroy` and `_v2`
 pub(crate) unsafe fn destroy_event(call: &Call, real: DestroyEvent, h_event: CUevent) -> CUresult {

@@ -10,7 +10,7 @@ use super::{Call, New};
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`
 const WRITE_COMBINED: u32 = 4;
 
-type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> CUresult;
+type Alloc = unsafe extern "C-unwind" fn(*mut *mut c_void, usize) -> CUresult;
 
 /// `cuMemAllocHost_v2`
 pub(crate) unsafe fn alloc(
@@ -25,7 +25,7 @@ pub(crate) unsafe fn alloc(
     unsafe { call.created(result, out, New::in_context(Kind::Pinned, bytesize as u64)) }
 }
 
-type AllocV1 = unsafe extern "C" fn(*mut *mut c_void, u32) -> CUresult;
+type AllocV1 = unsafe extern "C-unwind" fn(*mut *mut c_void, u32) -> CUresult;
 
 /// `cuMemAllocHost`
 pub(crate) unsafe fn alloc_v1(
@@ -40,7 +40,7 @@ pub(crate) unsafe fn alloc_v1(
     unsafe { call.created(result, out, New::in_context(Kind::Pinned, bytesize.into())) }
 }
 
-type AllocWithFlags = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> CUresult;
+type AllocWithFlags = unsafe extern "C-unwind" fn(*mut *mut c_void, usize, u32) -> CUresult;
 
 /// `cuMemHostAlloc`
 pub(crate) unsafe fn alloc_with_flags(
@@ -60,7 +60,7 @@ pub(crate) unsafe fn alloc_with_flags(
     unsafe { call.created(result, out, New::in_context(kind, bytesize as u64)) }
 }
 
-type Free = unsafe extern "C" fn(*mut c_void) -> CUresult;
+type Free = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 
 /// `cuMemFreeHost`
 pub(crate) unsafe fn free(call: &Call, real: Free, p: *mut c_void) -> CUresult {
@@ -70,7 +70,7 @@ pub(crate) unsafe fn free(call: &Call, real: Free, p: *mut c_void) -> CUresult {
     })
 }
 
-type Register = unsafe extern "C" fn(*mut c_void, usize, u32) -> CUresult;
+type Register = unsafe extern "C-unwind" fn(*mut c_void, usize, u32) -> CUresult;
 
 /// `cuMemHostRegister` and `_v2`
 pub(crate) unsafe fn register(
@@ -87,7 +87,7 @@ pub(crate) unsafe fn register(
     unsafe { call.created(result, &raw const p, new) }
 }
 
-type Unregister = unsafe extern "C" fn(*mut c_void) -> CUresult;
+type Unregister = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 
 /// `cuMemHostUnregister`
 pub(crate) unsafe fn unregister(call: &Call, real: Unregister, p: *mut c_void) -> CUresult {

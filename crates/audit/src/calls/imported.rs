@@ -18,7 +18,7 @@ pub(super) fn size_of_range(address: CUdeviceptr) -> u64 {
     }
 }
 
-type OpenIpc = unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, u32) -> CUresult;
+type OpenIpc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, CUipcMemHandle, u32) -> CUresult;
 
 /// `cuIpcOpenMemHandle` and `_v2`. A handle that is opened again has the same address.
 pub(crate) unsafe fn open_ipc(
@@ -39,7 +39,7 @@ pub(crate) unsafe fn open_ipc(
     result
 }
 
-type CloseIpc = unsafe extern "C" fn(CUdeviceptr) -> CUresult;
+type CloseIpc = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
 
 /// `cuIpcCloseMemHandle`
 pub(crate) unsafe fn close_ipc(_: &Call, real: CloseIpc, address: CUdeviceptr) -> CUresult {
@@ -54,7 +54,7 @@ pub(crate) unsafe fn close_ipc(_: &Call, real: CloseIpc, address: CUdeviceptr) -
     result
 }
 
-type OpenIpcEvent = unsafe extern "C" fn(*mut CUevent, CUipcEventHandle) -> CUresult;
+type OpenIpcEvent = unsafe extern "C-unwind" fn(*mut CUevent, CUipcEventHandle) -> CUresult;
 
 /// `cuIpcOpenEventHandle`
 pub(crate) unsafe fn open_ipc_event(
@@ -69,7 +69,7 @@ pub(crate) unsafe fn open_ipc_event(
     unsafe { call.created(result, out, New::in_context(Kind::Event, 0)) }
 }
 
-type Import = unsafe extern "C" fn(
+type Import = unsafe extern "C-unwind" fn(
     *mut CUexternalMemory,
     *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> CUresult;
@@ -92,7 +92,7 @@ pub(crate) unsafe fn import(
     unsafe { call.created(result, out, New::in_process(Kind::Imported, bytes)) }
 }
 
-type Destroy = unsafe extern "C" fn(CUexternalMemory) -> CUresult;
+type Destroy = unsafe extern "C-unwind" fn(CUexternalMemory) -> CUresult;
 
 /// `cuDestroyExternalMemory`
 pub(crate) unsafe fn destroy(call: &Call, real: Destroy, memory: CUexternalMemory) -> CUresult {
@@ -100,7 +100,7 @@ pub(crate) unsafe fn destroy(call: &Call, real: Destroy, memory: CUexternalMemor
     call.freed(&[Kind::Imported], memory, || unsafe { real(memory) })
 }
 
-type MapBuffer = unsafe extern "C" fn(
+type MapBuffer = unsafe extern "C-unwind" fn(
     *mut CUdeviceptr,
     CUexternalMemory,
     *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
@@ -120,7 +120,7 @@ pub(crate) unsafe fn map_buffer(
     unsafe { call.created(result, out, New::in_context(Kind::Imported, 0)) }
 }
 
-type MapMipmappedArray = unsafe extern "C" fn(
+type MapMipmappedArray = unsafe extern "C-unwind" fn(
     *mut CUmipmappedArray,
     CUexternalMemory,
     *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,

@@ -4,7 +4,7 @@ use cuguard_sys::CUresult;
 
 use super::Call;
 
-type Init = unsafe extern "C" fn(u32) -> CUresult;
+type Init = unsafe extern "C-unwind" fn(u32) -> CUresult;
 
 /// `cuInit`
 pub(crate) unsafe fn init(_: &Call, real: Init, flags: u32) -> CUresult {

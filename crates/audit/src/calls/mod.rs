@@ -6,6 +6,8 @@
 //!
 //! A driver may call its own exported functions: calls inside a call are not recorded.
 //!
+//! The driver's functions are `C-unwind`: a thread may be cancelled while it waits in one, which unwinds its stack.
+//!
 //! Must not know how a program got here.
 
 #![cfg_attr(
@@ -36,7 +38,7 @@ use std::ffi::c_void;
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
-use crate::state::{self, contexts, inside};
+use crate::state::{self, contexts};
 use crate::{end, shortage};
 
 /// A call that a program makes.
@@ -59,7 +61,7 @@ impl Call {
     /// not use the driver.
     #[inline]
     pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
-        inside::enter().then_some(Self { function })
+        end::call_begins().then_some(Self { function })
     }
 
     /// The function's exported name.
@@ -131,8 +133,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        inside::leave();
-        end::left();
+        end::call_ends();
     }
 }
 

@@ -7,7 +7,7 @@ use cuguard_sys::*;
 
 use super::{Call, New};
 
-type Load = unsafe extern "C" fn(*mut CUmodule, *const c_char) -> CUresult;
+type Load = unsafe extern "C-unwind" fn(*mut CUmodule, *const c_char) -> CUresult;
 
 /// `cuModuleLoad`
 pub(crate) unsafe fn load(
@@ -22,7 +22,7 @@ pub(crate) unsafe fn load(
     unsafe { call.created(result, out, New::in_context(Kind::Module, 0)) }
 }
 
-type LoadData = unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult;
+type LoadData = unsafe extern "C-unwind" fn(*mut CUmodule, *const c_void) -> CUresult;
 
 /// `cuModuleLoadData` and `cuModuleLoadFatBinary`
 pub(crate) unsafe fn load_data(
@@ -37,7 +37,7 @@ pub(crate) unsafe fn load_data(
     unsafe { call.created(result, out, New::in_context(Kind::Module, 0)) }
 }
 
-type LoadDataEx = unsafe extern "C" fn(
+type LoadDataEx = unsafe extern "C-unwind" fn(
     *mut CUmodule,
     *const c_void,
     u32,
@@ -61,7 +61,7 @@ pub(crate) unsafe fn load_data_ex(
     unsafe { call.created(result, out, New::in_context(Kind::Module, 0)) }
 }
 
-type Unload = unsafe extern "C" fn(CUmodule) -> CUresult;
+type Unload = unsafe extern "C-unwind" fn(CUmodule) -> CUresult;
 
 /// `cuModuleUnload`
 pub(crate) unsafe fn unload(call: &Call, real: Unload, hmod: CUmodule) -> CUresult {
@@ -69,7 +69,7 @@ pub(crate) unsafe fn unload(call: &Call, real: Unload, hmod: CUmodule) -> CUresu
     call.freed(&[Kind::Module], hmod, || unsafe { real(hmod) })
 }
 
-type LoadLibraryData = unsafe extern "C" fn(
+type LoadLibraryData = unsafe extern "C-unwind" fn(
     *mut CUlibrary,
     *const c_void,
     *mut CUjit_option,
@@ -110,7 +110,7 @@ pub(crate) unsafe fn load_library_data(
     unsafe { call.created(result, out, New::in_process(Kind::Library, 0)) }
 }
 
-type LoadLibraryFile = unsafe extern "C" fn(
+type LoadLibraryFile = unsafe extern "C-unwind" fn(
     *mut CUlibrary,
     *const c_char,
     *mut CUjit_option,
@@ -151,7 +151,7 @@ pub(crate) unsafe fn load_library_file(
     unsafe { call.created(result, out, New::in_process(Kind::Library, 0)) }
 }
 
-type UnloadLibrary = unsafe extern "C" fn(CUlibrary) -> CUresult;
+type UnloadLibrary = unsafe extern "C-unwind" fn(CUlibrary) -> CUresult;
 
 /// `cuLibraryUnload`
 pub(crate) unsafe fn unload_library(

@@ -77,7 +77,7 @@ impl Call {
     }
 }
 
-type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
+type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 
 /// `cuMemAllocAsync`
 pub(crate) unsafe fn alloc(
@@ -116,7 +116,7 @@ pub(crate) unsafe fn alloc_ptsz(
 }
 
 type AllocFromPool =
-    unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult;
 
 /// `cuMemAllocFromPoolAsync`
 pub(crate) unsafe fn alloc_from_pool(
@@ -156,7 +156,7 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
     }
 }
 
-type Free = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
+type Free = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
 
 /// `cuMemFreeAsync`
 pub(crate) unsafe fn free(
@@ -182,7 +182,7 @@ pub(crate) unsafe fn free_ptsz(
     call.freed_on(address, stream, queries::cuStreamIsCapturing_ptsz, free)
 }
 
-type CreatePool = unsafe extern "C" fn(*mut CUmemoryPool, *const CUmemPoolProps) -> CUresult;
+type CreatePool = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *const CUmemPoolProps) -> CUresult;
 
 /// `cuMemPoolCreate`
 pub(crate) unsafe fn create_pool(
@@ -197,7 +197,7 @@ pub(crate) unsafe fn create_pool(
     unsafe { call.created(result, out, New::in_process(Kind::MemoryPool, 0)) }
 }
 
-type DestroyPool = unsafe extern "C" fn(CUmemoryPool) -> CUresult;
+type DestroyPool = unsafe extern "C-unwind" fn(CUmemoryPool) -> CUresult;
 
 /// `cuMemPoolDestroy`. What was allocated from the pool stays allocated.
 pub(crate) unsafe fn destroy_pool(_: &Call, real: DestroyPool, pool: CUmemoryPool) -> CUresult {
@@ -216,7 +216,7 @@ pub(crate) unsafe fn destroy_pool(_: &Call, real: DestroyPool, pool: CUmemoryPoo
     result
 }
 
-type ImportPool = unsafe extern "C" fn(
+type ImportPool = unsafe extern "C-unwind" fn(
     *mut CUmemoryPool,
     *mut c_void,
     CUmemAllocationHandleType,
@@ -238,8 +238,11 @@ pub(crate) unsafe fn import_pool(
     unsafe { call.created(result, out, New::in_process(Kind::MemoryPool, 0)) }
 }
 
-type ImportPointer =
-    unsafe extern "C" fn(*mut CUdeviceptr, CUmemoryPool, *mut CUmemPoolPtrExportData) -> CUresult;
+type ImportPointer = unsafe extern "C-unwind" fn(
+    *mut CUdeviceptr,
+    CUmemoryPool,
+    *mut CUmemPoolPtrExportData,
+) -> CUresult;
 
 /// `cuMemPoolImportPointer`: memory of a pool in another process, freed like memory of an own pool.
 pub(crate) unsafe fn import_pointer(

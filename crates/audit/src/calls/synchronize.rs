@@ -5,7 +5,7 @@ use cuguard_sys::*;
 
 use super::Call;
 
-type CurrentContext = unsafe extern "C" fn() -> CUresult;
+type CurrentContext = unsafe extern "C-unwind" fn() -> CUresult;
 
 /// `cuCtxSynchronize`
 pub(crate) unsafe fn current_context(_: &Call, real: CurrentContext) -> CUresult {
@@ -13,7 +13,7 @@ pub(crate) unsafe fn current_context(_: &Call, real: CurrentContext) -> CUresult
     unsafe { real() }
 }
 
-type Context = unsafe extern "C" fn(CUcontext) -> CUresult;
+type Context = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
 
 /// `cuCtxSynchronize_v2`
 pub(crate) unsafe fn context(_: &Call, real: Context, context: CUcontext) -> CUresult {
@@ -21,7 +21,7 @@ pub(crate) unsafe fn context(_: &Call, real: Context, context: CUcontext) -> CUr
     unsafe { real(context) }
 }
 
-type Stream = unsafe extern "C" fn(CUstream) -> CUresult;
+type Stream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 
 /// `cuStreamSynchronize`
 pub(crate) unsafe fn stream(_: &Call, real: Stream, stream: CUstream) -> CUresult {
@@ -29,7 +29,7 @@ pub(crate) unsafe fn stream(_: &Call, real: Stream, stream: CUstream) -> CUresul
     unsafe { real(stream) }
 }
 
-type Event = unsafe extern "C" fn(CUevent) -> CUresult;
+type Event = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
 
 /// `cuEventSynchronize`
 pub(crate) unsafe fn event(_: &Call, real: Event, event: CUevent) -> CUresult {

@@ -29,7 +29,7 @@ impl Call {
     }
 }
 
-type Create = unsafe extern "C" fn(
+type Create = unsafe extern "C-unwind" fn(
     *mut CUmemGenericAllocationHandle,
     usize,
     *const CUmemAllocationProp,
@@ -51,7 +51,7 @@ pub(crate) unsafe fn create(
     unsafe { call.created_physical(result, out, size as u64) }
 }
 
-type Import = unsafe extern "C" fn(
+type Import = unsafe extern "C-unwind" fn(
     *mut CUmemGenericAllocationHandle,
     *mut c_void,
     CUmemAllocationHandleType,
@@ -71,7 +71,7 @@ pub(crate) unsafe fn import(
     unsafe { call.created_physical(result, out, 0) }
 }
 
-type CreateMulticast = unsafe extern "C" fn(
+type CreateMulticast = unsafe extern "C-unwind" fn(
     *mut CUmemGenericAllocationHandle,
     *const CUmulticastObjectProp,
 ) -> CUresult;
@@ -89,7 +89,8 @@ pub(crate) unsafe fn create_multicast(
     unsafe { call.created_physical(result, out, 0) }
 }
 
-type Retain = unsafe extern "C" fn(*mut CUmemGenericAllocationHandle, *mut c_void) -> CUresult;
+type Retain =
+    unsafe extern "C-unwind" fn(*mut CUmemGenericAllocationHandle, *mut c_void) -> CUresult;
 
 /// `cuMemRetainAllocationHandle`
 pub(crate) unsafe fn retain(
@@ -107,7 +108,7 @@ pub(crate) unsafe fn retain(
     result
 }
 
-type Release = unsafe extern "C" fn(CUmemGenericAllocationHandle) -> CUresult;
+type Release = unsafe extern "C-unwind" fn(CUmemGenericAllocationHandle) -> CUresult;
 
 /// `cuMemRelease`
 pub(crate) unsafe fn release(
@@ -126,8 +127,13 @@ pub(crate) unsafe fn release(
     result
 }
 
-type Map =
-    unsafe extern "C" fn(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, u64) -> CUresult;
+type Map = unsafe extern "C-unwind" fn(
+    CUdeviceptr,
+    usize,
+    usize,
+    CUmemGenericAllocationHandle,
+    u64,
+) -> CUresult;
 
 /// `cuMemMap`
 pub(crate) unsafe fn map(
@@ -147,7 +153,7 @@ pub(crate) unsafe fn map(
     result
 }
 
-type Unmap = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
+type Unmap = unsafe extern "C-unwind" fn(CUdeviceptr, usize) -> CUresult;
 
 /// `cuMemUnmap`
 pub(crate) unsafe fn unmap(_: &Call, real: Unmap, address: CUdeviceptr, size: usize) -> CUresult {
@@ -159,7 +165,8 @@ pub(crate) unsafe fn unmap(_: &Call, real: Unmap, address: CUdeviceptr, size: us
     result
 }
 
-type Reserve = unsafe extern "C" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64) -> CUresult;
+type Reserve =
+    unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64) -> CUresult;
 
 /// `cuMemAddressReserve`
 pub(crate) unsafe fn reserve(
@@ -178,7 +185,7 @@ pub(crate) unsafe fn reserve(
     unsafe { call.created(result, out, new) }
 }
 
-type FreeReserved = unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult;
+type FreeReserved = unsafe extern "C-unwind" fn(CUdeviceptr, usize) -> CUresult;
 
 /// `cuMemAddressFree`
 pub(crate) unsafe fn free_reserved(

@@ -42,6 +42,7 @@ mod signals;
 mod start;
 mod sticky;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard_registry::Level;
@@ -98,9 +99,22 @@ fn prepare() -> bool {
     true
 }
 
-/// A recorded call ends. If a signal came during the call, the thread waits here for its report and its end.
+thread_local! {
+    /// Whether the calling thread is in a recorded call, and may hold locks of the records.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A call of the driver begins. Returns whether it is not inside another one.
 #[inline]
-pub(crate) fn left() {
+pub(crate) fn call_begins() -> bool {
+    !INSIDE.replace(true)
+}
+
+/// A call for which [`call_begins`] returned true ends. If a signal came during the call, the thread waits here for its report
+/// and its end.
+#[inline]
+pub(crate) fn call_ends() {
+    INSIDE.set(false);
     if reporter::death() != 0 {
         signals::wait_and_die(reporter::death());
     }

@@ -15,12 +15,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use super::{Reason, finish, functions, is_used, reporter, start};
+use super::{INSIDE, Reason, finish, functions, is_used, reporter, start};
 use crate::heap;
 use crate::search::Entered;
 #[cfg(target_arch = "x86_64")]
 use crate::search::is_in_system_call;
-use crate::state::inside;
 
 /// The signals. Each ends the process by default. `abort` raises `SIGABRT`, also for uncaught exceptions.
 const SIGNALS: [c_int; 10] = [
@@ -98,7 +97,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     }
     // SAFETY: the system passes a valid structure, which has the sender if a process sent the signal.
     let is_own = unsafe { (*info).si_code <= 0 && (*info).si_pid() == start::process() };
-    let is_busy = inside::is_inside() || heap::is_inside();
+    let is_busy = INSIDE.get() || heap::is_inside();
     if signal == libc::SIGABRT || (is_own && !is_busy) {
         // `abort` and `raise` do not return.
         // SAFETY: the context of this handler, which does not return.

@@ -1,24 +1,25 @@
-//! A futex lock without an owner: whoever holds it may release it in a `fork` handler, in parent and child.
+//! A spin lock without an owner: whoever holds it may release it in a `fork` handler, in parent and child.
+//!
+//! A futex lock would cost a second atomic operation at each release, and the arena's critical sections take some 10 ns. A
+//! thread that waits longer, as while threads are stopped, sleeps between its attempts.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and a thread may wait in the kernel.
-const CONTENDED: u32 = 2;
-
-/// How often a thread looks again before it waits in the kernel. The arena's critical sections take some 10 ns.
+/// The attempts after which a thread lets others run, and after which it sleeps.
 const SPINS: u32 = 100;
+const YIELDS: u32 = 120;
+const SLEEP: Duration = Duration::from_micros(100);
 
-pub(super) struct Lock(AtomicU32);
+pub(super) struct Lock(AtomicBool);
 
 /// Releases the lock when dropped.
 pub(super) struct Held<'a>(&'a Lock);
 
 impl Lock {
     pub(super) const fn new() -> Lock {
-        Lock(AtomicU32::new(FREE))
+        Lock(AtomicBool::new(false))
     }
 
     pub(super) fn hold(&self) -> Held<'_> {
@@ -27,35 +28,28 @@ impl Lock {
     }
 
     pub(super) fn lock(&self) {
-        if !self.try_lock() {
-            self.lock_contended();
+        if self.0.swap(true, Ordering::Acquire) {
+            self.wait();
         }
-    }
-
-    fn try_lock(&self) -> bool {
-        self.0
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
     }
 
     #[cold]
-    fn lock_contended(&self) {
-        for _ in 0..SPINS {
-            if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
-                return;
+    fn wait(&self) {
+        let mut attempts = 0_u32;
+        while self.0.load(Ordering::Relaxed) || self.0.swap(true, Ordering::Acquire) {
+            attempts = attempts.saturating_add(1);
+            match attempts {
+                0..SPINS => std::hint::spin_loop(),
+                // The holder may have lost its processor.
+                SPINS..YIELDS => std::thread::yield_now(),
+                _ => std::thread::sleep(SLEEP),
             }
-            std::hint::spin_loop();
-        }
-        while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            futex_wait(&self.0, CONTENDED, None);
         }
     }
 
     /// Releases the lock, which the caller must hold.
     pub(super) fn unlock(&self) {
-        if self.0.swap(FREE, Ordering::Release) == CONTENDED {
-            futex_wake(&self.0, 1);
-        }
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -66,7 +60,7 @@ impl Drop for Held<'_> {
 }
 
 /// Waits while the word has this value, at most for a time. May return early.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32, limit: Option<std::time::Duration>) {
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, limit: Option<Duration>) {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs().cast_signed(),
         tv_nsec: i64::from(limit.subsec_nanos()),

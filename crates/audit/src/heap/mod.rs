@@ -8,7 +8,7 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `lock` | futex lock, usable in `fork` handlers |
+//! | `lock` | a lock that is usable in `fork` handlers, and futex calls |
 //! | `classes` | size classes |
 //! | `range` | the reserved range and its table of units |
 //! | `runs` | contiguous units: large blocks, and slabs |

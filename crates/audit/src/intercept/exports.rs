@@ -33,8 +33,8 @@ macro_rules! export {
     (fn $name:ident($($parameter:ident: $type:ty),*); $body:path) => {
         /// The wrapper. `LINKED`: for programs that are linked against the function, where another library may stand before
         /// the driver.
-        unsafe extern "C" fn $name<const LINKED: bool>($($parameter: $type),*) -> CUresult {
-            type Real = unsafe extern "C" fn($($type),*) -> CUresult;
+        unsafe extern "C-unwind" fn $name<const LINKED: bool>($($parameter: $type),*) -> CUresult {
+            type Real = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
             let function = Function::$name;
             let call = match const { Function::$name.is_lookup() } {
                 true => Call::begin_lookup(stringify!($name)),
@@ -67,7 +67,7 @@ macro_rules! export_linked {
     (fn $name:ident($($parameter:ident: $type:ty),*);) => {
         // Not in unit tests, whose program would call itself.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
+        pub unsafe extern "C-unwind" fn $name($($parameter: $type),*) -> CUresult {
             // SAFETY: as the caller guarantees.
             unsafe { super::$name::<true>($($parameter),*) }
         }

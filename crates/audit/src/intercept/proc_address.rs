@@ -69,7 +69,8 @@ fn by_name(symbol: &CStr, cuda_version: i32, flags: u64) -> Option<Function> {
     Function::named(newest.name.as_bytes())
 }
 
-type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> CUresult;
+type GetProcAddress =
+    unsafe extern "C-unwind" fn(*const c_char, *mut *mut c_void, i32, u64) -> CUresult;
 
 /// `cuGetProcAddress`
 pub(crate) unsafe fn get_proc_address(
@@ -89,7 +90,7 @@ pub(crate) unsafe fn get_proc_address(
     result
 }
 
-type GetProcAddressV2 = unsafe extern "C" fn(
+type GetProcAddressV2 = unsafe extern "C-unwind" fn(
     *const c_char,
     *mut *mut c_void,
     i32,

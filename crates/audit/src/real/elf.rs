@@ -255,3 +255,46 @@ pub(crate) fn find_module<F: FnMut(&Module) -> bool>(is_wanted: F) -> Option<Mod
     unsafe { libc::dl_iterate_phdr(Some(visit::<F>), (&raw mut search).cast()) };
     search.found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::find_module;
+
+    #[test]
+    fn functions_are_found_as_the_dynamic_linker_finds_them() {
+        let libc = find_module(|module| module.soname() == b"libc.so.6").expect("libc is loaded");
+        assert!(libc.path().to_string_lossy().contains("libc"), "{libc:?}");
+        for name in [c"getpid", c"abort", c"qsort", c"dlsym"] {
+            // SAFETY: a C string.
+            let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            let found = libc.function(name.to_bytes());
+            assert_eq!(found, Some(expected.cast_const()), "{name:?}");
+            assert!(libc.contains(expected as usize), "{name:?}");
+        }
+        // Data, and names that it has not.
+        for name in ["environ", "cuInit", "getpi", "getpidd", ""] {
+            assert_eq!(libc.function(name.as_bytes()), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn both_hash_tables_lead_to_the_same_functions() {
+        // The loader of glibc has both.
+        let both = find_module(|module| module.hash != 0 && module.gnu_hash != 0);
+        let Some(module) = both else {
+            println!("no loaded module has both tables");
+            return;
+        };
+        for name in ["__tls_get_addr", "_dl_allocate_tls", "no_such_name"] {
+            let name = name.as_bytes();
+            assert_eq!(module.by_hash(name), module.by_gnu_hash(name));
+        }
+    }
+
+    #[test]
+    fn the_module_of_an_address_is_found() {
+        let own = the_module_of_an_address_is_found as *const () as usize;
+        assert!(find_module(|module| module.contains(own)).is_some());
+        assert!(find_module(|module| module.contains(8)).is_none());
+    }
+}

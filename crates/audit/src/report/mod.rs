@@ -102,8 +102,11 @@ pub(crate) fn make(
         _ => fates.get(key),
     };
     let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
+    let mut history = registry.history();
     if let Some(early) = &early {
         search = join(early.search.clone(), search);
+        // Nothing that the program does grows while it exits.
+        history.end = early.at;
     }
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
@@ -114,7 +117,7 @@ pub(crate) fn make(
         duration: age().unwrap_or(snapshot.taken_at),
         groups,
         totals: snapshot.totals,
-        history: registry.history(),
+        history,
         peak: registry.peak(),
         unrecorded: UNRECORDED.get().map_or_else(Vec::new, |list| list()),
         search,

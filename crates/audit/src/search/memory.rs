@@ -99,6 +99,18 @@ pub(super) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
 mod tests {
     use super::*;
 
+    /// As in a sandbox that forbids the call. Other tests read either way.
+    #[test]
+    fn reads_without_process_vm_readv() {
+        let memory = Memory::open();
+        let values = [2_u64, 7, 1];
+        REFUSED.store(true, Ordering::Relaxed);
+        let read = memory.words::<3>(values.as_ptr().addr() as u64);
+        let nothing = memory.words::<1>(16);
+        REFUSED.store(false, Ordering::Relaxed);
+        assert_eq!((read, nothing), (Some(values), None));
+    }
+
     #[test]
     fn reads_what_is_there_and_stops_at_what_is_not() {
         let memory = Memory::open();

@@ -38,8 +38,7 @@ mod stop;
 mod survey;
 mod targets;
 
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use entry::Entered;
@@ -90,13 +89,41 @@ pub(crate) struct Outcome {
 }
 
 /// One search at a time: there is one set of slots for stopped threads.
-static ONE: Mutex<()> = Mutex::new(());
+struct One(());
+
+/// The process whose thread searches; zero for none. A child of `fork` may find its parent's number here.
+static SEARCHING: AtomicI32 = AtomicI32::new(0);
+
+impl One {
+    fn wait() -> One {
+        // SAFETY: no requirements.
+        let own = unsafe { libc::getpid() };
+        loop {
+            let found = SEARCHING.load(Ordering::Relaxed);
+            let is_free = found != own;
+            if is_free
+                && SEARCHING
+                    .compare_exchange(found, own, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return One(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        SEARCHING.store(0, Ordering::Release);
+    }
+}
 
 /// Searches the process's memory for the targets. Stops the other threads meanwhile.
 ///
 /// The caller's own frames are left out if an [`Entered`] marks where the thread entered this library.
 pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
-    let _one = ONE.lock();
+    let _one = One::wait();
     let begun = Instant::now();
     let entered = entry::current().is_none().then(Entered::here);
     heap::driver_loaded();
@@ -165,7 +192,8 @@ fn cut_short(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -
     }
     if !heap::separates_driver() {
         parts.push(
-            "the program has its own malloc, so that addresses that only the driver holds count as reachable"
+            "the driver's calls of malloc do not reach this library, as where the program has its own malloc, so that \
+             addresses that only the driver holds count as reachable"
                 .to_owned(),
         );
     }

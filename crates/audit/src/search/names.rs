@@ -68,7 +68,7 @@ impl Names<'_> {
         let symbol = self.symbol(index, value, false);
         Place::Global {
             module: self.module(index),
-            symbol: symbol.map(|(name, _)| name),
+            symbol,
         }
     }
 
@@ -83,7 +83,7 @@ impl Names<'_> {
         Place::ThreadLocal {
             thread: self.thread(thread),
             module: module.map(|module| self.module(module)),
-            symbol: symbol.map(|(name, _)| name),
+            symbol,
         }
     }
 
@@ -99,8 +99,8 @@ impl Names<'_> {
             .clone()
     }
 
-    /// The variable of a module that contains a value, and the distance from its start.
-    fn symbol(&mut self, module: usize, value: u64, thread_local: bool) -> Option<(String, u64)> {
+    /// The variable of a module that contains a value.
+    fn symbol(&mut self, module: usize, value: u64, thread_local: bool) -> Option<String> {
         let path = &self.survey.modules[module].path;
         let symbols = self.symbols.entry(module);
         let symbols = symbols.or_insert_with(|| Symbols::read(path));
@@ -183,7 +183,7 @@ impl Symbols {
         })
     }
 
-    fn find(&self, value: u64, thread_local: bool) -> Option<(String, u64)> {
+    fn find(&self, value: u64, thread_local: bool) -> Option<String> {
         let behind = self.variables.partition_point(|variable| {
             (variable.thread_local, variable.value) <= (thread_local, value)
         });
@@ -199,8 +199,21 @@ impl Symbols {
         name.truncate(read.ok()?);
         let length = name.iter().position(|byte| *byte == 0)?;
         let name = String::from_utf8_lossy(&name[..length]);
-        // Without the hash at the end.
-        Some((format!("{:#}", rustc_demangle::demangle(&name)), offset))
+        Some(readable(&name))
+    }
+}
+
+/// The name as the program's source has it: of Rust without the hash at its end, or of C++.
+fn readable(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    let symbol = name
+        .starts_with("_Z")
+        .then(|| cpp_demangle::Symbol::new(name));
+    match symbol {
+        Some(Ok(symbol)) => symbol.demangle().unwrap_or_else(|_| name.to_owned()),
+        _ => name.to_owned(),
     }
 }
 
@@ -217,5 +230,23 @@ impl Variable {
             size: number::<8>(entry, 16)?,
             name: number::<4>(entry, 0)? as u32,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::readable;
+
+    #[test]
+    fn names_of_variables() {
+        for (name, expected) in [
+            ("cache", "cache"),
+            ("_ZN5model5cacheE", "model::cache"),
+            ("_ZZ4mainE5cache", "main::cache"),
+            ("_ZN4test5CACHE17h0123456789abcdefE", "test::CACHE"),
+            ("_Znonsense", "_Znonsense"),
+        ] {
+            assert_eq!(readable(name), expected);
+        }
     }
 }

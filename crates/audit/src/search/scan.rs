@@ -247,3 +247,80 @@ impl<'a> Scan<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::Target;
+    use std::time::Duration;
+
+    /// The places that a scan of the words finds for targets of 16 bytes.
+    fn scan(
+        words: &[u64],
+        targets: &[u64],
+        holes: &[Range<usize>],
+        time: Duration,
+    ) -> (Vec<Option<u64>>, u64) {
+        let targets: Vec<_> = targets
+            .iter()
+            .map(|start| Target {
+                start: *start,
+                len: 16,
+            })
+            .collect();
+        let start = words.as_ptr().addr() as u64;
+        let holes: Vec<_> = holes
+            .iter()
+            .map(|hole| start + 8 * hole.start as u64..start + 8 * hole.end as u64)
+            .collect();
+        let (memory, arranged) = (Memory::open(), Targets::new(&targets));
+        let item = Item {
+            addresses: start..start + 8 * words.len() as u64,
+            rank: Rank::Heap,
+            private: true,
+            holes: 0..holes.len(),
+        };
+        let scan = Scan::new(&memory, &arranged, None, holes, Instant::now() + time);
+        scan.item(&item);
+        let places = (0..targets.len()).map(|target| {
+            let (rank, address) = scan.best(target)?;
+            assert_eq!(rank, Rank::Heap);
+            Some((address - start) / 8)
+        });
+        (places.collect(), scan.left.load(Ordering::Relaxed))
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn finds_words_across_windows() {
+        let mut words = vec![5_u64; 100_000];
+        words[0] = 0x7000_0000;
+        words[16_384] = 0x7100_000f;
+        words[99_999] = 0x7200_0008;
+        words[50_000] = 0x7300_0010;
+        let targets = [0x7000_0000, 0x7100_0000, 0x7200_0000, 0x7300_0000];
+        let (found, left) = scan(&words, &targets, &[], HOUR);
+        assert_eq!(found, [Some(0), Some(16_384), Some(99_999), None]);
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn what_is_in_holes_is_not_found() {
+        let mut words = vec![0_u64; 40_000];
+        let targets: Vec<_> = (1..=5).map(|number| number << 32).collect();
+        for (target, at) in targets.iter().zip([0, 99, 100, 199, 200]) {
+            words[at] = *target;
+        }
+        let holes = [0..1, 100..200, 20_000..30_000];
+        let (found, _) = scan(&words, &targets, &holes, HOUR);
+        assert_eq!(found, [None, Some(99), None, None, Some(200)]);
+    }
+
+    #[test]
+    fn after_the_deadline_it_counts_what_is_left() {
+        let words = vec![0x7000_0000_u64; 1000];
+        let (found, left) = scan(&words, &[0x7000_0000], &[], Duration::ZERO);
+        assert_eq!((found, left), (vec![None], 8000));
+    }
+}

@@ -19,6 +19,8 @@ struct Physical {
     handle: u64,
     /// How many handles were not released: the first, and those of `cuMemRetainAllocationHandle`.
     handles: u32,
+    /// Their distinct values.
+    values: Vec<u64>,
     /// Where it is mapped.
     mapped: Vec<u64>,
 }
@@ -47,6 +49,7 @@ impl Table {
         let physical = Physical {
             handle,
             handles: 1,
+            values: vec![handle],
             mapped: Vec::new(),
         };
         self.physical.insert(self.last_number, physical);
@@ -76,6 +79,10 @@ pub(crate) fn retained(handle: u64, address: u64) {
         let is_first = physical.handles == 1;
         if is_first {
             physical.handle = handle;
+            physical.values.clear();
+        }
+        if !physical.values.contains(&handle) {
+            physical.values.push(handle);
         }
         Some((
             is_first,
@@ -105,7 +112,6 @@ pub(crate) fn mapped(address: u64, size: u64, handle: u64) {
 /// A handle that is about to be released.
 #[derive(Debug)]
 pub(crate) struct Releasing {
-    handle: u64,
     number: Number,
     taken: Option<Taken>,
     /// The last handle of physical memory that stays mapped there.
@@ -122,10 +128,11 @@ pub(crate) fn begin_release(handle: u64) -> Option<Releasing> {
         let handles = physical.handles;
         physical.handles = handles.saturating_sub(1);
         if handles <= 1 {
-            table.by_handle.retain(|_, other| *other != number);
+            for value in &physical.values {
+                table.by_handle.remove(value);
+            }
         }
         Some(Releasing {
-            handle,
             number,
             taken: None,
             mapped: physical.mapped.first().copied(),
@@ -157,7 +164,9 @@ impl Releasing {
         let own = with(|table| {
             let physical = table.physical.get_mut(&self.number)?;
             physical.handles = self.handles;
-            table.by_handle.insert(self.handle, self.number);
+            for value in &physical.values {
+                table.by_handle.insert(*value, self.number);
+            }
             Some(physical.handle)
         });
         if let (1, Some(address), Some(own)) = (self.handles, self.mapped, own) {

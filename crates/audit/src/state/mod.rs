@@ -6,7 +6,6 @@
 //! - `counted` has resources that are opened several times and closed as often.
 //! - `mappings` has virtual memory: physical memory is alive while it has a handle or is mapped.
 //! - `graphs` has the memory that graphs allocate.
-//! - `inside` says whether a thread is in a recorded call.
 //!
 //! No lock of these is held while the driver is called. Must not know the driver's signatures.
 
@@ -21,7 +20,6 @@
 pub(crate) mod contexts;
 pub(crate) mod counted;
 pub(crate) mod graphs;
-pub(crate) mod inside;
 pub(crate) mod mappings;
 
 use std::ffi::{CStr, c_char};

@@ -41,9 +41,12 @@
     F(cuGraphCreate, (Handle *, unsigned)) \
     F(cuGraphAddNode_v2, (Handle *, Handle, const Handle *, const void *, size_t, NodeParams *)) \
     F(cuGraphDestroy, (Handle)) \
+    F(cuCtxSynchronize, (void)) \
     F(cuShinyMemAlloc, (long, long, long, long, long, long, long, long, double, double)) \
     F(cuShinyQuery, (int))
 #include "driver.h"
+#include <pthread.h>
+#include <unistd.h>
 
 typedef struct { char bytes[64]; } Ipc;
 #define POINTER(name, parameters) static CUresult(*name) parameters;
@@ -231,6 +234,26 @@ static void graphs(void) {
     LIVE("graph", 0, 0);
 }
 
+static void *wait_for_device(void *unused) {
+    (void)unused;
+    cuCtxSynchronize();
+    return NULL;
+}
+
+/* A thread that is cancelled in a call of the driver. */
+static void cancelled(void) {
+    pthread_t thread;
+    void *result = NULL;
+    CUdeviceptr memory;
+    if (pthread_create(&thread, NULL, wait_for_device, NULL)) exit(6);
+    usleep(20000);
+    pthread_cancel(thread);
+    if (pthread_join(thread, &result) || result != PTHREAD_CANCELED) exit(7);
+    DO(cuMemAlloc_v2(&memory, 10));
+    LIVE("device", 1, 10);
+    DO(cuMemFree_v2(memory));
+}
+
 int main(void) {
     Handle context;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -246,6 +269,7 @@ int main(void) {
     imported();
     contexts();
     graphs();
+    cancelled();
     /* Functions that are not recorded get all their arguments. */
     REFUSED(385, cuShinyMemAlloc(1, 2, 3, 4, 5, 6, 7, 8, 9.0, 10.0));
     int (*get)(const char *, void **, int, unsigned long long, int *) =

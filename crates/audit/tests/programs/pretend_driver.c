@@ -2,6 +2,7 @@
  * one that is newer than the audit library, and one that calls another by its exported name. */
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
@@ -122,6 +123,9 @@ CUresult cuGraphAddNode_v2(Handle *out, Handle graph, const Handle *dependencies
     return 0;
 }
 CUresult cuGraphDestroy(Handle graph) { (void)graph; return 0; }
+
+/* A cancellation point. */
+CUresult cuCtxSynchronize(void) { sleep(60); return 0; }
 
 /* Newer than the audit library: ten arguments, so that some are on the stack. */
 CUresult cuShinyMemAlloc(long a, long b, long c, long d, long e, long f, long g, long h, double x, double y) {

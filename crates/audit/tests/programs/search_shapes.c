@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "search.h"
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct record {
@@ -12,6 +14,8 @@ struct record {
 };
 
 volatile uint64_t exported_variable;
+/* As a C++ compiler names `model::cache`. */
+volatile uint64_t cpp_variable __asm__("_ZN5model5cacheE");
 static volatile uint64_t array[8];
 static struct record structure;
 static __thread volatile uint64_t slot;
@@ -20,18 +24,45 @@ static struct record *volatile list;
 static int is(const char *shape, const char *name) { return strcmp(shape, name) == 0; }
 
 /* A second thread that holds the address. */
-static pthread_barrier_t barrier;
+static pthread_barrier_t barrier, done;
 static volatile uint64_t shared_masked;
 static volatile int finished;
 static const char *held_as;
 static pthread_key_t key;
 
+/* Leaves the address in a frame that ended, below what the calls that follow use. */
+static __attribute__((noinline)) void leave_behind(uint64_t masked)
+{
+    volatile uint64_t frame[4096];
+    put(&frame[8], masked);
+    __asm__ volatile("" : : "r"(frame) : "memory");
+}
+
 static void *hold(void *argument)
 {
     volatile uint64_t local = 0;
+    struct record *blocks[32];
+    int at;
     (void)argument;
-    if (is(held_as, "stack of a thread"))
+    /* In the thread's own arena: the first block starts it. */
+    for (at = 0; at < 32; at++)
+        blocks[at] = malloc(at % 2 ? 5000 : 40);
+    if (strstr(held_as, "heap of a thread"))
+        for (at = 10; at < 30; at++)
+            put(&blocks[at]->memory, shared_masked);
+    if (is(held_as, "freed in the heap of a thread"))
+        for (at = 10; at < 30; at++)
+            free(blocks[at]);
+    memset(blocks, 0, sizeof blocks);
+    if (is(held_as, "stack of a thread") || is(held_as, "stack of a thread that blocks signals"))
         put(&local, shared_masked);
+    if (strstr(held_as, "blocks signals")) {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, NULL);
+    }
+    if (is(held_as, "dead frame of a thread that blocks signals"))
+        leave_behind(shared_masked);
     if (is(held_as, "thread-local of a thread"))
         put(&slot, shared_masked);
     if (is(held_as, "thread-specific"))
@@ -44,33 +75,50 @@ static void *hold(void *argument)
                          : : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "cc", "memory");
 #endif
     } else {
-        while (!finished)
-            usleep(1000);
+        pthread_barrier_wait(&done);
     }
     local = 0;
     return NULL;
 }
 
-static void in_thread(const char *shape, int end_first)
+/* Searches in a child of fork, which has none of the other threads. */
+static void search_in_child(uint64_t masked)
+{
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        search(masked);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        exit(6);
+}
+
+static void end(pthread_t thread)
+{
+    finished = 1;
+    if (!is(held_as, "register"))
+        pthread_barrier_wait(&done);
+    pthread_join(thread, NULL);
+}
+
+static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
 {
     pthread_t thread;
     uint64_t masked = shared_masked = allocate();
     held_as = shape;
     pthread_key_create(&key, NULL);
     pthread_barrier_init(&barrier, NULL, 2);
+    pthread_barrier_init(&done, NULL, 2);
     pthread_create(&thread, NULL, hold, NULL);
     pthread_setname_np(thread, "holder");
     pthread_barrier_wait(&barrier);
     usleep(20000);
-    if (end_first) {
-        finished = 1;
-        pthread_join(thread, NULL);
-    }
-    search(masked);
-    if (!end_first) {
-        finished = 1;
-        pthread_join(thread, NULL);
-    }
+    if (end_first)
+        end(thread);
+    look(masked);
+    if (!end_first)
+        end(thread);
 }
 
 /* Frees a holder, behind which another block keeps it from the end of the heap. */
@@ -101,6 +149,9 @@ int main(int count, char **arguments)
         search(masked);
     } else if (is(shape, "global")) {
         put(&exported_variable, masked);
+        search(masked);
+    } else if (is(shape, "global of C++")) {
+        put(&cpp_variable, masked);
         search(masked);
     } else if (is(shape, "static array")) {
         put(&array[3], masked);
@@ -169,11 +220,17 @@ int main(int count, char **arguments)
         free(list);
         list = NULL;
         search(masked);
+    } else if (is(shape, "in a child")) {
+        put(&exported_variable, masked);
+        search_in_child(masked);
+    } else if (is(shape, "stack of a thread of the parent")) {
+        in_thread("stack of a thread", 0, search_in_child);
     } else if (is(shape, "stack of a thread that ended")) {
-        in_thread("stack of a thread", 1);
+        in_thread("stack of a thread", 1, search);
     } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || is(shape, "register") ||
-               is(shape, "thread-specific")) {
-        in_thread(shape, 0);
+               is(shape, "thread-specific") || is(shape, "heap of a thread") ||
+               is(shape, "freed in the heap of a thread") || strstr(shape, "of a thread that blocks signals")) {
+        in_thread(shape, 0, search);
     } else {
         printf("no such shape: %s\n", shape);
         return 5;

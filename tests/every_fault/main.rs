@@ -1,0 +1,244 @@
+//! Whole scenarios on a driver that refuses: the first call fails, then the second, and so on until
+//! the scenario passes; once, and from then on for good; with several errors.
+//!
+//! Whatever happens: no panic, no use of what is gone (the simulation looks), an error that names
+//! the operation, and nothing lost: what is still in the driver afterwards is in the report.
+
+mod scenarios;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use cuguard::driver::sys::CUresult;
+use cuguard::report::ReportSettings;
+use cuguard::sim::{self, Counters, Fault};
+use cuguard::{Context, DeviceBuffer, Stream};
+use scenarios::{SCENARIOS, Scenario};
+use support::*;
+
+/// Whether there is more in the driver than before.
+fn left(before: &Counters, after: &Counters) -> bool {
+    after.contexts > before.contexts
+        || after.streams > before.streams
+        || after.events > before.events
+        || after.pools > before.pools
+        || after.allocations().count > before.allocations().count
+        || after.registered.count > before.registered.count
+}
+
+/// One attempt, with a fault in it. Answers whether the fault was met.
+fn attempt(name: &str, scenario: Scenario, fault: Fault, file: &Path) -> bool {
+    let _ = std::fs::remove_file(file);
+    let settings = ReportSettings::text()
+        .file(file.to_str().expect("text"))
+        .expect("a path");
+    let before = sim::live_counters();
+    let what = format!("{name}: {fault:?}");
+    let injected = sim::inject(fault).unwrap();
+    // On a thread of its own: what a refused pop leaves current goes with it.
+    let result = std::thread::scope(|scope| {
+        let run = || catch_unwind(AssertUnwindSafe(|| scenario(&settings)));
+        scope.spawn(run).join()
+    });
+    sim::clear_faults();
+    let result = result
+        .unwrap()
+        .unwrap_or_else(|_| panic!("{what}: a panic"));
+    if let Err(error) = &result {
+        assert!(error.to_string().contains("::"), "{what}: {error}");
+    }
+    // Work that was in flight when the fault was cleared ends, and holds memory until then.
+    settle(if name == "two devices" { 2 } else { 1 });
+    let after = sim::live_counters();
+    assert_eq!(
+        after.misuses,
+        before.misuses,
+        "{what}: {:?}",
+        sim::misuses()
+    );
+    if left(&before, &after) {
+        let report = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(
+            report.contains("could not free") || report.contains("not released"),
+            "{what}: {before:#?}\n{after:#?}\n{report}\n{result:?}"
+        );
+    }
+    if injected.fired() == 0 {
+        result.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        assert!(!left(&before, &after), "{what}: {before:?} {after:?}");
+    }
+    injected.fired() != 0
+}
+
+/// Waits for all that the driver has under way, in whatever context; and again, as host functions may
+/// have dropped what is freed at the next call.
+fn settle(devices: u32) {
+    for device in 0..devices {
+        let builder = Context::builder().device(device);
+        if let Ok(context) = builder.report(ReportSettings::off()).build() {
+            let _ = context.synchronize();
+            let _ = context.synchronize();
+        }
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("cuguard-{name}-{}.txt", std::process::id()))
+}
+
+/// Contexts that the faults leave behind must not fill the device.
+/// A device on which contexts are cheap, and which is large: what is refused stays taken. Before
+/// anything else, as the simulated machine must not run yet.
+fn large_device() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let config = sim::Config::new()
+            .devices(2)
+            .memory(1 << 40)
+            .context_cost(1 << 20);
+        sim::configure(config).expect("it does not run yet");
+    });
+}
+
+/// Every call fails with each of the codes `always`, and with one of the `others` in turn: all of them for each call take
+/// many minutes, and run with `CUGUARD_TEST_FAULTS=all`.
+fn every_call(
+    mode: &str,
+    always: &[CUresult],
+    others: &[CUresult],
+    fault: impl Fn(u64, CUresult) -> Fault,
+) {
+    let file = scratch(mode);
+    let all = std::env::var("CUGUARD_TEST_FAULTS").is_ok_and(|value| value == "all");
+    let count = others.len() as u64;
+    let always = always.iter().map(|code| (code, None));
+    let others = others
+        .iter()
+        .zip(0..)
+        .map(|(code, turn)| (code, Some(turn)));
+    let codes: Vec<_> = always.chain(others).collect();
+    let mut faults = 0_u64;
+    for ((name, scenario), number) in SCENARIOS.into_iter().zip(0..) {
+        for (code, turn) in &codes {
+            for call in 1.. {
+                assert!(call < 500, "{name} never ends");
+                if turn.is_some_and(|turn| !all && (call + number) % count != turn) {
+                    continue;
+                }
+                if !attempt(name, scenario, fault(call, **code), &file) {
+                    break;
+                }
+                faults += 1;
+            }
+        }
+    }
+    let _ = std::fs::remove_file(file);
+    // What the harness keeps to itself when a test passes is wanted here.
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{mode}: {faults} faults injected");
+    assert!(faults > 500);
+}
+
+#[test]
+fn each_call_refused_once() {
+    if !simulated("each_call_refused_once") {
+        return;
+    }
+    large_device();
+    let _turn = turn();
+    let always = [CUresult::UNKNOWN, CUresult::OUT_OF_MEMORY];
+    let others = [
+        CUresult::INVALID_VALUE,
+        CUresult::ILLEGAL_ADDRESS,
+        CUresult::NOT_READY,
+        // A capture of other code prohibits the call.
+        CUresult::STREAM_CAPTURE_UNSUPPORTED,
+        CUresult(54_321),
+    ];
+    every_call("once", &always, &others, |call, code| {
+        Fault::nth_call(call).returning(code)
+    });
+}
+
+/// From one call on nothing works any more, as on a device that is lost.
+#[test]
+fn each_call_refused_and_all_after_it() {
+    if !simulated("each_call_refused_and_all_after_it") {
+        return;
+    }
+    large_device();
+    let _turn = turn();
+    let others = [CUresult::ILLEGAL_ADDRESS, CUresult::CONTEXT_IS_DESTROYED];
+    every_call("for good", &[CUresult::UNKNOWN], &others, |call, code| {
+        Fault::nth_call(call).returning(code).sticky()
+    });
+}
+
+/// Memory runs out at every allocation in turn.
+#[test]
+fn out_of_memory_at_every_allocation() {
+    if !simulated("out_of_memory_at_every_allocation") {
+        return;
+    }
+    large_device();
+    let _turn = turn();
+    let file = scratch("memory");
+    for (name, scenario) in SCENARIOS {
+        // One is out of memory however much there is, the other allocates nothing.
+        if matches!(name, "out of memory" | "the device heap") {
+            continue;
+        }
+        // In steps that are smaller than any of the blocks.
+        let mut bytes = 0;
+        while attempt(name, scenario, Fault::after_bytes(bytes).sticky(), &file) {
+            bytes += 90;
+            if bytes > 20_000 {
+                bytes += 100_000;
+            }
+        }
+        assert!(bytes > 0, "{name}");
+    }
+    let _ = std::fs::remove_file(file);
+}
+
+/// The device stops in the middle of its work: guards still drop, nothing that was refused counts
+/// as freed, and the report says what happened and that only a new process helps.
+#[test]
+fn a_device_that_breaks_in_the_middle() {
+    const TEST: &str = "a_device_that_breaks_in_the_middle";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let context = Context::new(0).unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
+        let result = stream.scope(|s| {
+            s.fill(&mut s.bind_mut(&mut buffer)?, 1)?;
+            sim::set_sticky_error(CUresult::ILLEGAL_ADDRESS);
+            Ok(())
+        });
+        let code = result.unwrap_err().code();
+        assert_eq!(code, Some(CUresult::ILLEGAL_ADDRESS));
+        drop((buffer, stream));
+        assert!(context.close().is_err());
+        let again = Context::new(0).unwrap_err();
+        assert_eq!(again.code(), Some(CUresult::ILLEGAL_ADDRESS));
+        return;
+    }
+    let output = child(TEST, "child", &[("LEAK_REPORT", "1,exitcode=23")]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(23), "{err}");
+    for words in [
+        "CUDA_ERROR_ILLEGAL_ADDRESS (700), first returned by cuStreamSynchronize in Stream::scope",
+        "only a new process helps",
+        "could not free 1000 B in 1 allocation of device memory",
+        "could not free 1 stream",
+        "2 frees failed",
+    ] {
+        assert!(err.contains(words), "{words}\n{err}");
+    }
+}
