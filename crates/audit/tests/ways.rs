@@ -5,7 +5,9 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Folder, assert_success, compile, run, simulated_driver_folder, text};
+use support::{
+    Folder, assert_success, audited, compile, library, run, simulated_driver_folder, text,
+};
 
 /// Runs a program that checks what is alive after each of its steps. `checks` is how often: a program that checks nothing
 /// fails the test.
@@ -125,6 +127,41 @@ fn a_program_with_a_library_that_stands_before_the_driver() {
     let arguments = ["-l:libhook.so", "-l:libcuda.so.1"];
     if let Some(program) = compile(&driver, "uses_hook", source, &arguments) {
         passes(&program, &driver, 4);
+    }
+}
+
+/// Another preloaded library that has a `dlsym`: it is called, and the driver's functions are recorded if it comes second.
+/// If it comes first, it gets them from the dynamic linker, and the program works as without the audit library.
+#[test]
+fn a_preloaded_library_with_a_lookup_of_its_own() {
+    let driver = simulated_driver_folder();
+    let version = match cfg!(target_arch = "aarch64") {
+        true => "-DSYMBOL_VERSION=\"GLIBC_2.17\"",
+        false => "-DSYMBOL_VERSION=\"GLIBC_2.2.5\"",
+    };
+    let shared = ["-shared", "-fPIC", version];
+    let source = include_str!("programs/lookup_hook.c");
+    let Some(hook) = compile(&driver, "liblookup.so", source, &shared) else {
+        return;
+    };
+    let source = include_str!("programs/uses_lookup_hook.c");
+    let Some(program) = compile(&driver, "uses_lookup", source, &[]) else {
+        return;
+    };
+    let (audit, hook) = (library(), hook);
+    for (first, second, recorded) in [(&audit, &hook, true), (&hook, &audit, false)] {
+        let mut command = audited(&program, &driver);
+        command.env(
+            "LD_PRELOAD",
+            format!("{}:{}", first.display(), second.display()),
+        );
+        if !recorded {
+            command.arg("unrecorded");
+        }
+        let output = command.output().expect("the program can be started");
+        assert_success(&output);
+        let checks = if recorded { 2 } else { 0 };
+        assert_eq!(text(&output.stdout), format!("{checks} checks passed\n"));
     }
 }
 

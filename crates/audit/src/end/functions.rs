@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{Reason, finish, is_used, output, reporter};
+use crate::real::call_dlsym;
 use crate::search::Entered;
 
 type Arguments = *const *const c_char;
@@ -31,8 +32,9 @@ impl Real {
         if !address.is_null() {
             return address;
         }
+        // Not `dlsym`, which may be that of a library before this one: it would find the functions of this library.
         // SAFETY: the name ends in a null byte.
-        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let address = unsafe { call_dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.address.store(address, Ordering::Relaxed);
         address
     }

@@ -35,6 +35,14 @@ pub(crate) fn is_driver(file_name: &[u8]) -> bool {
     prefixes.iter().any(|prefix| file_name.starts_with(prefix))
 }
 
+/// Whether this library of the driver keeps addresses of the program's resources. Others, such as its compiler, do not; and
+/// with all of them, most libraries of a program would lie in between, and the stubs could not tell their calls by one
+/// comparison.
+fn keeps_addresses(file_name: &[u8]) -> bool {
+    let prefixes: [&[u8]; 2] = [b"libcuda.so", b"libcuda_sim.so"];
+    prefixes.iter().any(|prefix| file_name.starts_with(prefix))
+}
+
 /// Whether the address is code of the driver.
 pub(super) fn contains(address: usize) -> bool {
     let ranges = &RANGES[..COUNT.load(Ordering::Acquire)];
@@ -52,7 +60,7 @@ pub(super) fn refresh() {
     let mut found: [Range<usize>; CAPACITY] = [const { 0..0 }; CAPACITY];
     let mut count = 0;
     objects::for_each(|object| {
-        if is_driver(object.file_name()) {
+        if keeps_addresses(object.file_name()) {
             for segment in object.segments(libc::PF_X) {
                 if count < CAPACITY {
                     found[count] = segment;

@@ -95,6 +95,8 @@ impl Crew {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         }
+        // Each must be known as a thread of this library before others are stopped.
+        crew.wait();
         crew
     }
 
@@ -119,7 +121,6 @@ impl Crew {
                 return false;
             }
             self.workers.push(Worker { thread, stack });
-            self.wait();
             learn_stack_field(thread as usize, stack.addr());
         }
         true

@@ -199,8 +199,21 @@ impl Symbols {
         name.truncate(read.ok()?);
         let length = name.iter().position(|byte| *byte == 0)?;
         let name = String::from_utf8_lossy(&name[..length]);
-        // Without the hash at the end.
-        Some(format!("{:#}", rustc_demangle::demangle(&name)))
+        Some(readable(&name))
+    }
+}
+
+/// The name as the program's source has it: of Rust without the hash at its end, or of C++.
+fn readable(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    let symbol = name
+        .starts_with("_Z")
+        .then(|| cpp_demangle::Symbol::new(name));
+    match symbol {
+        Some(Ok(symbol)) => symbol.demangle().unwrap_or_else(|_| name.to_owned()),
+        _ => name.to_owned(),
     }
 }
 
@@ -217,5 +230,23 @@ impl Variable {
             size: number::<8>(entry, 16)?,
             name: number::<4>(entry, 0)? as u32,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::readable;
+
+    #[test]
+    fn names_of_variables() {
+        for (name, expected) in [
+            ("cache", "cache"),
+            ("_ZN5model5cacheE", "model::cache"),
+            ("_ZZ4mainE5cache", "main::cache"),
+            ("_ZN4test5CACHE17h0123456789abcdefE", "test::CACHE"),
+            ("_Znonsense", "_Znonsense"),
+        ] {
+            assert_eq!(readable(name), expected);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! cannot be stopped; its whole stack is searched then.
 
 use std::ffi::{c_int, c_void};
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr;
@@ -19,8 +20,10 @@ use crate::heap::threads::{left_out, thread_id};
 const CAPACITY: usize = 4096;
 /// General and vector registers.
 const REGISTERS: usize = 64;
-/// How long threads may take to stop.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long threads may take to stop: on a busy machine each must be given a processor first.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After this time it is looked up which threads cannot stop.
+const GLANCE: Duration = Duration::from_millis(50);
 /// A thread runs on after this time, whatever became of the search.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -132,25 +135,73 @@ pub(super) fn stop() -> Stopped {
         if sent == all {
             break;
         }
-        let mut refused = 0;
         for slot in sent..all {
-            refused += u32::from(!send(signal, stopped.ids[slot], slot, stopped.number));
+            send(signal, stopped.ids[slot], slot, stopped.number);
         }
         sent = all;
-        loop {
-            let count = STOPPED.load(Ordering::Acquire);
-            let now = Instant::now();
-            if count + refused >= all as u32 || now >= deadline {
-                break;
-            }
-            futex_wait(&STOPPED, count, Some(deadline - now));
-        }
+        wait(&stopped, all, signal, deadline);
         if Instant::now() >= deadline {
             break;
         }
     }
     drop(frozen);
     stopped
+}
+
+/// Waits until all threads have stopped but those that cannot, or the time is over.
+fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
+    let mut cannot = 0;
+    loop {
+        let count = STOPPED.load(Ordering::Acquire);
+        let now = Instant::now();
+        if count as usize + cannot >= all || now >= deadline {
+            return;
+        }
+        futex_wait(&STOPPED, count, Some(GLANCE.min(deadline - now)));
+        if STOPPED.load(Ordering::Acquire) == count {
+            let threads = SLOTS.iter().zip(&stopped.ids[..all]);
+            cannot = threads
+                .filter(|(slot, id)| {
+                    slot.stopped.load(Ordering::Acquire) != stopped.number
+                        && cannot_stop(**id, signal)
+                })
+                .count();
+        }
+    }
+}
+
+/// Whether the thread ended, or blocks the signal. Does not allocate.
+fn cannot_stop(thread: i32, signal: c_int) -> bool {
+    let mut path = [0_u8; 64];
+    // The zero at the end stays.
+    if write!(&mut path[..63], "/proc/self/task/{thread}/status").is_err() {
+        return false;
+    }
+    let mut text = [0_u8; 4096];
+    // SAFETY: the path is terminated, the buffer valid, and the file is this function's own.
+    let read = unsafe {
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return true;
+        }
+        let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        libc::close(file);
+        usize::try_from(read).unwrap_or(0)
+    };
+    is_deaf(&text[..read], signal)
+}
+
+/// Whether a thread's `status` says that it ended or blocks the signal.
+fn is_deaf(status: &[u8], signal: c_int) -> bool {
+    status.split(|byte| *byte == b'\n').any(|line| {
+        if let Some(state) = line.strip_prefix(b"State:\t") {
+            return matches!(state.first(), Some(b'Z' | b'X'));
+        }
+        let blocked = line.strip_prefix(b"SigBlk:\t");
+        let blocked = blocked.and_then(|blocked| str::from_utf8(blocked).ok());
+        let blocked = blocked.and_then(|blocked| u64::from_str_radix(blocked.trim(), 16).ok());
+        blocked.is_some_and(|blocked| blocked >> (signal - 1) & 1 != 0)
+    })
 }
 
 /// Adds the threads that are not in the list yet, except this one and those of the driver and this library. Without
@@ -193,8 +244,8 @@ fn list(ids: &mut Vec<i32>) {
     }
 }
 
-/// Sends the signal to a thread, with the number of its slot.
-fn send(signal: c_int, thread: i32, slot: usize, number: u32) -> bool {
+/// Sends the signal to a thread, with the number of its slot. A thread that ended gets none.
+fn send(signal: c_int, thread: i32, slot: usize, number: u32) {
     // SAFETY: no requirements.
     let process = unsafe { libc::getpid() };
     // `siginfo_t` of a queued signal: signal, error, code, padding; process, user; value.
@@ -203,7 +254,7 @@ fn send(signal: c_int, thread: i32, slot: usize, number: u32) -> bool {
     info[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
     info[2] = u64::from(process.cast_unsigned());
     info[3] = u64::from(number) << 32 | slot as u64;
-    // SAFETY: the structure is valid; a thread that ended makes the call fail.
+    // SAFETY: the structure is valid.
     unsafe {
         libc::syscall(
             libc::SYS_rt_tgsigqueueinfo,
@@ -211,7 +262,7 @@ fn send(signal: c_int, thread: i32, slot: usize, number: u32) -> bool {
             thread,
             signal,
             info.as_ptr(),
-        ) == 0
+        );
     }
 }
 
@@ -345,14 +396,25 @@ fn store(slot: &Slot, context: &libc::ucontext_t) {
     }
 }
 
-/// The stack pointer of a thread that waits in the kernel, from the line of its system call: the last but one number.
+/// The stack pointer of a thread that waits in the kernel. Tried again for one that wakes now and then.
 fn waiting(thread: i32) -> Option<u64> {
-    let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
-    let stack_pointer = line.split_whitespace().rev().nth(1)?;
-    let stack_pointer = stack_pointer.strip_prefix("0x")?;
-    u64::from_str_radix(stack_pointer, 16)
-        .ok()
-        .filter(|address| *address != 0)
+    let file = format!("/proc/self/task/{thread}/syscall");
+    for _ in 0..20 {
+        let stack_pointer = std::fs::read_to_string(&file).ok()?;
+        let stack_pointer = stack_pointer_of(&stack_pointer);
+        if stack_pointer.is_some() {
+            return stack_pointer;
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    None
+}
+
+/// The stack pointer in the line of a system call: the last but one number. `None` for a thread that runs.
+fn stack_pointer_of(line: &str) -> Option<u64> {
+    let number = line.split_whitespace().rev().nth(1)?;
+    let address = u64::from_str_radix(number.strip_prefix("0x")?, 16);
+    address.ok().filter(|address| *address != 0)
 }
 
 /// A thread's name in reports.
@@ -364,5 +426,36 @@ pub(super) fn name(thread: i32) -> String {
     match std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")) {
         Ok(name) => format!("thread {thread} ({})", name.trim_end()),
         Err(_) => format!("thread {thread}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_deaf, stack_pointer_of};
+
+    #[test]
+    fn the_stack_pointer_of_a_system_call() {
+        let line = "230 0x0 0x0 0x7f1 0x0 0x0 0x0 0x7f00aabb 0x7f00ccdd\n";
+        assert_eq!(stack_pointer_of(line), Some(0x7f00_aabb));
+        assert_eq!(
+            stack_pointer_of("-1 0x7f00aabb 0x7f00ccdd\n"),
+            Some(0x7f00_aabb)
+        );
+        assert_eq!(stack_pointer_of("running\n"), None);
+        assert_eq!(stack_pointer_of("0 0x0 0x0\n"), None);
+    }
+
+    #[test]
+    fn threads_that_cannot_stop() {
+        let status = |state: &str, blocked: &str| {
+            format!(
+                "Name:\ta\nState:\t{state} (what)\nSigPnd:\tffffffffffffffff\nSigBlk:\t{blocked}\nSigIgn:\t0\n"
+            )
+        };
+        assert!(!is_deaf(status("S", "0000000000000000").as_bytes(), 60));
+        assert!(is_deaf(status("Z", "0000000000000000").as_bytes(), 60));
+        assert!(is_deaf(status("R", "fffffffe7ffbfeff").as_bytes(), 60));
+        assert!(is_deaf(status("R", "0800000000000000").as_bytes(), 60));
+        assert!(!is_deaf(status("R", "0800000000000000").as_bytes(), 59));
     }
 }

@@ -52,10 +52,7 @@ impl Survey {
             live.extend(survey.label_thread(memory, index));
         }
         live.extend(survey.leave_threads_out(memory));
-        let dead = stacks::dead_stacks(memory, &survey.regions, &live).into_iter();
-        survey
-            .labels
-            .extend(dead.map(|stack| (stack, Label::LeftOut)));
+        survey.leave_dead_stacks_out(memory, &live);
         let own = heap::range();
         let own = own.start as u64..own.end as u64;
         survey.labels.push((own, Label::LeftOut));
@@ -157,6 +154,21 @@ impl Survey {
             .waiting
             .map_or(start, |top| top.saturating_sub(RED_ZONE).max(start));
         Some([(start..live, false), (live..end, true)])
+    }
+
+    /// Leaves out the stacks of threads that ended. `live` are the `pthread_self()` of those whose state is known; where a
+    /// thread runs, any other stack may be its.
+    fn leave_dead_stacks_out(&mut self, memory: &Memory, live: &[u64]) {
+        if self.running() > 0 {
+            return;
+        }
+        let waiting = self.threads.iter().filter_map(|thread| thread.waiting);
+        let waiting: Vec<_> = waiting.collect();
+        for stack in stacks::dead_stacks(memory, &self.regions, live) {
+            if !waiting.iter().any(|top| stack.contains(top)) {
+                self.labels.push((stack, Label::LeftOut));
+            }
+        }
     }
 
     /// Leaves out the stacks of threads of the driver and this library. Returns their `pthread_self()`.

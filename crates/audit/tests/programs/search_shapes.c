@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "search.h"
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@ struct record {
 };
 
 volatile uint64_t exported_variable;
+/* As a C++ compiler names `model::cache`. */
+volatile uint64_t cpp_variable __asm__("_ZN5model5cacheE");
 static volatile uint64_t array[8];
 static struct record structure;
 static __thread volatile uint64_t slot;
@@ -21,11 +24,19 @@ static struct record *volatile list;
 static int is(const char *shape, const char *name) { return strcmp(shape, name) == 0; }
 
 /* A second thread that holds the address. */
-static pthread_barrier_t barrier;
+static pthread_barrier_t barrier, done;
 static volatile uint64_t shared_masked;
 static volatile int finished;
 static const char *held_as;
 static pthread_key_t key;
+
+/* Leaves the address in a frame that ended, below what the calls that follow use. */
+static __attribute__((noinline)) void leave_behind(uint64_t masked)
+{
+    volatile uint64_t frame[4096];
+    put(&frame[8], masked);
+    __asm__ volatile("" : : "r"(frame) : "memory");
+}
 
 static void *hold(void *argument)
 {
@@ -43,8 +54,15 @@ static void *hold(void *argument)
         for (at = 10; at < 30; at++)
             free(blocks[at]);
     memset(blocks, 0, sizeof blocks);
-    if (is(held_as, "stack of a thread"))
+    if (is(held_as, "stack of a thread") || is(held_as, "stack of a thread that blocks signals"))
         put(&local, shared_masked);
+    if (strstr(held_as, "blocks signals")) {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, NULL);
+    }
+    if (is(held_as, "dead frame of a thread that blocks signals"))
+        leave_behind(shared_masked);
     if (is(held_as, "thread-local of a thread"))
         put(&slot, shared_masked);
     if (is(held_as, "thread-specific"))
@@ -57,8 +75,7 @@ static void *hold(void *argument)
                          : : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "cc", "memory");
 #endif
     } else {
-        while (!finished)
-            usleep(1000);
+        pthread_barrier_wait(&done);
     }
     local = 0;
     return NULL;
@@ -77,6 +94,14 @@ static void search_in_child(uint64_t masked)
         exit(6);
 }
 
+static void end(pthread_t thread)
+{
+    finished = 1;
+    if (!is(held_as, "register"))
+        pthread_barrier_wait(&done);
+    pthread_join(thread, NULL);
+}
+
 static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
 {
     pthread_t thread;
@@ -84,19 +109,16 @@ static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
     held_as = shape;
     pthread_key_create(&key, NULL);
     pthread_barrier_init(&barrier, NULL, 2);
+    pthread_barrier_init(&done, NULL, 2);
     pthread_create(&thread, NULL, hold, NULL);
     pthread_setname_np(thread, "holder");
     pthread_barrier_wait(&barrier);
     usleep(20000);
-    if (end_first) {
-        finished = 1;
-        pthread_join(thread, NULL);
-    }
+    if (end_first)
+        end(thread);
     look(masked);
-    if (!end_first) {
-        finished = 1;
-        pthread_join(thread, NULL);
-    }
+    if (!end_first)
+        end(thread);
 }
 
 /* Frees a holder, behind which another block keeps it from the end of the heap. */
@@ -127,6 +149,9 @@ int main(int count, char **arguments)
         search(masked);
     } else if (is(shape, "global")) {
         put(&exported_variable, masked);
+        search(masked);
+    } else if (is(shape, "global of C++")) {
+        put(&cpp_variable, masked);
         search(masked);
     } else if (is(shape, "static array")) {
         put(&array[3], masked);
@@ -204,7 +229,7 @@ int main(int count, char **arguments)
         in_thread("stack of a thread", 1, search);
     } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || is(shape, "register") ||
                is(shape, "thread-specific") || is(shape, "heap of a thread") ||
-               is(shape, "freed in the heap of a thread")) {
+               is(shape, "freed in the heap of a thread") || strstr(shape, "of a thread that blocks signals")) {
         in_thread(shape, 0, search);
     } else {
         printf("no such shape: %s\n", shape);
