@@ -18,11 +18,22 @@ fn built(name: &str) -> PathBuf {
         .expect("the library is built")
 }
 
-/// A folder of its own for this test program.
+/// A folder of its own for this test program, which is removed when it exits.
 fn folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("cuguard-ends-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder can be created");
-    folder
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    extern "C" fn remove() {
+        if let Some(folder) = FOLDER.get() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+    let folder = FOLDER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("cuguard-ends-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder can be created");
+        // SAFETY: the function does not unwind.
+        unsafe { libc::atexit(remove) };
+        folder
+    });
+    folder.clone()
 }
 
 /// Compiles the program against the simulated driver, once. `None` without a C compiler, with a line on stderr.

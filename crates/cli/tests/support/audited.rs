@@ -15,13 +15,20 @@ use crate::support::cuguard;
 pub const SIMULATED: &str =
     "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)";
 
-/// A folder of its own for this test program.
+/// A folder of its own for this test program, which is removed when it exits.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    extern "C" fn remove() {
+        if let Some(folder) = FOLDER.get() {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
     FOLDER.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("cuguard-run-tests-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder can be created");
+        // SAFETY: the function does not unwind.
+        unsafe { libc::atexit(remove) };
         fs::canonicalize(folder).expect("it exists")
     })
 }
