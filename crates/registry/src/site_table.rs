@@ -6,6 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use cuguard_sync::per_thread;
+
 use crate::call_site::CallSiteId;
 use crate::counters::Amount;
 use crate::kind::Kind;
@@ -16,10 +18,17 @@ const FIRST: u32 = 1 << 10;
 /// Enough segments for every id.
 const SEGMENTS: usize = 23;
 
-/// The figures of one call site, on a cache line of their own.
+/// In how many parts a call site's figures are counted. Threads use different ones, so that those that allocate at one call
+/// site do not contend for a cache line.
+const PARTS: usize = 8;
+
+/// The figures of one call site. What one part counts may be freed in another: only the sums are meaningful.
+#[derive(Debug, Default)]
+struct Site([Part; PARTS]);
+
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Site {
+struct Part {
     count: AtomicU64,
     /// Bytes that take memory of a device.
     device: AtomicU64,
@@ -72,6 +81,11 @@ fn position(id: CallSiteId) -> (usize, usize) {
 }
 
 impl SiteTable {
+    /// The calling thread's part of a call site.
+    fn part(&self, id: CallSiteId) -> &Part {
+        &self.site(id).0[per_thread::slot_index() % PARTS]
+    }
+
     fn site(&self, id: CallSiteId) -> &Site {
         let (segment, index) = position(id);
         let sites = self.segments[segment].get_or_init(|| {
@@ -86,26 +100,26 @@ impl SiteTable {
         if self.highest.load(Relaxed) < id {
             self.highest.fetch_max(id, Relaxed);
         }
-        let site = self.site(id);
-        site.count.fetch_add(1, Relaxed);
+        let part = self.part(id);
+        part.count.fetch_add(1, Relaxed);
         if kind.is_device_memory() {
-            site.device.fetch_add(bytes, Relaxed);
+            part.device.fetch_add(bytes, Relaxed);
             self.device.fetch_add(bytes, Relaxed).wrapping_add(bytes)
         } else {
-            site.host.fetch_add(bytes, Relaxed);
+            part.host.fetch_add(bytes, Relaxed);
             0
         }
     }
 
     /// Counts a free of memory that [`add`](Self::add) counted.
     pub(crate) fn sub(&self, id: CallSiteId, kind: Kind, bytes: u64) {
-        let site = self.site(id);
-        site.count.fetch_sub(1, Relaxed);
+        let part = self.part(id);
+        part.count.fetch_sub(1, Relaxed);
         if kind.is_device_memory() {
-            site.device.fetch_sub(bytes, Relaxed);
+            part.device.fetch_sub(bytes, Relaxed);
             self.device.fetch_sub(bytes, Relaxed);
         } else {
-            site.host.fetch_sub(bytes, Relaxed);
+            part.host.fetch_sub(bytes, Relaxed);
         }
     }
 
@@ -126,11 +140,17 @@ impl SiteTable {
         sites
             .take_while(move |(id, _)| *id <= highest)
             .filter_map(|(site, numbers)| {
+                let sum = |figure: fn(&Part) -> &AtomicU64| {
+                    let figures = numbers.0.iter().map(|part| figure(part).load(Relaxed));
+                    // Below zero while another thread has counted a free and not yet the allocation.
+                    let sum = figures.fold(0_u64, u64::wrapping_add);
+                    Some(sum).filter(|sum| *sum <= i64::MAX as u64).unwrap_or(0)
+                };
                 let bytes = SiteBytes {
                     site,
-                    count: numbers.count.load(Relaxed),
-                    device: numbers.device.load(Relaxed),
-                    host: numbers.host.load(Relaxed),
+                    count: sum(|part| &part.count),
+                    device: sum(|part| &part.device),
+                    host: sum(|part| &part.host),
                 };
                 (bytes.device != 0 || bytes.host != 0).then_some(bytes)
             })

@@ -34,13 +34,16 @@ impl<T> Protected<T> {
     }
 
     fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
-        HELD.set(HELD.get() + 1);
-        let held = self.lock.hold();
-        // SAFETY: the lock is held, and no body uses the same value again.
-        let result = body(unsafe { &mut *self.value.get() });
-        drop(held);
-        HELD.set(HELD.get() - 1);
-        result
+        // One access of thread-local storage, which is a call in a library.
+        HELD.with(|count| {
+            count.set(count.get() + 1);
+            let held = self.lock.hold();
+            // SAFETY: the lock is held, and no body uses the same value again.
+            let result = body(unsafe { &mut *self.value.get() });
+            drop(held);
+            count.set(count.get() - 1);
+            result
+        })
     }
 }
 

@@ -43,7 +43,7 @@ impl Slabs {
                 (*slab).touched - 1
             };
             (*slab).used += 1;
-            if (*slab).used as usize == UNIT / size {
+            if (*slab).used == classes::capacity(class) {
                 self.unlink(reserved, unit);
             }
             Some(reserved.address(unit).add(number as usize * size))
@@ -81,11 +81,11 @@ impl Slabs {
     ) -> Freed {
         let unit = reserved.unit_of(block.addr());
         let size = classes::size(class);
-        let number = (block.addr() % UNIT / size) as u32;
+        let number = classes::index(class, block.addr() % UNIT);
         // SAFETY: see the function's own requirement; the caller's lock protects the slab.
         unsafe {
             let slab = reserved.entry(unit);
-            let was_full = (*slab).used as usize == UNIT / size;
+            let was_full = (*slab).used == classes::capacity(class);
             let start = reserved.address(unit).add(number as usize * size);
             *start.cast::<u32>() = (*slab).freed;
             (*slab).freed = number + 1;
