@@ -58,6 +58,7 @@ impl Registry {
             key.kind,
             entry.bytes,
             record.created_nanoseconds(),
+            || self.counters.device_bytes(),
         );
         if let Some(old) = self.table.insert(key, record) {
             // Freed by a function that is not recorded.
@@ -177,7 +178,8 @@ impl Registry {
             && let Some(sites) = self.sites.get()
         {
             let now = clock::nanoseconds();
-            sites.add(record.call_site, key.kind, record.bytes(), now);
+            let total = || self.counters.device_bytes();
+            sites.add(record.call_site, key.kind, record.bytes(), now, total);
         }
     }
 

@@ -170,6 +170,14 @@ impl Counters {
         }
     }
 
+    /// The bytes of devices that are alive.
+    #[inline]
+    pub(crate) fn device_bytes(&self) -> u64 {
+        let kinds = Kind::ALL.iter().filter(|kind| kind.is_device_memory());
+        let bytes = kinds.map(|kind| self.bytes[kind.index()].live());
+        bytes.fold(0, u64::wrapping_add)
+    }
+
     /// What is alive. A reserved range of addresses is counted without its size, which is no memory.
     pub(crate) fn live(&self) -> Amount {
         let live = Kind::ALL.iter().map(|kind| {

@@ -116,13 +116,21 @@ impl Default for Sites {
 }
 
 impl Sites {
-    /// Counts an allocation, `now` in nanoseconds.
-    pub(crate) fn add(&self, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
+    /// Counts an allocation, `now` in nanoseconds. `device_bytes` returns the bytes of devices, of all call sites: a sum
+    /// here would be one more number that all threads contend for.
+    pub(crate) fn add(
+        &self,
+        site: CallSiteId,
+        kind: Kind,
+        bytes: u64,
+        now: u64,
+        device_bytes: impl FnOnce() -> u64,
+    ) {
         if !kind.is_memory() {
             return;
         }
-        let device = self.table.add(site, kind, bytes);
-        if device > self.copy_above.load(Relaxed) {
+        self.table.add(site, kind, bytes);
+        if device_bytes() > self.copy_above.load(Relaxed) {
             self.copy_peak(now);
         }
         if now >= self.next_sample.load(Relaxed) {
@@ -238,8 +246,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::{INTERVAL, SAMPLES, Sites};
-    use crate::call_site::intern_frames;
+    use crate::call_site::{CallSiteId, intern_frames};
     use crate::kind::Kind;
+
+    fn add(sites: &Sites, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
+        let total = || sites.table.device_bytes();
+        sites.add(site, kind, bytes, now, total);
+    }
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -248,14 +261,14 @@ mod tests {
         let sites = Sites::default();
         let [one, other] = [[101], [102]].map(|stack| intern_frames(&stack, "peak"));
         for i in 0..100 {
-            sites.add(one, Kind::Device, 1000, i);
-            sites.add(other, Kind::Device, 10, i);
-            sites.add(other, Kind::Pinned, 1 << 30, i);
+            add(&sites, one, Kind::Device, 1000, i);
+            add(&sites, other, Kind::Device, 10, i);
+            add(&sites, other, Kind::Pinned, 1 << 30, i);
         }
         for _ in 0..90 {
             sites.sub(one, Kind::Device, 1000);
         }
-        sites.add(one, Kind::Device, 5, 1000);
+        add(&sites, one, Kind::Device, 5, 1000);
         let peak = sites.peak(2000).unwrap();
         assert!((99_000..=101_000).contains(&peak.bytes), "{}", peak.bytes);
         assert!(peak.time.as_nanos() < 100);
@@ -270,8 +283,8 @@ mod tests {
         let sites = Sites::default();
         let one = intern_frames(&[103], "peak");
         assert_eq!(sites.peak(0), None);
-        sites.add(one, Kind::Device, 1000, 0);
-        sites.add(one, Kind::Device, 1, 0);
+        add(&sites, one, Kind::Device, 1000, 0);
+        add(&sites, one, Kind::Device, 1, 0);
         assert_eq!(sites.peak(5).unwrap().bytes, 1001);
         sites.sub(one, Kind::Device, 1001);
         assert_eq!(sites.peak(6).unwrap().bytes, 1001);
@@ -282,7 +295,7 @@ mod tests {
         let sites = Sites::default();
         let one = intern_frames(&[104], "history");
         for time in 0..100_000 {
-            sites.add(one, Kind::Device, 1, time * INTERVAL);
+            sites.add(one, Kind::Device, 1, time * INTERVAL, || 0);
         }
         let history = sites.history(100_000 * INTERVAL);
         let count = history.times.len();

@@ -56,8 +56,6 @@ pub(crate) struct SiteTable {
     segments: [OnceLock<Box<[Site]>>; SEGMENTS],
     /// The highest id so far.
     highest: AtomicU32,
-    /// Bytes of devices, of all call sites.
-    device: AtomicU64,
 }
 
 impl Default for SiteTable {
@@ -65,7 +63,6 @@ impl Default for SiteTable {
         Self {
             segments: std::array::from_fn(|_| OnceLock::new()),
             highest: AtomicU32::new(0),
-            device: AtomicU64::new(0),
         }
     }
 }
@@ -95,8 +92,8 @@ impl SiteTable {
         &sites[index]
     }
 
-    /// Counts an allocation of memory. Returns the bytes of devices, of all call sites.
-    pub(crate) fn add(&self, id: CallSiteId, kind: Kind, bytes: u64) -> u64 {
+    /// Counts an allocation of memory.
+    pub(crate) fn add(&self, id: CallSiteId, kind: Kind, bytes: u64) {
         if self.highest.load(Relaxed) < id {
             self.highest.fetch_max(id, Relaxed);
         }
@@ -104,10 +101,8 @@ impl SiteTable {
         part.count.fetch_add(1, Relaxed);
         if kind.is_device_memory() {
             part.device.fetch_add(bytes, Relaxed);
-            self.device.fetch_add(bytes, Relaxed).wrapping_add(bytes)
         } else {
             part.host.fetch_add(bytes, Relaxed);
-            0
         }
     }
 
@@ -117,7 +112,6 @@ impl SiteTable {
         part.count.fetch_sub(1, Relaxed);
         if kind.is_device_memory() {
             part.device.fetch_sub(bytes, Relaxed);
-            self.device.fetch_sub(bytes, Relaxed);
         } else {
             part.host.fetch_sub(bytes, Relaxed);
         }
@@ -125,7 +119,7 @@ impl SiteTable {
 
     /// Bytes of devices, of all call sites.
     pub(crate) fn device_bytes(&self) -> u64 {
-        self.device.load(Relaxed)
+        self.live().map(|site| site.device).sum()
     }
 
     /// All call sites that hold memory, by id. Other threads may continue meanwhile.
@@ -133,7 +127,9 @@ impl SiteTable {
         let highest = self.highest.load(Relaxed);
         let segments = self.segments.iter().enumerate();
         let sites = segments.flat_map(|(segment, sites)| {
-            let first = (FIRST << segment) - FIRST;
+            // The last segment has more than there are ids.
+            let first = (u64::from(FIRST) << segment) - u64::from(FIRST);
+            let first = first as CallSiteId;
             let sites = sites.get().map_or(&[][..], |sites| sites);
             (first..).zip(sites)
         });
