@@ -123,7 +123,7 @@ impl<'env> Graph<'env> {
         self.owned.state()
     }
 
-    /// Names the graph in reports.
+    /// Names the graph in reports. [`instantiate`](Self::instantiate) destroys the graph: name the executable as well.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -29,7 +29,7 @@ mod signature;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cuguard_driver::result;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
@@ -207,8 +207,9 @@ impl Stream {
             log_error(later);
         }
         if let Some(panic) = panic {
-            if let Err(error) = &result {
-                let error = describe(error);
+            // The panic of the host function must not be lost to one of the program's `Debug`.
+            let described = catch_unwind(AssertUnwindSafe(|| result.as_ref().err().map(describe)));
+            if let Ok(Some(error)) = described {
                 log_error(&format_args!(
                     "{error}; the panic of a host function continues"
                 ));

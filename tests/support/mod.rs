@@ -188,6 +188,9 @@ pub fn succeeded(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{}\n{out}{err}", output.status);
+    // A child that is named wrongly runs no test, and succeeds.
+    let ran_none = out.contains("running 0 tests");
+    assert!(!ran_none, "the child ran no test\n{out}{err}");
     (out, err)
 }
 

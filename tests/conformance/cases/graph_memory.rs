@@ -189,6 +189,11 @@ fn instances_outlive_their_graph(c: &Case) {
     c.ok("free", add_free(graph, address, &[copied]));
     let exec = instantiate(c, graph);
     c.ok("destroy the graph", cuGraphDestroy(graph));
+    // The instance keeps the address.
+    let another = self::graph(c);
+    let (_, other) = allocate(c, another, MIB);
+    c.same("another allocation is elsewhere", other != address, true);
+    c.ok("destroy the other graph", cuGraphDestroy(another));
     for _ in 0..3 {
         run(c, exec, stream);
     }

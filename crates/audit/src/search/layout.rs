@@ -90,6 +90,7 @@ mod tests {
     fn region(addresses: Range<u64>, writable: bool) -> Region {
         Region {
             addresses,
+            readable: writable,
             writable,
             shared: false,
             name: String::new(),

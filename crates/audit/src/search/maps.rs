@@ -6,6 +6,8 @@ use std::ops::Range;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Region {
     pub(super) addresses: Range<u64>,
+    pub(super) readable: bool,
+    /// And readable.
     pub(super) writable: bool,
     pub(super) shared: bool,
     /// A path, a name in brackets, or empty.
@@ -13,9 +15,11 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Whether the program can keep addresses in it.
+    /// Whether the program can keep addresses in it: where it can write, and where it could and has taken the right away
+    /// with `mprotect`.
     pub(super) fn is_searched(&self) -> bool {
-        self.writable && !self.is_device()
+        let is_sealed = self.readable && self.is_anonymous();
+        (self.writable || is_sealed) && !self.is_device()
     }
 
     /// Memory of a device, or of a driver's own protocol: reading may have effects. Pinned memory may be shared memory
@@ -49,6 +53,7 @@ fn parse_line(line: &[u8]) -> Option<Region> {
     let name = fields.nth(3).unwrap_or("").trim_start();
     Some(Region {
         addresses: start..end,
+        readable: rights.first() == Some(&b'r'),
         writable: rights.first() == Some(&b'r') && rights.get(1) == Some(&b'w'),
         shared: rights.get(3) == Some(&b's'),
         name: name.to_owned(),
@@ -74,16 +79,17 @@ mod tests {
             7f00d0000000-7f00d0001000 r--p 0001b000 fe:01 1234   /usr/lib/a name.so (deleted)\n\
             7f00d0001000-7f00d0002000 rw-s 00000000 00:06 5 /dev/nvidia0\n\
             7f00d0003000-7f00d0004000 rw-s 00000000 00:06 5 /dev/zero (deleted)\n\
+            7f00d0005000-7f00d0006000 r--p 00000000 00:00 0 \n\
             nonsense\n";
         let regions = parse(text);
-        assert_eq!(regions.len(), 6);
+        assert_eq!(regions.len(), 7);
         assert_eq!(regions[0].addresses, 0x55d0c0a00000..0x55d0c0a21000);
         assert_eq!(regions[0].name, "[heap]");
         assert_eq!(regions[3].name, "/usr/lib/a name.so (deleted)");
         let searched: Vec<_> = regions.iter().map(Region::is_searched).collect();
-        assert_eq!(searched, [true, true, false, false, false, true]);
+        assert_eq!(searched, [true, true, false, false, false, true, true]);
         let anonymous: Vec<_> = regions.iter().map(Region::is_anonymous).collect();
-        assert_eq!(anonymous, [false, true, true, false, false, false]);
+        assert_eq!(anonymous, [false, true, true, false, false, false, true]);
     }
 
     #[test]

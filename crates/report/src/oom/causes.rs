@@ -186,8 +186,9 @@ impl OutOfMemory {
     pub fn causes(&self) -> Vec<Cause> {
         let request = self.request.bytes.unwrap_or(0);
         let total = self.total.unwrap_or(u64::MAX);
-        // Managed memory may be more than the device has.
-        let is_larger = request > total && self.request.kind != Some(Kind::Managed);
+        // Managed memory may be more than the device has, and pinned memory is the host's.
+        let kind = self.request.kind.unwrap_or(Kind::Device);
+        let is_larger = request > total && kind.is_device_memory() && kind != Kind::Managed;
         let larger = is_larger.then_some(Cause::LargerThanDevice { request, total });
         if let Some(limit) = self.limit.filter(|limit| limit.refused) {
             // First, because it refused the request.
