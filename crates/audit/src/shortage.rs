@@ -14,10 +14,11 @@ use cuguard_registry::{Kind, MAX_DEPTH, Origin, Registry};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
 };
+use cuguard_report::register_frames;
 use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
 use crate::real::queries;
-use crate::{origin, state};
+use crate::{origin, python, state};
 
 /// The stack traces that were diagnosed, by hash.
 static DIAGNOSED: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
@@ -41,6 +42,7 @@ pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
     if !diagnosed.insert(hasher.finish()) {
         return;
     }
+    register_frames(python::resolve);
     // Other threads that run out of memory at the same time print after this one.
     print(&diagnose(function, kind, bytes, origin));
     drop(diagnosed);

@@ -35,10 +35,16 @@ pub(crate) fn turn_off() {
     OFF.store(true, Relaxed);
 }
 
-/// Whether there is an interpreter, and its frames are recorded.
+/// Whether there is an interpreter, and its frames are recorded. Notices the beginning of its exit also where they are not.
 #[inline]
 pub(crate) fn is_present() -> bool {
-    !OFF.load(Relaxed) && Api::get().is_some()
+    let Some(api) = Api::get() else {
+        return false;
+    };
+    if api.is_running() {
+        at_exit::register(api);
+    }
+    !OFF.load(Relaxed)
 }
 
 /// Fills `frames` with the calling thread's Python frames, innermost first, as numbers for [`resolve`]. Returns the
@@ -48,9 +54,6 @@ pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
         return None;
     }
     let api = Api::get()?;
-    if api.is_running() {
-        at_exit::register(api);
-    }
     let count = match api.is_locked_here() {
         // SAFETY: the thread has the lock.
         true => unsafe { api.aside(|| fill(api, frames)) },

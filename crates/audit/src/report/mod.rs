@@ -108,17 +108,23 @@ pub(crate) fn make(
         // Nothing that the program does grows while it exits.
         history.end = early.at;
     }
+    let duration = age().unwrap_or(snapshot.taken_at);
+    let mut peak = registry.peak();
+    if let Some(peak) = &mut peak {
+        // The clock of the records begins with the first of them.
+        peak.time += duration.saturating_sub(snapshot.taken_at);
+    }
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
     let process = Process {
         pid: std::process::id(),
         command: command_line(),
         reason: reason.to_owned(),
-        duration: age().unwrap_or(snapshot.taken_at),
+        duration,
         groups,
         totals: snapshot.totals,
         history,
-        peak: registry.peak(),
+        peak,
         unrecorded: UNRECORDED.get().map_or_else(Vec::new, |list| list()),
         search,
         failure: failure.map(|(function, code)| Failure {

@@ -110,6 +110,10 @@ fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure
             path: path.clone(),
             why,
         };
+        if options.report == Some(Format::Github) {
+            let why = "annotations are printed; a file has the report as text or json";
+            return Err(failure(why.to_owned()));
+        }
         let name = value(path, folder, true).map_err(failure)?;
         let word = format!("file={name}");
         if let Some(problem) = ReportSettings::parse(&word).1.first() {
@@ -265,6 +269,10 @@ mod tests {
             (
                 ["--output", "/a,b"],
                 "--output /a,b: the absolute name has a comma, which separates words of LEAK_REPORT",
+            ),
+            (
+                ["--report=github", "--output=/a"],
+                "--output /a: annotations are printed; a file has the report as text or json",
             ),
             (
                 ["--output", "/a%q"],

@@ -22,10 +22,21 @@ mod text;
 
 use cuguard_registry::{Amount, Fate};
 
+use self::class::{Class, class};
 use self::prepare::Prepared;
 pub use self::process::{Failure, Process, Search};
 use crate::output::is_coloured;
 use crate::settings::{Colour, ReportSettings};
+use crate::symbols::Frame;
+
+/// Keeps the frames of the program, or where there are none, those that may be.
+pub(crate) fn user_frames(frames: &mut Vec<Frame>) {
+    let is_user = |frame: &Frame| class(frame) == Class::User;
+    match frames.iter().any(is_user) {
+        true => frames.retain(is_user),
+        false => frames.retain(|frame| frame.in_app),
+    }
+}
 
 /// A report in the formats that the settings ask for, and its sums.
 ///

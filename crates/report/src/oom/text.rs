@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::{PoolUse, Processes};
+use crate::audit::user_frames;
 use crate::frames::mark;
 use crate::paths::Paths;
 use crate::size::ByteSize;
@@ -124,7 +125,10 @@ impl Page<'_> {
     fn frames(&self, stack: &[usize]) -> Vec<Frame> {
         let mut frames = self.symbols.borrow_mut().frames(stack, false);
         mark(&mut frames);
-        frames.retain(|frame| frame.in_app);
+        match self.why.settings.audited {
+            true => user_frames(&mut frames),
+            false => frames.retain(|frame| frame.in_app),
+        }
         frames
     }
 
