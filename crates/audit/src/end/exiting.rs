@@ -7,11 +7,17 @@
 //! - From then on, a context that is destroyed takes nothing with it: the CUDA runtime releases the primary context in its
 //!   exit handler, with all that the program has not freed.
 //!
-//! Exit handlers run in the reverse order of their registration. This one is registered at the first call of the driver,
-//! after those of the runtime, which are registered when it is loaded.
+//! The exit begins when `main` returns or `exit` is called: before destructors of thread-local variables, and before exit
+//! handlers, some of which are registered while the program runs. `exit` is exported. The return from `main` calls it inside of
+//! the C library, which no exported function sees, so `__libc_start_main` is exported too: it is given a `main` that calls the
+//! program's. An exit handler that is registered at the first call of the driver serves a program that was started in another
+//! way.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::transmute;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::functions::Real;
 use super::{Reason, finish, start};
 use crate::search::Entered;
 use crate::state::contexts;
@@ -21,10 +27,87 @@ pub(super) fn begin() {
     finish(Reason::ExitBegins);
 }
 
-extern "C" fn at_exit_begin(_: *mut c_void) {
+/// The exit of the process begins.
+#[inline(never)]
+fn begin_process() {
     let _entered = Entered::here();
     contexts::process_exits();
     let _ = std::panic::catch_unwind(begin);
+}
+
+extern "C" fn at_exit_begin(_: *mut c_void) {
+    begin_process();
+}
+
+static EXIT: Real = Real::new(c"exit");
+static START_MAIN: Real = Real::new(c"__libc_start_main");
+
+type Exit = unsafe extern "C-unwind" fn(c_int) -> !;
+type Main = unsafe extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+type StartMain = unsafe extern "C-unwind" fn(
+    Main,
+    c_int,
+    *mut *mut c_char,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+/// Ends the process. Exit handlers may throw through it, as through the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C-unwind" fn exit(status: c_int) -> ! {
+    if super::is_used() {
+        begin_process();
+    }
+    // SAFETY: the C library has the function, with this signature.
+    unsafe { transmute::<*mut c_void, Exit>(EXIT.get())(status) }
+}
+
+/// The program's `main`.
+static MAIN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Calls the program's `main`. Exceptions pass, because nothing here has a destructor.
+unsafe extern "C-unwind" fn main_then_exit(
+    count: c_int,
+    arguments: *mut *mut c_char,
+    environment: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: `__libc_start_main` stored it.
+    let main = unsafe { transmute::<*mut c_void, Main>(MAIN.load(Ordering::Relaxed)) };
+    // SAFETY: the arguments are the C library's.
+    let status = unsafe { main(count, arguments, environment) };
+    if super::is_used() {
+        begin_process();
+    }
+    status
+}
+
+/// Starts the program: called by its first function, before anything of its own runs.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C-unwind" fn __libc_start_main(
+    main: Main,
+    count: c_int,
+    arguments: *mut *mut c_char,
+    init: *mut c_void,
+    fini: *mut c_void,
+    loader_fini: *mut c_void,
+    stack_end: *mut c_void,
+) -> c_int {
+    MAIN.store(main as *mut c_void, Ordering::Relaxed);
+    // SAFETY: the C library has the function, with this signature; all else is passed on.
+    unsafe {
+        let start = transmute::<*mut c_void, StartMain>(START_MAIN.get());
+        start(
+            main_then_exit,
+            count,
+            arguments,
+            init,
+            fini,
+            loader_fini,
+            stack_end,
+        )
+    }
 }
 
 /// Registers the handler.

@@ -13,13 +13,13 @@ use crate::search::Entered;
 type Arguments = *const *const c_char;
 
 /// A function of the C library.
-struct Real {
+pub(super) struct Real {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
 }
 
 impl Real {
-    const fn new(name: &'static CStr) -> Self {
+    pub(super) const fn new(name: &'static CStr) -> Self {
         Self {
             name,
             address: AtomicPtr::new(std::ptr::null_mut()),
@@ -27,7 +27,7 @@ impl Real {
     }
 
     /// The address, or null.
-    fn get(&self) -> *mut c_void {
+    pub(super) fn get(&self) -> *mut c_void {
         let address = self.address.load(Ordering::Relaxed);
         if !address.is_null() {
             return address;

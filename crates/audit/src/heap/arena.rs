@@ -5,6 +5,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::lock::Lock;
 use super::range::{self, Reserved, UNIT, Use};
@@ -34,6 +35,10 @@ impl<T> Protected<T> {
     }
 
     fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        if is_held_here() {
+            // SAFETY: this thread holds all locks, and no body uses the same value again.
+            return body(unsafe { &mut *self.value.get() });
+        }
         // One access of thread-local storage, which is a call in a library.
         HELD.with(|count| {
             count.set(count.get() + 1);
@@ -61,16 +66,30 @@ static RUNS: Protected<Runs> = Protected::new(Runs::new());
 static SLABS: [[Protected<Slabs>; classes::COUNT]; SHARDS] =
     [const { [const { Protected::new(Slabs::new()) }; classes::COUNT] }; SHARDS];
 
-/// Waits until no thread is inside the arena, and keeps all out. For `fork`, and before threads are stopped.
+/// The thread that holds all locks, as `pthread_self`, which a child of `fork` keeps; or 0.
+static HOLDER: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the calling thread holds all locks: it allocates without. Handlers of `fork` that run between those of this
+/// library may be the driver's, and allocate.
+fn is_held_here() -> bool {
+    let holder = HOLDER.load(Ordering::Relaxed);
+    // SAFETY: no requirements. It reads the thread pointer.
+    holder != 0 && holder == unsafe { libc::pthread_self() } as usize
+}
+
+/// Waits until no thread is inside the arena, and keeps all others out. For `fork`, and before threads are stopped.
 pub(super) fn lock_all() {
     for slabs in SLABS.iter().flatten() {
         slabs.lock.lock();
     }
     RUNS.lock.lock();
+    // SAFETY: as above.
+    HOLDER.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
 }
 
 /// Ends [`lock_all`].
 pub(super) fn unlock_all() {
+    HOLDER.store(0, Ordering::Relaxed);
     RUNS.lock.unlock();
     for slabs in SLABS.iter().flatten() {
         slabs.lock.unlock();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) const UNIT: usize = 64 << 10;
 
 /// The reservations that are tried, largest first: a limit on the address space may forbid the larger ones.
-const SIZES: [usize; 4] = [64 << 30, 8 << 30, 1 << 30, 128 << 20];
+const SIZES: [usize; 5] = [64 << 30, 8 << 30, 1 << 30, 128 << 20, 16 << 20];
 
 /// Where the range begins, or 1 where no reservation succeeded. The stubs compare with it.
 pub(super) static START: AtomicUsize = AtomicUsize::new(0);
@@ -57,6 +57,20 @@ pub(super) struct Reserved {
     units: u32,
 }
 
+/// The most that is reserved: where the address space is limited, a sixteenth of it. The rest is the program's.
+fn most() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the structure can be written to.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    match limit.rlim_cur {
+        libc::RLIM_INFINITY => usize::MAX,
+        limit => usize::try_from(limit / 16).unwrap_or(usize::MAX),
+    }
+}
+
 impl Reserved {
     /// The range, if it was reserved.
     pub(super) fn get() -> Option<Reserved> {
@@ -74,7 +88,8 @@ impl Reserved {
             return Reserved::get();
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        for size in SIZES {
+        let most = most();
+        for size in SIZES.into_iter().filter(|size| *size <= most) {
             // SAFETY: a new mapping at an address that the kernel selects.
             let at =
                 unsafe { libc::mmap(ptr::null_mut(), size + UNIT, libc::PROT_NONE, flags, -1, 0) };

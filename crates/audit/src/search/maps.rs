@@ -44,7 +44,8 @@ pub(super) fn parse(text: &[u8]) -> Vec<Region> {
 
 fn parse_line(line: &[u8]) -> Option<Region> {
     // ADDRESS-ADDRESS rwxp OFFSET DEVICE INODE      NAME
-    let line = str::from_utf8(line).ok()?;
+    // A path may have any bytes; it is only shown.
+    let line = String::from_utf8_lossy(line);
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let rights = fields.next()?.as_bytes();
