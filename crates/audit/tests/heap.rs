@@ -17,11 +17,11 @@ fn stress(folder: &Folder) -> Option<std::path::PathBuf> {
     let library = ["-fPIC", "-shared", "-O1"];
     compile(
         folder,
-        "libnvidia-fake.so",
+        "libcuda.so.2",
         &source("heap_driver.c"),
         &library,
     )?;
-    let arguments = ["-O1", "-Wno-alloc-size-larger-than", "-l:libnvidia-fake.so"];
+    let arguments = ["-O1", "-Wno-alloc-size-larger-than", "-l:libcuda.so.2"];
     compile(folder, "stress", &source("heap_stress.c"), &arguments)
 }
 
@@ -84,10 +84,10 @@ fn a_limit_on_the_address_space() {
         }";
     let library = ["-fPIC", "-shared", "-O1"];
     let driver = self::source("heap_driver.c");
-    if compile(&folder, "libnvidia-fake.so", &driver, &library).is_none() {
+    if compile(&folder, "libcuda.so.2", &driver, &library).is_none() {
         return;
     }
-    let Some(program) = compile(&folder, "limited", source, &["-l:libnvidia-fake.so"]) else {
+    let Some(program) = compile(&folder, "limited", source, &["-l:libcuda.so.2"]) else {
         return;
     };
     for kibibytes in [16_000_000, 4_000_000, 1_200_000, 400_000] {

@@ -137,7 +137,7 @@ fn what_only_the_driver_holds_is_lost() {
     let library = ["-fPIC", "-shared", "-O1"];
     if compile(
         &folder,
-        "libnvidia-fake.so",
+        "libcuda.so.2",
         &source("heap_driver.c"),
         &library,
     )
@@ -145,7 +145,7 @@ fn what_only_the_driver_holds_is_lost() {
     {
         return;
     }
-    let arguments = ["-O1", "-l:libnvidia-fake.so", "-l:libcuda.so.1"];
+    let arguments = ["-O1", "-l:libcuda.so.2", "-l:libcuda.so.1"];
     let Some(program) = compile(&folder, "driver", &source("search_driver.c"), &arguments) else {
         return;
     };
@@ -161,7 +161,7 @@ fn what_only_the_driver_holds_is_lost() {
         ],
     );
     // Under another name it is a library of the program, which holds the address.
-    std::fs::rename(folder.join("libnvidia-fake.so"), folder.join("libplain.so")).expect("a file");
+    std::fs::rename(folder.join("libcuda.so.2"), folder.join("libplain.so")).expect("a file");
     let arguments = ["-O1", "-l:libplain.so", "-l:libcuda.so.1"];
     let program =
         compile(&folder, "plain", &source("search_driver.c"), &arguments).expect("a compiler");
