@@ -15,12 +15,7 @@ fn source(name: &str) -> String {
 /// The stress program and a library that stands for the driver's. `None` without a C compiler.
 fn stress(folder: &Folder) -> Option<std::path::PathBuf> {
     let library = ["-fPIC", "-shared", "-O1"];
-    compile(
-        folder,
-        "libcuda.so.2",
-        &source("heap_driver.c"),
-        &library,
-    )?;
+    compile(folder, "libcuda.so.2", &source("heap_driver.c"), &library)?;
     let arguments = ["-O1", "-Wno-alloc-size-larger-than", "-l:libcuda.so.2"];
     compile(folder, "stress", &source("heap_stress.c"), &arguments)
 }

@@ -135,14 +135,7 @@ fn shapes_of_c_programs() {
 fn what_only_the_driver_holds_is_lost() {
     let folder = simulated_driver_folder();
     let library = ["-fPIC", "-shared", "-O1"];
-    if compile(
-        &folder,
-        "libcuda.so.2",
-        &source("heap_driver.c"),
-        &library,
-    )
-    .is_none()
-    {
+    if compile(&folder, "libcuda.so.2", &source("heap_driver.c"), &library).is_none() {
         return;
     }
     let arguments = ["-O1", "-l:libcuda.so.2", "-l:libcuda.so.1"];
