@@ -47,7 +47,7 @@ pub(super) fn capacity(class: usize) -> u32 {
 /// The number of the block at an offset in a slab: the offset divided by the size, without a division, which takes as long
 /// as all else that a free does.
 pub(super) fn index(class: usize, offset: usize) -> u32 {
-    (offset as u64 * TABLE[class].2 >> 32) as u32
+    ((offset as u64 * TABLE[class].2) >> 32) as u32
 }
 
 const fn compute_size(class: usize) -> usize {
