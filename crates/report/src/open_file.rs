@@ -18,7 +18,7 @@ const NO_FOLLOW: i32 = 0o400000;
 /// Opens or creates a file to append to.
 ///
 /// Where others can write to a folder on the way, symbolic links in it are not followed unless they belong to this user or
-/// to root, and a file in it must be a plain file of this user.
+/// to root, and a file in it must be this user's.
 ///
 /// # Errors
 ///
@@ -46,7 +46,8 @@ pub fn open_report_file(path: &Path) -> io::Result<File> {
     }
     let file = options.open(path)?;
     let info = file.metadata()?;
-    let is_own = info.is_file() && user.is_none_or(|user| info.uid() == user);
+    // Also a named pipe of this user.
+    let is_own = user.is_none_or(|user| info.uid() == user);
     if shared && !is_link && !is_own {
         return Err(refused(path, "is not a file of this user"));
     }
