@@ -15,6 +15,5 @@ const TABLE: &str = "
 .target sm_52
 .address_size 64
 .visible .global .align 4 .u32 table[4] = {1, 2, 3, 4};
-
 .visible .entry nothing() { ret; }
 ";
