@@ -122,7 +122,7 @@ pub(super) fn stop() -> Stopped {
         list(&mut stopped.ids);
         return stopped;
     };
-    // Nobody must be stopped inside the arena: the search allocates.
+    // No thread may be stopped inside the arena: the search allocates.
     let frozen = crate::heap::freeze();
     STOPPED.store(0, Ordering::Relaxed);
     CURRENT.store(stopped.number, Ordering::Release);
