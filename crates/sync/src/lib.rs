@@ -19,5 +19,5 @@ pub mod per_thread;
 mod primitive;
 pub mod process;
 
-pub use gate::{Gate, GateGuard};
+pub use gate::{Gate, GateGuard, PauseError, Paused};
 pub use per_thread::{PerThread, Slot};

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_sync::{Gate, fence};
+use cuguard_sync::{Gate, PauseError, fence};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -128,5 +128,121 @@ fn the_exit_handler_is_alone() {
         // SAFETY: loom checks that no other thread reads or writes meanwhile.
         context.alive.with_mut(|alive| unsafe { *alive = false });
         operation.join().unwrap();
+    });
+}
+
+/// A deadline that no run reaches.
+fn late() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+impl Context {
+    /// Stands for compaction: what it changes, operations read.
+    fn pause_and_write(&self) -> Result<(), PauseError> {
+        let _paused = self.gate.pause(late())?;
+        // SAFETY: loom checks that no other thread reads or writes meanwhile.
+        self.alive.with_mut(|alive| unsafe { *alive = true });
+        Ok(())
+    }
+}
+
+/// Operations wait for a pause, do not fail, and see what was done in it.
+#[test]
+fn a_pause_is_alone() {
+    loom::model(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || {
+                let inside = context.gate.enter().expect("never closed");
+                // SAFETY: loom checks that no other thread writes meanwhile.
+                context.alive.with(|alive| unsafe { *alive });
+                drop(inside);
+            }
+        });
+        assert_eq!(context.pause_and_write(), Ok(()));
+        operation.join().unwrap();
+        context.operation();
+    });
+}
+
+/// A pause waits for the outer operation and lets the inner one pass.
+#[test]
+fn a_nested_operation_passes_a_pause() {
+    loom::model(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || {
+                let outer = context.gate.enter().expect("never closed");
+                let inner = context.gate.enter().expect("never closed");
+                drop(outer);
+                // SAFETY: loom checks that no other thread writes meanwhile.
+                context.alive.with(|alive| unsafe { *alive });
+                drop(inner);
+            }
+        });
+        assert_eq!(context.pause_and_write(), Ok(()));
+        operation.join().unwrap();
+    });
+}
+
+/// Two pauses, one after the other, whichever is first.
+#[test]
+fn pauses_exclude_each_other() {
+    loom::model(|| {
+        let context = Context::new();
+        let other = thread::spawn({
+            let context = context.clone();
+            move || context.pause_and_write()
+        });
+        assert_eq!(context.pause_and_write(), Ok(()));
+        assert_eq!(other.join().unwrap(), Ok(()));
+        context.operation();
+    });
+}
+
+/// A thread that waits in front of a paused gate gets its turn or fails, however the pause and teardown overlap; teardown
+/// is alone.
+#[test]
+fn a_pause_an_operation_and_a_teardown() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || context.operation()
+        });
+        let pausing = thread::spawn({
+            let context = context.clone();
+            move || context.pause_and_write()
+        });
+        assert!(context.tear_down());
+        operation.join().unwrap();
+        assert!(matches!(
+            pausing.join().unwrap(),
+            Ok(()) | Err(PauseError::Closed)
+        ));
+    });
+}
+
+/// A pause that fails lets operations in again.
+#[test]
+fn a_pause_that_reaches_its_deadline_stops_no_operation() {
+    loom::model(|| {
+        let context = Context::new();
+        let inside = context.gate.enter();
+        let pausing = thread::spawn({
+            let context = context.clone();
+            move || context.gate.pause(Instant::now()).map(drop)
+        });
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || assert!(context.gate.enter().is_some())
+        });
+        assert_eq!(pausing.join().unwrap(), Err(PauseError::TimedOut));
+        operation.join().unwrap();
+        drop(inside);
     });
 }
