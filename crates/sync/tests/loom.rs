@@ -1,4 +1,4 @@
-//! Every order in which threads can run through the gate, by loom, on the gate's own source:
+//! Every order in which threads can run through the gate and the biased lock, by loom, on their own source:
 //!
 //!     RUSTFLAGS="--cfg cuguard_loom" cargo test -p cuguard-sync --release --test loom
 //!
@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_sync::{Gate, PauseError, fence};
+use cuguard_sync::{Biased, Gate, PauseError, fence};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -245,4 +245,74 @@ fn a_pause_that_reaches_its_deadline_stops_no_operation() {
         operation.join().unwrap();
         drop(inside);
     });
+}
+
+/// Loom fails where two threads access the value at once, or one does not see what another one wrote.
+type Value = Biased<UnsafeCell<u32>>;
+
+fn add(value: &UnsafeCell<u32>) {
+    // SAFETY: loom checks that no other thread reads or writes meanwhile.
+    value.with_mut(|number| unsafe { *number += 1 });
+}
+
+/// Owned by the calling thread.
+fn new_value() -> Arc<Value> {
+    Arc::new(Biased::new(UnsafeCell::new(0)))
+}
+
+fn check(value: &Value, expected: u32) {
+    let value = value.lock().expect("no thread is inside");
+    // SAFETY: loom checks that no other thread writes meanwhile.
+    assert_eq!(value.with(|number| unsafe { *number }), expected);
+}
+
+fn add_on_another_thread(value: &Arc<Value>) -> thread::JoinHandle<()> {
+    let value = value.clone();
+    thread::spawn(move || {
+        assert!(value.enter().is_none(), "not the owner");
+        add(&value.lock().expect("not inside"));
+    })
+}
+
+#[test]
+fn the_owner_of_a_biased_lock_and_another_thread() {
+    loom::model(|| {
+        let value = new_value();
+        let other = add_on_another_thread(&value);
+        for _ in 0..2 {
+            let inside = value.enter().expect("the owner");
+            assert!(value.enter().is_none(), "already inside");
+            add(&inside);
+        }
+        other.join().unwrap();
+        check(&value, 3);
+    });
+}
+
+/// While the owner is out: loom does not get past three threads that all spin. The unit tests have those.
+#[test]
+fn two_other_threads_at_a_biased_lock() {
+    loom::model(|| {
+        let value = new_value();
+        add(&value.enter().expect("the owner"));
+        let others = [(); 2].map(|()| add_on_another_thread(&value));
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        add(&value.enter().expect("the owner"));
+        check(&value, 4);
+    });
+}
+
+/// The owner ends, with or without a release, while another thread takes the lock.
+#[test]
+fn the_owner_of_a_biased_lock_ends() {
+    for releases in [false, true] {
+        loom::model(move || {
+            let value = new_value();
+            let other = add_on_another_thread(&value);
+            add(&value.enter().expect("the owner"));
+            assert!(!releases || value.release() && value.enter().is_none());
+            other.join().unwrap();
+            check(&value, 2);
+        });
+    }
 }
