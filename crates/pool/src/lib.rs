@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod driver;
 mod error;
 mod settings;
