@@ -15,6 +15,8 @@
 //!
 //! This folder must not know of frames, windows, ranges or the driver.
 //!
+//! In a forked child the blocks are of no use, and threads that do not exist there may hold locks: nothing is flushed.
+//!
 //! No thread holds a cache while it calls the backend to allocate, nor a lock of the backend while it takes a cache.
 
 mod class;
@@ -26,6 +28,8 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use cuguard_sync::process;
 
 pub(crate) use class::Class;
 use lists::{Cache, Lists};
@@ -154,6 +158,9 @@ impl<B: Backend> Caches<B> {
     #[cold]
     #[inline(never)]
     fn overflow(self: &Arc<Self>, stream: &B::Stream, class: Class, address: u64) {
+        if process::is_forked() {
+            return;
+        }
         let cache = self.cache(stream);
         while let Some(cache) = &cache {
             let Some(mut lists) = cache.lists.enter() else {
@@ -227,6 +234,9 @@ impl<B: Backend> Caches<B> {
 
     /// Frees the blocks of all caches to the backend, and returns how many bytes.
     pub(crate) fn flush(&self) -> u64 {
+        if process::is_forked() {
+            return 0;
+        }
         let caches = self.registered().caches.clone();
         caches
             .iter()
@@ -237,6 +247,9 @@ impl<B: Backend> Caches<B> {
 
     /// The stream ends: its caches, of all threads, are flushed and hold nothing from now on.
     pub(crate) fn stream_ends(&self, stream: &B::Stream) {
+        if process::is_forked() {
+            return;
+        }
         let id = B::stream_id(stream);
         let of_the_stream: Vec<_> = self
             .registered()
@@ -251,6 +264,9 @@ impl<B: Backend> Caches<B> {
     /// The pool ends: all caches are flushed and hold nothing from now on. No other thread is inside one of them after this,
     /// nor uses the backend because it ends.
     pub(crate) fn close(&self) {
+        if process::is_forked() {
+            return;
+        }
         let caches = {
             let mut registered = self.registered();
             registered.is_closed = true;
