@@ -408,23 +408,3 @@ fn many_streams_on_a_thread() {
         );
     }
 }
-
-#[test]
-#[ignore = "measures"]
-fn pair() {
-    let caches = caches();
-    for bytes in [256, 5000, 1 << 20] {
-        let class = |b| Class::of(std::hint::black_box(b)).unwrap();
-        for _ in 0..3 {
-            let begin = std::time::Instant::now();
-            for _ in 0..20_000_000 {
-                let block = caches.allocate(&1, class(bytes)).unwrap();
-                caches.free(&1, class(bytes), std::hint::black_box(block));
-            }
-            println!(
-                "{bytes}: {:.2} ns a pair",
-                begin.elapsed().as_nanos() as f64 / 2e7
-            );
-        }
-    }
-}
