@@ -1,6 +1,7 @@
 //! The caches of threads, through [`Pool`].
 
 mod driver;
+mod exit;
 mod fork;
 mod stress;
 
