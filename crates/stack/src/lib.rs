@@ -24,8 +24,8 @@
 //!
 //! # Unloaded libraries
 //!
-//! A library can be unloaded, and another one loaded at the same addresses. The program, this library and
-//! libc stay loaded for as long as the table does, and their rules are used unchecked. A rule of another
+//! A library can be unloaded, and another one loaded at the same addresses. The program with the libraries that
+//! it needs, this library and libc stay loaded for as long as the table does, and their rules are used unchecked. A rule of another
 //! module is used only after checking, once per capture, how many modules the dynamic linker has unloaded so
 //! far; when the number has changed, all such rules are discarded.
 

@@ -4,6 +4,7 @@ mod arch;
 mod bounds;
 mod cfi;
 mod modules;
+mod needed;
 mod rule;
 mod table;
 
