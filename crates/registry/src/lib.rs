@@ -44,6 +44,7 @@ mod model_tests;
 mod names;
 mod origin;
 mod pages;
+mod presence;
 mod recent;
 #[cfg(test)]
 mod recent_tests;
@@ -57,6 +58,7 @@ mod site_table;
 mod snapshot;
 mod usage;
 
+pub use by_address::Trace;
 pub use call_site::MAX_DEPTH;
 pub use caller::{LabelScope, in_label, name_thread, note_exit};
 pub use counters::{Amount, Totals};

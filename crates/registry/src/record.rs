@@ -26,8 +26,7 @@ pub struct Key {
     pub address: u64,
 }
 
-/// Set in [`Key::slot`] where any thread may free: the slot follows from the address, and the record is in the table and
-/// in no thread's buffer.
+/// Set in [`Key::slot`] where any thread may free: the slot follows from the address.
 const BY_ADDRESS: u32 = 1 << 31;
 
 impl Hash for Key {

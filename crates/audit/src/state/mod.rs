@@ -81,11 +81,8 @@ pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
     if !is_used() {
         return None;
     }
-    kinds.iter().find_map(|kind| {
-        let key = Key::by_address(*kind, address);
-        let record = registry().remove(key, 0)?;
-        Some(Taken { key, record })
-    })
+    let (key, record) = registry().remove_any(kinds, address)?;
+    Some(Taken { key, record })
 }
 
 /// Removes the record of what ended in another way than by a free.
