@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cuguard_sync::clock;
 use cuguard_sync::process::is_forked;
 
-use crate::call_site::{self, CallSiteId};
+use crate::call_site::{self, CallSite, CallSiteId};
 use crate::caller;
 use crate::counters::Amount;
 use crate::group::Group;
@@ -36,14 +36,23 @@ pub(crate) struct Addressed {
 ///
 /// assert_eq!(Trace::new(&[7, 8]), Trace::new(&[7, 8]));
 /// assert_ne!(Trace::new(&[7, 8]), Trace::new(&[8, 7]));
+/// assert_eq!(Trace::new(&[7, 8]).stack(), [7, 8]);
 /// assert_eq!(Trace::new(&[]), Trace::UNKNOWN);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Trace(CallSiteId);
+#[derive(Clone, Copy, Debug)]
+pub struct Trace(Option<&'static CallSite>);
+
+impl PartialEq for Trace {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Trace {}
 
 impl Trace {
     /// An unknown call site.
-    pub const UNKNOWN: Self = Self(0);
+    pub const UNKNOWN: Self = Self(None);
 
     /// Interns return addresses, innermost first. No addresses are an unknown call site.
     #[must_use]
@@ -52,6 +61,17 @@ impl Trace {
             [] => Self::UNKNOWN,
             _ => Self(call_site::intern_frames(stack, "")),
         }
+    }
+
+    /// The return addresses, innermost first.
+    #[must_use]
+    pub fn stack(self) -> &'static [usize] {
+        self.0.map_or(&[], |call_site| &call_site.stack)
+    }
+
+    #[inline]
+    fn id(self) -> CallSiteId {
+        self.0.map_or(0, |call_site| call_site.id)
     }
 }
 
@@ -88,7 +108,7 @@ impl Registry {
             return;
         }
         set(&self.ever_recorded);
-        let record = Record::in_context(&entry, trace.0, context);
+        let record = Record::in_context(&entry, trace.id(), context);
         self.counters.add(key.kind, entry.bytes);
         self.destroyed.forget(key);
         let addressed = self.addressed();

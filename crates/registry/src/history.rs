@@ -267,12 +267,16 @@ mod tests {
         sites.observe(now, total, || ());
     }
 
+    fn intern(stack: &[usize]) -> CallSiteId {
+        intern_frames(stack, "history").unwrap().id
+    }
+
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn the_peak_has_what_each_call_site_held() {
         let sites = Sites::default();
-        let [one, other] = [[101], [102]].map(|stack| intern_frames(&stack, "peak"));
+        let [one, other] = [[101], [102]].map(|stack| intern(&stack));
         for i in 0..100 {
             add(&sites, one, Kind::Device, 1000, i);
             add(&sites, other, Kind::Device, 10, i);
@@ -294,7 +298,7 @@ mod tests {
     #[test]
     fn what_is_alive_now_may_be_the_peak() {
         let sites = Sites::default();
-        let one = intern_frames(&[103], "peak");
+        let one = intern(&[103]);
         assert_eq!(sites.peak(0, || ()), None);
         add(&sites, one, Kind::Device, 1000, 0);
         add(&sites, one, Kind::Device, 1, 0);
@@ -306,7 +310,7 @@ mod tests {
     #[test]
     fn a_long_run_has_evenly_spaced_samples() {
         let sites = Sites::default();
-        let one = intern_frames(&[104], "history");
+        let one = intern(&[104]);
         for time in 0..100_000 {
             sites.add(one, Kind::Device, 1);
             sites.observe(time * INTERVAL, || 0, || ());

@@ -16,3 +16,27 @@ pub(crate) fn capture_with_rules(_frames: &mut [usize]) -> Option<usize> {
 pub(crate) fn method() -> Method {
     Method::Backtrace
 }
+
+/// No stack is remembered.
+#[derive(Default)]
+pub(crate) struct Memory;
+
+pub(crate) enum Memo {}
+
+#[allow(dead_code, reason = "no stack is known")]
+pub(crate) enum Recall {
+    Known(usize),
+    New(usize, Option<Memo>),
+}
+
+pub(crate) const MOST: usize = 0;
+
+impl Memory {
+    pub(crate) fn put(&mut self, memo: Memo) -> usize {
+        match memo {}
+    }
+}
+
+pub(crate) fn recall(_: &Memory, frames: &mut [usize]) -> Recall {
+    Recall::New(capture(frames), None)
+}

@@ -3,6 +3,7 @@
 mod arch;
 mod bounds;
 mod cfi;
+mod memo;
 mod modules;
 mod needed;
 mod rule;
@@ -12,6 +13,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::arch::{entry, jump_with_registers};
+pub(crate) use self::memo::{MOST, Memory, Recall, recall};
 use self::rule::{Frame, Rule};
 use crate::fallback;
 use crate::method::Method;
