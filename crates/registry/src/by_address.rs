@@ -101,7 +101,7 @@ impl Registry {
     }
 
     /// [`insert_stack`](Self::insert_stack) with a stack trace that is interned already.
-    #[inline]
+    #[inline(never)]
     pub fn insert_traced(&self, key: Key, entry: Entry, trace: Trace, context: u32) {
         debug_assert!(key.is_by_address(), "{key:?}");
         if is_forked() {
@@ -150,7 +150,7 @@ impl Registry {
     /// assert_eq!(removed.map(|(key, record)| (key.kind, record.bytes())), Some((Kind::Managed, 4096)));
     /// assert!(registry.remove_any(&kinds, 0x7f00_0000_0000).is_none());
     /// ```
-    #[inline]
+    #[inline(never)]
     pub fn remove_any(&self, kinds: &[Kind], address: u64) -> Option<(Key, Record)> {
         if !self.ever_recorded.load(Relaxed) {
             return None;

@@ -30,13 +30,10 @@ use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Record, Registry};
 
 use crate::origin;
 
-/// How many frames are captured of each stack.
-const FRAMES: usize = MAX_DEPTH;
-
 /// The records of this process.
 pub(crate) fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| Registry::new(Level::Stacks, FRAMES))
+    REGISTRY.get_or_init(|| Registry::new(Level::Stacks, MAX_DEPTH))
 }
 
 /// A record that was removed before the driver frees, because another thread may get the address at that moment.
@@ -60,15 +57,14 @@ pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context:
     if !is_used() {
         ANY.store(true, Relaxed);
     }
-    let mut frames = [0; FRAMES];
-    let count = origin::capture(&mut frames);
+    let trace = origin::trace();
     let entry = Entry {
         bytes,
         type_name: "",
         stream,
     };
     let key = Key::by_address(kind, address);
-    registry().insert_stack(key, entry, &frames[..count], context);
+    registry().insert_traced(key, entry, trace, context);
 }
 
 /// Whether there is a record.
