@@ -60,9 +60,6 @@ thread_local! {
 #[inline(never)]
 pub(crate) fn trace() -> Trace {
     let limit = LIMIT.load(Relaxed);
-    if limit == 0 {
-        return Trace::UNKNOWN;
-    }
     let known = THREAD.try_with(|thread| {
         let mut thread = thread.try_borrow_mut().ok()?;
         let thread = thread.get_or_insert_with(|| new_thread(limit));
@@ -73,7 +70,7 @@ pub(crate) fn trace() -> Trace {
         Ok(Some(known)) => known,
         _ => (capture_once(), 0),
     };
-    match python::is_present(calls) {
+    match limit != 0 && python::is_present(calls) {
         true => add_python(native, limit),
         false => native,
     }

@@ -16,6 +16,7 @@ use crate::counters::Amount;
 use crate::group::Group;
 use crate::history::{History, Peak, Sites};
 use crate::kind::Kind;
+use crate::names::NameId;
 use crate::presence::Presence;
 use crate::record::{Entry, Key, Record};
 use crate::registry::{Registry, set};
@@ -29,7 +30,7 @@ pub(crate) struct Addressed {
     in_table: Presence,
 }
 
-/// A stack trace, interned: for callers that know that they are where they have been before.
+/// A stack trace of the calling thread, interned: for callers that know that they are where they have been before.
 ///
 /// ```
 /// use cuguard_registry::Trace;
@@ -37,42 +38,55 @@ pub(crate) struct Addressed {
 /// assert_eq!(Trace::new(&[7, 8]), Trace::new(&[7, 8]));
 /// assert_ne!(Trace::new(&[7, 8]), Trace::new(&[8, 7]));
 /// assert_eq!(Trace::new(&[7, 8]).stack(), [7, 8]);
-/// assert_eq!(Trace::new(&[]), Trace::UNKNOWN);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Trace(Option<&'static CallSite>);
+pub struct Trace {
+    call_site: Option<&'static CallSite>,
+    pub(crate) thread: NameId,
+}
 
 impl PartialEq for Trace {
     fn eq(&self, other: &Self) -> bool {
-        self.id() == other.id()
+        (self.id(), self.thread) == (other.id(), other.thread)
     }
 }
 
 impl Eq for Trace {}
 
 impl Trace {
-    /// An unknown call site.
-    pub const UNKNOWN: Self = Self(None);
-
     /// Interns return addresses, innermost first. No addresses are an unknown call site.
     #[must_use]
     pub fn new(stack: &[usize]) -> Self {
-        match stack {
-            [] => Self::UNKNOWN,
-            _ => Self(call_site::intern_frames(stack, "")),
+        Self {
+            call_site: match stack {
+                [] => None,
+                _ => call_site::intern_frames(stack, ""),
+            },
+            thread: caller::thread(),
         }
     }
 
     /// The return addresses, innermost first.
     #[must_use]
     pub fn stack(self) -> &'static [usize] {
-        self.0.map_or(&[], |call_site| &call_site.stack)
+        self.call_site.map_or(&[], |call_site| &call_site.stack)
     }
 
     #[inline]
-    fn id(self) -> CallSiteId {
-        self.0.map_or(0, |call_site| call_site.id)
+    pub(crate) fn id(self) -> CallSiteId {
+        self.call_site.map_or(0, |call_site| call_site.id)
     }
+}
+
+/// A record that was removed, for [`Registry::put_back_removed`].
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// The kind of resource.
+    pub kind: Kind,
+    /// An address or a handle.
+    pub address: u64,
+    /// The record.
+    pub record: Record,
 }
 
 impl Registry {
@@ -108,7 +122,7 @@ impl Registry {
             return;
         }
         set(&self.ever_recorded);
-        let record = Record::in_context(&entry, trace.id(), context);
+        let record = Record::in_context(&entry, trace, context);
         self.counters.add(key.kind, entry.bytes);
         self.destroyed.forget(key);
         let addressed = self.addressed();
@@ -146,34 +160,48 @@ impl Registry {
     /// let key = Key::by_address(Kind::Managed, 0x7f00_0000_0000);
     /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
     /// let kinds = [Kind::Device, Kind::Managed];
-    /// let removed = registry.remove_any(&kinds, 0x7f00_0000_0000);
-    /// assert_eq!(removed.map(|(key, record)| (key.kind, record.bytes())), Some((Kind::Managed, 4096)));
+    /// let removed = registry.remove_any(&kinds, 0x7f00_0000_0000).unwrap();
+    /// assert_eq!((removed.kind, removed.record.bytes()), (Kind::Managed, 4096));
     /// assert!(registry.remove_any(&kinds, 0x7f00_0000_0000).is_none());
     /// ```
     #[inline(never)]
-    pub fn remove_any(&self, kinds: &[Kind], address: u64) -> Option<(Key, Record)> {
+    pub fn remove_any(&self, kinds: &[Kind], address: u64) -> Option<Removed> {
         if !self.ever_recorded.load(Relaxed) {
             return None;
         }
-        match self.recent.remove_by_address(kinds, address) {
-            Some((key, record)) => {
-                self.counters.sub(key.kind, record.bytes());
-                Some((key, record))
+        let removed = self.recent.remove_by_address(kinds, address);
+        match &removed {
+            Some(removed) => {
+                self.counters.sub(removed.kind, removed.record.bytes());
             }
-            None => self.find_any(kinds, address),
+            None => return self.find_any(kinds, address),
         }
+        removed
+    }
+
+    /// Inserts what [`remove_any`](Self::remove_any) returned again, because it was not freed after all.
+    #[cold]
+    pub fn put_back_removed(&self, removed: &Removed) {
+        let key = Key::by_address(removed.kind, removed.address);
+        self.put_back(key, Some(removed.record), removed.record.bytes());
     }
 
     /// Removes what the calling thread does not have among its newest.
     #[inline(never)]
-    fn find_any(&self, kinds: &[Kind], address: u64) -> Option<(Key, Record)> {
+    fn find_any(&self, kinds: &[Kind], address: u64) -> Option<Removed> {
         let keys = kinds.iter().map(|kind| Key::by_address(*kind, address));
         let from_table = || {
             if !self.addressed().in_table.may_have(address) {
                 return None;
             }
             let mut keys = keys.clone();
-            keys.find_map(|key| Some((key, self.remove_from_table(key)?)))
+            keys.find_map(|key| {
+                Some(Removed {
+                    kind: key.kind,
+                    address,
+                    record: self.remove_from_table(key)?,
+                })
+            })
         };
         if let Some(found) = from_table() {
             return Some(found);
@@ -226,7 +254,7 @@ impl Registry {
     /// assert_eq!(registry.totals(Kind::Mapped).count, 1);
     /// ```
     pub fn rekey(&self, from: Key, to: Key) -> bool {
-        let Some((_, record)) = self.remove_any(&[from.kind], from.address) else {
+        let Some(Removed { record, .. }) = self.remove_any(&[from.kind], from.address) else {
             return false;
         };
         self.counters.add(to.kind, record.bytes());

@@ -191,8 +191,8 @@ fn each_is_found_once_under_its_kind() {
             let others = [Kind::Device, Kind::StreamOrdered];
             assert!(registry.remove_any(&others, address).is_none());
             let kinds = [Kind::Device, Kind::Managed];
-            let (key, record) = registry.remove_any(&kinds, address).unwrap();
-            assert_eq!((key.kind, record.bytes()), (Kind::Managed, i));
+            let removed = registry.remove_any(&kinds, address).unwrap();
+            assert_eq!((removed.kind, removed.record.bytes()), (Kind::Managed, i));
             assert!(registry.remove_any(&kinds, address).is_none());
         }
         assert_eq!(registry.live(), Amount::default());

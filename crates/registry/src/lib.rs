@@ -58,7 +58,7 @@ mod site_table;
 mod snapshot;
 mod usage;
 
-pub use by_address::Trace;
+pub use by_address::{Removed, Trace};
 pub use call_site::MAX_DEPTH;
 pub use caller::{LabelScope, in_label, name_thread, note_exit};
 pub use counters::{Amount, Totals};

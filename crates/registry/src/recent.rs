@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cuguard_sync::{PerThread, fence};
 
+use crate::by_address;
 use crate::kind::Kind;
 use crate::record::{Key, Record, WORDS};
 
@@ -168,7 +169,11 @@ impl RecentRecords {
 
     /// Removes a record under a key by address, of one of these kinds, that the calling thread inserted.
     #[inline]
-    pub(crate) fn remove_by_address(&self, kinds: &[Kind], address: u64) -> Option<(Key, Record)> {
+    pub(crate) fn remove_by_address(
+        &self,
+        kinds: &[Kind],
+        address: u64,
+    ) -> Option<by_address::Removed> {
         let own = self.own_buffer()?;
         let buffer = own.buffer;
         // Mostly the newest is freed first.
@@ -178,12 +183,17 @@ impl RecentRecords {
             true => newest,
             false => buffer.position(is_wanted)?,
         };
-        let found = buffer.get(index, own.slot)?;
+        let word = buffer.keys[index].load(Ordering::Relaxed);
+        let removed = by_address::Removed {
+            kind: *Kind::ALL.get((word & KIND_MASK) as usize)?,
+            address,
+            record: buffer.record(index),
+        };
         buffer.keys[index].store(0, Ordering::Release);
         if index == newest {
             buffer.next.store(index, Ordering::Relaxed);
         }
-        Some(found)
+        Some(removed)
     }
 
     /// A slot whose buffer has a record under a key by address, of one of these kinds. The record may be in the table

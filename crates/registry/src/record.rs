@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cuguard_sync::{clock, per_thread};
 
+use crate::by_address::Trace;
 use crate::call_site::CallSiteId;
 use crate::caller;
 use crate::hash::mix;
@@ -169,10 +170,14 @@ impl Record {
     }
 
     /// Created now by the caller, in a context that has a number.
-    pub(crate) fn in_context(entry: &Entry, call_site: CallSiteId, context: u32) -> Self {
+    #[inline]
+    pub(crate) fn in_context(entry: &Entry, trace: Trace, context: u32) -> Self {
         Self {
+            stream: entry.stream,
+            call_site: trace.id(),
+            thread: trace.thread,
             scope: context,
-            ..Self::new(entry.bytes, entry.stream, call_site)
+            ..Self::unknown(entry.bytes)
         }
     }
 

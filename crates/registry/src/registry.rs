@@ -236,7 +236,7 @@ impl Registry {
     fn remove_record(&self, key: Key, bytes: u64) -> Option<Record> {
         if key.is_by_address() {
             let removed = self.remove_any(&[key.kind], key.address);
-            return removed.map(|(_, record)| record);
+            return removed.map(|removed| removed.record);
         }
         let record = match self.recent.remove(key) {
             Removed::Record(record) => Some(record),

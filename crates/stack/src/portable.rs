@@ -17,26 +17,34 @@ pub(crate) fn method() -> Method {
     Method::Backtrace
 }
 
-/// No stack is remembered.
-#[derive(Default)]
-pub(crate) struct Memory;
-
-pub(crate) enum Memo {}
-
-#[allow(dead_code, reason = "no stack is known")]
-pub(crate) enum Recall {
-    Known(usize),
-    New(usize, Option<Memo>),
+/// No stack is recognized.
+pub(crate) struct Memory {
+    frames: Box<[usize]>,
 }
 
+/// How many stacks are remembered at most.
 pub(crate) const MOST: usize = 0;
 
 impl Memory {
-    pub(crate) fn put(&mut self, memo: Memo) -> usize {
-        match memo {}
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            frames: vec![0; depth].into(),
+        }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(crate) fn frames(&self, count: usize) -> &[usize] {
+        &self.frames[..count]
+    }
+
+    pub(crate) fn keep(&mut self) -> Option<usize> {
+        None
     }
 }
 
-pub(crate) fn recall(_: &Memory, frames: &mut [usize]) -> Recall {
-    Recall::New(capture(frames), None)
+pub(crate) fn recall(memory: &mut Memory) -> usize {
+    MOST + capture(&mut memory.frames)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::fast::{MOST, Memory, Recall, recall};
+use crate::fast::{MOST, Memory, recall};
 
 /// Values for the last different stacks of one thread: a stack that is captured again costs a fraction of a capture.
 ///
@@ -21,9 +21,7 @@ use crate::fast::{MOST, Memory, Recall, recall};
 /// ```
 pub struct Remembered<T> {
     memory: Memory,
-    values: Box<[Option<T>]>,
-    /// Stacks are captured into this.
-    frames: Box<[usize]>,
+    values: Box<[Option<T>; MOST]>,
     /// Its stacks are those of one thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -31,7 +29,7 @@ pub struct Remembered<T> {
 impl<T> fmt::Debug for Remembered<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remembered")
-            .field("depth", &self.frames.len())
+            .field("depth", &self.memory.depth())
             .finish_non_exhaustive()
     }
 }
@@ -41,9 +39,8 @@ impl<T: Copy> Remembered<T> {
     #[must_use]
     pub fn new(depth: usize) -> Self {
         Self {
-            memory: Memory::default(),
-            values: [None; MOST].into(),
-            frames: vec![0; depth].into(),
+            memory: Memory::new(depth),
+            values: Box::new([None; MOST]),
             _not_send: PhantomData,
         }
     }
@@ -53,19 +50,22 @@ impl<T: Copy> Remembered<T> {
     // Inlined, so that the function that calls it is the innermost one.
     #[inline(always)]
     pub fn capture(&mut self, make: impl FnOnce(&[usize]) -> T) -> T {
-        match recall(&self.memory, &mut self.frames) {
-            Recall::Known(index) => match self.values[index] {
-                Some(known) => known,
-                // Not reached: a stack is kept together with its value.
-                None => make(&[]),
-            },
-            Recall::New(count, memo) => {
-                let value = make(&self.frames[..count]);
-                if let Some(memo) = memo {
-                    self.values[self.memory.put(memo)] = Some(value);
-                }
-                value
-            }
+        let found = recall(&mut self.memory);
+        match self.values.get(found) {
+            Some(Some(known)) => *known,
+            _ => self.add(found, make),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, found: usize, make: impl FnOnce(&[usize]) -> T) -> T {
+        // A stack is kept together with its value, so an index of one does not get here.
+        let count = found.saturating_sub(MOST);
+        let value = make(self.memory.frames(count));
+        if let Some(index) = self.memory.keep() {
+            self.values[index] = Some(value);
+        }
+        value
     }
 }

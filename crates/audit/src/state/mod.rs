@@ -26,7 +26,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Record, Registry};
+use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Registry, Removed};
 
 use crate::origin;
 
@@ -37,11 +37,7 @@ pub(crate) fn registry() -> &'static Registry {
 }
 
 /// A record that was removed before the driver frees, because another thread may get the address at that moment.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    key: Key,
-    record: Record,
-}
+pub(crate) type Taken = Removed;
 
 /// Whether anything was ever recorded. Otherwise nothing is looked up.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -73,12 +69,12 @@ pub(crate) fn contains(kind: Kind, address: u64) -> bool {
 }
 
 /// Removes the record of what is about to be freed. Only one of these kinds can be at an address.
+#[inline]
 pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
-    if !is_used() {
-        return None;
+    match is_used() {
+        true => registry().remove_any(kinds, address),
+        false => None,
     }
-    let (key, record) = registry().remove_any(kinds, address)?;
-    Some(Taken { key, record })
 }
 
 /// Removes the record of what ended in another way than by a free.
@@ -89,8 +85,8 @@ pub(crate) fn forget(kind: Kind, address: u64) {
 /// Inserts what [`take`] removed, because it was not freed.
 #[cold]
 pub(crate) fn put_back(taken: Option<Taken>) {
-    if let Some(Taken { key, record }) = taken {
-        registry().put_back(key, Some(record), record.bytes());
+    if let Some(taken) = &taken {
+        registry().put_back_removed(taken);
     }
 }
 

@@ -4,9 +4,11 @@
 //! addresses, and those saved frame pointers that a rule refers to. So a stack with the same registers and the same words
 //! at the same addresses has the same frames. To compare a word takes a fraction of the time of a rule.
 
+use std::sync::atomic::Ordering;
+
 use super::arch::jump_with_registers;
 use super::rule::Frame;
-use super::{METHOD, NO_RULES, RULES, bounds, find, modules, table, walk};
+use super::{METHOD, RULES, bounds, find, modules, table, walk};
 
 /// Stacks are looked for by their stack pointer, among so many.
 const WAYS: usize = 4;
@@ -20,36 +22,24 @@ pub(crate) struct Memo {
     start: Frame,
     /// Whether a rule refers to the frame pointer at the start.
     uses_fp: bool,
-    /// How many frames were wanted.
-    len: usize,
     /// If modules with frames on it can be unloaded: how many had been when it was captured.
     unloaded: Option<u64>,
-    /// Addresses, and what was there.
-    words: Box<[(usize, usize)]>,
+    /// Addresses, and what was there. The last ones may be there several times.
+    words: Box<[Words]>,
 }
+
+/// Compared together, without a branch for each.
+type Words = [(usize, usize); 4];
 
 /// Stacks of one thread.
 pub(crate) struct Memory {
-    memos: Box<[Option<Memo>]>,
+    memos: Box<[Option<Memo>; MOST]>,
     /// The next to be replaced in each set.
     next: [u8; SETS],
-}
-
-/// A capture.
-pub(crate) enum Recall {
-    /// The index that [`Memory::put`] returned for this stack.
-    Known(usize),
-    /// The number of frames, and the stack if it can be recognized later.
-    New(usize, Option<Memo>),
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            memos: (0..MOST).map(|_| None).collect(),
-            next: [0; SETS],
-        }
-    }
+    /// Stacks are captured into this.
+    frames: Box<[usize]>,
+    /// The stack that was captured last, if it can be recognized later.
+    last: Option<Memo>,
 }
 
 fn set_of(sp: usize) -> usize {
@@ -59,8 +49,32 @@ fn set_of(sp: usize) -> usize {
 }
 
 impl Memory {
-    /// Keeps a stack, and returns its index.
-    pub(crate) fn put(&mut self, memo: Memo) -> usize {
+    /// `depth` is how many frames are captured at most.
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            memos: Box::new([const { None }; MOST]),
+            next: [0; SETS],
+            frames: vec![0; depth].into(),
+            last: None,
+        }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The first of the frames that were captured last.
+    pub(crate) fn frames(&self, count: usize) -> &[usize] {
+        &self.frames[..count]
+    }
+
+    /// Keeps the stack that was captured last, and returns its index. `None` if it cannot be recognized.
+    pub(crate) fn keep(&mut self) -> Option<usize> {
+        let memo = self.last.take()?;
+        Some(self.put(memo))
+    }
+
+    fn put(&mut self, memo: Memo) -> usize {
         let set = set_of(memo.start.sp);
         let way = usize::from(self.next[set]);
         self.next[set] = ((way + 1) % WAYS) as u8;
@@ -73,13 +87,31 @@ impl Memory {
     ///
     /// As in [`Memo::is`].
     #[inline(always)]
-    unsafe fn find(&self, start: Frame, len: usize) -> Option<usize> {
+    unsafe fn find(&self, start: Frame) -> Option<usize> {
         let first = set_of(start.sp) * WAYS;
         let mut indices = first..first + WAYS;
         // SAFETY: as the caller ensures.
-        indices.find(
-            |index| matches!(&self.memos[*index], Some(memo) if unsafe { memo.is(start, len) }),
-        )
+        let is = |memo: &Memo| unsafe { memo.is(start) };
+        indices.find(|index| self.memos[*index].as_ref().is_some_and(is))
+    }
+
+    /// Captures a stack. Returns how many frames there are.
+    ///
+    /// # Safety
+    ///
+    /// As in [`walk`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn capture(&mut self, start: Frame) -> usize {
+        // SAFETY: as the caller ensures.
+        let count = unsafe { walk(&mut self.frames, start) };
+        // The walk decides an undecided method.
+        let by_rules = METHOD.load(Ordering::Acquire) == RULES;
+        self.last = by_rules
+            // SAFETY: as the caller ensures.
+            .then(|| unsafe { note(&self.frames[..count], self.depth(), start) })
+            .flatten();
+        count
     }
 }
 
@@ -91,15 +123,18 @@ impl Memo {
     /// `start` must be the registers of a function that has called and has not yet returned, on the thread that this stack
     /// was captured on.
     #[inline(always)]
-    unsafe fn is(&self, start: Frame, len: usize) -> bool {
-        if (self.start.sp, self.start.ra, self.len) != (start.sp, start.ra, len)
+    unsafe fn is(&self, start: Frame) -> bool {
+        if (self.start.sp, self.start.ra) != (start.sp, start.ra)
             || (self.uses_fp && self.start.fp != start.fp)
         {
             return false;
         }
-        let is_same = |(address, word): &(usize, usize)| {
-            // SAFETY: with this stack pointer it was on the thread's stack, or in the margin below, so it is now.
-            *word == unsafe { read(*address) }
+        let is_same = |words: &Words| {
+            let differences = words.map(|(address, word)| {
+                // SAFETY: with this stack pointer it was on the thread's stack, or in the margin below, so it is now.
+                word ^ unsafe { read(address) }
+            });
+            differences.into_iter().fold(0, |all, bits| all | bits) == 0
         };
         self.words.iter().all(is_same) && (self.unloaded.is_none() || self.is_loaded())
     }
@@ -120,62 +155,38 @@ unsafe fn read(address: usize) -> usize {
     unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
 }
 
-/// What [`recall`] passes to the function that has its caller's registers.
-struct Request<'a> {
-    memory: &'a Memory,
-    frames: &'a mut [usize],
-    recall: Recall,
-}
-
-/// Captures the caller's stack into `frames`, unless it is known. One memory is for one thread.
+/// The index of the caller's stack, if it is known. Otherwise captures it, and returns [`MOST`] and the number of frames.
+/// A memory is for one thread.
 #[inline(always)]
-pub(crate) fn recall(memory: &Memory, frames: &mut [usize]) -> Recall {
-    let mut request = Request {
-        memory,
-        frames,
-        recall: Recall::New(0, None),
-    };
+pub(crate) fn recall(memory: &mut Memory) -> usize {
     // SAFETY: the pointer is valid.
-    unsafe { enter(&raw mut request) };
-    request.recall
+    unsafe { enter(memory) }
 }
 
 /// # Safety
 ///
-/// `request` must be valid.
+/// `memory` must be valid, and not in use.
 #[unsafe(naked)]
-unsafe extern "C" fn enter(request: *mut Request<'_>) {
+unsafe extern "C" fn enter(memory: *mut Memory) -> usize {
     std::arch::naked_asm!(jump_with_registers!(), target = sym target)
 }
 
-unsafe extern "C" fn target(request: *mut Request<'_>, _: usize, sp: usize, fp: usize, ra: usize) {
+unsafe extern "C" fn target(
+    memory: *mut Memory,
+    _: usize,
+    sp: usize,
+    fp: usize,
+    ra: usize,
+) -> usize {
     // SAFETY: `recall` passes a valid one.
-    let request = unsafe { &mut *request };
+    let memory = unsafe { &mut *memory };
     let start = Frame { ra, sp, fp };
     // SAFETY: these are the registers of the function that called `enter`, and the memory is for the calling thread.
-    request.recall = match unsafe { request.memory.find(start, request.frames.len()) } {
-        Some(index) => Recall::Known(index),
+    match unsafe { memory.find(start) } {
+        Some(index) => index,
         // SAFETY: as above.
-        None => unsafe { capture(request.frames, start) },
-    };
-}
-
-/// # Safety
-///
-/// As in [`walk`].
-#[cold]
-#[inline(never)]
-unsafe fn capture(frames: &mut [usize], start: Frame) -> Recall {
-    use std::sync::atomic::Ordering::Acquire;
-    // SAFETY: as the caller ensures.
-    let count = unsafe { walk(frames, start) };
-    // Undecided methods are decided by the walk.
-    let by_rules = METHOD.load(Acquire) == RULES && count != NO_RULES;
-    let memo = by_rules.then(|| {
-        // SAFETY: as the caller ensures.
-        unsafe { note(&frames[..count], frames.len(), start) }
-    });
-    Recall::New(count, memo.flatten())
+        None => MOST + unsafe { memory.capture(start) },
+    }
 }
 
 /// Where the frame pointer of a frame is from.
@@ -241,10 +252,17 @@ unsafe fn note(frames: &[usize], len: usize, start: Frame) -> Option<Memo> {
     Some(Memo {
         start,
         uses_fp,
-        len,
         unloaded,
-        words: words.into(),
+        words: in_fours(&words),
     })
+}
+
+fn in_fours(words: &[(usize, usize)]) -> Box<[Words]> {
+    let fours = words.chunks(4).map(|chunk| {
+        let last = chunk[chunk.len() - 1];
+        std::array::from_fn(|at| *chunk.get(at).unwrap_or(&last))
+    });
+    fours.collect()
 }
 
 #[cfg(test)]
@@ -256,7 +274,6 @@ mod tests {
         Memo {
             start: Frame { ra: 1, sp, fp: 0 },
             uses_fp: false,
-            len: 8,
             unloaded: None,
             words: Box::default(),
         }
@@ -264,7 +281,7 @@ mod tests {
 
     #[test]
     fn each_stack_has_an_index_of_its_own() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::new(8);
         let sp = 0x7fff_0000_1230;
         let indices: Vec<usize> = (0..4).map(|_| memory.put(memo(sp))).collect();
         let mut distinct = indices.clone();
@@ -274,10 +291,33 @@ mod tests {
         // The first one is replaced.
         assert_eq!(memory.put(memo(sp)), indices[0]);
         // SAFETY: a memo without words reads nothing.
-        let found = unsafe { memory.find(memo(sp).start, 8) };
+        let found = unsafe { memory.find(memo(sp).start) };
         assert!(found.is_some_and(|index| indices.contains(&index)));
+        let other = Frame {
+            ra: 2,
+            ..memo(sp).start
+        };
         // SAFETY: as above.
-        assert_eq!(unsafe { memory.find(memo(sp).start, 9) }, None);
+        assert_eq!(unsafe { memory.find(other) }, None);
+    }
+
+    #[test]
+    fn a_changed_word_is_another_stack() {
+        let mut stack = [7_usize; 9];
+        let at = |index: usize, stack: &[usize]| &raw const stack[index] as usize;
+        let words: Vec<_> = (0..9).map(|index| (at(index, &stack), 7)).collect();
+        let memo = Memo {
+            words: super::in_fours(&words),
+            ..memo(at(0, &stack))
+        };
+        // SAFETY: all words can be read.
+        assert!(unsafe { memo.is(memo.start) });
+        for index in 0..9 {
+            stack[index] = 8;
+            // SAFETY: as above.
+            assert!(!unsafe { memo.is(memo.start) }, "{index}");
+            stack[index] = 7;
+        }
     }
 
     #[test]

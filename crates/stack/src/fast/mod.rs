@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::arch::{entry, jump_with_registers};
-pub(crate) use self::memo::{MOST, Memory, Recall, recall};
+pub(crate) use self::memo::{MOST, Memory, recall};
 use self::rule::{Frame, Rule};
 use crate::fallback;
 use crate::method::Method;
