@@ -71,8 +71,9 @@ pub(crate) fn contains(kind: Kind, address: u64) -> bool {
 /// Removes the record of what is about to be freed. Only one of these kinds can be at an address.
 #[inline]
 pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
-    match is_used() {
+    match is_used() && address != 0 {
         true => registry().remove_any(kinds, address),
+        // Programs free null pointers.
         false => None,
     }
 }
