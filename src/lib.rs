@@ -119,7 +119,9 @@ pub mod memory {
         DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool,
         PinnedBuffer, RegisteredVec,
     };
-    pub use crate::guards::{ManagedAdvice, MemoryLocation, PitchedBuffer, WriteCombinedBuffer};
+    pub use crate::guards::{
+        ManagedAdvice, MemoryLocation, MemoryPoolStream, PitchedBuffer, Source, WriteCombinedBuffer,
+    };
 }
 
 /// Streams and events. Work is enqueued in a [`Scope`].

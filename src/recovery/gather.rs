@@ -175,7 +175,8 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
         live -= outline.escaped[kind.index()];
         live
     };
-    let (plain, pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
+    let (plain, mut pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
+    pooled += held(Kind::Pooled);
     let taken = |pages: PageUse| pages.taken().saturating_add(pages.elsewhere_bytes);
     let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
     OtherContext {
@@ -186,7 +187,7 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
         taken: outline.pages.map(taken),
         managed: held(Kind::Managed).bytes,
         escaped: escaped(Kind::Device),
-        pooled_escaped: escaped(Kind::StreamOrdered),
+        pooled_escaped: escaped(Kind::StreamOrdered).saturating_add(escaped(Kind::Pooled)),
     }
 }
 

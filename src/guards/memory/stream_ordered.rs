@@ -12,7 +12,8 @@ use crate::core::{
     self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, same_context,
 };
 use crate::error::{Error, Result};
-use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
+use crate::guards::memory::PoolRef;
+use crate::guards::{DeviceBuffer, Stream, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -122,15 +123,15 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub(crate) fn allocate_on(
         operation: &'static str,
-        pool: Option<&Arc<PoolState>>,
+        pool: PoolRef<'_>,
         stream: &Arc<StreamState>,
         len: usize,
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
         let owned = match pool {
-            None => allocate(operation, stream, bytes, type_name)?,
-            Some(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
+            PoolRef::Default => allocate(operation, stream, bytes, type_name)?,
+            PoolRef::Driver(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
         };
         Ok(Self::from_owned(len, owned))
     }
@@ -139,15 +140,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub(crate) fn allocate_zeroed(
         operation: &'static str,
-        pool: Option<&MemoryPool>,
-        stream: &Stream,
+        pool: PoolRef<'_>,
+        stream: &Arc<StreamState>,
         len: usize,
     ) -> Result<Self>
     where
         T: Zeroable,
     {
-        let pool = pool.map(MemoryPool::pool_state);
-        let buffer = Self::allocate_on(operation, pool, stream.stream_state(), len)?;
+        let buffer = Self::allocate_on(operation, pool, stream, len)?;
         if buffer.size_in_bytes() != 0 {
             let entered = buffer.state().enter(operation)?;
             // SAFETY: nothing else refers to the new allocation.
@@ -158,14 +158,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// The same with a copy of `values`. Synchronous.
     #[track_caller]
-    fn allocate_copy_on(
+    pub(super) fn allocate_copy_on(
         operation: &'static str,
-        pool: Option<&MemoryPool>,
-        stream: &Stream,
+        pool: PoolRef<'_>,
+        stream: &Arc<StreamState>,
         values: &[T],
     ) -> Result<Self> {
-        let pool = pool.map(MemoryPool::pool_state);
-        let buffer = Self::allocate_on(operation, pool, stream.stream_state(), values.len())?;
+        let buffer = Self::allocate_on(operation, pool, stream, values.len())?;
         if buffer.size_in_bytes() != 0 {
             let entered = buffer.state().enter_to_wait(operation)?;
             // SAFETY: there are equally many values, and nothing else refers to the new allocation.
@@ -192,28 +191,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`from_slice`](Self::from_slice).
     #[track_caller]
     pub fn from_slice_on(stream: &Stream, values: &[T]) -> Result<Self> {
-        Self::allocate_copy_on("DeviceBuffer::from_slice_on", None, stream, values)
-    }
-
-    /// As [`from_slice_on`](Self::from_slice_on), allocated from `pool`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool, &stream, &[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
-    /// [`from_slice`](Self::from_slice).
-    #[track_caller]
-    pub fn from_slice_in(pool: &MemoryPool, stream: &Stream, values: &[T]) -> Result<Self> {
-        Self::allocate_copy_on("DeviceBuffer::from_slice_in", Some(pool), stream, values)
+        let stream = stream.stream_state();
+        Self::allocate_copy_on(
+            "DeviceBuffer::from_slice_on",
+            PoolRef::Default,
+            stream,
+            values,
+        )
     }
 
     /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the device's default memory pool, set to zero and
@@ -239,30 +223,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        Self::allocate_zeroed("DeviceBuffer::zeroed_on", None, stream, len)
-    }
-
-    /// As [`zeroed_on`](Self::zeroed_on), allocated from `pool`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3)?;
-    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
-    #[track_caller]
-    pub fn zeroed_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self>
-    where
-        T: Zeroable,
-    {
-        Self::allocate_zeroed("DeviceBuffer::zeroed_in", Some(pool), stream, len)
+        let stream = stream.stream_state();
+        Self::allocate_zeroed("DeviceBuffer::zeroed_on", PoolRef::Default, stream, len)
     }
 
     /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
@@ -288,39 +250,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub unsafe fn uninitialized_on(stream: &Stream, len: usize) -> Result<Self> {
         let operation = "DeviceBuffer::uninitialized_on";
-        Self::allocate_on(operation, None, stream.stream_state(), len)
-    }
-
-    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `pool`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// // SAFETY: initialized in the next line.
-    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool, &stream, 3)? };
-    /// buffer.copy_from_slice(&[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Safety
-    ///
-    /// Every value must be initialized before it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`zeroed_in`](Self::zeroed_in).
-    #[track_caller]
-    pub unsafe fn uninitialized_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
-        let operation = "DeviceBuffer::uninitialized_in";
-        Self::allocate_on(
-            operation,
-            Some(pool.pool_state()),
-            stream.stream_state(),
-            len,
-        )
+        Self::allocate_on(operation, PoolRef::Default, stream.stream_state(), len)
     }
 
     /// Records that work on another stream uses this buffer: the free is ordered after all work that is enqueued on
