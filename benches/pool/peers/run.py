@@ -7,6 +7,7 @@
     --rmm FOLDER   the unpacked wheels: FOLDER/librmm/{include,lib64}, FOLDER/rapids_logger/{include,lib64}
     --ours PATH    the benchmark built by cargo (`bundle/benches/pool`); without it, peers alone
     --record       records the trace first (record_trace.py), into the folder of --out
+    --from FILE    runs nothing: the table of the lines of JSON in a file, `-` for standard input
     --budget S     seconds in all; what has no time left is not run, and printed as such
 
 Needs g++, a CUDA toolkit (headers and the stub of libcuda) and, for its allocator, PyTorch in the Python that runs this.
@@ -250,7 +251,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rmm", type=pathlib.Path)
     parser.add_argument("--ours", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--from", dest="source")
     parser.add_argument("--budget", type=float, default=420)
     parser.add_argument("--works", default=",".join(WORKS))
     parser.add_argument("--peers", default="driver,rmm,torch")
@@ -260,6 +262,12 @@ def main():
     parser.add_argument("--fill-gib", type=int)
     parser.add_argument("--test", dest="brief", action="store_true")
     options = parser.parse_args()
+    if options.source:
+        text = sys.stdin.read() if options.source == "-" else pathlib.Path(options.source).read_text()
+        print(table([json.loads(line) for line in text.splitlines() if line.startswith("{")], all_figures=False))
+        return
+    if not options.out:
+        parser.error("the folder --out is missing")
     options.rmm = options.rmm and options.rmm.resolve()
     options.ours = options.ours and options.ours.resolve()
     options.peers = options.peers.split(",")

@@ -267,7 +267,7 @@ void fill_case(const Options &options, const std::string &name, size_t bytes, bo
     DRIVER(cuCtxSynchronize());
     figure("fill", what, name, "fill ms", nanoseconds(begin) / 1e6);
     figure("fill", what, name, "held over live", double(before - free_bytes()) / double(blocks.size() * bytes));
-    Ballast ballast(512 * MiB);
+    Ballast ballast(options.fill / 120);
 
     Numbers numbers{0x9e3779b97f4a7c15};
     size_t freed = 0;
