@@ -68,6 +68,35 @@ pub const LEVELS: [(Level, &str); 3] = [
     (Level::Stacks, " stacks"),
 ];
 
+/// An allocator to be measured: a pool of a context of its own, and a stream. Dropped in this order.
+pub struct Setup<A> {
+    /// In the figures.
+    pub name: String,
+    pub pool: A,
+    pub stream: Stream,
+    pub context: Context,
+}
+
+impl<A: Allocator> Setup<A> {
+    pub fn new(level: Level, suffix: &str) -> Outcome<Self> {
+        let context = context(level)?;
+        Ok(Self {
+            name: format!("{}{suffix}", A::NAME),
+            pool: A::new(&context)?,
+            stream: Stream::new(&context)?,
+            context,
+        })
+    }
+
+    /// One for each level.
+    pub fn at_all_levels() -> Outcome<Vec<Self>> {
+        LEVELS
+            .iter()
+            .map(|(level, suffix)| Self::new(*level, suffix))
+            .collect()
+    }
+}
+
 /// A context that reports nothing.
 pub fn context(level: Level) -> cuguard::Result<Context> {
     Context::builder()

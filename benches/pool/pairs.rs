@@ -2,9 +2,7 @@
 
 use std::hint::black_box;
 
-use cuguard::Stream;
-
-use crate::adaptor::{Allocator, Driver, LEVELS, block, context};
+use crate::adaptor::{Allocator, Driver, Setup, block};
 use crate::figures::figure;
 use crate::timing::{Numbers, medians};
 use crate::{Options, Outcome};
@@ -15,40 +13,50 @@ const LIVE: usize = 1000;
 /// How deep the stack is where stacks are recorded.
 const FRAMES: usize = 24;
 
-/// Something to be timed.
-type Act<'a> = Box<dyn FnMut() -> Outcome + 'a>;
+/// Something to be timed, and its name in the figures.
+type Act<'a> = (&'a str, Box<dyn FnMut() -> Outcome + 'a>);
 
-pub fn pair(options: &Options) -> Outcome {
-    pairs::<Driver>(options)
+/// Times all in turns and prints the medians.
+fn measure(
+    options: &Options,
+    (work, case): (&str, &str),
+    (rounds, count): (usize, usize),
+    acts: &mut [Act<'_>],
+) -> Outcome {
+    let (rounds, count) = if options.short {
+        (3, 20)
+    } else {
+        (rounds, count)
+    };
+    let (names, mut acts): (Vec<_>, Vec<&mut dyn FnMut() -> Outcome>) = acts
+        .iter_mut()
+        .map(|(name, act)| (*name, &mut **act as _))
+        .unzip();
+    for (name, time) in names.iter().zip(medians(rounds, count, &mut acts)?) {
+        figure(work, case, name, "ns", time);
+    }
+    Ok(())
 }
 
-fn pairs<A: Allocator>(options: &Options) -> Outcome {
-    let (rounds, count) = if options.short { (3, 20) } else { (201, 500) };
-    let contexts: Vec<_> = LEVELS
-        .iter()
-        .map(|(level, _)| context(*level))
-        .collect::<Result<_, _>>()?;
-    let _current = contexts[0].make_current()?;
-    let streams: Vec<_> = contexts.iter().map(Stream::new).collect::<Result<_, _>>()?;
-    let pools: Vec<_> = contexts.iter().map(A::new).collect::<Result<_, _>>()?;
-    let mut acts: Vec<Act> = pools
-        .iter()
-        .zip(&streams)
-        .map(|(pool, stream)| {
-            let source = pool.on(stream);
-            Box::new(move || {
-                drop(block(&source, BYTES)?);
-                Ok(())
-            }) as Act
-        })
-        .collect();
+/// One allocation and its free.
+fn one_pair<A: Allocator>(setup: &Setup<A>) -> Act<'_> {
+    let source = setup.pool.on(&setup.stream);
+    let act = move || {
+        drop(block(&source, BYTES)?);
+        Ok(())
+    };
+    (&setup.name, Box::new(act))
+}
+
+pub fn pair(options: &Options) -> Outcome {
+    let own = Setup::<Driver>::at_all_levels()?;
+    // As in a program that works in one context: it is current already.
+    let _current = own[0].context.make_current()?;
+    let mut acts: Vec<_> = own.iter().map(one_pair).collect();
     for (case, frames) in [("1 MiB", 0), ("1 MiB, 24 frames", FRAMES)] {
-        let mut acts: Vec<&mut dyn FnMut() -> Outcome> =
-            acts.iter_mut().map(|act| &mut **act as _).collect();
-        let times = at_depth(frames, &mut || medians(rounds, count, &mut acts))?;
-        for ((_, level), time) in LEVELS.iter().zip(times) {
-            figure("pair", case, &format!("{}{level}", A::NAME), "ns", time);
-        }
+        at_depth(frames, &mut || {
+            measure(options, ("pair", case), (201, 500), &mut acts)
+        })?;
     }
     Ok(())
 }
@@ -83,48 +91,41 @@ fn churn_size(numbers: &mut Numbers, powers: bool) -> usize {
     base + 1 + numbers.next(base as u64) as usize
 }
 
-pub fn churn(options: &Options) -> Outcome {
-    churns::<Driver>(options)
+/// Frees one of many live blocks and allocates another.
+fn one_replaced<A: Allocator>(setup: &Setup<A>, powers: bool) -> Outcome<Act<'_>> {
+    let source = setup.pool.on(&setup.stream);
+    // The same sizes in the same order for all.
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    let mut blocks: Vec<_> = (0..LIVE)
+        .map(|_| block(&source, churn_size(&mut numbers, powers)).map(Some))
+        .collect::<Result<_, _>>()?;
+    let act = move || {
+        let index = numbers.next(LIVE as u64) as usize;
+        let bytes = churn_size(&mut numbers, powers);
+        // Freed before the next is allocated.
+        blocks[index] = None;
+        blocks[index] = Some(block(&source, bytes)?);
+        Ok(())
+    };
+    Ok((&setup.name, Box::new(act)))
 }
 
-fn churns<A: Allocator>(options: &Options) -> Outcome {
-    let (rounds, count) = if options.short { (3, 20) } else { (51, 1000) };
+pub fn churn(options: &Options) -> Outcome {
     for (case, powers) in [
         ("1000 live, any size", false),
         ("1000 live, powers of two", true),
     ] {
-        let contexts: Vec<_> = LEVELS
+        let own = Setup::<Driver>::at_all_levels()?;
+        let _current = own[0].context.make_current()?;
+        let mut acts: Vec<_> = own
             .iter()
-            .map(|(level, _)| context(*level))
+            .map(|setup| one_replaced(setup, powers))
             .collect::<Result<_, _>>()?;
-        let _current = contexts[0].make_current()?;
-        let streams: Vec<_> = contexts.iter().map(Stream::new).collect::<Result<_, _>>()?;
-        let pools: Vec<_> = contexts.iter().map(A::new).collect::<Result<_, _>>()?;
-        let mut acts: Vec<Act> = Vec::new();
-        for (pool, stream) in pools.iter().zip(&streams) {
-            let source = pool.on(stream);
-            // The same sizes in the same order for all.
-            let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
-            let mut blocks: Vec<_> = (0..LIVE)
-                .map(|_| block(&source, churn_size(&mut numbers, powers)).map(Some))
-                .collect::<Result<_, _>>()?;
-            acts.push(Box::new(move || {
-                let index = numbers.next(LIVE as u64) as usize;
-                let bytes = churn_size(&mut numbers, powers);
-                // Freed before the next is allocated.
-                blocks[index] = None;
-                blocks[index] = Some(block(&source, bytes)?);
-                Ok(())
-            }));
+        // Caches fill before it counts.
+        for (_, act) in &mut acts {
+            (0..4 * LIVE).try_for_each(|_| act())?;
         }
-        let mut acts: Vec<&mut dyn FnMut() -> Outcome> =
-            acts.iter_mut().map(|act| &mut **act as _).collect();
-        // Once before it counts, and longer than a round: caches fill.
-        medians(1, count * 3, &mut acts)?;
-        let times = medians(rounds, count, &mut acts)?;
-        for ((_, level), time) in LEVELS.iter().zip(times) {
-            figure("churn", case, &format!("{}{level}", A::NAME), "ns", time);
-        }
+        measure(options, ("churn", case), (51, 1000), &mut acts)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cuguard::Stream;
 
-use crate::adaptor::{Allocator, Driver, LEVELS, block, context};
+use crate::adaptor::{Allocator, Driver, Setup, block};
 use crate::figures::figure;
 use crate::timing::median;
 use crate::{Options, Outcome};
@@ -14,23 +14,23 @@ const THREADS: usize = 16;
 const BYTES: usize = 1 << 20;
 
 pub fn threads(options: &Options) -> Outcome {
-    for (level, suffix) in LEVELS {
-        both::<Driver>(options, level, suffix)?;
+    for setup in Setup::<Driver>::at_all_levels()? {
+        both(options, setup)?;
     }
     Ok(())
 }
 
-fn both<A: Allocator>(options: &Options, level: cuguard::Level, suffix: &str) -> Outcome {
+fn both<A: Allocator>(options: &Options, setup: Setup<A>) -> Outcome {
     let (rounds, pairs) = if options.short { (3, 20) } else { (15, 1000) };
-    let context = context(level)?;
+    let Setup { name, context, .. } = &setup;
     for (case, number) in [
         ("16 threads, own streams", THREADS),
         ("16 threads, one stream", 1),
     ] {
         let streams: Vec<_> = (0..number)
-            .map(|_| Stream::new(&context))
+            .map(|_| Stream::new(context))
             .collect::<Result<_, _>>()?;
-        let pool = A::new(&context)?;
+        let pool = A::new(context)?;
         let barrier = Barrier::new(THREADS);
         // Nanoseconds a pair in each round. All threads run all rounds, so that none waits in vain.
         let one = |stream: &Stream| -> (Vec<f64>, Option<String>) {
@@ -65,8 +65,7 @@ fn both<A: Allocator>(options: &Options, level: cuguard::Level, suffix: &str) ->
                 *mean += time / THREADS as f64;
             }
         }
-        let name = format!("{}{suffix}", A::NAME);
-        figure("threads", case, &name, "ns", median(means));
+        figure("threads", case, name, "ns", median(means));
     }
     Ok(())
 }

@@ -308,6 +308,8 @@ def main():
                 fills.pop(0)
                 section += ["--seconds", f"{max(1.0, share * 0.8):.0f}"]
                 limit = min(left, share * 2 + 20)
+            if work == "check":
+                section += ["--seconds", f"{max(1.0, left * 0.8 - 5):.0f}"]
             run(label, command + section, environment, min(limit, 200), options.scratch, figures, work)
     for name in ["figures.jsonl"]:
         if (options.scratch / name).exists():
