@@ -174,7 +174,7 @@ def run(label, command, environment, seconds, out, figures, work):
     begin = time.monotonic()
     with open(out / f"{name}.log", "w+") as log:
         print("+", shlex.join(command), file=log, flush=True)
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment, cwd=out)
         try:
             code = process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -206,10 +206,10 @@ def text(value):
 
 def table(figures, all_figures=True):
     """Markdown: a row for each work, case and figure, a column for each allocator."""
-    columns, rows, notes = [], {}, []
+    columns, rows, noted = [], {}, {}
     for figure in figures:
         if "note" in figure:
-            notes.append(f"- {figure['allocator']}, {figure['work']} {figure['case']}: {figure['note']}")
+            noted.setdefault((figure["allocator"], figure["work"], figure["note"]), []).append(figure["case"])
             continue
         if figure["allocator"] not in columns:
             columns.append(figure["allocator"])
@@ -228,6 +228,10 @@ def table(figures, all_figures=True):
     for key in rows:
         if all_figures or key[0] != "fill" or key[2] == "had 95 %":
             out.append(f"| {' | '.join(key)} | " + " | ".join(cells(key)) + " |")
+    notes = [
+        f"- {allocator}, {work}" + (f" ({len(cases)} cases)" if len(cases) > 1 else f" {cases[0]}") + f": {note}"
+        for (allocator, work, note), cases in noted.items()
+    ]
     return "\n".join(out + ["", *notes])
 
 
