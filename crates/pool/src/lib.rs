@@ -5,13 +5,36 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
+mod bits;
+mod cache;
+mod central;
 mod driver;
+mod engine;
 mod error;
+mod frames;
+mod handles;
+mod hash;
+mod mask;
+mod pool;
+mod random;
+mod ranges;
 mod settings;
+mod shelf;
+mod size;
+mod slab;
+mod slots;
+mod state;
+mod stats;
+mod streams;
+mod windows;
 
+pub use central::Central;
 pub use driver::Driver;
 pub use error::PoolError;
+pub use pool::Pool;
 pub use settings::Settings;
+pub use stats::{Compacted, PageUse, Stats};
 
 /// A block of a pool: its address and what it occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
