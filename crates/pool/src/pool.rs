@@ -20,6 +20,18 @@ use crate::stats::{Compacted, PageUse, Stats};
 ///
 /// A thread that ends frees its caches into the pool. The pool's drop empties all caches; it does not call the driver: see
 /// [`destroy`](Self::destroy).
+///
+/// ```
+/// use cuguard_pool::{Driver, Pool, PoolError};
+///
+/// fn use_once<D: Driver + 'static>(pool: &Pool<D>, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
+///     let block = pool.allocate(stream, 1_000_000)?;
+///     assert_eq!(block.bytes, 62 * 16 * 1024);
+///     // Work that is enqueued on the stream uses the block.
+///     pool.free(stream, block);
+///     Ok(())
+/// }
+/// ```
 pub struct Pool<D: Driver + 'static> {
     caches: Arc<Caches<Central<D>>>,
 }

@@ -30,7 +30,7 @@ pub const fn rounded(bytes: u64) -> u64 {
         let step = 1 << ((bytes - 1).ilog2() - 3);
         bytes.next_multiple_of(step)
     } else if bytes > u64::MAX - GRANULE {
-        u64::MAX & !(GRANULE - 1)
+        !(GRANULE - 1)
     } else {
         bytes.next_multiple_of(GRANULE)
     }

@@ -213,8 +213,9 @@ impl Wait {
         }
     }
 
-    /// Waits a little. False where it is in vain: a forked child, or an exit in a signal handler that interrupted the very
-    /// thread that is waited for. Neither can be known, so the thread gets some time.
+    /// Waits a little. False where it may be in vain. In a forked child, it is most likely: no time is spent on it. While the
+    /// process exits, a signal handler that calls `exit` may have interrupted the very thread that is waited for, which else
+    /// is out within a moment.
     fn goes_on(&mut self) -> bool {
         pause(self.turn);
         self.turn = self.turn.saturating_add(1);
@@ -222,8 +223,8 @@ impl Wait {
             return true;
         }
         let since = self.since.get_or_insert_with(Instant::now);
-        let in_vain = process::is_exiting() || std::process::id() != self.process;
-        !in_vain || since.elapsed() < fence::EXIT_TIMEOUT
+        let is_child = std::process::id() != self.process;
+        !is_child && (!process::is_exiting() || since.elapsed() < fence::EXIT_TIMEOUT)
     }
 }
 

@@ -224,6 +224,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let (pool, home) = match self.owned.owner() {
             Owner::Stream(home) => (PoolRef::Default, home),
             Owner::Pool(both) => (PoolRef::Driver(&both.0), &both.1),
+            Owner::Pooled(home) => (PoolRef::Virtual(home.pool()), home.stream()),
             Owner::Context(context) => {
                 let (entered, mut copy) = Self::allocate(operation, context, self.len())?;
                 drop(entered);

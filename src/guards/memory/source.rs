@@ -5,13 +5,15 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use cust::memory::DeviceCopy;
 
+use crate::core::pool::VirtualPool;
 use crate::core::{PoolState, StreamState};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{DeviceBuffer, MemoryPool, Stream};
 
-/// Memory that buffers are allocated from: [`MemoryPool::on`] a stream.
+/// Memory that buffers are allocated from: a [`Pool`](crate::Pool), or [`Pool::on`](crate::Pool::on) or [`MemoryPool::on`] a
+/// stream.
 ///
 /// See [`DeviceBuffer::zeroed_in`]. The trait is sealed.
 ///
@@ -38,6 +40,8 @@ mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::MemoryPoolStream<'_> {}
+    impl Sealed for crate::guards::Pool {}
+    impl Sealed for crate::guards::PoolStream<'_> {}
 }
 
 /// What a [`Source`] stands for.
@@ -51,10 +55,12 @@ pub struct SourceParts<'a> {
 /// The pool of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PoolRef<'a> {
-    /// The device's default memory pool.
+    /// The pool of the context; without one, the device's default memory pool.
     Default,
     /// A pool of the driver.
     Driver(&'a Arc<PoolState>),
+    /// A pool of cuguard.
+    Virtual(&'a Arc<VirtualPool>),
 }
 
 /// A [`MemoryPool`] and a stream: memory is allocated from the pool and freed in the order of the stream; see

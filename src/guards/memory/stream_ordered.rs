@@ -8,6 +8,7 @@ use cuguard_driver::result::{self, memory};
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
+use crate::core::pool::VirtualPool;
 use crate::core::{
     self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, same_context,
 };
@@ -86,6 +87,86 @@ fn allocate_in(
     })
 }
 
+/// The same from a pool of cuguard. As [`allocate`], the hot path is short: it makes no driver call where the pool has a
+/// block of this size.
+#[inline]
+#[track_caller]
+fn allocate_in_pool(
+    operation: &'static str,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<OwnedResource> {
+    let site = Location::caller();
+    match attempt_in_pool(operation, pool, stream, bytes, type_name, site) {
+        Ok(owned) => Ok(owned),
+        Err(failed) => retry_in_pool(failed, operation, pool, stream, bytes, type_name, site),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn retry_in_pool(
+    failed: Failed,
+    operation: &'static str,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Result<OwnedResource> {
+    let request = Request {
+        kind: Some(Kind::Pooled),
+        ..request(operation, bytes, site)
+    };
+    recovery::retry(failed, stream.state(), &request, &|| {
+        attempt_in_pool(operation, pool, stream, bytes, type_name, site)
+    })
+}
+
+#[inline(always)]
+fn attempt_in_pool(
+    operation: &'static str,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Result<OwnedResource, Failed> {
+    let state = stream.state();
+    if !pool.is_of(state) || stream.is_per_thread() {
+        return Err(refuse(operation, pool, stream).into());
+    }
+    let Some(_inside) = state.try_enter() else {
+        // `enter` returns the matching error.
+        state.enter(operation)?;
+        return Err(Error::ContextClosed { operation }.into());
+    };
+    let request = request(operation, bytes, site);
+    core::allocate_in_pool(&request, pool, stream, type_name)
+}
+
+/// The error of a stream that the pool cannot allocate on.
+#[cold]
+fn refuse(operation: &'static str, pool: &VirtualPool, stream: &StreamState) -> Error {
+    if stream.is_per_thread() {
+        return Error::NullHandle {
+            operation,
+            argument: "the stream",
+            reason: "is the per-thread default stream, another one on every thread; a pool needs a stream of its own",
+        };
+    }
+    let stream_of = ("the stream", stream.state());
+    match pool.state() {
+        Some(state) => match same_context::check(operation, ("the pool", &state), stream_of) {
+            Err(error) => error,
+            Ok(()) => Error::ContextClosed { operation },
+        },
+        None => Error::ContextClosed { operation },
+    }
+}
+
 #[inline(always)]
 fn request(operation: &'static str, bytes: usize, site: &'static Location<'static>) -> Request {
     Request {
@@ -130,7 +211,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
         let owned = match pool {
-            PoolRef::Default => allocate(operation, stream, bytes, type_name)?,
+            PoolRef::Virtual(pool) => allocate_in_pool(operation, pool, stream, bytes, type_name)?,
+            PoolRef::Default => match stream.state().pools_of_cuguard().of_context() {
+                Some(pool) if !stream.is_per_thread() => {
+                    allocate_in_pool(operation, pool, stream, bytes, type_name)?
+                }
+                _ => allocate(operation, stream, bytes, type_name)?,
+            },
             PoolRef::Driver(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
         };
         Ok(Self::from_owned(len, owned))

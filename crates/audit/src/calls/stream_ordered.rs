@@ -12,6 +12,7 @@ use super::{Address, Call, New, is_freed};
 use crate::real::queries;
 use crate::shortage;
 use crate::state::{self, counted, graphs};
+use crate::turn;
 
 /// Which stream null means.
 type IsCapturing = unsafe fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult;
@@ -87,6 +88,7 @@ pub(crate) unsafe fn alloc(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, stream) };
     // SAFETY: the driver wrote to it.
@@ -101,6 +103,7 @@ pub(crate) unsafe fn alloc_ptsz(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, stream) };
     // SAFETY: the driver wrote to it.
@@ -127,6 +130,7 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, pool, stream) };
     // SAFETY: the driver wrote to it.
@@ -142,6 +146,7 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, pool, stream) };
     // SAFETY: the driver wrote to it.
@@ -165,6 +170,7 @@ pub(crate) unsafe fn free(
     address: CUdeviceptr,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let free = || unsafe { real(address, stream) };
     call.freed_on(address, stream, queries::cuStreamIsCapturing, free)
@@ -177,6 +183,7 @@ pub(crate) unsafe fn free_ptsz(
     address: CUdeviceptr,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let free = || unsafe { real(address, stream) };
     call.freed_on(address, stream, queries::cuStreamIsCapturing_ptsz, free)

@@ -180,6 +180,34 @@ fn a_cache_holds_no_more_than_its_caps() {
     assert_eq!(caches.backend().allocated(), 0);
 }
 
+/// A full cache makes room by evicting its lists in turn: one that is in use again stays.
+#[test]
+fn a_full_cache_evicts_its_lists_in_turn() {
+    let caches = caches();
+    let large: Vec<Class> = Class::all().filter(|class| class.cap() == 1).collect();
+    let use_once = |class: Class| {
+        let before = caches.backend().calls.load(Ordering::Relaxed);
+        let block = caches.allocate(&1, class).unwrap();
+        let calls = caches.backend().calls.load(Ordering::Relaxed) - before;
+        caches.free(&1, class, block);
+        calls
+    };
+    for class in &large {
+        use_once(*class);
+    }
+    assert!(
+        caches.bytes() > LIMIT - large[0].bytes(),
+        "the lists do not fill it"
+    );
+    // The first ones were evicted. The first one is used again, which evicts another one, and is in use from now on.
+    assert_eq!(use_once(large[0]), 1);
+    let evicting = large.iter().skip(1).take(large.len() / 2);
+    for class in evicting {
+        assert_eq!(use_once(large[0]), 0, "evicted before {class:?}");
+        use_once(*class);
+    }
+}
+
 /// Threads allocate on a few streams, hand blocks to each other, and free; other threads flush and end streams meanwhile.
 /// The model fails on a double free; here, a block that is handed out twice.
 #[test]
@@ -285,6 +313,7 @@ fn a_pool_ends_while_threads_have_caches() {
         let mut backend = Model::default();
         backend.drops = drops.clone();
         let caches = Caches::new(backend);
+        let kept: [u64; 2] = [(); 2].map(|()| caches.allocate(&1, class(1000)).unwrap());
         let (ready, wait) = mpsc::channel();
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -308,6 +337,10 @@ fn a_pool_ends_while_threads_have_caches() {
             ends = None;
         }
         caches.close();
+        // Late frees are not cached, neither where the thread has a cache nor where it has none.
+        assert_eq!(caches.backend().allocated(), 2);
+        caches.free(&1, class(1000), kept[0]);
+        caches.free(&2, class(1000), kept[1]);
         assert_eq!(caches.backend().allocated(), 0);
         assert_eq!(drops.load(Ordering::SeqCst), 0);
         // No thread has it any more, ended or not.
@@ -406,25 +439,5 @@ fn many_streams_on_a_thread() {
             caches.allocate(&(stream as u64), class(256)).unwrap(),
             *block
         );
-    }
-}
-
-#[test]
-#[ignore = "measures"]
-fn pair() {
-    let caches = caches();
-    for bytes in [256, 5000, 1 << 20] {
-        let class = |b| Class::of(std::hint::black_box(b)).unwrap();
-        for _ in 0..3 {
-            let begin = std::time::Instant::now();
-            for _ in 0..20_000_000 {
-                let block = caches.allocate(&1, class(bytes)).unwrap();
-                caches.free(&1, class(bytes), std::hint::black_box(block));
-            }
-            println!(
-                "{bytes}: {:.2} ns a pair",
-                begin.elapsed().as_nanos() as f64 / 2e7
-            );
-        }
     }
 }

@@ -109,7 +109,7 @@ impl<D: Driver> State<D> {
     }
 
     /// Releases idle handles, oldest first.
-    fn release_idle(&mut self, keep: u64, until: u64) -> u64 {
+    pub(crate) fn release_idle(&mut self, keep: u64, until: u64) -> u64 {
         let mut released = 0;
         while self.idle_bytes() > keep {
             let [small, large] = [false, true]

@@ -138,15 +138,16 @@ impl OutOfMemory {
         shares
     }
 
-    /// What is allocated from pools outside of guards.
+    /// What is allocated from the driver's pools outside of guards.
     fn pooled_outside_guards(&self) -> u64 {
-        let Amount { count, bytes } = usage_in_pools(&self.usage);
+        let Amount { count, bytes } = usage_of(&self.usage, Kind::StreamOrdered);
         let rounded =
             |bytes: u64, count: u64| bytes.saturating_add(count.saturating_mul(POOL_GRANULARITY));
         let others = self.contexts.iter();
         let others = others.map(|other| rounded(other.pooled, other.pooled_blocks));
         let guards = rounded(bytes, count).saturating_add(sum(others));
-        sum(self.pools.iter().map(|pool| pool.used)).saturating_sub(guards)
+        let pools = self.pools.iter().filter(|pool| !pool.of_cuguard);
+        sum(pools.map(|pool| pool.used)).saturating_sub(guards)
     }
 
     /// What guards and pools of this process hold of the device, at least. Managed memory may be on the host.
