@@ -2,7 +2,7 @@
 
 use cuguard::memory::Source;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Stream};
+use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Pool, Stream};
 
 use crate::Outcome;
 
@@ -26,6 +26,32 @@ pub trait Allocator: Sized + Sync {
 
     /// What its manual advises against fragmentation, when an allocation was refused.
     fn make_room(&self) -> Outcome;
+}
+
+/// cuguard's pool.
+pub struct Own(Pool);
+
+impl Allocator for Own {
+    const NAME: &str = "cuguard";
+
+    type On<'a> = cuguard::memory::PoolStream<'a>;
+
+    fn new(context: &Context) -> Outcome<Self> {
+        Ok(Self(Pool::new(context)?))
+    }
+
+    fn on<'a>(&'a self, stream: &'a Stream) -> Self::On<'a> {
+        self.0.on(stream)
+    }
+
+    fn held(&self) -> Outcome<u64> {
+        Ok(self.0.stats().held)
+    }
+
+    /// Nothing: it compacts by itself when an allocation is refused.
+    fn make_room(&self) -> Outcome {
+        Ok(())
+    }
 }
 
 /// The driver's pool.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use cuguard::driver::{DriverKind, load};
 use cuguard::{Level, Module, Stream};
 
-use crate::adaptor::{Allocator, Driver, block, context};
+use crate::adaptor::{Allocator, Driver, Own, block, context};
 use crate::figures::{figure, note};
 use crate::timing::median;
 use crate::{Options, Outcome};
@@ -14,6 +14,7 @@ const CASE: &str = "1.5 s kernel on another stream";
 const SPIN: u64 = 1_500_000_000;
 
 pub fn free(_: &Options) -> Outcome {
+    one::<Own>()?;
     one::<Driver>()
 }
 

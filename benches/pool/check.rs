@@ -7,7 +7,7 @@ use std::time::Instant;
 use cuguard::driver::{DriverKind, load};
 use cuguard::{Context, DeviceBox, DeviceBuffer, Function, Level, Module, Stream};
 
-use crate::adaptor::{Allocator, Driver, block, context};
+use crate::adaptor::{Allocator, Own, block, context};
 use crate::figures::{figure, note};
 use crate::fill::{Ballast, Half, SIZES, case};
 use crate::{Options, Outcome};
@@ -18,7 +18,7 @@ const SEED: u32 = 0x5eed_0001;
 const LAUNCH: (u32, u32) = (1056, 256);
 
 pub fn check(options: &Options) -> Outcome {
-    all::<Driver>(options)
+    all::<Own>(options)
 }
 
 fn all<A: Allocator>(options: &Options) -> Outcome {

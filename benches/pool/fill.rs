@@ -6,7 +6,7 @@ use std::time::Instant;
 use cuguard::{Context, DeviceBuffer, Level, Stream};
 use cust::memory::DeviceBuffer as CustBuffer;
 
-use crate::adaptor::{Allocator, Driver, block, context};
+use crate::adaptor::{Allocator, Driver, Own, block, context};
 use crate::figures::{figure, note};
 use crate::timing::Numbers;
 use crate::{Options, Outcome};
@@ -74,7 +74,11 @@ impl Ballast {
 }
 
 pub fn fill(options: &Options) -> Outcome {
-    all::<Driver>(options)
+    all::<Own>(options)?;
+    if options.memory_pool {
+        all::<Driver>(options)?;
+    }
+    Ok(())
 }
 
 fn all<A: Allocator>(options: &Options) -> Outcome {

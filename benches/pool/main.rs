@@ -45,6 +45,7 @@ Sections, all of them by default:
     --trace FILE     the recorded trace, plain or .gz (benches/pool/trace.txt.gz)
     --fill-gib N     how much `fill` and `check` fill (60; a short run: 1)
     --seconds N      no case of `fill` or `check` begins after so many seconds
+    --memory-pool    `fill` with the driver's pool too
     --test           a short run that only shows that it works
     --help           this text";
 
@@ -56,6 +57,7 @@ struct Options {
     trace: PathBuf,
     fill: u64,
     seconds: Duration,
+    memory_pool: bool,
 }
 
 /// Measures and prints.
@@ -120,6 +122,7 @@ fn arguments(mut all: impl Iterator<Item = String>) -> Result<Option<Parsed>, St
         trace: PathBuf::from("benches/pool/trace.txt.gz"),
         fill: 0,
         seconds: Duration::MAX,
+        memory_pool: false,
     };
     let mut sections = Vec::new();
     while let Some(argument) = all.next() {
@@ -136,6 +139,7 @@ fn arguments(mut all: impl Iterator<Item = String>) -> Result<Option<Parsed>, St
             // Cargo adds this one.
             "--bench" => {}
             "--test" => options.short = true,
+            "--memory-pool" => options.memory_pool = true,
             "--trace" => options.trace = value()?.into(),
             "--fill-gib" => options.fill = number(value()?)? << 30,
             "--seconds" => options.seconds = Duration::from_secs(number(value()?)?),

@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use crate::adaptor::{Allocator, Driver, Setup, block};
+use cuguard::Level;
+
+use crate::adaptor::{Allocator, Driver, Own, Setup, block};
 use crate::figures::figure;
 use crate::timing::{Numbers, medians};
 use crate::{Options, Outcome};
@@ -49,10 +51,12 @@ fn one_pair<A: Allocator>(setup: &Setup<A>) -> Act<'_> {
 }
 
 pub fn pair(options: &Options) -> Outcome {
-    let own = Setup::<Driver>::at_all_levels()?;
+    let own = Setup::<Own>::at_all_levels()?;
+    let driver = Setup::<Driver>::new(Level::Counts, "")?;
     // As in a program that works in one context: it is current already.
     let _current = own[0].context.make_current()?;
     let mut acts: Vec<_> = own.iter().map(one_pair).collect();
+    acts.push(one_pair(&driver));
     for (case, frames) in [("1 MiB", 0), ("1 MiB, 24 frames", FRAMES)] {
         at_depth(frames, &mut || {
             measure(options, ("pair", case), (201, 500), &mut acts)
@@ -115,12 +119,14 @@ pub fn churn(options: &Options) -> Outcome {
         ("1000 live, any size", false),
         ("1000 live, powers of two", true),
     ] {
-        let own = Setup::<Driver>::at_all_levels()?;
+        let own = Setup::<Own>::at_all_levels()?;
+        let driver = Setup::<Driver>::new(Level::Counts, "")?;
         let _current = own[0].context.make_current()?;
         let mut acts: Vec<_> = own
             .iter()
             .map(|setup| one_replaced(setup, powers))
             .collect::<Result<_, _>>()?;
+        acts.push(one_replaced(&driver, powers)?);
         // Caches fill before it counts.
         for (_, act) in &mut acts {
             (0..4 * LIVE).try_for_each(|_| act())?;

@@ -3,9 +3,9 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use cuguard::Stream;
+use cuguard::{Level, Stream};
 
-use crate::adaptor::{Allocator, Driver, Setup, block};
+use crate::adaptor::{Allocator, Driver, Own, Setup, block};
 use crate::figures::figure;
 use crate::timing::median;
 use crate::{Options, Outcome};
@@ -14,10 +14,10 @@ const THREADS: usize = 16;
 const BYTES: usize = 1 << 20;
 
 pub fn threads(options: &Options) -> Outcome {
-    for setup in Setup::<Driver>::at_all_levels()? {
+    for setup in Setup::<Own>::at_all_levels()? {
         both(options, setup)?;
     }
-    Ok(())
+    both(options, Setup::<Driver>::new(Level::Counts, "")?)
 }
 
 fn both<A: Allocator>(options: &Options, setup: Setup<A>) -> Outcome {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use cuguard::{DeviceBuffer, Level, Stream};
 
-use crate::adaptor::{Allocator, Driver, block, context};
+use crate::adaptor::{Allocator, Driver, Own, block, context};
 use crate::figures::{figure, note};
 use crate::{Options, Outcome};
 
@@ -100,6 +100,7 @@ impl Trace {
 }
 
 pub fn trace(options: &Options) -> Outcome {
+    one::<Own>(options)?;
     one::<Driver>(options)
 }
 
