@@ -4,6 +4,8 @@
 //! 16 threads: 45 µs a pair of calls, 69 µs with 300 ns of any arithmetic between them. Recording is such work. So threads
 //! take turns before they call the driver, and a turn includes the recording: 45 µs again.
 //!
+//! As long as one thread alone calls that allocator, there are no turns.
+//!
 //! A turn makes nothing safe, only fast. A thread that has waited for [`PATIENCE`] takes the turn of another: a driver call
 //! that blocks, a turn that a fork copied, and a thread that was cancelled cannot stop the program.
 
@@ -15,12 +17,18 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread looks at the turn before it looks at the clock.
 const LOOKS: u32 = 64;
 
+/// In place of the only thread: there are several.
+const SEVERAL: usize = usize::MAX;
+
 static TURNS: Turns = Turns {
+    only: AtomicUsize::new(0),
     holder: AtomicUsize::new(0),
     patience: PATIENCE,
 };
 
 struct Turns {
+    /// The only thread that ever waited, or [`SEVERAL`]; 0 is none.
+    only: AtomicUsize,
     /// The thread whose turn it is; 0 is none.
     holder: AtomicUsize,
     patience: Duration,
@@ -32,8 +40,8 @@ pub(crate) struct Turn<'a> {
     thread: usize,
 }
 
-/// Waits for the turn of this thread. `None` inside of its own turn: the driver calls its own functions, and a signal
-/// handler may interrupt a turn.
+/// Waits for the turn of this thread. `None` for the only thread, and inside of a thread's own turn: the driver calls its own
+/// functions, and a signal handler may interrupt a turn.
 #[inline]
 pub(crate) fn wait() -> Option<Turn<'static>> {
     TURNS.wait()
@@ -44,6 +52,9 @@ impl Turns {
     fn wait(&self) -> Option<Turn<'_>> {
         // SAFETY: it has no requirements. Cheaper here than a thread-local variable, and never 0.
         let thread = unsafe { libc::pthread_self() } as usize;
+        if self.only.load(Ordering::Relaxed) != SEVERAL && self.is_only(thread) {
+            return None;
+        }
         match self.try_take(thread) {
             Err(holder) if holder == thread => return None,
             Err(_) => self.contend(thread),
@@ -51,6 +62,20 @@ impl Turns {
         }
         let turns = self;
         Some(Turn { turns, thread })
+    }
+
+    /// Whether no other thread has waited before. Two threads that come at the same moment may both miss that, once.
+    fn is_only(&self, thread: usize) -> bool {
+        let only = self.only.load(Ordering::Relaxed);
+        let now = if only == 0 || only == thread {
+            thread
+        } else {
+            SEVERAL
+        };
+        if now != only {
+            self.only.store(now, Ordering::Relaxed);
+        }
+        now == thread
     }
 
     #[inline]
@@ -78,12 +103,11 @@ impl Turns {
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-        // Fails if another thread has lost its patience: it is the turn of that thread now.
-        let _ = self
-            .turns
-            .holder
-            .compare_exchange(self.thread, 0, release, relaxed);
+        // Otherwise another thread has lost its patience, and it is the turn of that thread. If it does so between the two,
+        // its turn is shorter. An atomic exchange would take as long as all the rest.
+        if self.turns.holder.load(Ordering::Relaxed) == self.thread {
+            self.turns.holder.store(0, Ordering::Release);
+        }
     }
 }
 
@@ -93,11 +117,26 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::Turns;
+    use super::{SEVERAL, Turns};
 
     fn turns(patience: Duration) -> Turns {
-        let holder = AtomicUsize::new(0);
-        Turns { holder, patience }
+        let (only, holder) = (AtomicUsize::new(SEVERAL), AtomicUsize::new(0));
+        Turns {
+            only,
+            holder,
+            patience,
+        }
+    }
+
+    #[test]
+    fn a_single_thread_needs_no_turn() {
+        let turns = Turns {
+            only: AtomicUsize::new(0),
+            ..turns(Duration::MAX)
+        };
+        assert!((0..3).all(|_| turns.wait().is_none()));
+        thread::scope(|scope| scope.spawn(|| assert!(turns.wait().is_some())).join()).unwrap();
+        assert!(turns.wait().is_some());
     }
 
     #[test]

@@ -10,84 +10,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use cuguard_sync::clock;
 use cuguard_sync::process::is_forked;
 
-use crate::call_site::{self, CallSite, CallSiteId};
+use crate::addressed::Addressed;
 use crate::caller;
 use crate::counters::Amount;
 use crate::group::Group;
-use crate::history::{History, Peak, Sites};
+use crate::history::{History, Peak};
 use crate::kind::Kind;
-use crate::names::NameId;
-use crate::presence::Presence;
-use crate::record::{Entry, Key, Record};
+use crate::record::{Entry, Key, Record, Removed};
 use crate::registry::{Registry, set};
-
-/// What is kept of records under keys by address alone.
-#[derive(Default)]
-pub(crate) struct Addressed {
-    /// Live bytes by call site, of the records in the table.
-    pub(crate) sites: Sites,
-    /// Which addresses are in the table.
-    in_table: Presence,
-}
-
-/// A stack trace of the calling thread, interned: for callers that know that they are where they have been before.
-///
-/// ```
-/// use cuguard_registry::Trace;
-///
-/// assert_eq!(Trace::new(&[7, 8]), Trace::new(&[7, 8]));
-/// assert_ne!(Trace::new(&[7, 8]), Trace::new(&[8, 7]));
-/// assert_eq!(Trace::new(&[7, 8]).stack(), [7, 8]);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Trace {
-    call_site: Option<&'static CallSite>,
-    pub(crate) thread: NameId,
-}
-
-impl PartialEq for Trace {
-    fn eq(&self, other: &Self) -> bool {
-        (self.id(), self.thread) == (other.id(), other.thread)
-    }
-}
-
-impl Eq for Trace {}
-
-impl Trace {
-    /// Interns return addresses, innermost first. No addresses are an unknown call site.
-    #[must_use]
-    pub fn new(stack: &[usize]) -> Self {
-        Self {
-            call_site: match stack {
-                [] => None,
-                _ => call_site::intern_frames(stack, ""),
-            },
-            thread: caller::thread(),
-        }
-    }
-
-    /// The return addresses, innermost first.
-    #[must_use]
-    pub fn stack(self) -> &'static [usize] {
-        self.call_site.map_or(&[], |call_site| &call_site.stack)
-    }
-
-    #[inline]
-    pub(crate) fn id(self) -> CallSiteId {
-        self.call_site.map_or(0, |call_site| call_site.id)
-    }
-}
-
-/// A record that was removed, for [`Registry::put_back_removed`].
-#[derive(Clone, Copy, Debug)]
-pub struct Removed {
-    /// The kind of resource.
-    pub kind: Kind,
-    /// An address or a handle.
-    pub address: u64,
-    /// The record.
-    pub record: Record,
-}
+use crate::trace::Trace;
 
 impl Registry {
     /// Inserts a resource that the driver just allocated, under a key [by address](Key::by_address), with a stack trace
@@ -180,6 +111,17 @@ impl Registry {
     }
 
     /// Inserts what [`remove_any`](Self::remove_any) returned again, because it was not freed after all.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry, Trace};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let entry = Entry { bytes: 4096, type_name: "", stream: 0 };
+    /// registry.insert_traced(Key::by_address(Kind::Device, 0x1000), entry, Trace::new(&[7]), 1);
+    /// let removed = registry.remove_any(&[Kind::Device], 0x1000).unwrap();
+    /// registry.put_back_removed(&removed);
+    /// assert_eq!(registry.live().bytes, 4096);
+    /// ```
     #[cold]
     pub fn put_back_removed(&self, removed: &Removed) {
         let key = Key::by_address(removed.kind, removed.address);

@@ -23,9 +23,8 @@ use std::sync::{Mutex, PoisonError};
 
 use cuguard_sync::{PerThread, fence};
 
-use crate::by_address;
 use crate::kind::Kind;
-use crate::record::{Key, Record, WORDS};
+use crate::record::{self, Key, Record, WORDS};
 
 /// Records in a buffer. Their keys fill one cache line.
 const CAPACITY: usize = 8;
@@ -173,7 +172,7 @@ impl RecentRecords {
         &self,
         kinds: &[Kind],
         address: u64,
-    ) -> Option<by_address::Removed> {
+    ) -> Option<record::Removed> {
         let own = self.own_buffer()?;
         let buffer = own.buffer;
         // Mostly the newest is freed first.
@@ -184,7 +183,7 @@ impl RecentRecords {
             false => buffer.position(is_wanted)?,
         };
         let word = buffer.keys[index].load(Ordering::Relaxed);
-        let removed = by_address::Removed {
+        let removed = record::Removed {
             kind: *Kind::ALL.get((word & KIND_MASK) as usize)?,
             address,
             record: buffer.record(index),

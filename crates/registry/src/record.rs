@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use cuguard_sync::{clock, per_thread};
 
-use crate::by_address::Trace;
 use crate::call_site::CallSiteId;
 use crate::caller;
 use crate::hash::mix;
 use crate::kind::Kind;
 use crate::names::NameId;
+use crate::trace::Trace;
 
 /// The key of a record.
 ///
@@ -274,6 +274,17 @@ impl Record {
             ..self
         }
     }
+}
+
+/// A record that was removed, for [`Registry::put_back_removed`](crate::Registry::put_back_removed).
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// The kind of resource.
+    pub kind: Kind,
+    /// An address or a handle.
+    pub address: u64,
+    /// The record.
+    pub record: Record,
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use cuguard_sync::process::is_forked;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 
-use crate::by_address::Addressed;
+use crate::addressed::Addressed;
 use crate::call_site::{self, MAX_DEPTH};
 use crate::caller;
 use crate::collect::{self, RecordingMode};
