@@ -126,8 +126,8 @@ impl Kind {
     }
 
     /// Those that take memory of a device, for sums on the path of every record.
-    pub(crate) const OF_DEVICES: [Self; 7] = {
-        let mut found = [Self::Device; 7];
+    pub(crate) const OF_DEVICES: [Self; 8] = {
+        let mut found = [Self::Device; 8];
         let (mut at, mut count) = (0, 0);
         while at < Self::COUNT {
             if Self::ALL[at].is_device_memory() {
