@@ -56,7 +56,15 @@ impl Turns {
     fn wait(&self) -> Option<Turn<'_>> {
         // SAFETY: it has no requirements. Cheaper here than a thread-local variable, and never 0.
         let thread = unsafe { libc::pthread_self() } as usize;
-        if self.only.load(Ordering::Relaxed) != SEVERAL && self.is_only(thread) {
+        match self.only.load(Ordering::Relaxed) == thread {
+            true => None,
+            false => self.wait_as(thread),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_as(&self, thread: usize) -> Option<Turn<'_>> {
+        if self.is_only(thread) {
             return None;
         }
         match self.try_take(thread) {
@@ -71,15 +79,12 @@ impl Turns {
     /// Whether no other thread has waited before. Two threads that come at the same moment may both miss that, once.
     fn is_only(&self, thread: usize) -> bool {
         let only = self.only.load(Ordering::Relaxed);
-        let now = if only == 0 || only == thread {
-            thread
-        } else {
-            SEVERAL
-        };
-        if now != only {
-            self.only.store(now, Ordering::Relaxed);
+        if only == 0 {
+            self.only.store(thread, Ordering::Relaxed);
+        } else if only != thread && only != SEVERAL {
+            self.only.store(SEVERAL, Ordering::Relaxed);
         }
-        now == thread
+        only == 0 || only == thread
     }
 
     #[inline]
