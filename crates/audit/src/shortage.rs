@@ -200,5 +200,6 @@ fn pool(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
         reserved: attribute(pool_attribute::RESERVED_MEM_CURRENT)?,
         used: attribute(pool_attribute::USED_MEM_CURRENT)?,
         threshold: attribute(pool_attribute::RELEASE_THRESHOLD),
+        of_cuguard: false,
     })
 }

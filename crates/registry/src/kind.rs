@@ -23,6 +23,8 @@ pub enum Kind {
     Device,
     /// Stream-ordered device memory.
     StreamOrdered,
+    /// Device memory of a pool of cuguard.
+    Pooled,
     /// Page-locked host memory that cuguard allocated and registered.
     Pinned,
     /// The program's own host memory, registered with the driver.
@@ -77,6 +79,7 @@ impl Kind {
     pub const ALL: &'static [Self] = &[
         Self::Device,
         Self::StreamOrdered,
+        Self::Pooled,
         Self::Pinned,
         Self::Registered,
         Self::WriteCombined,
@@ -141,6 +144,7 @@ impl Kind {
     const NAMES: [(&'static str, &'static str); Self::COUNT] = [
         ("device", "device memory"),
         ("stream_ordered", "stream-ordered memory"),
+        ("pooled", "pool memory"),
         ("pinned", "pinned host memory"),
         ("registered", "registered host memory"),
         ("write_combined", "write-combined host memory"),
