@@ -23,7 +23,7 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Returns the address of a run of free pages.
     pub(crate) fn allocate<D: Driver>(&mut self, driver: &D, pages: u64) -> Result<u64, D::Error> {
-        let bytes = pages.saturating_mul(PAGE);
+        let bytes = pages.checked_mul(PAGE).unwrap_or(!(PAGE - 1));
         let found = self.by_size.range((bytes, 0)..).next().copied();
         let (length, start) = match found {
             Some(extent) => extent,

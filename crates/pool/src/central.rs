@@ -87,7 +87,8 @@ impl<D: Driver> Central<D> {
         Ok(out.len() - before)
     }
 
-    /// Frees a block after the work enqueued on the stream so far. Never waits and makes no call of the driver. An address
+    /// Frees a block after the work enqueued on the stream so far. On another stream than that of the allocation, the caller
+    /// has ordered that stream after the work that uses the block. Never waits and makes no call of the driver. An address
     /// that is not that of a live block of this size is ignored and counted in [`Stats::wrong_frees`].
     pub fn free(&self, stream: &D::Stream, block: Block) {
         if let Some(mut state) = self.try_lock() {

@@ -44,19 +44,23 @@ pub(crate) fn longest_free(used: u128) -> u32 {
     runs(!used).map(|(_, count)| count).max().unwrap_or(0)
 }
 
-/// A position for `count` granules: in the smallest run of free ones that is long enough, and there at a random multiple of
-/// `count` from one of its ends. Were it always the first, then freeing every other block would leave the same granules of
-/// every page free, and no two pages could be merged.
+/// A position for `count` granules: in a run of free ones that leaves the least beside multiples of `count`, and there at a
+/// random multiple from one of its ends. All such positions are equally likely: were it always the first, then freeing every
+/// other block would leave the same granules of every page free, and no two pages could be merged.
 pub(crate) fn position(used: u128, count: u32, random: &mut Random) -> Option<u32> {
-    let (start, length) = runs(!used)
-        .filter(|&(_, length)| length >= count)
-        .min_by_key(|&(_, length)| length)?;
-    let step = random.below(length / count) * count;
-    Some(if random.coin() {
-        start + step
-    } else {
-        start + length - count - step
-    })
+    let fitting = || runs(!used).filter(|&(_, length)| length >= count);
+    let least = fitting().map(|(_, length)| length % count).min()?;
+    let best = || fitting().filter(|&(_, length)| length % count == least);
+    let positions: u32 = best().map(|(_, length)| length / count).sum();
+    let mut number = random.below(positions);
+    for (start, length) in best() {
+        if number < length / count {
+            let from_end = if random.coin() { least } else { 0 };
+            return Some(start + from_end + number * count);
+        }
+        number -= length / count;
+    }
+    None
 }
 
 #[cfg(test)]

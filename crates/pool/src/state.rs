@@ -33,6 +33,8 @@ pub(crate) struct State<D: Driver> {
     pub(crate) slots: Slots,
     /// Windows with live blocks that are not mapped, or without access.
     pub(crate) stuck: Vec<WindowId>,
+    /// Waiting for copies was refused: they may still write to granules that are free.
+    pub(crate) unwaited: bool,
     /// What stayed mapped because unmapping was refused.
     pub(crate) kept_mappings: Vec<KeptMapping>,
     /// Bytes of live blocks.
@@ -72,6 +74,7 @@ impl<D: Driver> State<D> {
             ranges: Ranges::new(),
             slots: Slots::new(),
             stuck: Vec::new(),
+            unwaited: false,
             kept_mappings: Vec::new(),
             used: 0,
             now: 0,

@@ -42,24 +42,30 @@ struct Entry<D: Driver> {
 
 pub(crate) struct Streams<D: Driver> {
     entries: FastMap<Entry<D>>,
+    /// The last epoch of any stream: numbers are not reused when a stream's entry is.
+    last: u64,
 }
 
 impl<D: Driver> Streams<D> {
     pub(crate) fn new() -> Self {
         Self {
             entries: FastMap::default(),
+            last: 0,
         }
     }
 
     /// Notes a free on a stream.
     pub(crate) fn free_on(&mut self, stream: &D::Stream) -> Freed {
         let id = D::stream_id(stream);
-        let entry = self.entries.entry(id).or_insert_with(|| Entry {
-            epoch: 1,
-            done: 0,
-            dirty: None,
-            points: VecDeque::new(),
-            ended: false,
+        let entry = self.entries.entry(id).or_insert_with(|| {
+            self.last += 1;
+            Entry {
+                epoch: self.last,
+                done: self.last - 1,
+                dirty: None,
+                points: VecDeque::new(),
+                ended: false,
+            }
         });
         if entry.dirty.is_none() {
             entry.dirty = Some(stream.clone());
@@ -85,7 +91,7 @@ impl<D: Driver> Streams<D> {
         for entry in self.entries.values_mut() {
             if entry.points.len() < POINTS {
                 // The error is that of a stream that cannot be used; its memory stays its own.
-                let _ = entry.record(driver);
+                let _ = entry.record(driver, &mut self.last);
             }
         }
         self.poll(driver);
@@ -96,7 +102,7 @@ impl<D: Driver> Streams<D> {
         let Some(entry) = self.entries.get_mut(&stream) else {
             return Ok(());
         };
-        entry.record(driver)?;
+        entry.record(driver, &mut self.last)?;
         entry.ended = true;
         self.poll(driver);
         Ok(())
@@ -105,13 +111,15 @@ impl<D: Driver> Streams<D> {
     /// All work of the stream is complete.
     pub(crate) fn finish(&mut self, stream: u64) {
         if let Some(entry) = self.entries.get_mut(&stream) {
-            entry.finish();
+            entry.finish(&mut self.last);
         }
     }
 
     /// All work of every stream is complete.
     pub(crate) fn finish_all(&mut self) {
-        self.entries.values_mut().for_each(Entry::finish);
+        for entry in self.entries.values_mut() {
+            entry.finish(&mut self.last);
+        }
         self.entries.retain(|_, entry| !entry.ended);
     }
 
@@ -131,19 +139,21 @@ impl<D: Driver> Streams<D> {
 }
 
 impl<D: Driver> Entry<D> {
-    fn record(&mut self, driver: &D) -> Result<(), D::Error> {
+    fn record(&mut self, driver: &D, last: &mut u64) -> Result<(), D::Error> {
         if let Some(stream) = &self.dirty {
             let point = driver.record(stream)?;
             self.points.push_back((self.epoch, point));
-            self.epoch += 1;
+            *last += 1;
+            self.epoch = *last;
             self.dirty = None;
         }
         Ok(())
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, last: &mut u64) {
         self.done = self.epoch;
-        self.epoch += 1;
+        *last += 1;
+        self.epoch = *last;
         self.points.clear();
         self.dirty = None;
     }

@@ -125,6 +125,21 @@ impl Kind {
         }
     }
 
+    /// Those that take memory of a device, for sums on the path of every record.
+    pub(crate) const OF_DEVICES: [Self; 8] = {
+        let mut found = [Self::Device; 8];
+        let (mut at, mut count) = (0, 0);
+        while at < Self::COUNT {
+            if Self::ALL[at].is_device_memory() {
+                found[count] = Self::ALL[at];
+                count += 1;
+            }
+            at += 1;
+        }
+        assert!(count == found.len());
+        found
+    };
+
     /// The name in JSON and the words in text, by index.
     const NAMES: [(&'static str, &'static str); Self::COUNT] = [
         ("device", "device memory"),

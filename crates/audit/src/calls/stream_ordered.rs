@@ -81,6 +81,7 @@ impl Call {
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 
 /// `cuMemAllocAsync`
+#[inline(always)]
 pub(crate) unsafe fn alloc(
     call: &Call,
     real: Alloc,
@@ -164,6 +165,7 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
 type Free = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
 
 /// `cuMemFreeAsync`
+#[inline(always)]
 pub(crate) unsafe fn free(
     call: &Call,
     real: Free,

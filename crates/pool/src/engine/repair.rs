@@ -4,18 +4,21 @@ use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::size::PAGE;
 use crate::slab::WindowId;
-use crate::state::{Result, State};
+use crate::state::{Result, State, refused};
 use crate::windows::Stuck;
 
 impl<D: Driver> State<D> {
-    /// Maps windows with live blocks that are not mapped.
+    /// Waits for copies that were not waited for, and maps windows with live blocks that are not mapped.
     ///
     /// # Errors
     ///
-    /// [`PoolError::Stuck`]: it was refused again.
+    /// The driver's, or [`PoolError::Stuck`]: it was refused again.
     pub(crate) fn retry_stuck(&mut self) -> Result<(), D> {
-        if self.stuck.is_empty() {
+        if self.stuck.is_empty() && !self.unwaited {
             return Ok(());
+        }
+        if self.unwaited {
+            self.wait_for_copies()?;
         }
         for id in std::mem::take(&mut self.stuck) {
             if !self.map_stuck(id) {
@@ -26,6 +29,16 @@ impl<D: Driver> State<D> {
             0 => Ok(()),
             windows => Err(PoolError::Stuck { windows }),
         }
+    }
+
+    /// Waits until all copies are complete. Refused, nothing is allocated before they are.
+    pub(crate) fn wait_for_copies(&mut self) -> Result<(), D> {
+        self.unwaited = true;
+        self.driver
+            .wait_for_copies()
+            .map_err(refused("wait_for_copies"))?;
+        self.unwaited = false;
+        Ok(())
     }
 
     /// Maps one such window onto its frame, with access. Returns whether it is.

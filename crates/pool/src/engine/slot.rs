@@ -5,10 +5,14 @@ use crate::bits::Bits;
 use crate::driver::Driver;
 use crate::frames::Home;
 use crate::size::{PAGE, class_bytes, class_of};
-use crate::slots::{self, SlotRef};
+use crate::slab::{FrameId, WindowId};
+use crate::slots::{self, Class, SlotRef};
 use crate::state::{Result, State, refused};
 use crate::streams::Freed;
 use crate::windows::{Content, SlotWindow, Window};
+
+/// Slot frames that are looked at for one with slots to open: after merging, those of many frames are all blocked.
+const HOMES: usize = 32;
 
 impl<D: Driver> State<D> {
     /// Allocates a slot.
@@ -28,7 +32,7 @@ impl<D: Driver> State<D> {
             if let Some(address) = self.take_slot(class, stream) {
                 return Ok(address);
             }
-            if !self.open_window(class)? {
+            if !self.open_windows(class)? {
                 self.deal_frame(class)?;
             }
         }
@@ -136,54 +140,107 @@ impl<D: Driver> State<D> {
         true
     }
 
-    /// Maps the next window of a slot frame, if there is one with a slot that is not blocked.
-    fn open_window(&mut self, class: usize) -> Result<bool, D> {
-        let found = self.slots.classes[class]
-            .homes
-            .iter()
-            .enumerate()
-            .rev()
-            .find_map(|(at, &id)| {
-                let frame = &self.frames[id];
-                let waiting = &frame.home.as_ref()?.waiting;
-                let usable = |slots: &[u16]| {
-                    !frame.mixed
-                        || slots.iter().any(|&slot| {
-                            let granules = slot_granules(class, slot);
-                            !frame.windows.iter().any(|&other| {
-                                let other = &self.windows[other];
-                                let home = frame.home.as_ref().map(|home| home.id);
-                                other.mask & granules != 0
-                                    && other.slots().map(|slots| slots.home) != home
-                            })
-                        })
-                };
-                let which = waiting.iter().rposition(|slots| usable(slots))?;
-                Some((at, id, which))
-            });
-        let Some((at, frame_id, which)) = found else {
+    /// Maps the windows of a slot frame that are not mapped, if there is one with a slot that is not blocked.
+    ///
+    /// All of them: slots must be handed out at random over all windows of the frame, else freeing every other block leaves
+    /// as many in each, and windows with one block, which fit nearly everywhere, are missing.
+    fn open_windows(&mut self, class: usize) -> Result<bool, D> {
+        let Some(frame_id) = self.find_home(class) else {
             return Ok(false);
         };
+        let usable: Vec<usize> = self.usable(frame_id).collect();
         let handle = self.frames[frame_id].handle;
-        let page = self
+        let base = self
             .addresses
-            .allocate(&self.driver, 1)
+            .allocate(&self.driver, usable.len() as u64)
             .map_err(refused("reserve"))?;
-        if let Err(error) = self.driver.map(page, PAGE, handle.id) {
-            self.addresses.free(page, 1);
-            return Err(refused("map")(error));
+        let page = |number: usize| base + number as u64 * PAGE;
+        let mut mapped = 0;
+        let mut result = Ok(());
+        while mapped < usable.len() && result.is_ok() {
+            result = self
+                .driver
+                .map(page(mapped), PAGE, handle.id)
+                .map_err(refused("map"));
+            mapped += usize::from(result.is_ok());
         }
-        let access = self.driver.set_access(page, PAGE);
-        let Some(home) = &mut self.frames[frame_id].home else {
-            return Ok(false);
+        if mapped < usable.len() {
+            self.addresses
+                .free(page(mapped), (usable.len() - mapped) as u64);
+        }
+        if mapped == 0 {
+            return result.map(|()| false);
+        }
+        // Fewer windows than wanted will do.
+        let access = self
+            .driver
+            .set_access(base, mapped as u64 * PAGE)
+            .map_err(refused("set_access"));
+        // From the last on, so that the positions of those before stay.
+        let opened: Vec<WindowId> = (0..mapped)
+            .rev()
+            .map(|number| self.open_window(frame_id, usable[number], page(number)))
+            .collect();
+        for id in opened {
+            if access.is_err() {
+                let page = self.windows[id].page;
+                self.unmap_or_keep(page, 1, (page, PAGE), Vec::new(), Some(id));
+                continue;
+            }
+            let slots = self.windows[id].slots().map(|slots| slots.slots.clone());
+            for slot in slots.into_iter().flatten() {
+                self.slots.put(class, id, slot, Freed::CLEAN);
+            }
+        }
+        access.map(|()| true)
+    }
+
+    /// A slot frame with slots that are in no window and not all blocked.
+    fn find_home(&mut self, class: usize) -> Option<FrameId> {
+        let Class {
+            homes, next_home, ..
+        } = &self.slots.classes[class];
+        let in_turn = homes.range(*next_home..).chain(homes.range(..*next_home));
+        let mut looked_at = *next_home;
+        let found = in_turn
+            .take(HOMES)
+            .inspect(|&&id| looked_at = id)
+            .find(|&&id| self.usable(id).next().is_some())
+            .copied();
+        self.slots.classes[class].next_home = looked_at;
+        found
+    }
+
+    /// Which slots of a frame that are in no window are not all blocked, by their number in the home.
+    fn usable(&self, id: FrameId) -> impl Iterator<Item = usize> {
+        let frame = &self.frames[id];
+        let blocked = |home: &Home, slot: u16| {
+            let granules = slot_granules(home.class, slot);
+            frame.windows.iter().any(|&other| {
+                let other = &self.windows[other];
+                other.mask & granules != 0 && other.slots().map(|slots| slots.home) != Some(home.id)
+            })
         };
-        let (home_id, slots) = (home.id, home.waiting.swap_remove(which));
+        frame.home.iter().flat_map(move |home| {
+            let usable =
+                move |slots: &[u16]| !frame.mixed || slots.iter().any(|&slot| !blocked(home, slot));
+            (0..home.waiting.len()).filter(move |&at| usable(&home.waiting[at]))
+        })
+    }
+
+    /// Enters a mapped page as the window of slots that are in none.
+    fn open_window(&mut self, frame_id: FrameId, waiting: usize, page: u64) -> WindowId {
+        let home = self.frames[frame_id]
+            .home
+            .as_mut()
+            .expect("a slot frame has a home");
+        let (home_id, class) = (home.id, home.class);
+        let slots = home.waiting.swap_remove(waiting);
         if home.waiting.is_empty() {
-            self.slots.classes[class].homes.swap_remove(at);
+            self.slots.classes[class].homes.remove(&frame_id);
         }
         let count = (PAGE / class_bytes(class)) as usize;
-        let list = slots.clone();
-        let id = self.attach(Window {
+        self.attach(Window {
             page,
             frame: frame_id,
             mask: 0,
@@ -198,15 +255,7 @@ impl<D: Driver> State<D> {
             }),
             pins: 0,
             stuck: None,
-        });
-        if let Err(error) = access {
-            self.unmap_or_keep(page, 1, (page, PAGE), Vec::new(), Some(id));
-            return Err(refused("set_access")(error));
-        }
-        for slot in list {
-            self.slots.put(class, id, slot, Freed::CLEAN);
-        }
-        Ok(true)
+        })
     }
 
     /// Makes a slot frame out of a new page.
@@ -220,7 +269,7 @@ impl<D: Driver> State<D> {
             class,
             waiting,
         });
-        self.slots.classes[class].homes.push(id);
+        self.slots.classes[class].homes.insert(id);
         self.update_idle(id);
         Ok(())
     }

@@ -51,7 +51,6 @@ struct Progress {
 /// Memory of a freed block that its stream may still use.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    address: u64,
     bytes: u64,
     stream: Stream,
     position: u64,
@@ -68,7 +67,8 @@ struct Inner {
     physical: HashMap<u64, Physical>,
     copies: Vec<(u64, u64, u64)>,
     streams: HashMap<Stream, Progress>,
-    in_flight: Vec<Use>,
+    /// By address.
+    in_flight: BTreeMap<u64, Use>,
     live: BTreeMap<u64, u64>,
     quiet: bool,
     calls: u64,
@@ -204,11 +204,11 @@ impl Fake {
             .expect("a new block without access");
         let mut inner = self.inner();
         inner.forget_complete();
-        for used in &inner.in_flight {
+        for (&used_address, used) in &inner.in_flight {
             if used.stream == stream {
                 continue;
             }
-            let others = inner.extents_of(used.address, used.bytes);
+            let others = inner.extents_of(used_address, used.bytes);
             for &(handle, offset, length) in &extents {
                 let overlap = others.iter().any(|&(other, start, count)| {
                     other == handle && start < offset + length && offset < start + count
@@ -236,12 +236,13 @@ impl Fake {
         let progress = inner.streams.entry(stream).or_default();
         progress.enqueued += 1;
         let position = progress.enqueued;
-        inner.in_flight.push(Use {
-            address,
+        // It replaces an older use of the block: the stream is ordered after those that used it before.
+        let used = Use {
             bytes,
             stream,
             position,
-        });
+        };
+        inner.in_flight.insert(address, used);
     }
 
     /// The stream completes all of its work.
@@ -296,7 +297,7 @@ impl Inner {
     fn forget_complete(&mut self) {
         let streams = &self.streams;
         self.in_flight
-            .retain(|used| streams[&used.stream].complete < used.position);
+            .retain(|_, used| streams[&used.stream].complete < used.position);
     }
 
     fn drop_if_unused(&mut self, handle: u64) {
@@ -439,7 +440,7 @@ impl Driver for Fake {
             !inner
                 .in_flight
                 .iter()
-                .any(|used| overlaps(used.address, used.bytes)),
+                .any(|(&start, used)| overlaps(start, used.bytes)),
             "unmap of {address:#x}, which a stream still uses"
         );
         if !inner.quiet {

@@ -6,7 +6,7 @@ use cuguard_pool::Settings;
 
 #[test]
 fn another_stream_reuses_a_block_only_after_its_point() {
-    for bytes in [64 * KIB, MIB, 40 * MIB] {
+    for bytes in [64 * KIB, MIB, 20 * MIB] {
         let mut model = Model::new(1 << 30, Settings::default());
         let blocks: Vec<u64> = (0..32)
             .map(|_| model.allocate(1, bytes).unwrap().address)
@@ -15,7 +15,7 @@ fn another_stream_reuses_a_block_only_after_its_point() {
             model.free(0, 1);
         }
         // The model fails where memory in use is allocated.
-        if bytes < 40 * MIB {
+        if bytes < 20 * MIB {
             for _ in 0..32 {
                 model.allocate(2, bytes).unwrap();
             }

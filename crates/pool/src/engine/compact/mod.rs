@@ -45,7 +45,7 @@ impl<D: Driver> State<D> {
                 break;
             }
             let candidates = self.candidates();
-            let sources = plan(candidates, missing as usize, &mut self.random);
+            let sources = plan(candidates, missing as usize);
             for batch in sources.chunks(BATCH) {
                 self.relocate(batch, &mut done)?;
             }

@@ -31,10 +31,7 @@ impl<D: Driver> State<D> {
             }
         }
         // Copies that were enqueued write to granules that are free: after an error too, they must end before others use them.
-        let waited = self
-            .driver
-            .wait_for_copies()
-            .map_err(refused("wait_for_copies"));
+        let waited = self.wait_for_copies();
         result?;
         waited?;
         done.copied_bytes += copied;
