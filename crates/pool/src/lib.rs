@@ -14,6 +14,7 @@ mod error;
 mod frames;
 mod handles;
 mod hash;
+mod index;
 mod mask;
 mod random;
 mod ranges;
