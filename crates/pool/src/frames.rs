@@ -197,12 +197,14 @@ impl Frames {
 impl std::ops::Index<FrameId> for Frames {
     type Output = Frame;
 
+    #[inline]
     fn index(&self, id: FrameId) -> &Frame {
         &self.slab[id]
     }
 }
 
 impl std::ops::IndexMut<FrameId> for Frames {
+    #[inline]
     fn index_mut(&mut self, id: FrameId) -> &mut Frame {
         &mut self.slab[id]
     }

@@ -9,6 +9,9 @@ use crate::windows::Content;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
+/// The least that stays mapped though no block uses it.
+const SLACK: u64 = 32 << 20;
+
 impl<D: Driver> State<D> {
     /// Unmaps cached ranges that are done, oldest first, freed not later than `until`, until `enough`.
     pub(crate) fn harvest(&mut self, until: u64, mut enough: impl FnMut(&mut Self) -> bool) {
@@ -29,12 +32,27 @@ impl<D: Driver> State<D> {
         self.ranges.drop_empty_lists();
     }
 
-    /// Makes this many pages idle, if there is that much that no block uses.
+    /// Makes this many pages idle, if there is that much that no block uses, and a little stays mapped.
     pub(crate) fn make_idle(&mut self, pages: u64) {
-        self.harvest(u64::MAX, |state| state.handles.idle_pages() >= pages);
-        if self.handles.idle_pages() < pages && !self.idle_frames.is_empty() {
+        self.harvest_for(|state| state.handles.idle_pages() >= pages);
+        if self.handles.idle_pages() < pages && self.idle_bytes() > self.slack() {
             self.drop_idle_frames(u64::MAX);
         }
+    }
+
+    /// Unmaps cached ranges until `enough`, or a little stays mapped.
+    pub(crate) fn harvest_for(&mut self, mut enough: impl FnMut(&mut Self) -> bool) {
+        self.check_idle_frames();
+        let slack = self.slack();
+        self.harvest(u64::MAX, |state| {
+            enough(state) || state.idle_bytes() <= slack
+        });
+    }
+
+    /// What stays mapped though no block uses it. Without it, a program that frees and allocates blocks of many sizes would
+    /// unmap the windows of one size for the next, and map them again soon: 50 microseconds instead of 100 nanoseconds.
+    fn slack(&self) -> u64 {
+        SLACK.max(self.handles.held() / 64)
     }
 
     /// Unmaps and releases everything that no block uses. Returns the bytes released.
