@@ -2,7 +2,7 @@
 
 use cuguard::memory::Source;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Pool, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Level, MemoryPool, Pool, Stream};
 
 use crate::Outcome;
 
@@ -48,8 +48,9 @@ impl Allocator for Own {
         Ok(self.0.stats().held)
     }
 
-    /// Nothing: it compacts by itself when an allocation is refused.
+    /// It does this by itself when an allocation is refused; asked for, it says why it could not.
     fn make_room(&self) -> Outcome {
+        self.0.compact()?;
         Ok(())
     }
 }
@@ -85,6 +86,50 @@ impl Allocator for Driver {
 pub fn block(source: &impl Source, bytes: usize) -> cuguard::Result<DeviceBuffer<u8>> {
     // SAFETY: read by nothing but kernels that run after it is filled.
     unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
+}
+
+/// A large block: at once, or after [`Allocator::make_room`]. What was needed for it is noted.
+pub fn large<A: Allocator>(
+    pool: &A,
+    stream: &Stream,
+    bytes: usize,
+    note: &dyn Fn(&str),
+) -> cuguard::Result<DeviceBuffer<u8>> {
+    let source = pool.on(stream);
+    let error = match block(&source, bytes) {
+        Ok(block) => return Ok(block),
+        Err(error) => error,
+    };
+    note(&refused(&error));
+    if let Err(error) = pool.make_room() {
+        note(&format!("make_room: {error}"));
+    }
+    let again = block(&source, bytes);
+    if again.is_ok() {
+        note("had after make_room");
+    }
+    again
+}
+
+/// What was tried before an allocation failed.
+fn refused(error: &Error) -> String {
+    let Error::OutOfMemory(facts) = error else {
+        return error.to_string();
+    };
+    let tried: Vec<_> = facts
+        .recovery
+        .iter()
+        .filter(|result| result.tried)
+        .map(|result| format!("{} freed {} MiB", result.step.name(), result.freed >> 20))
+        .collect();
+    let bytes = facts.request.bytes.unwrap_or(0);
+    let free = facts.free.unwrap_or(0);
+    format!(
+        "refused: {} MiB with {} MiB free; {}",
+        bytes >> 20,
+        free >> 20,
+        tried.join(", ")
+    )
 }
 
 /// What a context records, and how the figures call it.

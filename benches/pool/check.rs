@@ -7,7 +7,7 @@ use std::time::Instant;
 use cuguard::driver::{DriverKind, load};
 use cuguard::{Context, DeviceBox, DeviceBuffer, Function, Level, Module, Stream};
 
-use crate::adaptor::{Allocator, Own, block, context};
+use crate::adaptor::{Allocator, Own, block, context, large as large_block};
 use crate::figures::{figure, note};
 use crate::fill::{Ballast, Half, SIZES, case};
 use crate::{Options, Outcome};
@@ -162,7 +162,7 @@ fn one<A: Allocator>(options: &Options, case: &str, bytes: u64, half: Half) -> O
     let large = (large as u64 / piece * piece) as usize;
     let stop = AtomicBool::new(false);
     // The seed that the blocks have in the end, how often they were checked; the large block and its time.
-    let ((seed, checks), (large_block, time)) = std::thread::scope(|scope| {
+    let ((seed, checks), (had, time)) = std::thread::scope(|scope| {
         let (context, kernels, stay) = (&context, &kernels, &stay);
         let (worker, stop, wrong) = (&worker, &stop, &mut wrong_meanwhile);
         let running = scope.spawn(move || -> cuguard::Result<(u32, u64)> {
@@ -180,7 +180,8 @@ fn one<A: Allocator>(options: &Options, case: &str, bytes: u64, half: Half) -> O
         std::thread::sleep(std::time::Duration::from_millis(50));
         leave.clear();
         let begin = Instant::now();
-        let block = block(&source, large);
+        let say = |text: &str| note("check", case, A::NAME, text);
+        let block = large_block(&pool, &stream, large, &say);
         let time = begin.elapsed().as_nanos() as f64 / 1e6;
         std::thread::sleep(std::time::Duration::from_millis(50));
         stop.store(true, Ordering::Relaxed);
@@ -193,14 +194,11 @@ fn one<A: Allocator>(options: &Options, case: &str, bytes: u64, half: Half) -> O
 
     report("checks meanwhile", checks as f64);
     report("wrong words meanwhile", wrong_meanwhile.get()? as f64);
-    report("had 95 %", f64::from(u8::from(large_block.is_ok())));
+    report("had 95 %", f64::from(u8::from(had.is_ok())));
     let mut kept = [None];
-    match large_block {
-        Ok(block) => {
-            report("large ms", time);
-            kept = [Some(block)];
-        }
-        Err(error) => note("check", case, A::NAME, &error.to_string()),
+    if let Ok(block) = had {
+        report("large ms", time);
+        kept = [Some(block)];
     }
     // The large block has memory of its own: written, it changes no other.
     let large = Pieces::new(&context, &kept, piece)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use cuguard::{Context, DeviceBuffer, Level, Stream};
 use cust::memory::DeviceBuffer as CustBuffer;
 
-use crate::adaptor::{Allocator, Driver, Own, block, context};
+use crate::adaptor::{Allocator, Driver, Own, block, context, large as large_block};
 use crate::figures::{figure, note};
 use crate::timing::Numbers;
 use crate::{Options, Outcome};
@@ -150,18 +150,18 @@ fn one<A: Allocator>(options: &Options, case: &str, bytes: u64, half: Half) -> O
     for share in [0.95, 0.75, 0.5, 0.25, 0.1, 0.05] {
         let large = (u64::from(freed) * bytes) as f64 * share;
         let large = large as usize / 256 * 256;
+        let say = |text: &str| {
+            // The smaller ones only show what is left.
+            if share == 0.95 {
+                note("fill", case, A::NAME, text);
+            }
+        };
         let begin = Instant::now();
-        let mut block = block(&source, large);
-        if block.is_err() && pool.make_room().is_ok() {
-            block = crate::adaptor::block(&source, large);
-        }
+        let block = large_block(&pool, &stream, large, &say);
         stream.synchronize()?;
         let time = milliseconds(begin);
         if share == 0.95 {
             report("had 95 %", f64::from(u8::from(block.is_ok())));
-            if let Err(error) = &block {
-                note("fill", case, A::NAME, &error.to_string());
-            }
         }
         if block.is_ok() {
             report("large ms", time);

@@ -122,12 +122,13 @@ impl Frames {
         let frame = &self.slab[id];
         let open = frame.home.is_none() && frame.slot_windows == 0 && frame.pins == 0;
         let used = frame.used;
-        let keys = [
-            mask::free_front(used) as u8,
-            mask::free_end(used) as u8,
-            mask::longest_free(used) as u8,
-        ];
-        let keys = (open && keys[2] > 0).then_some(keys);
+        let keys = (open && used != u128::MAX).then(|| {
+            [
+                mask::free_front(used) as u8,
+                mask::free_end(used) as u8,
+                mask::longest_free(used) as u8,
+            ]
+        });
         if frame.indexed != keys {
             self.unindex(id);
             if let Some(keys) = keys {

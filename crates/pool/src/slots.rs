@@ -24,8 +24,10 @@ pub(crate) struct SlotRef {
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) shelf: Shelf<SlotRef>,
-    /// Slot frames of which slots are in no window yet.
-    pub(crate) homes: Vec<FrameId>,
+    /// Slot frames of which slots are in no window.
+    pub(crate) homes: BTreeSet<FrameId>,
+    /// Where the next search in them begins.
+    pub(crate) next_home: FrameId,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,8 @@ impl Slots {
     pub(crate) fn new() -> Self {
         let class = |_| Class {
             shelf: Shelf::new(),
-            homes: Vec::new(),
+            homes: BTreeSet::new(),
+            next_home: FrameId::MIN,
         };
         Self {
             classes: (0..CLASSES).map(class).collect(),

@@ -28,9 +28,7 @@ impl<D: Driver> State<D> {
             if let Some(home) = &mut frame.home
                 && home.id == slots.home
             {
-                if home.waiting.is_empty() {
-                    self.slots.classes[home.class].homes.push(window.frame);
-                }
+                self.slots.classes[home.class].homes.insert(window.frame);
                 home.waiting.push(slots.slots.clone());
             }
         }
@@ -99,9 +97,7 @@ impl<D: Driver> State<D> {
         if frame.slot_windows == 0
             && let Some(home) = frame.home.take()
         {
-            self.slots.classes[home.class]
-                .homes
-                .retain(|&other| other != id);
+            self.slots.classes[home.class].homes.remove(&id);
             self.slots.idle_frames.remove(&id);
             self.frames.reindex(id);
         }

@@ -6,10 +6,13 @@ use crate::driver::Driver;
 use crate::frames::Home;
 use crate::size::{PAGE, class_bytes, class_of};
 use crate::slab::{FrameId, WindowId};
-use crate::slots::{self, SlotRef};
+use crate::slots::{self, Class, SlotRef};
 use crate::state::{Result, State, refused};
 use crate::streams::Freed;
 use crate::windows::{Content, SlotWindow, Window};
+
+/// Slot frames that are looked at for one with slots to open: after merging, those of many frames are all blocked.
+const HOMES: usize = 32;
 
 impl<D: Driver> State<D> {
     /// Allocates a slot.
@@ -142,14 +145,9 @@ impl<D: Driver> State<D> {
     /// All of them: slots must be handed out at random over all windows of the frame, else freeing every other block leaves
     /// as many in each, and windows with one block, which fit nearly everywhere, are missing.
     fn open_windows(&mut self, class: usize) -> Result<bool, D> {
-        let homes = &self.slots.classes[class].homes;
-        let Some(at) = homes
-            .iter()
-            .rposition(|&id| self.usable(id).next().is_some())
-        else {
+        let Some(frame_id) = self.find_home(class) else {
             return Ok(false);
         };
-        let frame_id = homes[at];
         let usable: Vec<usize> = self.usable(frame_id).collect();
         let handle = self.frames[frame_id].handle;
         let base = self
@@ -197,6 +195,22 @@ impl<D: Driver> State<D> {
         access.map(|()| true)
     }
 
+    /// A slot frame with slots that are in no window and not all blocked.
+    fn find_home(&mut self, class: usize) -> Option<FrameId> {
+        let Class {
+            homes, next_home, ..
+        } = &self.slots.classes[class];
+        let in_turn = homes.range(*next_home..).chain(homes.range(..*next_home));
+        let mut looked_at = *next_home;
+        let found = in_turn
+            .take(HOMES)
+            .inspect(|&&id| looked_at = id)
+            .find(|&&id| self.usable(id).next().is_some())
+            .copied();
+        self.slots.classes[class].next_home = looked_at;
+        found
+    }
+
     /// Which slots of a frame that are in no window are not all blocked, by their number in the home.
     fn usable(&self, id: FrameId) -> impl Iterator<Item = usize> {
         let frame = &self.frames[id];
@@ -223,9 +237,7 @@ impl<D: Driver> State<D> {
         let (home_id, class) = (home.id, home.class);
         let slots = home.waiting.swap_remove(waiting);
         if home.waiting.is_empty() {
-            self.slots.classes[class]
-                .homes
-                .retain(|&other| other != frame_id);
+            self.slots.classes[class].homes.remove(&frame_id);
         }
         let count = (PAGE / class_bytes(class)) as usize;
         self.attach(Window {
@@ -257,7 +269,7 @@ impl<D: Driver> State<D> {
             class,
             waiting,
         });
-        self.slots.classes[class].homes.push(id);
+        self.slots.classes[class].homes.insert(id);
         self.update_idle(id);
         Ok(())
     }

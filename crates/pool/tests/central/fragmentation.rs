@@ -53,38 +53,47 @@ fn half_freed(card: u64, bytes: u64, at_random: bool) -> f64 {
     percent
 }
 
-/// The size of the card in MiB: 1 GiB unless `CUGUARD_POOL_CARD` is set.
-fn card() -> u64 {
+/// The size of the card in MiB, which `CUGUARD_POOL_CARD` changes. On a small card, chance leaves many more blocks at one
+/// position of a page than at another, and each page has room for one of them: 95 % is not possible.
+fn card(default: u64) -> u64 {
     std::env::var("CUGUARD_POOL_CARD")
-        .map_or(4096, |value| value.parse().expect("CUGUARD_POOL_CARD: MiB"))
+        .map_or(default, |value| value.parse().expect("CUGUARD_POOL_CARD"))
         * MIB
 }
 
 macro_rules! half_freed {
-    ($($name:ident: $bytes:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            half_freed(card(), $bytes, false);
-            half_freed(card(), $bytes, true);
+    ($($name:ident: $bytes:expr, $card:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn every_other_one_freed() {
+                half_freed(card($card), $bytes, false);
+            }
+
+            #[test]
+            fn half_of_them_freed_at_random() {
+                half_freed(card($card), $bytes, true);
+            }
         }
     )*};
 }
 
 half_freed! {
-    blocks_of_64_mib: 64 * MIB;
-    blocks_of_9_mib: 9 * MIB;
-    blocks_of_3_mib: 3 * MIB;
-    blocks_of_1_mib: MIB;
-    blocks_of_half_a_mib: 512 * KIB;
-    blocks_of_64_kib: 64 * KIB;
+    blocks_of_64_mib: 64 * MIB, 2048;
+    blocks_of_9_mib: 9 * MIB, 2048;
+    blocks_of_3_mib: 3 * MIB, 4096;
+    blocks_of_1_mib: MIB, 4096;
+    blocks_of_half_a_mib: 512 * KIB, 4096;
+    blocks_of_64_kib: 64 * KIB, 8192;
 }
 
 #[test]
 fn random_sizes_from_2_to_64_mib_waste_2_percent_at_most() {
-    let mut model = Model::new(64 << 30, Settings::default());
+    let mut model = Model::new(32 << 30, Settings::default());
     let mut numbers = Numbers(7);
     let mut asked = 0;
-    for _ in 0..1000 {
+    for _ in 0..500 {
         let bytes = 2 * MIB + numbers.below(62 * MIB);
         model.allocate(0, bytes).unwrap();
         asked += bytes;
@@ -96,9 +105,9 @@ fn random_sizes_from_2_to_64_mib_waste_2_percent_at_most() {
     );
     assert!(held - asked <= asked / 50, "{held} for {asked}");
     // And in the long run, with other sizes in the place of those freed.
-    for _ in 0..2000 {
+    for _ in 0..1000 {
         let index = numbers.below(model.live.len() as u64) as usize;
-        asked = asked - model.live[index].block.bytes;
+        asked -= model.live[index].block.bytes;
         model.free(index, 0);
         model.fake.complete(0);
         let bytes = 2 * MIB + numbers.below(62 * MIB);

@@ -182,7 +182,7 @@ fn places(block: Block) -> impl Iterator<Item = u64> {
     let granules = |from: u64, to: u64| (from..to).step_by(16 << 10);
     let first = granules(address, end.min(address + PAGE));
     let last = granules(end.saturating_sub(PAGE).max(address + PAGE).min(end), end);
-    let pages = (address..end).step_by(PAGE as usize);
+    let pages = (address + PAGE..end).step_by(PAGE as usize);
     first.chain(last).chain(pages).chain([end - 256])
 }
 

@@ -178,11 +178,16 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
+/// An environment variable.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().expect(name))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: number("PROPTEST_CASES", 24) as u32, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_byte_changes_and_nothing_is_lost(settings in settings(), ops in proptest::collection::vec(ops(), 1..250)) {
+    fn no_byte_changes_and_nothing_is_lost(settings in settings(), ops in proptest::collection::vec(ops(), 1..200)) {
         let mut program = Program::new(512 * MIB, settings);
         for op in &ops {
             program.step(op);
@@ -196,10 +201,7 @@ proptest! {
 /// A long program; `CUGUARD_POOL_STEPS` sets how long, `CUGUARD_POOL_SEED` which.
 #[test]
 fn a_long_program() {
-    let number = |name, default| {
-        std::env::var(name).map_or(default, |value: String| value.parse().expect(name))
-    };
-    let steps = number("CUGUARD_POOL_STEPS", 20_000);
+    let steps = number("CUGUARD_POOL_STEPS", 10_000);
     let mut numbers = Numbers(number("CUGUARD_POOL_SEED", 42));
     let mut program = Program::new(2 << 30, Settings::default());
     for step in 0..steps {
@@ -222,7 +224,7 @@ fn a_long_program() {
             60..70 => Op::Pin { which },
             70..700 => Op::Free {
                 which,
-                elsewhere: (which % 5 == 0).then_some(stream),
+                elsewhere: which.is_multiple_of(5).then_some(stream),
             },
             _ => {
                 let bytes = match numbers.below(100) {

@@ -6,9 +6,9 @@ use cuguard_pool::{PoolError, Settings};
 
 /// A program that makes every kind of call. Errors are permitted; wrong bytes are not.
 fn scenario(model: &mut Model) {
-    let sizes = [3 * MIB, 512 * KIB, 64 * KIB, 70 * MIB, MIB, 20 * KIB];
-    for round in 0..3 {
-        for (number, &bytes) in sizes.iter().cycle().take(24).enumerate() {
+    let sizes = [3 * MIB, 512 * KIB, 64 * KIB, 65 * MIB, MIB];
+    for round in 0..2 {
+        for (number, &bytes) in sizes.iter().cycle().take(20).enumerate() {
             let _ = model.allocate(number as u64 % 2, bytes);
         }
         intact(model);
@@ -21,7 +21,7 @@ fn scenario(model: &mut Model) {
             at += 1;
         }
         model.fake.complete(0);
-        if round == 1 {
+        if round == 0 {
             let _ = model.pool.trim(0);
             intact(model);
         }
@@ -39,7 +39,10 @@ fn intact(model: &mut Model) {
     if stuck(model) {
         match model.pool.allocate(&0, 256) {
             Err(PoolError::Stuck { windows }) => assert!(windows > 0),
-            Err(PoolError::Driver { function, .. }) if function == "wait_for_copies" => {}
+            Err(PoolError::Driver {
+                function: "wait_for_copies",
+                ..
+            }) => {}
             Err(error) => panic!("{error}"),
             // The retry was not refused.
             Ok(block) => model.pool.free(&0, block),
@@ -82,7 +85,7 @@ fn run(refused: std::ops::Range<u64>) -> u64 {
 #[test]
 fn each_call_refused_once() {
     let calls = run(0..0);
-    assert!(calls > 300, "{calls}");
+    assert!(calls > 100, "{calls}");
     for call in 0..calls {
         run(call..call + 1);
     }
@@ -99,7 +102,7 @@ fn five_calls_in_a_row_refused() {
 #[test]
 fn each_call_refused_for_good() {
     let calls = run(0..0);
-    for call in (0..calls).step_by(3) {
+    for call in 0..calls {
         run(call..u64::MAX);
     }
 }
