@@ -32,7 +32,10 @@ impl Budget {
     }
 
     fn counts(&self, kind: Kind) -> bool {
-        let on_device = matches!(kind, Kind::Device | Kind::StreamOrdered | Kind::Managed);
+        let on_device = matches!(
+            kind,
+            Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed
+        );
         self.is_limited() && on_device
     }
 
@@ -76,6 +79,7 @@ impl Budget {
             bytes: self.limit,
             held: refused.unwrap_or_else(|| self.held.load(Relaxed)),
             refused: refused.is_some(),
+            of_pool: false,
         })
     }
 }

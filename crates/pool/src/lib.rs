@@ -7,6 +7,7 @@
 
 mod addresses;
 mod bits;
+mod cache;
 mod central;
 mod driver;
 mod engine;
@@ -16,6 +17,7 @@ mod handles;
 mod hash;
 mod index;
 mod mask;
+mod pool;
 mod random;
 mod ranges;
 mod settings;
@@ -31,6 +33,7 @@ mod windows;
 pub use central::Central;
 pub use driver::Driver;
 pub use error::PoolError;
+pub use pool::Pool;
 pub use settings::Settings;
 pub use stats::{Compacted, PageUse, Stats};
 

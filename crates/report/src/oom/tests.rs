@@ -45,6 +45,7 @@ fn pool(name: &str, reserved: u64, used: u64) -> PoolUse {
         reserved,
         used,
         threshold: None,
+        of_cuguard: false,
     }
 }
 
@@ -320,6 +321,7 @@ fn more_than_the_limit_and_more_than_the_device() {
         bytes: 10 * GIB,
         held: GIB,
         refused: true,
+        of_pool: false,
     });
     assert_eq!(names(&why), ["memory_limit"]);
     let text = why.to_text();
