@@ -338,6 +338,12 @@ fn the_pool_can_be_shared_between_threads() {
     shared::<Central<Fake>>();
     let pool = Central::new(Fake::new(4 << 30), Settings::default());
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..50 {
+                pool.trim(8 * MIB).unwrap();
+                pool.compact(u64::MAX).unwrap();
+            }
+        });
         for thread in 0..4u64 {
             let pool = &pool;
             scope.spawn(move || {
