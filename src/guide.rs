@@ -5,6 +5,7 @@
 //! | [`set_up`] | dependencies, `CUGUARD_DRIVER`, stack traces with lines |
 //! | [`guards`] | who owns what, drop and close, raw addresses, what is safe |
 //! | [`streams_and_scopes`] | asynchronous work, stream-ordered memory, host functions, data larger than memory |
+//! | [`pools`] | memory that does not fragment: when to use a pool, what it must know |
 //! | [`kernels`] | modules, launches, typed kernels, occupancy, CUDA C++ at run time |
 //! | [`devices_and_interop`] | devices, peers, contexts and streams of other code, libraries |
 //! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |
@@ -42,6 +43,7 @@ chapters! {
     set_up "set-up.md"
     guards "guards.md"
     streams_and_scopes "streams-and-scopes.md"
+    pools "pools.md"
     kernels "kernels.md"
     devices_and_interop "devices-and-interop.md"
     leak_reports "leak-reports.md"

@@ -149,7 +149,7 @@ generic! {
 
 // Guards, and what borrows them.
 plain!(both:
-    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool MemoryPoolStream<'static> PeerAccess Profiler<'static>
+    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool MemoryPoolStream<'static> Pool PoolBuilder PoolStream<'static> PeerAccess Profiler<'static>
     ModuleBuilder<'static> Linker<'static>
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static> Graph<'static> GraphExec<'static>
     BoundGraph<'static>
@@ -169,8 +169,8 @@ plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
     Error FailOn FailedFreeGroup Fate Group KindUsage SiteUsage Kind Level Limit MemoryInfo SnapshotReason Origin
-    OtherContext OutOfMemory PageUse PatternError PoolUse Problem ProcessUse Processes FailedCall
-    ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownFinding UnknownLevel
+    OtherContext OutOfMemory PageUse PatternError PoolStats PoolUse Problem ProcessUse Processes FailedCall
+    Compaction ManagedAdvice MemoryLocation ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownFinding UnknownLevel
     FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
 );
 

@@ -9,8 +9,9 @@ use cuguard_registry::{Entry, Key, Kind};
 
 use super::context_state::{ContextState, Entered};
 use super::owned_resource::{OwnedResource, Owner};
-use super::pool::{self, Home, VirtualPool};
+use super::pool_home::Home;
 use super::stream_state::StreamState;
+use super::virtual_pool::{self, VirtualPool};
 use crate::error::{Error, Result};
 
 /// An allocation, as errors describe it.
@@ -168,7 +169,7 @@ pub(crate) fn allocate_in_pool(
         Ok(address) => address,
         Err(error) => {
             state.budget.release(kind, bytes);
-            return Err(pool::failed(state, request.operation, bytes, error));
+            return Err(virtual_pool::failed(state, request.operation, bytes, error));
         }
     };
     let entry = Entry {

@@ -79,6 +79,7 @@ impl Budget {
             bytes: self.limit,
             held: refused.unwrap_or_else(|| self.held.load(Relaxed)),
             refused: refused.is_some(),
+            of_pool: false,
         })
     }
 }

@@ -22,7 +22,7 @@ use super::handle_list::HandleList;
 use super::lock::lock;
 use super::peer_streams::PeerStreams;
 use super::policy::OomPolicy;
-use super::pool::PoolList;
+use super::pool_list::PoolList;
 use super::pool_state::PoolState;
 use super::report_state::ReportState;
 use super::unregistered::Unregistered;

@@ -45,13 +45,19 @@ mod owned_resource;
 pub(crate) mod peer_access;
 mod peer_streams;
 mod policy;
-pub(crate) mod pool;
+pub(crate) mod pool_compaction;
+mod pool_decay;
+mod pool_driver;
+mod pool_home;
+mod pool_list;
 mod pool_state;
+mod pool_stream;
 mod report_state;
 pub(crate) mod same_context;
 mod stream_state;
 mod teardown;
 mod unregistered;
+pub(crate) mod virtual_pool;
 pub(crate) mod wait;
 
 pub(crate) use allocate::{
@@ -69,3 +75,4 @@ pub(crate) use peer_streams::PeerUse;
 pub use policy::OomPolicy;
 pub(crate) use pool_state::PoolState;
 pub(crate) use stream_state::StreamState;
+pub(crate) use virtual_pool::{PoolConfig, VirtualPool};

@@ -14,7 +14,7 @@ use super::deferred::{self, Deferred};
 use super::free;
 use super::host_memory::HostMemory;
 use super::open_context::OpenContext;
-use super::pool::Home;
+use super::pool_home::Home;
 use super::pool_state::PoolState;
 use super::stream_state::StreamState;
 use crate::error::{Error, Result};

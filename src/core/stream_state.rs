@@ -10,7 +10,8 @@ use super::context_state::{ContextState, Entered};
 use super::free_progress::FreeProgress;
 use super::handle_list::{self, ListedHandle};
 use super::owned_resource::OwnedResource;
-use super::pool::{Homes, StreamId, StreamIdGuard};
+use super::pool_home::Homes;
+use super::pool_stream::{StreamId, StreamIdGuard};
 use crate::error::Result;
 
 /// The driver's stream, destroyed with the last reference.

@@ -11,7 +11,7 @@ use crate::core::{
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::guards::device::failed;
-use crate::guards::memory::check_device;
+use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, PoolBuilder, Schedule};
 use crate::recovery;
 use cuguard_registry::{Level, Registry};
@@ -396,7 +396,7 @@ impl ContextBuilder {
         let context = Context::from_state(state);
         if let Some(pool) = self.pool {
             check_device(operation, context.state())?;
-            let pool = pool.create(&context);
+            let pool = pool.create(context.state());
             context.state().pools_of_cuguard().set_of_context(pool);
         }
         Ok(context)

@@ -19,6 +19,7 @@ mod keep;
 mod memory;
 mod memory_info;
 mod peer_access;
+mod pool_builder;
 mod profiler;
 mod raw_context;
 mod raw_handles;
@@ -45,11 +46,12 @@ pub(crate) use graph_memory::{Exported, GraphRange};
 pub use graph_memory::{GraphMemory, GraphMemoryMut};
 pub use memory::{
     Compaction, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
-    MemoryLocation, MemoryPool, MemoryPoolStream, PinnedBuffer, PitchedBuffer, Pool, PoolBuilder,
-    PoolStats, PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
+    MemoryLocation, MemoryPool, MemoryPoolStream, PinnedBuffer, PitchedBuffer, Pool, PoolStats,
+    PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
 };
 pub(crate) use memory::{DeviceMemory, PoolRef, bytes_of, check_len, check_range, host_vec};
 pub use memory_info::MemoryInfo;
 pub use peer_access::PeerAccess;
+pub use pool_builder::PoolBuilder;
 pub use profiler::Profiler;
 pub use stream::{Stream, StreamBuilder};

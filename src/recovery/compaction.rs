@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cuguard_report::oom::PoolUse;
 
-use crate::core::ContextState;
 use crate::core::open_contexts::on_device;
-use crate::core::pool::{self, VirtualPool};
+use crate::core::pool_compaction::compact;
+use crate::core::{ContextState, VirtualPool};
 
 /// The size of a page, in which memory is released.
 const PAGE: u64 = 2 << 20;
@@ -62,7 +62,7 @@ pub(super) fn release(
             continue;
         }
         // Why not, is no error of the allocation, which fails for want of memory.
-        let gained = pool::compact(owner, pool, wanted);
+        let gained = compact(owner, pool, wanted);
         compacted |= gained.is_ok_and(|gained| gained.released != 0);
     }
     if compacted {

@@ -34,6 +34,7 @@ fn describe(
                 bytes: limit,
                 held,
                 refused: true,
+                of_pool: true,
             };
             (None, CUresult::OUT_OF_MEMORY, Some(limit))
         }

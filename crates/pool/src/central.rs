@@ -82,7 +82,12 @@ impl<D: Driver> Central<D> {
             out.extend(std::iter::from_fn(|| state.take_slot(class, stream)).take(count - 1));
         } else {
             out.push(state.allocate_range(stream, bytes)?);
-            out.extend(std::iter::from_fn(|| state.take_range(stream, bytes)).take(count - 1));
+            let more = || {
+                state
+                    .take_range(stream, bytes)
+                    .or_else(|| state.take_vacant(bytes))
+            };
+            out.extend(std::iter::from_fn(more).take(count - 1));
         }
         Ok(out.len() - before)
     }

@@ -15,6 +15,7 @@ mod error;
 mod frames;
 mod handles;
 mod hash;
+mod index;
 mod mask;
 mod pool;
 mod random;

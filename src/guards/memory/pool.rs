@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cuguard_driver::result::virtual_memory;
-use cuguard_driver::sys::CUresult;
 use cust::memory::DeviceCopy;
 
 use super::source::{PoolRef, Source, SourceParts};
-use crate::core::pool::{self, VirtualPool};
-use crate::core::{ContextState, Owner};
-use crate::error::{DriverError, Error, Result};
+use crate::core::pool_compaction::compact;
+use crate::core::{ContextState, Owner, VirtualPool, virtual_pool};
+use crate::error::{Error, Result};
+use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
 
 /// A pool of device memory that does not fragment: blocks are stitched out of pages of 2 MiB, and half-empty pages are merged
@@ -123,22 +122,6 @@ pub struct Compaction {
     pub copied: u64,
 }
 
-/// Fails on a device without virtual memory management, or with pages of another size.
-pub(in crate::guards) fn check_device(operation: &'static str, state: &ContextState) -> Result<()> {
-    let entered = state.enter(operation)?;
-    let granularity = entered.check(virtual_memory::granularity(state.device as i32))?;
-    if (2_usize << 20).is_multiple_of(granularity) {
-        return Ok(());
-    }
-    Err(Error::Driver(DriverError {
-        operation,
-        function: "cuMemGetAllocationGranularity",
-        code: CUresult::NOT_SUPPORTED,
-        bytes: Some(granularity as u64),
-        device: Some(state.device),
-    }))
-}
-
 impl Pool {
     /// Creates a pool with the default settings. It holds no memory yet.
     ///
@@ -178,7 +161,7 @@ impl Pool {
         check_device(operation, context.state())?;
         let default = Stream::default_stream(context)?;
         Ok(Self {
-            shared: builder.create(context),
+            shared: builder.create(context.state()),
             default,
         })
     }
@@ -246,7 +229,7 @@ impl Pool {
     pub fn trim(&self) -> Result<u64> {
         const OPERATION: &str = "Pool::trim";
         let _entered = self.state().enter(OPERATION)?;
-        pool::check(self.state(), OPERATION, self.shared.trim(0))
+        virtual_pool::check(self.state(), OPERATION, self.shared.trim(0))
     }
 
     /// Merges half-empty pages and releases the rest to the device: the live blocks of one page are copied to free parts of
@@ -281,7 +264,7 @@ impl Pool {
     pub fn compact(&self) -> Result<Compaction> {
         const OPERATION: &str = "Pool::compact";
         let state = self.state();
-        let compacted = pool::compact(state, &self.shared, u64::MAX);
+        let compacted = compact(state, &self.shared, u64::MAX);
         let compacted = compacted.map_err(|error| error.into_error(state, OPERATION))?;
         Ok(Compaction {
             released: compacted.released,
@@ -338,6 +321,26 @@ impl Pool {
                 reason: "the buffer is not from this pool".to_owned(),
             }),
         }
+    }
+}
+
+impl PoolBuilder {
+    /// Creates the pool. It holds no memory yet.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::Pool::builder().build(&context)?;
+    /// assert_eq!(pool.stats().held, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error: `CUDA_ERROR_NOT_SUPPORTED` on a device without virtual memory
+    /// management.
+    pub fn build(self, context: &Context) -> Result<Pool> {
+        Pool::create("PoolBuilder::build", context, self)
     }
 }
 

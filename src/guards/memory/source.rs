@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use cust::memory::DeviceCopy;
 
-use crate::core::pool::VirtualPool;
-use crate::core::{PoolState, StreamState};
+use crate::core::{PoolState, StreamState, VirtualPool};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -40,8 +39,8 @@ mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::MemoryPoolStream<'_> {}
-    impl Sealed for crate::guards::Pool {}
-    impl Sealed for crate::guards::PoolStream<'_> {}
+    impl Sealed for super::super::Pool {}
+    impl Sealed for super::super::PoolStream<'_> {}
 }
 
 /// What a [`Source`] stands for.

@@ -8,9 +8,8 @@ use cuguard_driver::result::{self, memory};
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
-use crate::core::pool::VirtualPool;
 use crate::core::{
-    self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, same_context,
+    self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, VirtualPool, same_context,
 };
 use crate::error::{Error, Result};
 use crate::guards::memory::PoolRef;

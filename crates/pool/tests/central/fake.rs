@@ -72,6 +72,7 @@ struct Inner {
     live: BTreeMap<u64, u64>,
     quiet: bool,
     calls: u64,
+    calls_of: BTreeMap<&'static str, u64>,
     refused: std::ops::Range<u64>,
     forbidden: bool,
 }
@@ -106,6 +107,7 @@ impl Fake {
         );
         let call = inner.calls;
         inner.calls += 1;
+        *inner.calls_of.entry(function).or_default() += 1;
         if inner.refused.contains(&call) {
             return Err(Error::Refused(function));
         }
@@ -115,6 +117,11 @@ impl Fake {
     /// Calls so far.
     pub fn calls(&self) -> u64 {
         self.inner().calls
+    }
+
+    /// Calls of one function so far.
+    pub fn calls_of(&self, function: &str) -> u64 {
+        self.inner().calls_of.get(function).copied().unwrap_or(0)
     }
 
     /// Refuses the calls with these numbers.

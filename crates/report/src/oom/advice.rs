@@ -118,7 +118,11 @@ impl OutOfMemory {
         // A larger limit does not help beyond the device's memory.
         let is_managed = self.request.kind == Some(Kind::Managed);
         let is_there = is_managed || self.total.is_none_or(|total| needed <= total);
-        let raise = format!("raise memory_limit from {}", ByteSize(limit));
+        let name = match self.limit {
+            Some(limit) if limit.of_pool => "the pool's limit",
+            _ => "memory_limit",
+        };
+        let raise = format!("raise {name} from {}", ByteSize(limit));
         if request > limit {
             advice.add(self.in_pieces());
             if is_there {

@@ -88,7 +88,7 @@ pub struct FailedRequest {
     pub code_name: &'static str,
 }
 
-/// A memory limit; see `ContextBuilder::memory_limit`.
+/// A memory limit; see `ContextBuilder::memory_limit` and `PoolBuilder::limit`.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -103,12 +103,14 @@ pub struct FailedRequest {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What the context may hold.
+    /// What the context or the pool may hold.
     pub bytes: u64,
     /// What it held at the request.
     pub held: u64,
     /// Whether the limit refused the request.
     pub refused: bool,
+    /// Whether it is the limit of a `Pool`, and not of the context; see `PoolBuilder::limit`.
+    pub of_pool: bool,
 }
 
 /// What a context holds of one kind of memory.

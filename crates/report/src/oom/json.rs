@@ -106,6 +106,7 @@ impl OutOfMemory {
             "limit": limit.map(|limit| limit.bytes),
             "limit_held": limit.map(|limit| limit.held),
             "limit_refused": limit.is_some_and(|limit| limit.refused),
+            "limit_of_pool": limit.is_some_and(|limit| limit.of_pool),
             "usage": list(&self.usage, usage),
             "escaped": list(&self.escaped, usage),
             "taken": pages.map(|pages| pages.taken()),

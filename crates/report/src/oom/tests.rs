@@ -321,6 +321,7 @@ fn more_than_the_limit_and_more_than_the_device() {
         bytes: 10 * GIB,
         held: GIB,
         refused: true,
+        of_pool: false,
     });
     assert_eq!(names(&why), ["memory_limit"]);
     let text = why.to_text();

@@ -69,6 +69,12 @@ impl OutOfMemory {
 
     fn refused(&self) -> String {
         match self.request.function {
+            None if self
+                .limit
+                .is_some_and(|limit| limit.refused && limit.of_pool) =>
+            {
+                "the limit of its pool refused it".to_owned()
+            }
             None if self.limit.is_some_and(|limit| limit.refused) => {
                 "the memory limit of its context refused it".to_owned()
             }
@@ -218,7 +224,12 @@ impl Page<'_> {
         self.row("device", device);
         if let Some(limit) = why.limit {
             let (bytes, held) = (ByteSize(limit.bytes), ByteSize(limit.held));
-            self.row("memory limit", format!("{bytes}, {held} in use"));
+            let name = if limit.of_pool {
+                "pool's limit"
+            } else {
+                "memory limit"
+            };
+            self.row(name, format!("{bytes}, {held} in use"));
         }
         let (this, outside_of) = match why.settings.audited {
             true => ("this process", "not recorded"),
@@ -362,9 +373,15 @@ impl Page<'_> {
                 RecoveryStep::Trim => ("trim pools", "no pool has unused memory"),
             };
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
+            let of_pool = self.why.limit.is_some_and(|limit| limit.of_pool);
+            let helps = |step| match step {
+                RecoveryStep::Callbacks => true,
+                RecoveryStep::Compact => of_pool,
+                RecoveryStep::Wait | RecoveryStep::Trim => false,
+            };
             let outcome = match (result.allowed, result.tried) {
                 (false, _) => "turned off".to_owned(),
-                (true, false) if refused && result.step != RecoveryStep::Callbacks => {
+                (true, false) if refused && !helps(result.step) => {
                     "does not help against a limit".to_owned()
                 }
                 (true, false) => nothing.to_owned(),

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use cuguard_pool::Pool;
 use cuguard_sync::process;
 
-use super::driver::PoolDriver;
-use crate::core::context_state::ContextState;
-use crate::core::lock::lock;
+use super::context_state::ContextState;
+use super::lock::lock;
+use super::pool_driver::PoolDriver;
 
 /// A pool of the thread.
 struct Watched {

@@ -14,11 +14,11 @@ use cuguard_driver::result::{self, CallError, context};
 use cuguard_pool::{Compacted, PoolError};
 use cuguard_sync::{PauseError, process};
 
+use super::captures::Captures;
+use super::context_state::ContextState;
+use super::deferred;
+use super::handle_list::track_context_wait;
 use super::virtual_pool::{VirtualPool, error_of};
-use crate::core::captures::Captures;
-use crate::core::context_state::ContextState;
-use crate::core::deferred;
-use crate::core::handle_list::track_context_wait;
 use crate::error::Error;
 
 /// How often it is tried.

@@ -8,9 +8,9 @@ use cuguard_driver::result;
 use cuguard_pool::Pool;
 use cuguard_sync::process;
 
-use super::driver::PoolDriver;
+use super::lock::lock;
+use super::pool_driver::PoolDriver;
 use super::virtual_pool::VirtualPool;
-use crate::core::lock::lock;
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 pub(super) fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {

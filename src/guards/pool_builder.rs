@@ -1,14 +1,15 @@
 //! The settings of a pool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::pool::{PoolConfig, VirtualPool};
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
-use crate::guards::{Context, Pool};
+use cuguard_driver::result::virtual_memory;
+use cuguard_driver::sys::CUresult;
 
-/// Configures a [`Pool`]; see [`Pool::builder`]. The same settings make the pool that all buffers of a context come from;
+use crate::core::{ContextState, PoolConfig, VirtualPool};
+use crate::error::{DriverError, Error, Result};
+
+/// Configures a [`Pool`](crate::Pool); see [`Pool::builder`](crate::Pool::builder). The same settings make the pool that all buffers of a context come from;
 /// see [`ContextBuilder::pool`](crate::context::ContextBuilder::pool).
 ///
 /// ```
@@ -69,7 +70,7 @@ impl PoolBuilder {
     }
 
     /// Sets how long memory stays idle in the pool before it is released to the device. The default is 10 seconds;
-    /// `Duration::MAX` is never: then it is released when memory runs short, or by [`Pool::trim`].
+    /// `Duration::MAX` is never: then it is released when memory runs short, or by [`Pool::trim`](crate::Pool::trim).
     ///
     /// ```
     /// let builder = cuguard::Pool::builder().decay(std::time::Duration::from_secs(60));
@@ -90,7 +91,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets whether half-empty pages are merged when memory runs short, and by [`Pool::compact`]. The default is `true`.
+    /// Sets whether half-empty pages are merged when memory runs short, and by [`Pool::compact`](crate::Pool::compact). The default is `true`.
     /// Turn it off where work of other code uses memory of the pool, and cuguard does not know of it; see the
     /// [guide](crate::guide::pools).
     ///
@@ -116,26 +117,24 @@ impl PoolBuilder {
         self
     }
 
-    /// Creates the pool. It holds no memory yet.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let pool = cuguard::Pool::builder().build(&context)?;
-    /// assert_eq!(pool.stats().held, 0);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ContextClosed`], or any other driver error: `CUDA_ERROR_NOT_SUPPORTED` on a device without virtual memory
-    /// management.
-    pub fn build(self, context: &Context) -> Result<Pool> {
-        Pool::create("PoolBuilder::build", context, self)
-    }
-
     /// The pool's state.
-    pub(in crate::guards) fn create(self, context: &Context) -> std::sync::Arc<VirtualPool> {
-        VirtualPool::new(context.state(), self.config)
+    pub(super) fn create(self, state: &Arc<ContextState>) -> Arc<VirtualPool> {
+        VirtualPool::new(state, self.config)
     }
+}
+
+/// Fails on a device without virtual memory management, or with pages of another size.
+pub(super) fn check_device(operation: &'static str, state: &ContextState) -> Result<()> {
+    let entered = state.enter(operation)?;
+    let granularity = entered.check(virtual_memory::granularity(state.device as i32))?;
+    if (2_usize << 20).is_multiple_of(granularity) {
+        return Ok(());
+    }
+    Err(Error::Driver(DriverError {
+        operation,
+        function: "cuMemGetAllocationGranularity",
+        code: CUresult::NOT_SUPPORTED,
+        bytes: Some(granularity as u64),
+        device: Some(state.device),
+    }))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::sys::CUstream;
 use cuguard_sync::process;
 
-use crate::core::context_state::ContextState;
+use super::context_state::ContextState;
 
 /// A stream as a pool names it. Valid until the pools of its context know that the stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats};
 use cuguard_sync::process;
 
-use super::decay;
-use super::driver::PoolDriver;
-use super::home::Home;
-use super::list::destroy_if_idle;
-use super::stream_id::StreamId;
-use crate::core::allocate::{Failed, Refused};
-use crate::core::context_state::ContextState;
-use crate::core::lock::lock;
+use super::allocate::{Failed, Refused};
+use super::context_state::ContextState;
+use super::lock::lock;
+use super::pool_decay;
+use super::pool_driver::PoolDriver;
+use super::pool_home::Home;
+use super::pool_list::destroy_if_idle;
+use super::pool_stream::StreamId;
 use crate::error::{Error, Result};
 
 /// What the builder of a pool provides.
@@ -63,7 +63,7 @@ impl VirtualPool {
             destroyed: AtomicBool::new(false),
         });
         state.pools_of_cuguard().add(&pool);
-        decay::watch(state, &pool.pool, pool.config.settings.decay);
+        pool_decay::watch(state, &pool.pool, pool.config.settings.decay);
         pool
     }
 
@@ -228,7 +228,7 @@ impl Drop for VirtualPool {
         if !destroy_if_idle(&self.pool) {
             // A stream still works on freed blocks, or this is a host function, where the driver permits no call.
             state.pools_of_cuguard().add_orphan(self.pool.clone());
-            decay::watch_orphan(&state, &self.pool);
+            pool_decay::watch_orphan(&state, &self.pool);
         }
     }
 }

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuguard_sync::process;
 
-use super::stream_id::StreamId;
+use super::context_state::ContextState;
+use super::lock::lock;
+use super::pool_stream::StreamId;
+use super::stream_state::StreamState;
 use super::virtual_pool::VirtualPool;
-use crate::core::context_state::ContextState;
-use crate::core::lock::lock;
-use crate::core::stream_state::StreamState;
 
 /// A pool and a stream, for the blocks of one thread.
 pub(crate) struct Home {

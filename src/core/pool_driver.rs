@@ -10,9 +10,9 @@ use cuguard_driver::sys::{CUcontext, CUevent, CUresult, CUstream, flags};
 use cuguard_pool::Driver;
 use cuguard_sync::process;
 
-use super::stream_id::StreamId;
-use crate::core::context_state::{ContextState, this_thread};
-use crate::core::handle_list;
+use super::context_state::{ContextState, this_thread};
+use super::handle_list;
+use super::pool_stream::StreamId;
 
 /// The alignment of addresses: one page.
 const PAGE: usize = 2 << 20;
