@@ -148,6 +148,22 @@ int main(int argc, char **argv) {
         expect(wait_for(child), 4, "child");
         return 3;
     }
+    if (IS("unused, outlived by a child")) {
+        /* The child ends when standard input does. */
+        int ready[2];
+        char letter = 'x';
+        expect(pipe(ready), 0, "pipe");
+        if (fork() == 0) {
+            use_driver();
+            leak(4096);
+            expect(write(ready[1], &letter, 1), 1, "write");
+            expect(read(0, &letter, 1), 0, "read");
+            exit(4);
+        }
+        close(ready[1]);
+        expect(read(ready[0], &letter, 1), 1, "read");
+        return 3;
+    }
     if (IS("unused exec of many")) {
         for (int i = 0; i < 3; i++) {
             expect(wait_for(spawn("return")), 3, "child");

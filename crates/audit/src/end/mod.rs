@@ -50,6 +50,7 @@ use cuguard_registry::Level;
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
+pub(crate) use run_folder::note_crate;
 pub(crate) use start::start;
 pub(crate) use sticky::{failed, failure};
 

@@ -98,10 +98,7 @@ pub(super) fn print_late(limit: Duration) {
 /// Writes the report as the settings say, records it for `cuguard run`, and keeps the exit code.
 pub(super) fn deliver(made: &Made, reason: Reason) {
     let settings = settings::get();
-    let fail_on = settings.wanted_fail_on();
-    let found = (fail_on.lost && made.lost.count != 0)
-        || (fail_on.reachable && made.reachable.count != 0)
-        || (fail_on.growth && made.growing != 0);
+    let found = made.fails(settings.wanted_fail_on());
     // `cuguard run` sets the exit code itself.
     let is_alone = start::start().run_folder.is_none();
     if let Some(code) = settings.wanted_exit_code().filter(|_| found && is_alone) {
