@@ -31,6 +31,7 @@
 mod exiting;
 mod forked;
 mod functions;
+mod linker;
 mod made;
 mod output;
 mod reason;
