@@ -11,6 +11,7 @@
 //! to a private folder. [`child`] waits, and forwards signals. Nothing here calls the driver or knows how a report is made.
 
 mod child;
+mod elf;
 mod failure;
 mod library;
 mod program;
@@ -104,8 +105,8 @@ format and its file together.
 Exit codes: the program's own, or that of --exitcode. A program that a signal ends, ends this command
 by the same signal, which shells show as 128 + N.
   2    wrong options, or a wrong word in LEAK_REPORT
-  125  the program cannot be audited: it is static, for another architecture or set-user-ID, or the
-       library cannot be preloaded
+  125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
+       a sanitizer, or the library cannot be preloaded
   126  the program cannot be executed
   127  the program was not found";
 
