@@ -32,13 +32,13 @@ CRATES = [
     ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc"],
     ["cuguard-sim", "cuguard-stack", "cuguard-nvml"],
     ["cuguard-driver", "cuguard-libcuda-sim"],
-    ["cuguard-registry"],
+    ["cuguard-registry", "cuguard-pool"],
     ["cuguard-report"],
     ["cuguard", "cuguard-audit"],
     ["cuguard-cli", "cuguard-torture", "cuguard-foreign"],
 ]
 # These know no CUDA types.
-NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-report"}
+NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report"}
 CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 # The modules of src/, from the bottom up.
 MODULES = ["error", "core", "exit", "recovery", "guards", "scope", "chunked", "lib", "guide"]

@@ -89,7 +89,7 @@ pub use cuguard_registry::{Kind, Level, in_label as label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
     Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, Function,
-    LaunchConfig, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream,
+    LaunchConfig, ManagedBuffer, MemoryPool, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
 };
 pub use scope::Scope;
 
@@ -114,12 +114,15 @@ pub mod device {
 
 /// Memory: buffers, views of them, and what managed memory is advised of.
 pub mod memory {
+    pub use crate::guards::{
+        Compaction, ManagedAdvice, MemoryLocation, MemoryPoolStream, PitchedBuffer, PoolBuilder,
+        PoolStats, PoolStream, Source, WriteCombinedBuffer,
+    };
     #[doc(no_inline)]
     pub use crate::guards::{
         DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool,
-        PinnedBuffer, RegisteredVec,
+        PinnedBuffer, Pool, RegisteredVec,
     };
-    pub use crate::guards::{ManagedAdvice, MemoryLocation, PitchedBuffer, WriteCombinedBuffer};
 }
 
 /// Streams and events. Work is enqueued in a [`Scope`].
@@ -175,7 +178,8 @@ pub mod snapshot {
 pub mod prelude {
     pub use crate::{
         Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, LaunchConfig,
-        ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec, Stream, report::Report,
+        ManagedBuffer, MemoryPool, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
+        report::Report,
     };
 }
 

@@ -51,7 +51,7 @@ const CONSTRUCTORS: [(&str, Constructor); 8] = [
         DeviceBuffer::<u32>::zeroed_on(&at.stream, len).map(drop)
     }),
     ("DeviceBuffer::zeroed_in", |at, len| {
-        DeviceBuffer::<u32>::zeroed_in(&at.pool, &at.stream, len).map(drop)
+        DeviceBuffer::<u32>::zeroed_in(&at.pool.on(&at.stream), len).map(drop)
     }),
     ("DeviceBuffer::uninitialized_on", |at, len| {
         // SAFETY: nobody reads it.
@@ -62,7 +62,7 @@ const CONSTRUCTORS: [(&str, Constructor); 8] = [
     }),
     ("DeviceBuffer::uninitialized_in", |at, len| {
         // SAFETY: nobody reads it.
-        unsafe { DeviceBuffer::<u32>::uninitialized_in(&at.pool, &at.stream, len) }.map(drop)
+        unsafe { DeviceBuffer::<u32>::uninitialized_in(&at.pool.on(&at.stream), len) }.map(drop)
     }),
     ("ManagedBuffer::zeroed", |at, len| {
         ManagedBuffer::<u32>::zeroed(&at.context, len).map(drop)
@@ -301,7 +301,7 @@ fn things_of_two_contexts_do_not_mix() -> Result<()> {
         wrong(seen, ["ManagedBuffer::as_slice", "the buffer", given]);
         let seen = managed.as_mut_slice(&two.context).map(drop);
         wrong(seen, ["ManagedBuffer::as_mut_slice", "the buffer", given]);
-        let taken = DeviceBuffer::<u8>::zeroed_in(&one.pool, far, 10).map(drop);
+        let taken = DeviceBuffer::<u8>::zeroed_in(&one.pool.on(far), 10).map(drop);
         wrong(taken, ["DeviceBuffer::zeroed_in", "the pool", "the stream"]);
 
         for buffer in [

@@ -267,7 +267,7 @@ fn memory_of_a_pool_that_is_given_away_keeps_the_pool() -> Result<()> {
         let before = in_hand(&context)?;
         let stream = Stream::new(&context)?;
         let pool = cuguard::MemoryPool::new(&context)?;
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
         drop(pool);
         let address = buffer.into_raw();
         assert_eq!(context.totals(Kind::MemoryPool).count, 1);

@@ -274,7 +274,7 @@ fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result
     let things = (
         DeviceBuffer::<u8>::zeroed(&context, 32 * MIB)?,
         DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 32 * MIB)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 32 * MIB)?,
         PinnedBuffer::<u8>::zeroed(&context, 4096)?,
         RegisteredVec::new(&context, vec![0_u8; 4096])?,
         ManagedBuffer::<u8>::zeroed(&context, 32 * MIB)?,

@@ -279,7 +279,7 @@ fn a_pool_that_stays_for_released_memory_is_no_leak() -> Result<()> {
         let (context, file) = reported("pool", Context::builder())?;
         let stream = Stream::new(&context)?;
         let pool = MemoryPool::new(&context)?;
-        let address = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, MIB)?.into_raw();
+        let address = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?.into_raw();
         drop((pool, stream));
         match close {
             true => context.close()?,

@@ -379,7 +379,7 @@ fn nothing_takes_no_memory_and_works_everywhere() -> Result<()> {
     assert_eq!(units.to_vec()?.len(), 3);
     assert!(DeviceBuffer::<u8>::zeroed_on(&stream, 0)?.is_empty());
     let pool = MemoryPool::new(&context)?;
-    let in_pool = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 0)?;
+    let in_pool = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 0)?;
     assert_eq!((in_pool.to_vec()?, pool.used_bytes()?), (vec![], 0));
     drop((in_pool, pool));
     assert!(PinnedBuffer::<u8>::zeroed(&context, 0)?.is_empty());
@@ -449,7 +449,7 @@ fn a_stream_ordered_buffer_goes_with_its_stream_in_any_order() -> Result<()> {
     context.synchronize()?;
     let pool = MemoryPool::new(&context)?;
     let stream = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
     drop(pool);
     assert_eq!(buffer.to_vec()?, [0; 1000]);
     mem::forget(buffer);

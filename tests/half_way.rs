@@ -178,7 +178,7 @@ fn stream_ordered_memory() -> Result<()> {
     });
     let within = ["cuMemAllocFromPoolAsync", "cuMemsetD8Async"];
     in_context("DeviceBuffer::zeroed_in", &context, &within, || {
-        DeviceBuffer::<u64>::zeroed_in(&pool, &stream, 1000)
+        DeviceBuffer::<u64>::zeroed_in(&pool.on(&stream), 1000)
     });
     assert_eq!(pool.used_bytes()?, 0);
     in_context("uninitialized_on", &context, &["cuMemAllocAsync"], || {

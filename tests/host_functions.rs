@@ -51,7 +51,7 @@ fn resources(context: &Context, stream: &Stream) -> Result<impl Send + 'static> 
     Ok((
         DeviceBuffer::<u8>::zeroed(context, 8 * MIB)?,
         DeviceBuffer::<u8>::zeroed_on(stream, 8 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool, stream, 8 * MIB)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool.on(stream), 8 * MIB)?,
         pool,
         PinnedBuffer::<u8>::zeroed(context, MIB)?,
         RegisteredVec::new(context, vec![0_u8; MIB])?,

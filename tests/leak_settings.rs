@@ -384,7 +384,7 @@ fn what_a_leak_keeps_is_listed_under_it() {
         let context = context().unwrap();
         let stream = Stream::new(&context).unwrap();
         let pool = MemoryPool::new(&context).unwrap();
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1024).unwrap();
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1024).unwrap();
         std::mem::forget(buffer);
         if part == "forgotten" {
             std::mem::forget((stream, pool));

@@ -45,7 +45,7 @@ impl App {
         Ok(Self {
             weights: DeviceBuffer::from_slice(&context, &[1.5; 1000])?,
             scratch: DeviceBuffer::zeroed_on(&stream, 4 * MIB)?,
-            pooled: DeviceBuffer::zeroed_in(&pool, &stream, 4 * MIB)?,
+            pooled: DeviceBuffer::zeroed_in(&pool.on(&stream), 4 * MIB)?,
             staging: PinnedBuffer::zeroed(&context, MIB)?,
             registered: RegisteredVec::new(&context, vec![7; MIB])?,
             managed: ManagedBuffer::from_slice(&context, &[1, 2, 3])?,
@@ -278,7 +278,7 @@ fn released_memory_does_not_keep_a_context_open() -> Result<()> {
     let context = Context::builder().dedicated().build()?;
     let stream = Stream::new(&context)?;
     let pool = MemoryPool::new(&context)?;
-    let address = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, MIB)?.into_raw();
+    let address = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?.into_raw();
     drop((context, pool, stream));
     assert_eq!(contexts(), before);
     let bound = others.make_current()?;

@@ -193,7 +193,7 @@ fn a_pool_that_keeps_what_it_does_not_use() -> Result<()> {
     let pool = MemoryPool::new(&context)?.named("frames");
     let data = leave(&context, 512 * MIB)?;
     let mut blocks = Vec::new();
-    while let Ok(block) = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3 * MIB) {
+    while let Ok(block) = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3 * MIB) {
         blocks.push(block);
     }
     let mut index = 0;

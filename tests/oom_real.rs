@@ -90,7 +90,7 @@ fn a_pool_hoards() -> Result<()> {
     let fill = before.total / 140 * 60 / (3 * MIB as u64);
     let mut blocks = Vec::new();
     for _ in 0..fill {
-        blocks.push(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3 * MIB)?);
+        blocks.push(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3 * MIB)?);
     }
     stream.synchronize()?;
     let rest = leave(&context, 64 * MIB)?;

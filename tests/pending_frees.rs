@@ -34,7 +34,7 @@ fn hoard(context: &Context) -> Result<(MemoryPool, Stream, Vec<DeviceBuffer<u8>>
     let mut blocks = Vec::new();
     for _ in 0..3 * GIB / (16 * MIB) {
         // SAFETY: nobody reads it.
-        blocks.push(unsafe { DeviceBuffer::uninitialized_in(&pool, &stream, 16 * MIB)? });
+        blocks.push(unsafe { DeviceBuffer::uninitialized_in(&pool.on(&stream), 16 * MIB)? });
     }
     let mut index = 0;
     blocks.retain(|_| {

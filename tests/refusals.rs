@@ -397,7 +397,7 @@ fn an_empty_buffer_keeps_no_pool() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
-    let empty = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 0)?;
+    let empty = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 0)?;
     pool.close()?;
     assert_eq!(context.live_count(), 1, "the stream alone");
     drop(empty);

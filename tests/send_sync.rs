@@ -149,7 +149,7 @@ generic! {
 
 // Guards, and what borrows them.
 plain!(both:
-    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool PeerAccess Profiler<'static>
+    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool MemoryPoolStream<'static> PeerAccess Profiler<'static>
     ModuleBuilder<'static> Linker<'static>
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static> Graph<'static> GraphExec<'static>
     BoundGraph<'static>
@@ -184,10 +184,11 @@ plain!(both:
 #[test]
 fn the_table_is_complete() {
     /// Exported, and no types: traits, an alias.
-    const NO_TYPES: [&str; 8] = [
+    const NO_TYPES: [&str; 9] = [
         "Bindable",
         "BindableMut",
         "KernelArgument",
+        "Source",
         "Parameter",
         "Report",
         "Result",

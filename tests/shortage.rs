@@ -354,7 +354,7 @@ fn streams_and_pools_come_and_go_while_memory_runs_out() -> Result<()> {
         for _ in 0..200 {
             let stream = Stream::new(&context).expect("a stream");
             let pool = cuguard::MemoryPool::new(&context).expect("a pool");
-            drop(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000));
+            drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000));
             stream.close().expect("it is closed");
             pool.close().expect("it is closed");
         }

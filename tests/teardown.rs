@@ -140,7 +140,7 @@ fn a_forgotten_memory_pool() -> Result<()> {
         // It keeps what its buffers gave back.
         pool.set_release_threshold(u64::MAX)?;
         let stream = Stream::new(c)?;
-        drop(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 4 * MIB)?);
+        drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 4 * MIB)?);
         stream.synchronize()?;
         assert!(pool.reserved_bytes()? >= 4 * MIB as u64);
         Ok(pool)
@@ -165,7 +165,7 @@ fn forgotten_stream_ordered_memory() -> Result<()> {
 fn forgotten_memory_of_a_forgotten_pool() -> Result<()> {
     let make = |c: &Context| {
         let (pool, stream) = (MemoryPool::new(c)?, Stream::new(c)?);
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 4 * MIB)?.named("lost");
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 4 * MIB)?.named("lost");
         mem::forget((pool, stream));
         Ok(buffer)
     };

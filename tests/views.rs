@@ -24,7 +24,7 @@ fn kinds(context: &Context, streams: [&Stream; 2]) -> Result<Vec<DeviceBuffer<u3
         DeviceBuffer::from_slice(context, &numbers())?,
         DeviceBuffer::from_slice_on(streams[0], &numbers())?,
         DeviceBuffer::from_slice_on(streams[1], &numbers())?,
-        DeviceBuffer::from_slice_in(&pool, streams[1], &numbers())?,
+        DeviceBuffer::from_slice_in(&pool.on(streams[1]), &numbers())?,
     ])
 }
 
@@ -233,7 +233,7 @@ fn clones_are_of_the_same_kind() -> Result<()> {
             assert_eq!(buffer.to_vec()?, numbers());
             assert_eq!(copy.to_vec()?, [1; LEN]);
         }
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &one, 4096)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&one), 4096)?;
         let used = pool.used_bytes()?;
         let copy = buffer.try_clone()?;
         assert_eq!(pool.used_bytes()?, 2 * used);

@@ -1,6 +1,7 @@
 //! One attempt to allocate, and why it failed.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
@@ -8,6 +9,8 @@ use cuguard_registry::{Entry, Key, Kind};
 
 use super::context_state::{ContextState, Entered};
 use super::owned_resource::{OwnedResource, Owner};
+use super::pool::{self, Home, VirtualPool};
+use super::stream_state::StreamState;
 use crate::error::{Error, Result};
 
 /// An allocation, as errors describe it.
@@ -40,6 +43,8 @@ pub(crate) enum Refused {
     Memory(CallError),
     /// The budget of the context, with this much in use.
     Limit { held: u64 },
+    /// The limit of a pool, which holds this much.
+    PoolLimit { held: u64, limit: u64 },
 }
 
 /// Why an attempt failed.
@@ -138,6 +143,40 @@ pub(crate) fn allocate_of_driver_size(
         stream: 0,
     };
     let key = Key::new(kind, address);
+    Ok(OwnedResource::new_at(request.site, owner, key, entry))
+}
+
+/// The same for a block of a pool, in the order of a stream. The caller has entered the gate. Without a driver call where
+/// a cache has such a block.
+#[inline(always)]
+pub(crate) fn allocate_in_pool(
+    request: &Request,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    type_name: &'static str,
+) -> Result<OwnedResource, Failed> {
+    let (state, bytes) = (stream.state(), request.bytes as u64);
+    let kind = Kind::Pooled;
+    if bytes == 0 {
+        return Ok(OwnedResource::nothing(Owner::from(stream), kind));
+    }
+    if state.budget.is_limited() {
+        state.budget.reserve(kind, bytes)?;
+    }
+    let home = Home::find(pool, stream);
+    let address = match pool.allocate(&home.id(), bytes) {
+        Ok(address) => address,
+        Err(error) => {
+            state.budget.release(kind, bytes);
+            return Err(pool::failed(state, request.operation, bytes, error));
+        }
+    };
+    let entry = Entry {
+        bytes,
+        type_name,
+        stream: stream.handle().0 as u64,
+    };
+    let (owner, key) = (Owner::Pooled(home), Key::new(kind, address));
     Ok(OwnedResource::new_at(request.site, owner, key, entry))
 }
 

@@ -32,7 +32,10 @@ impl Budget {
     }
 
     fn counts(&self, kind: Kind) -> bool {
-        let on_device = matches!(kind, Kind::Device | Kind::StreamOrdered | Kind::Managed);
+        let on_device = matches!(
+            kind,
+            Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed
+        );
         self.is_limited() && on_device
     }
 

@@ -22,6 +22,7 @@ use super::handle_list::HandleList;
 use super::lock::lock;
 use super::peer_streams::PeerStreams;
 use super::policy::OomPolicy;
+use super::pool::PoolList;
 use super::pool_state::PoolState;
 use super::report_state::ReportState;
 use super::unregistered::Unregistered;
@@ -81,6 +82,8 @@ pub(crate) struct ContextState {
     pub(crate) unregistered: Unregistered,
     /// The pools of escaped memory by its address: a pool must not be destroyed before its memory is freed.
     escaped_pools: Mutex<HashMap<u64, Arc<PoolState>>>,
+    /// The pools of cuguard in this context.
+    virtual_pools: PoolList,
     pub(crate) report_state: Mutex<ReportState>,
     pub(crate) reported: Condvar,
     /// Where the `Context` was dropped, if that was before the last of its resources.
@@ -138,6 +141,7 @@ impl ContextState {
             device_idle: AtomicBool::new(false),
             unregistered: Unregistered::default(),
             escaped_pools: Mutex::default(),
+            virtual_pools: PoolList::default(),
             report_state: Mutex::default(),
             reported: Condvar::new(),
             dropped: OnceLock::new(),
@@ -356,6 +360,17 @@ impl ContextState {
     /// The pools of escaped memory.
     pub(crate) fn escaped_pools(&self) -> MutexGuard<'_, HashMap<u64, Arc<PoolState>>> {
         lock(&self.escaped_pools)
+    }
+
+    /// The pools of cuguard.
+    #[inline]
+    pub(crate) fn pools_of_cuguard(&self) -> &PoolList {
+        &self.virtual_pools
+    }
+
+    /// Whether a thread tears the context down.
+    pub(super) fn is_torn_down_by(&self, thread: usize) -> bool {
+        self.teardown_thread.load(Ordering::Acquire) == thread
     }
 
     /// Whether teardown has closed the gate.

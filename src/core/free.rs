@@ -70,8 +70,9 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::PeerAccess => peer_access::disable(address),
             Kind::Graph => graph::destroy(CUgraph(handle)),
             Kind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
-            // What only programs without guards have: no guard is of these kinds.
-            Kind::Array
+            // What only programs without guards have, and memory of a pool, which the pool frees.
+            Kind::Pooled
+            | Kind::Array
             | Kind::Physical
             | Kind::Mapped
             | Kind::Imported

@@ -45,6 +45,7 @@ mod owned_resource;
 pub(crate) mod peer_access;
 mod peer_streams;
 mod policy;
+pub(crate) mod pool;
 mod pool_state;
 mod report_state;
 pub(crate) mod same_context;
@@ -53,7 +54,9 @@ mod teardown;
 mod unregistered;
 pub(crate) mod wait;
 
-pub(crate) use allocate::{Failed, Refused, Request, allocate, allocate_of_driver_size};
+pub(crate) use allocate::{
+    Failed, Refused, Request, allocate, allocate_in_pool, allocate_of_driver_size,
+};
 pub(crate) use budget::Budget;
 pub use callbacks::ReleaseCallback;
 pub(crate) use context_state::{ContextConfig, ContextState, Entered, Source, log_error};

@@ -14,6 +14,7 @@ use super::deferred::{self, Deferred};
 use super::free;
 use super::host_memory::HostMemory;
 use super::open_context::OpenContext;
+use super::pool::Home;
 use super::pool_state::PoolState;
 use super::stream_state::StreamState;
 use crate::error::{Error, Result};
@@ -55,6 +56,9 @@ pub(crate) enum Owner {
     /// The pool that the memory is from, and its home stream. They are dropped in this order: the stream may be the last
     /// reference that keeps the context open.
     Pool(Box<(Arc<PoolState>, Arc<StreamState>)>),
+    /// The pool of cuguard that the memory is from, and its home stream. No `Box`, and no counter that all threads change:
+    /// a block of a pool is allocated and freed in some tens of nanoseconds.
+    Pooled(Arc<Home>),
 }
 
 impl From<&Arc<OpenContext>> for Owner {
@@ -89,6 +93,7 @@ impl Owner {
             Self::State(state) => (state, None),
             Self::Stream(stream) => (stream.state(), Some(stream)),
             Self::Pool(both) => (both.1.state(), Some(&both.1)),
+            Self::Pooled(home) => (home.state(), Some(home.stream())),
         }
     }
 
@@ -176,6 +181,11 @@ impl OwnedResource {
             // It belongs to the parent, and a thread that does not exist here may hold a lock of the registry.
             return Self::borrowed(owner, key);
         }
+        if let Owner::Stream(stream) = &owner
+            && let Some(pool) = owner.state().pools_of_cuguard().recapture(key.address)
+        {
+            return Self::from_pool(Home::find(&pool, stream), key.address, entry);
+        }
         let Some(key) = owner.state().registry.recapture(key) else {
             return Self::new(owner, key, entry);
         };
@@ -186,6 +196,21 @@ impl OwnedResource {
         };
         Self {
             owner,
+            key,
+            bytes: entry.bytes,
+            flags: AtomicU64::new(flags::OWNED),
+        }
+    }
+
+    /// The same for a block of a pool, which is freed on the stream of `home`.
+    #[track_caller]
+    fn from_pool(home: Arc<Home>, address: u64, entry: Entry) -> Self {
+        let key = Key::new(Kind::Pooled, address);
+        let Some(key) = home.state().registry.recapture(key) else {
+            return Self::new(Owner::Pooled(home), key, entry);
+        };
+        Self {
+            owner: Owner::Pooled(home),
             key,
             bytes: entry.bytes,
             flags: AtomicU64::new(flags::OWNED),
@@ -211,6 +236,11 @@ impl OwnedResource {
                 .escaped_pools()
                 .insert(self.key.address, both.0.clone());
             // Outside the gate and without the lock: a pool may be destroyed here.
+            drop(inside);
+            drop(old);
+        } else if let Owner::Pooled(home) = &self.owner {
+            let pools = state.pools_of_cuguard();
+            let old = pools.escape(self.key.address, home.pool());
             drop(inside);
             drop(old);
         }
@@ -309,6 +339,14 @@ impl OwnedResource {
     #[inline]
     #[track_caller]
     fn try_free_now(&mut self) -> bool {
+        if let Owner::Pooled(home) = &self.owner {
+            let Some(_inside) = home.state().try_enter() else {
+                return false;
+            };
+            *self.flags.get_mut() = flags::DONE;
+            self.free_in_pool(home);
+            return true;
+        }
         let (state, home) = self.owner.parts();
         let inside = match (self.key.kind, home) {
             (Kind::StreamOrdered, Some(home)) if !home.is_default() => state.try_enter(),
@@ -332,6 +370,17 @@ impl OwnedResource {
         true
     }
 
+    /// Frees a block of a pool, without a driver call. The caller is inside the gate.
+    #[inline]
+    fn free_in_pool(&self, home: &Home) {
+        let state = home.state();
+        state.registry.remove(self.key, self.bytes);
+        home.pool().free(&home.id(), self.key.address, self.bytes);
+        if state.budget.is_limited() {
+            state.budget.release(self.key.kind, self.bytes);
+        }
+    }
+
     /// # Safety
     ///
     /// The resource is erased from the registry and not freed yet. Its context is current, but for memory of the
@@ -348,6 +397,10 @@ impl OwnedResource {
     /// As [`free`](Self::free).
     #[inline]
     unsafe fn free_on(&self, home: Option<&Arc<StreamState>>) -> result::Result {
+        if let Owner::Pooled(home) = &self.owner {
+            home.pool().free(&home.id(), self.key.address, self.bytes);
+            return Ok(());
+        }
         let stream = home.map_or(CUstream::NULL, |home| home.handle());
         // SAFETY: this is the one owner. What guards let happen to the resource on other streams is ordered before
         // its home stream.
@@ -411,8 +464,11 @@ impl OwnedResource {
                 return Released::Done(Err(error));
             }
         };
+        // A block of a pool is freed without a driver call.
+        let needs_driver = shared || self.key.kind != Kind::Pooled;
         if let Err(error) = current
             && error.code == CUresult::NOT_PERMITTED
+            && needs_driver
         {
             drop(entered);
             *self.flags.get_mut() = before;
@@ -421,10 +477,10 @@ impl OwnedResource {
         let record = state.registry.remove(self.key, self.bytes);
         // Device memory can be freed whatever context is current, but for a default stream.
         let needs_context = shared
-            || self.home().is_some_and(|home| home.is_default())
+            || self.key.kind != Kind::Pooled && self.home().is_some_and(|home| home.is_default())
             || !matches!(
                 self.key.kind,
-                Kind::Device | Kind::StreamOrdered | Kind::Managed
+                Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed
             );
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,
@@ -461,7 +517,10 @@ impl OwnedResource {
         if state.budget.is_limited() {
             state.budget.release(self.key.kind, self.bytes);
         }
-        if let Some(home) = home {
+        // A pool waits for no frees.
+        if let Some(home) = home
+            && self.key.kind != Kind::Pooled
+        {
             home.progress().add(self.bytes);
         }
     }

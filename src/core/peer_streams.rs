@@ -70,6 +70,11 @@ impl Drop for PeerUse {
 }
 
 impl PeerStreams {
+    /// Whether no stream of another context uses memory of this one.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).live.is_empty()
+    }
+
     /// Waits for the streams on the list. The gate is closed, so no more work is enqueued that uses the memory.
     pub(super) fn wait(&self, operation: &'static str) {
         let streams: Vec<_> = lock(&self.0).live.values().cloned().collect();

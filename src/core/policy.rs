@@ -25,6 +25,7 @@ use std::time::Duration;
 #[must_use = "settings do nothing by themselves"]
 #[doc(alias = "Shortage")]
 pub struct OomPolicy {
+    pub(crate) compact: bool,
     pub(crate) callbacks: bool,
     pub(crate) wait: bool,
     pub(crate) wait_at_most: Duration,
@@ -47,6 +48,7 @@ impl OomPolicy {
     /// ```
     pub const fn new() -> Self {
         Self {
+            compact: true,
             callbacks: true,
             wait: true,
             wait_at_most: Duration::from_secs(10),
@@ -59,11 +61,19 @@ impl OomPolicy {
     /// No recovery steps: an allocation fails at once. The error still has the diagnosis.
     pub const fn fail_at_once() -> Self {
         Self {
+            compact: false,
             callbacks: false,
             wait: false,
             trim: false,
             ..Self::new()
         }
+    }
+
+    /// Whether a [`Pool`](crate::Pool) releases idle memory and merges half-empty pages, if the device has one. To merge, it
+    /// waits for all work of the context; see [`Pool::compact`](crate::Pool::compact).
+    pub const fn compact(mut self, compact: bool) -> Self {
+        self.compact = compact;
+        self
     }
 
     /// Whether [callbacks](crate::Context::release_on_oom) are called.

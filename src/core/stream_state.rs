@@ -10,30 +10,54 @@ use super::context_state::{ContextState, Entered};
 use super::free_progress::FreeProgress;
 use super::handle_list::{self, ListedHandle};
 use super::owned_resource::OwnedResource;
+use super::pool::{Homes, StreamId, StreamIdGuard};
 use crate::error::Result;
 
 /// The driver's stream, destroyed with the last reference.
 #[derive(Debug)]
 pub(crate) struct StreamState {
+    /// Dropped first of all: pools record their last events in the stream.
+    id: StreamIdGuard,
     /// Dropped before the handle is destroyed.
     listed: ListedHandle,
+    /// For blocks of pools. Empty when this is dropped: each refers to it.
+    homes: Homes,
     pub(crate) owned: OwnedResource,
 }
 
 impl StreamState {
     pub(crate) fn new(listed: ListedHandle, owned: OwnedResource) -> Self {
-        Self { listed, owned }
+        let handle = CUstream(owned.address() as usize);
+        Self {
+            id: StreamIdGuard::new(&listed.state, handle),
+            listed,
+            homes: Homes::default(),
+            owned,
+        }
+    }
+
+    /// The stream as pools know it.
+    #[inline]
+    pub(crate) fn id(&self) -> StreamId {
+        self.id.id
+    }
+
+    /// The homes of blocks of pools.
+    pub(crate) fn homes(&self) -> &Homes {
+        &self.homes
     }
 
     /// Destroys the stream and returns the driver's error.
     #[track_caller]
     pub(crate) fn close(self, operation: &'static str) -> Result<()> {
+        drop(self.id);
         drop(self.listed);
         self.owned.close(operation)
     }
 
     /// Releases ownership and returns the handle.
     pub(crate) fn into_raw(self) -> CUstream {
+        drop(self.id);
         drop(self.listed);
         CUstream(self.owned.into_raw() as usize)
     }
@@ -47,6 +71,12 @@ impl StreamState {
     #[inline]
     pub(crate) fn is_default(&self) -> bool {
         self.owned.address() <= CUstream::PER_THREAD.0 as u64
+    }
+
+    /// Whether this is the per-thread default stream: another stream on every thread.
+    #[inline]
+    pub(crate) fn is_per_thread(&self) -> bool {
+        self.owned.address() == CUstream::PER_THREAD.0 as u64
     }
 
     /// Not through `owned`, which would have to match on its owner: this is on the hot path of every stream-ordered

@@ -199,6 +199,10 @@ impl ContextState {
             if process::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
             }
+            // Destroyed with its pool, below.
+            if key.kind == Kind::Pooled {
+                continue;
+            }
             // Pools come last.
             if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) {
                 synchronize();
@@ -222,7 +226,9 @@ impl ContextState {
         if stream_ordered && !process::is_exiting() {
             synchronize();
         }
-        first
+        let pools = self.pools_of_cuguard();
+        let destroyed = pushed.and_then(|()| pools.destroy_all(self.free_leaks));
+        first.and(self.check(operation, destroyed, None))
     }
 
     /// Destroys the events by which other contexts wait for frees in this one. Other code may retain the driver's

@@ -105,6 +105,15 @@ pub enum Error {
         other_context: u64,
     },
 
+    /// A [`Pool`](crate::Pool) cannot be compacted now, or cannot map memory that live blocks are in.
+    #[error("{operation}: {reason}")]
+    Pool {
+        /// The function that was called.
+        operation: &'static str,
+        /// Why not.
+        reason: String,
+    },
+
     /// A device that does not exist.
     #[error("{operation}: there is no device {ordinal}; {}", devices(*.count))]
     NoSuchDevice {

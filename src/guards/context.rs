@@ -1,7 +1,7 @@
 //! The owner of a CUDA context, whose teardown reports leaks.
 
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cuguard_driver::result::context;
 use cuguard_driver::sys::CUcontext;
@@ -10,7 +10,7 @@ use crate::core::{ContextState, OpenContext, ReleaseCallback, handle_list};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{ContextBuilder, Device};
+use crate::guards::{ContextBuilder, Device, Stream};
 use cuguard_registry::{Kind, Level, Snapshot, SnapshotReason, Totals};
 use cuguard_sync::process;
 
@@ -43,6 +43,8 @@ use cuguard_sync::process;
 #[derive(Debug)]
 #[must_use = "torn down at once if unused"]
 pub struct Context {
+    /// The home of buffers that come from the context's pool. It keeps the context open, so it is dropped first.
+    default: OnceLock<Stream>,
     open: Arc<OpenContext>,
 }
 
@@ -71,11 +73,23 @@ impl Context {
 
     pub(super) fn from_state(state: Arc<ContextState>) -> Self {
         let open = OpenContext::new(state);
-        Self { open }
+        Self {
+            default: OnceLock::new(),
+            open,
+        }
     }
 
     pub(crate) fn state(&self) -> &Arc<ContextState> {
         &self.open
+    }
+
+    /// The default stream, as the home of buffers that come from a pool.
+    pub(crate) fn default_stream(&self) -> Result<&Stream> {
+        if let Some(stream) = self.default.get() {
+            return Ok(stream);
+        }
+        let stream = Stream::default_stream(self)?;
+        Ok(self.default.get_or_init(|| stream))
     }
 
     /// Keeps the context open; every guard of this context holds a clone.
@@ -141,6 +155,7 @@ impl Context {
         handle_list::track_context_wait(self.state(), || entered.check(context::synchronize()))?;
         // The device has completed the work of destroyed streams too.
         handle_list::destroy_complete_events(self.state());
+        self.state().pools_of_cuguard().destroy_orphans();
         Ok(())
     }
 
@@ -339,8 +354,9 @@ impl Drop for Context {
         }
         // They may own guards, which would keep the context open forever.
         state.drop_callbacks();
+        drop(self.default.take());
         if Arc::strong_count(&self.open) > 1 {
-            state.note_dropped();
+            self.state().note_dropped();
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::core::{
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::guards::device::failed;
-use crate::guards::{Context, Schedule};
+use crate::guards::memory::check_device;
+use crate::guards::{Context, PoolBuilder, Schedule};
 use crate::recovery;
 use cuguard_registry::{Level, Registry};
 use cuguard_report::ReportSettings;
@@ -43,6 +44,7 @@ pub struct ContextBuilder {
     free_leaks: Option<bool>,
     memory_limit: Option<u64>,
     oom_policy: OomPolicy,
+    pool: Option<PoolBuilder>,
 }
 
 impl ContextBuilder {
@@ -181,6 +183,24 @@ impl ContextBuilder {
         self
     }
 
+    /// Makes every [`DeviceBuffer`](crate::DeviceBuffer) and [`DeviceBox`](crate::DeviceBox) of the context come from a
+    /// [`Pool`](crate::Pool): also those of `zeroed` and `zeroed_on`, and scratch memory of scopes. Buffers that are
+    /// allocated without a stream are freed in the order of the default stream. The default is no pool.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// use cuguard::{Context, DeviceBuffer, Kind, Pool};
+    ///
+    /// let context = Context::builder().pool(Pool::builder().limit(1 << 30)).build()?;
+    /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+    /// assert_eq!(context.totals(Kind::Pooled).bytes, 1000);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn pool(mut self, pool: PoolBuilder) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
     /// Creates or retains the context.
     ///
     /// ```
@@ -239,7 +259,7 @@ impl ContextBuilder {
             _ => failed()(error),
         })?;
         let is_primary = source == Source::Primary;
-        Ok(self.finish(context, name, source, is_primary))
+        self.finish(operation, context, name, source, is_primary)
     }
 
     /// As [`build`](Self::build), for a context of other code; see [`Context::from_raw`]. The settings of
@@ -338,17 +358,18 @@ impl ContextBuilder {
             (true, true) => Source::Primary,
             (true, false) => Source::Own,
         };
-        Ok(self.finish(handle, name, source, is_primary))
+        self.finish(operation, handle, name, source, is_primary)
     }
 
     /// Creates the `Context` of a driver's context.
     fn finish(
         self,
+        operation: &'static str,
         context: CUcontext,
         device_name: String,
         source: Source,
         is_primary: bool,
-    ) -> Context {
+    ) -> Result<Context> {
         // The environment takes precedence over the program.
         let environment = ReportSettings::from_env();
         let report = ReportSettings::of_context(self.report);
@@ -372,7 +393,13 @@ impl ContextBuilder {
             budget: Budget::new(self.memory_limit),
             oom_policy: self.oom_policy,
         });
-        Context::from_state(state)
+        let context = Context::from_state(state);
+        if let Some(pool) = self.pool {
+            check_device(operation, context.state())?;
+            let pool = pool.create(&context);
+            context.state().pools_of_cuguard().set_of_context(pool);
+        }
+        Ok(context)
     }
 }
 

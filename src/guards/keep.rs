@@ -31,7 +31,7 @@ mod tests {
     fn a_guard_dropped_before_its_buffers_is_recorded() -> crate::Result<()> {
         let context = Context::new(0)?;
         let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 10)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 10)?;
         assert_eq!(kept(&context), [0, 0]);
         drop(stream);
         assert_eq!(kept(&context), [1, 0]);

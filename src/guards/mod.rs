@@ -44,10 +44,11 @@ pub use graph::{Graph, GraphExec};
 pub(crate) use graph_memory::{Exported, GraphRange};
 pub use graph_memory::{GraphMemory, GraphMemoryMut};
 pub use memory::{
-    DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
-    MemoryLocation, MemoryPool, PinnedBuffer, PitchedBuffer, RegisteredVec, WriteCombinedBuffer,
+    Compaction, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
+    MemoryLocation, MemoryPool, MemoryPoolStream, PinnedBuffer, PitchedBuffer, Pool, PoolBuilder,
+    PoolStats, PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
 };
-pub(crate) use memory::{DeviceMemory, bytes_of, check_len, check_range, host_vec};
+pub(crate) use memory::{DeviceMemory, PoolRef, bytes_of, check_len, check_range, host_vec};
 pub use memory_info::MemoryInfo;
 pub use peer_access::PeerAccess;
 pub use profiler::Profiler;

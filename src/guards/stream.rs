@@ -146,7 +146,11 @@ impl Stream {
         let guard = ManuallyDrop::new(self);
         // SAFETY: moved out of the guard, which is never used again; its other field is never dropped.
         let shared = unsafe { std::ptr::read(&guard.shared) };
-        Arc::try_unwrap(shared).map_err(Self::from_state)
+        shared.homes().end();
+        Arc::try_unwrap(shared).map_err(|shared| {
+            shared.homes().begin();
+            Self::from_state(shared)
+        })
     }
 
     /// The driver's stream, which the guard and its buffers share.
@@ -311,6 +315,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        // Blocks of pools keep the stream, and not what is kept for the next block.
+        self.shared.homes().end();
         // See `keep.rs`.
         if Arc::strong_count(&self.shared) > 1 {
             self.shared.owned.keep();

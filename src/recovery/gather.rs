@@ -6,13 +6,13 @@ use std::sync::Arc;
 use cuguard_driver::result::{CallError, device, memory};
 use cuguard_driver::sys::CUresult;
 
-use super::{frees, pools, probe, processes};
+use super::{compaction, frees, pools, probe, processes};
 use crate::core::open_contexts::on_device;
 use crate::core::{ContextState, Refused, Request};
 use crate::error::Error;
 use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
+    FailedRequest, KindUsage, Limit, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
 };
 
 /// How many call sites an error has, by bytes and by pages.
@@ -25,9 +25,18 @@ fn describe(
     refused: &Refused,
     results: Vec<RecoveryResult>,
 ) -> OutOfMemory {
-    let (function, code, limit) = match refused {
-        Refused::Memory(error) => (Some(error.function), error.code, None),
-        Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, Some(*held)),
+    let limit = |held| state.budget.limit(held);
+    let (function, code, limit) = match *refused {
+        Refused::Memory(error) => (Some(error.function), error.code, limit(None)),
+        Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, limit(Some(held))),
+        Refused::PoolLimit { held, limit } => {
+            let limit = Limit {
+                bytes: limit,
+                held,
+                refused: true,
+            };
+            (None, CUresult::OUT_OF_MEMORY, Some(limit))
+        }
     };
     OutOfMemory {
         request: FailedRequest {
@@ -42,7 +51,7 @@ fn describe(
             code_name: code.name().unwrap_or_default(),
         },
         info: state.info(SnapshotReason::Requested),
-        limit: state.budget.limit(limit),
+        limit,
         recovery: results,
         ..OutOfMemory::default()
     }
@@ -67,6 +76,7 @@ pub(super) fn error(
     let settings = &state.oom_policy;
     (why.busy_streams, why.pending_bytes) = frees::pending(state.device);
     why.pools = pools::pools(state);
+    why.pools.extend(compaction::describe(state));
     why.pools.retain(|pool| pool.reserved != 0);
     let neighbours = shared_pages(state.device, Some(state));
     why.contexts = other_contexts(state.device, Some(state), &neighbours);
@@ -175,7 +185,8 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
         live -= outline.escaped[kind.index()];
         live
     };
-    let (plain, pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
+    let (plain, mut pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
+    pooled += held(Kind::Pooled);
     let taken = |pages: PageUse| pages.taken().saturating_add(pages.elsewhere_bytes);
     let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
     OtherContext {
@@ -186,7 +197,7 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
         taken: outline.pages.map(taken),
         managed: held(Kind::Managed).bytes,
         escaped: escaped(Kind::Device),
-        pooled_escaped: escaped(Kind::StreamOrdered),
+        pooled_escaped: escaped(Kind::StreamOrdered).saturating_add(escaped(Kind::Pooled)),
     }
 }
 

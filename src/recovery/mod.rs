@@ -2,7 +2,7 @@
 //! calls that allocate an unknown number of bytes: a stream, an event, a module, a memory pool, a launch.
 //!
 //! ```text
-//!     an allocation ── fails ──► retry: callbacks, wait, trim, each with another attempt
+//!     an allocation ── fails ──► retry: compact, callbacks, wait, trim, each with another attempt
 //!                                   │ still fails
 //!                                   ▼
 //!                                gather ──► OutOfMemory (plain data, in `oom`)
@@ -12,6 +12,7 @@
 //! here allocates device memory, but for `probe`. Teardown waits for running callbacks before it closes the gate. This
 //! folder must not know guards and scopes.
 
+mod compaction;
 mod frees;
 mod gather;
 mod pools;

@@ -71,6 +71,7 @@ fn inspect(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
         reserved: get(Attribute::Reserved)?,
         used: get(Attribute::Used)?,
         threshold: get(Attribute::ReleaseThreshold),
+        of_cuguard: false,
     })
 }
 

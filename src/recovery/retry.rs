@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuguard_report::oom::{RecoveryResult, RecoveryStep};
 
-use super::{frees, gather, pools};
+use super::{compaction, frees, gather, pools};
 use crate::core::lock::FlagGuard;
 use crate::core::{ContextState, Failed, Refused, Request, deferred};
 use crate::error::{Error, Result};
@@ -78,23 +78,35 @@ fn run_steps(
     let recovering = FlagGuard::set(&RECOVERING);
     let policy = &state.oom_policy;
     let steps = [
+        (RecoveryStep::Compact, policy.compact),
         (RecoveryStep::Callbacks, policy.callbacks),
         (RecoveryStep::Wait, policy.wait),
         (RecoveryStep::Trim, policy.trim),
     ];
     let mut results = Vec::new();
     for (step, allowed) in steps.into_iter().filter(|_| !recovering.was_set) {
+        if step == RecoveryStep::Compact && !compaction::any(state) {
+            continue;
+        }
         let mut result = RecoveryResult {
             step,
             allowed,
             tried: false,
             freed: 0,
         };
-        // Pending frees and unused memory of pools do not count against the budget.
-        let matters = step == RecoveryStep::Callbacks || matches!(refused, Refused::Memory(_));
+        // Pending frees and unused memory of pools do not count against the budget; what other pools hold does not count
+        // against the limit of a pool.
+        let matters = match refused {
+            Refused::Memory(_) => true,
+            Refused::Limit { .. } => step == RecoveryStep::Callbacks,
+            Refused::PoolLimit { .. } => {
+                matches!(step, RecoveryStep::Callbacks | RecoveryStep::Compact)
+            }
+        };
         if allowed && matters {
             let before = gather::memory(state);
             let mut outcome = None;
+            let is_pool_limit = matches!(refused, Refused::PoolLimit { .. });
             let mut try_again = || {
                 let attempted = if state.callbacks.are_closed() {
                     // Teardown has waited for the callback, and takes its snapshot now.
@@ -110,6 +122,10 @@ fn run_steps(
                 outcome.is_some()
             };
             result.tried = match step {
+                RecoveryStep::Compact => {
+                    let bytes = request.bytes as u64;
+                    compaction::release(state, is_pool_limit, bytes, &mut try_again)
+                }
                 RecoveryStep::Callbacks => {
                     // An unknown size: as much as they can free.
                     let bytes = match request.bytes {

@@ -14,7 +14,7 @@ use crate::core::lock::lock;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{DeviceBuffer, bytes_of};
+use crate::guards::{DeviceBuffer, PoolRef, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -52,7 +52,8 @@ impl<'scope> Scope<'scope, '_> {
             return Ok(DeviceMut::new(address, len));
         }
         self.end.expect_work();
-        let memory = DeviceBuffer::allocate_zeroed(OPERATION, None, self.stream, len)?;
+        let memory =
+            DeviceBuffer::allocate_zeroed(OPERATION, PoolRef::Default, self.end.core(), len)?;
         Ok(self.keep(memory))
     }
 
@@ -88,7 +89,7 @@ impl<'scope> Scope<'scope, '_> {
             return Ok(DeviceMut::new(address, len));
         }
         self.end.expect_work();
-        let memory = DeviceBuffer::allocate_on(OPERATION, None, self.end.core(), len)?;
+        let memory = DeviceBuffer::allocate_on(OPERATION, PoolRef::Default, self.end.core(), len)?;
         Ok(self.keep(memory))
     }
 

@@ -90,8 +90,8 @@ fn pools(settings: &ReportSettings) -> Result<()> {
     let pool = MemoryPool::new(&context)?;
     pool.set_release_threshold(1 << 20)?;
     let buffers = [
-        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3 << 20)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?,
+        DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3 << 20)?,
     ];
     drop(pool);
     assert_eq!(buffers[0].to_vec()?, [0; 1000]);
@@ -196,8 +196,8 @@ fn out_of_memory(settings: &ReportSettings) -> Result<()> {
     let stream = Stream::new(&context)?;
     let pool = MemoryPool::new(&context)?;
     pool.set_release_threshold(u64::MAX)?;
-    let kept = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
-    drop(DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1 << 20)?);
+    let kept = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1 << 20)?);
     let callback = context.release_on_oom(|_| {});
     // More than any device has, however it is asked for.
     let refused = [

@@ -22,3 +22,4 @@ mod report;
 mod search;
 mod shortage;
 mod state;
+mod turn;

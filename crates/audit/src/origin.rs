@@ -12,12 +12,13 @@
 //! A Python frame is a number with the highest bit set; `python` knows its file, line and function. Nothing here resolves
 //! names.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use cuguard_registry::{Level, MAX_DEPTH, name_thread};
+use cuguard_registry::{Level, MAX_DEPTH, Trace, name_thread};
+use cuguard_stack::Remembered;
 
 use crate::modules::module_range;
 use crate::python;
@@ -43,45 +44,81 @@ pub(crate) fn set_level(level: Level) {
     LIMIT.store(limit, Relaxed);
 }
 
-/// Fills `frames` with the stack of the caller, innermost frame first, without the frames of this library. Returns how
-/// many there are.
+/// What a thread keeps from one call to the next.
+struct Thread {
+    /// The native frames of its last stacks, without those of this library.
+    native: Remembered<Trace>,
+    /// How many stacks were captured.
+    calls: u32,
+}
+
+thread_local! {
+    static THREAD: RefCell<Option<Thread>> = const { RefCell::new(None) };
+}
+
+/// The stack of the caller, without the frames of this library.
 #[inline(never)]
-pub(crate) fn capture(frames: &mut [usize]) -> usize {
-    note_thread();
-    let limit = LIMIT.load(Relaxed).min(frames.len());
-    if limit == 0 {
-        return 0;
-    }
-    let room = frames.len().min(limit + OWN);
-    let count = cuguard_stack::capture(&mut frames[..room]);
-    let is_outside = |frame: &usize| !is_own(*frame);
-    let own = frames[..count].iter().position(is_outside);
-    let own = own.unwrap_or(count);
-    frames.copy_within(own..count, 0);
-    let count = (count - own).min(limit);
-    match python::is_present() {
-        true => add_python(&mut frames[..limit], count),
-        false => count,
+pub(crate) fn trace() -> Trace {
+    let limit = LIMIT.load(Relaxed);
+    let known = THREAD.try_with(|thread| {
+        let mut thread = thread.try_borrow_mut().ok()?;
+        let thread = thread.get_or_insert_with(|| new_thread(limit));
+        thread.calls = thread.calls.saturating_add(1);
+        Some((thread.native.capture(intern), thread.calls))
+    });
+    let (native, calls) = match known {
+        Ok(Some(known)) => known,
+        _ => (capture_once(), 0),
+    };
+    match limit != 0 && python::is_present(calls) {
+        true => add_python(native, limit),
+        false => native,
     }
 }
 
-/// Adds Python frames to the first `count` frames. Not inlined, because most programs have no interpreter, and the arrays are
-/// large.
+#[cold]
+fn new_thread(limit: usize) -> Thread {
+    name_caller();
+    Thread {
+        native: Remembered::new(limit + OWN),
+        calls: 0,
+    }
+}
+
+/// The native frames, on a thread whose variables are destroyed.
+#[cold]
 #[inline(never)]
-fn add_python(frames: &mut [usize], count: usize) -> usize {
+fn capture_once() -> Trace {
+    let mut frames = [0; MAX_DEPTH + OWN];
+    let count = cuguard_stack::capture(&mut frames);
+    intern(&frames[..count])
+}
+
+/// Interns a stack without the frames of this library.
+#[cold]
+#[inline(never)]
+fn intern(frames: &[usize]) -> Trace {
+    let own = frames.iter().position(|frame| !is_own(*frame));
+    let frames = &frames[own.unwrap_or(frames.len())..];
+    Trace::new(&frames[..frames.len().min(LIMIT.load(Relaxed))])
+}
+
+/// Adds Python frames, and keeps `limit` frames at most. Not inlined, because most programs have no interpreter, and the arrays
+/// are large.
+#[inline(never)]
+fn add_python(native: Trace, limit: usize) -> Trace {
     let mut python = [0; PYTHON];
     let Some((interpreter, python_count)) = python::frames(&mut python) else {
-        return count;
+        return native;
     };
-    let mut native = [0; MAX_DEPTH];
-    let count = count.min(MAX_DEPTH);
-    native[..count].copy_from_slice(&frames[..count]);
-    merge(
-        &native[..count],
+    let mut frames = [0; MAX_DEPTH];
+    let count = merge(
+        native.stack(),
         &python[..python_count],
         &interpreter,
-        frames,
-    )
+        &mut frames[..limit],
+    );
+    Trace::new(&frames[..count])
 }
 
 /// Puts Python frames in place of the innermost frame of the interpreter, and leaves out its other frames. Where the
@@ -108,20 +145,12 @@ fn merge(
 /// Whether a return address is in this library.
 fn is_own(frame: usize) -> bool {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
-    OWN.get_or_init(|| module_range(capture as *const () as usize))
+    OWN.get_or_init(|| module_range(trace as *const () as usize))
         .contains(&frame.wrapping_sub(1))
 }
 
-thread_local! {
-    static NAMED: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Names the calling thread in the report, as the program named it.
-fn note_thread() {
-    let is_named = NAMED.try_with(|named| named.replace(true));
-    if is_named == Ok(true) {
-        return;
-    }
+fn name_caller() {
     // SAFETY: both have no conditions.
     let is_main = unsafe { libc::gettid() == libc::getpid() };
     if is_main {

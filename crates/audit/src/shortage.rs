@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use cuguard_nvml::{Nvml, Process};
-use cuguard_registry::{Kind, MAX_DEPTH, Origin, Registry};
+use cuguard_registry::{Kind, Origin, Registry};
 use cuguard_report::audit::Refused;
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
@@ -36,9 +36,7 @@ const MAX_SITES: usize = 32;
 /// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows.
 #[cold]
 pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
-    let mut frames = [0; MAX_DEPTH];
-    let count = origin::capture(&mut frames);
-    let origin = Origin::from_frames(&frames[..count]);
+    let origin = Origin::from_frames(origin::trace().stack());
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
     let hash = hasher.finish();
@@ -243,5 +241,6 @@ fn pool(pool: CUmemoryPool, name: String) -> Option<PoolUse> {
         reserved: attribute(pool_attribute::RESERVED_MEM_CURRENT)?,
         used: attribute(pool_attribute::USED_MEM_CURRENT)?,
         threshold: attribute(pool_attribute::RELEASE_THRESHOLD),
+        of_cuguard: false,
     })
 }

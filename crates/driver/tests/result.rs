@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_void};
 
 use cuguard_driver::result::{
     self, CallError, Result, context, copy, device, event, function, memory, module, pool, stream,
+    virtual_memory,
 };
 use cuguard_driver::sys::{CUresult, CUstream, device_attribute, flags, jit_option, limit};
 use cuguard_driver::{Choice, select};
@@ -193,6 +194,41 @@ fn pools_have_attributes() {
             assert_eq!(pool::attribute(pool, Attribute::Reserved), Ok(0));
             pool::destroy(pool)?;
             stream::destroy(on)
+        }
+    });
+}
+
+#[test]
+fn one_page_is_mapped_at_two_addresses() {
+    in_context(|| {
+        let page = virtual_memory::granularity(0)?;
+        let code = CUresult::INVALID_VALUE;
+        assert_eq!(
+            virtual_memory::address_reserve(1, 0),
+            failed("cuMemAddressReserve", code)
+        );
+        let base = virtual_memory::address_reserve(2 * page, page)?;
+        let second = base + page as u64;
+        let handle = virtual_memory::create(page, 0)?;
+        // SAFETY: the range is reserved and the handle alive until both are freed; nothing is enqueued then.
+        unsafe {
+            virtual_memory::map(base, page, handle)?;
+            virtual_memory::map(second, page, handle)?;
+            let mut seen = [0_u8; 4];
+            let pointer = seen.as_mut_ptr().cast();
+            assert!(copy::dtoh(pointer, base, 4).is_err(), "no access yet");
+            virtual_memory::set_access(base, 2 * page, 0)?;
+            copy::set_d8(base, 7, page)?;
+            copy::dtoh(pointer, second, 4)?;
+            assert_eq!(seen, [7; 4]);
+            assert!(virtual_memory::address_free(base, 2 * page).is_err());
+            virtual_memory::unmap(base, 2 * page)?;
+            virtual_memory::release(handle)?;
+            assert_eq!(
+                virtual_memory::release(handle),
+                failed("cuMemRelease", code)
+            );
+            virtual_memory::address_free(base, 2 * page)
         }
     });
 }

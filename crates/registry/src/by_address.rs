@@ -1,21 +1,24 @@
 //! Records of a program without guards: any thread may free what another one allocated, the caller captures the stack,
 //! and one registry has the records of all contexts.
 //!
-//! Keys are [by address](Key::by_address). Their records are in the table from the start, and never in a thread's buffer:
-//! the insert and the remove of the guards' records do not know of them.
+//! Keys are [by address](Key::by_address). The newest records are in the buffer of the thread that inserted them, as those of
+//! guards are. A key does not say which thread that was: a free looks in the buffer of the calling thread, in the table, and
+//! in the buffers of other threads, in this order.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use cuguard_sync::clock;
 use cuguard_sync::process::is_forked;
 
-use crate::call_site;
+use crate::addressed::Addressed;
 use crate::caller;
 use crate::counters::Amount;
 use crate::group::Group;
 use crate::history::{History, Peak};
-use crate::record::{Entry, Key, Record};
+use crate::kind::Kind;
+use crate::record::{Entry, Key, Record, Removed};
 use crate::registry::{Registry, set};
+use crate::trace::Trace;
 
 impl Registry {
     /// Inserts a resource that the driver just allocated, under a key [by address](Key::by_address), with a stack trace
@@ -39,44 +42,145 @@ impl Registry {
     /// assert!(registry.live().is_zero());
     /// ```
     pub fn insert_stack(&self, key: Key, entry: Entry, stack: &[usize], context: u32) {
+        self.insert_traced(key, entry, Trace::new(stack), context);
+    }
+
+    /// [`insert_stack`](Self::insert_stack) with a stack trace that is interned already.
+    #[inline(never)]
+    pub fn insert_traced(&self, key: Key, entry: Entry, trace: Trace, context: u32) {
         debug_assert!(key.is_by_address(), "{key:?}");
         if is_forked() {
             return;
         }
         set(&self.ever_recorded);
-        let call_site = match stack {
-            [] => 0,
-            _ => call_site::intern_frames(stack, entry.type_name),
-        };
-        let record = Record::in_context(&entry, call_site, context);
+        let record = Record::in_context(&entry, trace, context);
         self.counters.add(key.kind, entry.bytes);
         self.destroyed.forget(key);
-        // Before it is in the table, where another thread finds it.
-        let sites = self.sites.get_or_init(Box::default);
-        sites.add(
-            call_site,
-            key.kind,
-            entry.bytes,
-            record.created_nanoseconds(),
-            || self.counters.device_bytes(),
-        );
-        if let Some(old) = self.table.insert(key, record) {
+        let addressed = self.addressed();
+        if addressed.in_table.may_have(key.address) {
             // Freed by a function that is not recorded.
-            self.counters.sub(key.kind, old.bytes());
-            self.note_removed(key, &old);
+            self.remove_from_table(key);
+        }
+        let put = |key, record| self.put_by_address(key, record);
+        match self.recent.insert_by_address(key, record, put) {
+            Ok(None) => {}
+            Ok(Some(old)) => self.counters.sub(key.kind, old.bytes()),
+            Err(record) => self.put_by_address(key, record),
+        }
+        if key.kind.is_memory() {
+            let total = || self.counters.device_bytes();
+            let now = record.created_nanoseconds();
+            addressed.sites.observe(now, total, || {
+                self.flushed();
+            });
         }
     }
 
-    /// Removes a record under a key by address. What was destroyed with its context counts as freed late from now on.
+    #[inline]
+    fn addressed(&self) -> &Addressed {
+        self.addressed.get_or_init(Box::default)
+    }
+
+    /// Removes what is about to be freed, under a key [by address](Key::by_address) of one of these kinds, whichever
+    /// thread allocated it. What was destroyed with its context counts as freed late from now on.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let key = Key::by_address(Kind::Managed, 0x7f00_0000_0000);
+    /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
+    /// let kinds = [Kind::Device, Kind::Managed];
+    /// let removed = registry.remove_any(&kinds, 0x7f00_0000_0000).unwrap();
+    /// assert_eq!((removed.kind, removed.record.bytes()), (Kind::Managed, 4096));
+    /// assert!(registry.remove_any(&kinds, 0x7f00_0000_0000).is_none());
+    /// ```
     #[inline(never)]
-    pub(crate) fn remove_by_address(&self, key: Key) -> Option<Record> {
-        let Some((_, record)) = self.table.remove(&key) else {
-            self.destroyed.note_late_free(key);
+    pub fn remove_any(&self, kinds: &[Kind], address: u64) -> Option<Removed> {
+        if !self.ever_recorded.load(Relaxed) {
             return None;
+        }
+        let removed = self.recent.remove_by_address(kinds, address);
+        match &removed {
+            Some(removed) => {
+                self.counters.sub(removed.kind, removed.record.bytes());
+            }
+            None => return self.find_any(kinds, address),
+        }
+        removed
+    }
+
+    /// Inserts what [`remove_any`](Self::remove_any) returned again, because it was not freed after all.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry, Trace};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let entry = Entry { bytes: 4096, type_name: "", stream: 0 };
+    /// registry.insert_traced(Key::by_address(Kind::Device, 0x1000), entry, Trace::new(&[7]), 1);
+    /// let removed = registry.remove_any(&[Kind::Device], 0x1000).unwrap();
+    /// registry.put_back_removed(&removed);
+    /// assert_eq!(registry.live().bytes, 4096);
+    /// ```
+    #[cold]
+    pub fn put_back_removed(&self, removed: &Removed) {
+        let key = Key::by_address(removed.kind, removed.address);
+        self.put_back(key, Some(removed.record), removed.record.bytes());
+    }
+
+    /// Removes what the calling thread does not have among its newest.
+    #[inline(never)]
+    fn find_any(&self, kinds: &[Kind], address: u64) -> Option<Removed> {
+        let keys = kinds.iter().map(|kind| Key::by_address(*kind, address));
+        let from_table = || {
+            if !self.addressed().in_table.may_have(address) {
+                return None;
+            }
+            let mut keys = keys.clone();
+            keys.find_map(|key| {
+                Some(Removed {
+                    kind: key.kind,
+                    address,
+                    record: self.remove_from_table(key)?,
+                })
+            })
         };
+        if let Some(found) = from_table() {
+            return Some(found);
+        }
+        if let Some(slot) = self.recent.holder(kinds, address) {
+            self.recent.flush(slot, |key, record| self.put(key, record));
+        }
+        // Also without a holder: the record may have moved to the table meanwhile.
+        let found = from_table();
+        if found.is_none() {
+            keys.clone()
+                .for_each(|key| self.destroyed.note_late_free(key));
+        }
+        found
+    }
+
+    /// Removes a record by address from the table.
+    fn remove_from_table(&self, key: Key) -> Option<Record> {
+        let (_, record) = self.table.remove(&key)?;
         self.counters.sub(key.kind, record.bytes());
         self.note_removed(key, &record);
         Some(record)
+    }
+
+    /// Puts a record by address into the table.
+    #[inline(never)]
+    pub(crate) fn put_by_address(&self, key: Key, record: Record) {
+        let addressed = self.addressed();
+        // Before it is in the table, where another thread finds it.
+        addressed
+            .sites
+            .add(record.call_site, key.kind, record.bytes());
+        addressed.in_table.add(key.address);
+        if let Some(old) = self.table.insert(key, record) {
+            self.counters.sub(key.kind, old.bytes());
+            self.note_removed(key, &old);
+        }
     }
 
     /// Gives a record another key, with its call site and its age as they are: physical memory whose handle is released
@@ -92,22 +196,18 @@ impl Registry {
     /// assert_eq!(registry.totals(Kind::Mapped).count, 1);
     /// ```
     pub fn rekey(&self, from: Key, to: Key) -> bool {
-        let Some(record) = self.remove_by_address(from) else {
+        let Some(Removed { record, .. }) = self.remove_any(&[from.kind], from.address) else {
             return false;
         };
         self.counters.add(to.kind, record.bytes());
-        self.note_put_back(to, &record);
-        if let Some(old) = self.table.insert(to, record) {
-            self.counters.sub(to.kind, old.bytes());
-            self.note_removed(to, &old);
-        }
+        self.put_by_address(to, record);
         true
     }
 
     /// Whether there is a record under this key [by address](Key::by_address), and what it is.
     pub fn get(&self, key: Key) -> Option<Record> {
         debug_assert!(key.is_by_address(), "{key:?}");
-        self.table.get(&key).map(|record| *record)
+        self.flushed_for(key).get(&key).map(|record| *record)
     }
 
     /// Removes every record of a context that the driver destroyed, in the order of [`drain`](Self::drain), and forgets
@@ -163,23 +263,15 @@ impl Registry {
         self.destroyed.groups(caller::snapshot_time())
     }
 
-    /// Subtracts a record from the figures of its call site, if those are kept.
+    /// A record is not in the table any more.
     pub(crate) fn note_removed(&self, key: Key, record: &Record) {
         if key.is_by_address()
-            && let Some(sites) = self.sites.get()
+            && let Some(addressed) = self.addressed.get()
         {
-            sites.sub(record.call_site, key.kind, record.bytes());
-        }
-    }
-
-    /// Undoes [`note_removed`](Self::note_removed).
-    pub(crate) fn note_put_back(&self, key: Key, record: &Record) {
-        if key.is_by_address()
-            && let Some(sites) = self.sites.get()
-        {
-            let now = clock::nanoseconds();
-            let total = || self.counters.device_bytes();
-            sites.add(record.call_site, key.kind, record.bytes(), now, total);
+            addressed
+                .sites
+                .sub(record.call_site, key.kind, record.bytes());
+            addressed.in_table.sub(key.address);
         }
     }
 
@@ -197,15 +289,17 @@ impl Registry {
     /// assert_eq!(registry.peak().unwrap().bytes, 4096);
     /// ```
     pub fn peak(&self) -> Option<Peak> {
-        self.sites.get()?.peak(clock::nanoseconds())
+        let addressed = self.addressed.get()?;
+        addressed.sites.peak(clock::nanoseconds(), || {
+            self.flushed();
+        })
     }
 
     /// How the live bytes of call sites changed over the run; of records under keys [by address](Key::by_address).
     pub fn history(&self) -> History {
         let end = caller::snapshot_time().as_nanos() as u64;
-        self.sites
-            .get()
-            .map_or_else(History::default, |sites| sites.history(end))
+        let addressed = self.addressed.get();
+        addressed.map_or_else(History::default, |own| own.sites.history(end))
     }
 
     /// Whether anything was ever inserted.

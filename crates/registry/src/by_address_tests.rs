@@ -1,5 +1,7 @@
 //! Tests of records under keys by address.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 use crate::{Amount, ContextInfo, Entry, Fate, Key, Kind, Level, Registry, in_label};
@@ -152,10 +154,9 @@ fn a_reserved_range_takes_no_memory() {
 fn call_sites_hold_what_is_alive() {
     let registry = Registry::new(Level::Stacks, 8);
     let live = || {
-        let sites = registry.sites.get().unwrap();
         // A new peak is copied at once.
         registry.insert_stack(key(1 << 50), entry(1 << 40), &[99], 9);
-        let peak = sites.peak(0).unwrap();
+        let peak = registry.peak().unwrap();
         registry.remove(key(1 << 50), 0);
         peak.bytes - (1 << 40)
     };
@@ -173,4 +174,110 @@ fn call_sites_hold_what_is_alive() {
     registry.insert_stack(key(1 << 51), entry(1 << 41), &[99], 9);
     let peak = registry.peak().unwrap();
     assert_eq!((peak.bytes, peak.sites.len()), (1 << 41, 1));
+}
+
+/// Removes in any order, what is among the newest and what had to make room.
+#[test]
+fn each_is_found_once_under_its_kind() {
+    let registry = Registry::new(Level::Stacks, 8);
+    for step in [1_u64, 3, 7, 11] {
+        for i in 0..20 {
+            let key = Key::by_address(Kind::Managed, (i + 1) << 9);
+            registry.insert_stack(key, entry(i), &[5], 1);
+        }
+        for i in 0..20 {
+            let i = i * step % 20;
+            let address = (i + 1) << 9;
+            let others = [Kind::Device, Kind::StreamOrdered];
+            assert!(registry.remove_any(&others, address).is_none());
+            let kinds = [Kind::Device, Kind::Managed];
+            let removed = registry.remove_any(&kinds, address).unwrap();
+            assert_eq!((removed.kind, removed.record.bytes()), (Kind::Managed, i));
+            assert!(registry.remove_any(&kinds, address).is_none());
+        }
+        assert_eq!(registry.live(), Amount::default());
+    }
+}
+
+/// An address that was freed unseen, while its record was in the table.
+#[test]
+fn an_old_record_does_not_survive_a_new_one() {
+    let registry = Registry::new(Level::Stacks, 8);
+    registry.insert_stack(key(0x1000), entry(30), &[1], 1);
+    // Moves it to the table.
+    assert_eq!(registry.snapshot(ContextInfo::default()).live.len(), 1);
+    registry.insert_stack(key(0x1000), entry(50), &[2], 1);
+    assert_eq!(registry.live(), Amount::new(1, 50));
+    assert_eq!(registry.remove(key(0x1000), 0).unwrap().bytes(), 50);
+    assert_eq!(registry.live(), Amount::default());
+    assert!(registry.snapshot(ContextInfo::default()).live.is_empty());
+}
+
+/// One thread allocates what others free at the same time, while a third one makes snapshots.
+#[test]
+fn nothing_is_lost_between_threads() {
+    const BLOCKS: u64 = 20_000;
+    let registry = Registry::new(Level::Stacks, 8);
+    let (sender, receiver) = mpsc::channel();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let snapshot = registry.snapshot(ContextInfo::default());
+                let amount: Amount = snapshot.live.iter().map(|group| group.amount).sum();
+                assert_eq!(amount.bytes, amount.count * 8);
+                thread::yield_now();
+            }
+        });
+        scope.spawn(|| {
+            let sender = sender;
+            for block in 1..=BLOCKS {
+                registry.insert_stack(key(block << 9), entry(8), &[1, 2], 1);
+                // Every other one is freed here.
+                match block % 2 {
+                    0 => assert!(registry.remove(key(block << 9), 8).is_some(), "{block}"),
+                    _ => sender.send(block).unwrap(),
+                }
+            }
+        });
+        for block in receiver {
+            assert!(registry.remove(key(block << 9), 8).is_some(), "{block}");
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(registry.live(), Amount::default());
+    assert_eq!(registry.totals(Kind::Device).allocated, BLOCKS);
+    assert!(registry.snapshot(ContextInfo::default()).live.is_empty());
+}
+
+/// Addresses that leave no room for the kind in a word.
+#[test]
+fn high_addresses_have_records_too() {
+    let registry = Registry::new(Level::Stacks, 8);
+    for address in [u64::MAX, 1 << 58, 1 << 63 | 0x1000, 0] {
+        registry.insert_stack(key(address), entry(8), &[1], 1);
+        assert_eq!(
+            registry.get(key(address)).unwrap().bytes(),
+            8,
+            "{address:#x}"
+        );
+        assert!(registry.remove(key(address), 8).is_some(), "{address:#x}");
+        assert!(registry.remove(key(address), 8).is_none(), "{address:#x}");
+    }
+}
+
+/// Records that the table never had are in the peak and in the samples.
+#[test]
+fn the_newest_records_are_at_the_peak() {
+    let registry = Registry::new(Level::Stacks, 8);
+    for (address, bytes) in [(1, 100), (2, 1000), (3, 10_000)] {
+        registry.insert_stack(key(address << 12), entry(bytes), &[5], 1);
+    }
+    for address in 1..=3 {
+        registry.remove(key(address << 12), 0);
+    }
+    let peak = registry.peak().unwrap();
+    assert_eq!(peak.bytes, 11_100);
+    assert_eq!(peak.sites[0].1, Amount::new(3, 11_100));
+    assert_eq!(registry.history().sites[0].bytes[0], 100);
 }

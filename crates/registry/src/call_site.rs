@@ -35,7 +35,7 @@ pub(crate) type CallSiteId = u32;
 /// A call site that allocates.
 #[derive(Debug)]
 pub(crate) struct CallSite {
-    id: CallSiteId,
+    pub(crate) id: CallSiteId,
     pub(crate) site: Option<&'static Location<'static>>,
     pub(crate) type_name: &'static str,
     /// Return addresses, innermost first.
@@ -121,9 +121,9 @@ pub(crate) fn intern_stack(
         .unwrap_or_else(|| capture(&mut [0; CAPACITY]))
 }
 
-/// Interns a stack that the caller captured.
-pub(crate) fn intern_frames(stack: &[usize], type_name: &'static str) -> CallSiteId {
-    intern_ref(&CallSiteRef {
+/// Interns a stack that the caller captured. `None` when ids run out.
+pub(crate) fn intern_frames(stack: &[usize], type_name: &'static str) -> Option<&'static CallSite> {
+    intern_call_site(&CallSiteRef {
         site: None,
         type_name,
         stack,
@@ -153,7 +153,7 @@ impl Origin {
     /// ```
     #[must_use]
     pub fn from_frames(stack: &[usize]) -> Self {
-        Self::of(intern_frames(stack, ""))
+        intern_frames(stack, "").map_or_else(Self::default, CallSite::origin)
     }
 
     /// The calling stack, at every level.
@@ -165,6 +165,11 @@ impl Origin {
 
 #[inline]
 fn intern_ref(wanted: &CallSiteRef<'_>) -> CallSiteId {
+    intern_call_site(wanted).map_or(0, |found| found.id)
+}
+
+#[inline]
+fn intern_call_site(wanted: &CallSiteRef<'_>) -> Option<&'static CallSite> {
     let cached = CACHE.try_with(|cache| {
         let entry = &cache[wanted.cache_index()];
         match entry.get() {
@@ -176,8 +181,7 @@ fn intern_ref(wanted: &CallSiteRef<'_>) -> CallSiteId {
             }
         }
     });
-    let found = cached.unwrap_or_else(|_| find(wanted, wanted.hash()));
-    found.map_or(0, |found| found.id)
+    cached.unwrap_or_else(|_| find(wanted, wanted.hash()))
 }
 
 /// Finds the call site in the table of the process, or inserts it. `None` when ids run out.

@@ -173,9 +173,10 @@ impl Counters {
     /// The bytes of devices that are alive.
     #[inline]
     pub(crate) fn device_bytes(&self) -> u64 {
-        let kinds = Kind::ALL.iter().filter(|kind| kind.is_device_memory());
-        let bytes = kinds.map(|kind| self.bytes[kind.index()].live());
-        bytes.fold(0, u64::wrapping_add)
+        let bytes = Kind::OF_DEVICES.map(|kind| self.bytes[kind.index()].live.load(Relaxed));
+        let sum = bytes.into_iter().fold(0, u64::wrapping_add);
+        // Never below zero, also where something was removed twice.
+        if sum > i64::MAX as u64 { 0 } else { sum }
     }
 
     /// What is alive. A reserved range of addresses is counted without its size, which is no memory.
@@ -206,6 +207,7 @@ impl Bytes {
     }
 
     /// Never below zero, also where something was removed twice.
+    #[inline]
     fn live(&self) -> u64 {
         let bytes = self.live.load(Relaxed);
         if bytes > i64::MAX as u64 { 0 } else { bytes }

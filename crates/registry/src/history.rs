@@ -1,7 +1,7 @@
 //! How the live bytes of each call site changed over the run, and what was alive at the peak.
 //!
-//! Only records [by address](crate::Key::by_address) are counted. Counting costs some atomic additions. Now and then the
-//! thread that allocates copies the table of call sites: when the total exceeds the last copied peak by more than
+//! Only records [by address](crate::Key::by_address) are counted, once they are in the registry's table. Counting costs some
+//! atomic additions. Now and then the thread that allocates has all records moved there, and copies the table of call sites: when the total exceeds the last copied peak by more than
 //! 1/64, and when a sample is due. There are at most [`SAMPLES`] samples: then every other one is dropped, and the
 //! interval doubles.
 
@@ -22,6 +22,10 @@ const SAMPLES: usize = 64;
 
 /// The first interval between two samples.
 const INTERVAL: u64 = 10_000_000;
+
+/// The time between two attempts to copy a peak, after one that found less: it takes the other threads' records into account,
+/// which costs microseconds.
+const PAUSE: u64 = 1_000_000;
 
 /// The largest call sites of a sample; others are not in it.
 const SITES: usize = 4096;
@@ -87,6 +91,8 @@ struct PeakCopy {
     time: u64,
     bytes: u64,
     sites: Vec<SiteBytes>,
+    /// No copy is tried before this time.
+    not_before: u64,
 }
 
 /// The figures of all call sites of a registry.
@@ -116,43 +122,46 @@ impl Default for Sites {
 }
 
 impl Sites {
-    /// Counts an allocation, `now` in nanoseconds. `device_bytes` returns the bytes of devices, of all call sites: a sum
-    /// here would be one more number that all threads contend for.
-    pub(crate) fn add(
-        &self,
-        site: CallSiteId,
-        kind: Kind,
-        bytes: u64,
-        now: u64,
-        device_bytes: impl FnOnce() -> u64,
-    ) {
-        if !kind.is_memory() {
-            return;
-        }
-        self.table.add(site, kind, bytes);
-        if device_bytes() > self.copy_above.load(Relaxed) {
-            self.copy_peak(now);
-        }
-        if now >= self.next_sample.load(Relaxed) {
-            self.take_sample(now);
+    /// Counts a record that the table gets.
+    pub(crate) fn add(&self, site: CallSiteId, kind: Kind, bytes: u64) {
+        if kind.is_memory() {
+            self.table.add(site, kind, bytes);
         }
     }
 
-    /// Counts a free.
+    /// Counts a record that the table had.
     pub(crate) fn sub(&self, site: CallSiteId, kind: Kind, bytes: u64) {
         if kind.is_memory() {
             self.table.sub(site, kind, bytes);
         }
     }
 
+    /// Called after every allocation of memory, `now` in nanoseconds. `device_bytes` returns the bytes of devices, of all
+    /// call sites: a sum here would be one more number that all threads contend for. `flush` has all records counted.
+    #[inline]
+    pub(crate) fn observe(&self, now: u64, device_bytes: impl FnOnce() -> u64, flush: impl Fn()) {
+        if device_bytes() > self.copy_above.load(Relaxed) {
+            self.copy_peak(now, &flush);
+        }
+        if now >= self.next_sample.load(Relaxed) {
+            self.take_sample(now, &flush);
+        }
+    }
+
     #[cold]
-    fn copy_peak(&self, now: u64) {
+    fn copy_peak(&self, now: u64, flush: impl Fn()) {
         // Another thread that copies does it for this one too, or the next allocation does.
         let Ok(mut peak) = self.peak.try_lock() else {
             return;
         };
+        if now < peak.not_before {
+            return;
+        }
+        flush();
         let bytes = self.table.device_bytes();
         if bytes <= self.copy_above.load(Relaxed) {
+            // Other threads have freed meanwhile.
+            peak.not_before = now + PAUSE;
             return;
         }
         peak.sites.clear();
@@ -163,7 +172,7 @@ impl Sites {
     }
 
     #[cold]
-    fn take_sample(&self, now: u64) {
+    fn take_sample(&self, now: u64, flush: impl Fn()) {
         let Ok(mut samples) = self.samples.try_lock() else {
             return;
         };
@@ -171,6 +180,7 @@ impl Sites {
             return;
         }
         samples.start.get_or_insert(now);
+        flush();
         let live = self.table.live();
         let mut sites: Vec<_> = live
             .map(|site| (site.site, site.device.saturating_add(site.host)))
@@ -191,11 +201,13 @@ impl Sites {
         self.next_sample.store(now + samples.interval, Relaxed);
     }
 
-    pub(crate) fn peak(&self, now: u64) -> Option<Peak> {
+    pub(crate) fn peak(&self, now: u64, flush: impl Fn()) -> Option<Peak> {
+        flush();
         // The last allocations may not have been enough for a copy.
         if self.table.device_bytes() > lock(&self.peak).bytes {
             self.copy_above.store(0, Relaxed);
-            self.copy_peak(now);
+            lock(&self.peak).not_before = 0;
+            self.copy_peak(now, flush);
         }
         let peak = lock(&self.peak);
         let mut sites: Vec<_> = peak
@@ -251,7 +263,12 @@ mod tests {
 
     fn add(sites: &Sites, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
         let total = || sites.table.device_bytes();
-        sites.add(site, kind, bytes, now, total);
+        sites.add(site, kind, bytes);
+        sites.observe(now, total, || ());
+    }
+
+    fn intern(stack: &[usize]) -> CallSiteId {
+        intern_frames(stack, "history").unwrap().id
     }
 
     const SECOND: u64 = 1_000_000_000;
@@ -259,7 +276,7 @@ mod tests {
     #[test]
     fn the_peak_has_what_each_call_site_held() {
         let sites = Sites::default();
-        let [one, other] = [[101], [102]].map(|stack| intern_frames(&stack, "peak"));
+        let [one, other] = [[101], [102]].map(|stack| intern(&stack));
         for i in 0..100 {
             add(&sites, one, Kind::Device, 1000, i);
             add(&sites, other, Kind::Device, 10, i);
@@ -269,7 +286,7 @@ mod tests {
             sites.sub(one, Kind::Device, 1000);
         }
         add(&sites, one, Kind::Device, 5, 1000);
-        let peak = sites.peak(2000).unwrap();
+        let peak = sites.peak(2000, || ()).unwrap();
         assert!((99_000..=101_000).contains(&peak.bytes), "{}", peak.bytes);
         assert!(peak.time.as_nanos() < 100);
         let bytes: Vec<_> = peak.sites.iter().map(|(_, amount)| amount.bytes).collect();
@@ -281,21 +298,22 @@ mod tests {
     #[test]
     fn what_is_alive_now_may_be_the_peak() {
         let sites = Sites::default();
-        let one = intern_frames(&[103], "peak");
-        assert_eq!(sites.peak(0), None);
+        let one = intern(&[103]);
+        assert_eq!(sites.peak(0, || ()), None);
         add(&sites, one, Kind::Device, 1000, 0);
         add(&sites, one, Kind::Device, 1, 0);
-        assert_eq!(sites.peak(5).unwrap().bytes, 1001);
+        assert_eq!(sites.peak(5, || ()).unwrap().bytes, 1001);
         sites.sub(one, Kind::Device, 1001);
-        assert_eq!(sites.peak(6).unwrap().bytes, 1001);
+        assert_eq!(sites.peak(6, || ()).unwrap().bytes, 1001);
     }
 
     #[test]
     fn a_long_run_has_evenly_spaced_samples() {
         let sites = Sites::default();
-        let one = intern_frames(&[104], "history");
+        let one = intern(&[104]);
         for time in 0..100_000 {
-            sites.add(one, Kind::Device, 1, time * INTERVAL, || 0);
+            sites.add(one, Kind::Device, 1);
+            sites.observe(time * INTERVAL, || 0, || ());
         }
         let history = sites.history(100_000 * INTERVAL);
         let count = history.times.len();

@@ -23,6 +23,8 @@ pub enum Kind {
     Device,
     /// Stream-ordered device memory.
     StreamOrdered,
+    /// Device memory of a pool of cuguard.
+    Pooled,
     /// Page-locked host memory that cuguard allocated and registered.
     Pinned,
     /// The program's own host memory, registered with the driver.
@@ -77,6 +79,7 @@ impl Kind {
     pub const ALL: &'static [Self] = &[
         Self::Device,
         Self::StreamOrdered,
+        Self::Pooled,
         Self::Pinned,
         Self::Registered,
         Self::WriteCombined,
@@ -122,10 +125,26 @@ impl Kind {
         }
     }
 
+    /// Those that take memory of a device, for sums on the path of every record.
+    pub(crate) const OF_DEVICES: [Self; 8] = {
+        let mut found = [Self::Device; 8];
+        let (mut at, mut count) = (0, 0);
+        while at < Self::COUNT {
+            if Self::ALL[at].is_device_memory() {
+                found[count] = Self::ALL[at];
+                count += 1;
+            }
+            at += 1;
+        }
+        assert!(count == found.len());
+        found
+    };
+
     /// The name in JSON and the words in text, by index.
     const NAMES: [(&'static str, &'static str); Self::COUNT] = [
         ("device", "device memory"),
         ("stream_ordered", "stream-ordered memory"),
+        ("pooled", "pool memory"),
         ("pinned", "pinned host memory"),
         ("registered", "registered host memory"),
         ("write_combined", "write-combined host memory"),

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addressed;
 mod by_address;
 #[cfg(test)]
 mod by_address_tests;
@@ -44,6 +45,7 @@ mod model_tests;
 mod names;
 mod origin;
 mod pages;
+mod presence;
 mod recent;
 #[cfg(test)]
 mod recent_tests;
@@ -55,6 +57,7 @@ mod sampling;
 mod shared;
 mod site_table;
 mod snapshot;
+mod trace;
 mod usage;
 
 pub use call_site::MAX_DEPTH;
@@ -69,8 +72,9 @@ pub use kind::{Kind, Level, UnknownLevel};
 pub use late::Late;
 pub use origin::{Origin, Site};
 pub use pages::{PAGE, PageUse, SharedPages};
-pub use record::{Entry, Key, Record};
+pub use record::{Entry, Key, Record, Removed};
 pub use registry::Registry;
 pub use shared::shared_pages;
 pub use snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot, SnapshotReason};
+pub use trace::Trace;
 pub use usage::{MemoryUsage, SiteUsage};

@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use cuguard_sync::{PerThread, fence};
 
 use crate::kind::Kind;
-use crate::record::{Key, Record, WORDS};
+use crate::record::{self, Key, Record, WORDS};
 
 /// Records in a buffer. Their keys fill one cache line.
 const CAPACITY: usize = 8;
@@ -32,9 +32,11 @@ const CAPACITY: usize = 8;
 /// A buffer is turned off after this many frees by other threads.
 const MAX_FOREIGN_FREES: u64 = 4;
 
-/// The low bits of a key in a buffer are the kind, the others the address.
+/// The low bits of a key in a buffer are the kind, then comes whether the key is by address; the others are the address.
 const KIND_BITS: u32 = 5;
 const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+const BY_ADDRESS: u64 = 1 << KIND_BITS;
+const ADDRESS_SHIFT: u32 = KIND_BITS + 1;
 const _: () = assert!(Kind::COUNT <= 1 << KIND_BITS);
 
 const OPEN: u8 = 0;
@@ -70,8 +72,6 @@ pub(crate) enum Removed {
     InTable,
     /// In the table, or in a buffer that the calling thread must not read.
     Elsewhere,
-    /// Its key is by address: in the table, if anywhere.
-    ByAddress,
 }
 
 /// The calling thread's own buffer, busy until this is dropped.
@@ -107,6 +107,12 @@ impl RecentRecords {
     /// another thread is emptying it.
     #[inline]
     fn own(&self, key: Key) -> Option<OwnBuffer<'_>> {
+        self.own_buffer().filter(|own| own.slot == key.slot)
+    }
+
+    /// The calling thread's buffer. `None` where the thread has none, or another thread is emptying it.
+    #[inline]
+    fn own_buffer(&self) -> Option<OwnBuffer<'_>> {
         let own = self.buffers.slot();
         let (slot, buffer) = own.exclusive()?;
         buffer.busy.store(true, Ordering::Relaxed);
@@ -116,7 +122,7 @@ impl RecentRecords {
             slot: slot as u32,
         };
         let is_open = buffer.state.load(Ordering::Acquire) == OPEN;
-        (is_open && own.slot == key.slot).then_some(own)
+        is_open.then_some(own)
     }
 
     /// Inserts a record of the calling thread. Returns it if it belongs into the table. A record that
@@ -131,16 +137,72 @@ impl RecentRecords {
         let (Some(word), Some(own)) = (to_word(key), self.own(key)) else {
             return Some(record);
         };
-        let buffer = own.buffer;
-        let next = buffer.next.load(Ordering::Relaxed) % CAPACITY;
-        if buffer.keys[next].load(Ordering::Relaxed) != 0
-            && let Some((old, record)) = buffer.get(next, key.slot)
-        {
-            table(old, record);
-        }
-        buffer.put(next, word, record);
-        buffer.next.store(next + 1, Ordering::Relaxed);
+        own.push(word, record, table);
         None
+    }
+
+    /// Inserts a record under a key by address. Returns the record that the calling thread had under this key, which was
+    /// freed unseen; or the new one, if it belongs into the table.
+    #[inline]
+    pub(crate) fn insert_by_address(
+        &self,
+        key: Key,
+        record: Record,
+        table: impl FnOnce(Key, Record),
+    ) -> Result<Option<Record>, Record> {
+        let (Some(word), Some(own)) = (to_word(key), self.own_buffer()) else {
+            return Err(record);
+        };
+        let buffer = own.buffer;
+        let old = buffer.position(|known| known == word);
+        let old = old.map(|index| {
+            let old = buffer.record(index);
+            buffer.put(index, word, record);
+            old
+        });
+        if old.is_none() {
+            own.push(word, record, table);
+        }
+        Ok(old)
+    }
+
+    /// Removes a record under a key by address, of one of these kinds, that the calling thread inserted.
+    #[inline]
+    pub(crate) fn remove_by_address(
+        &self,
+        kinds: &[Kind],
+        address: u64,
+    ) -> Option<record::Removed> {
+        let own = self.own_buffer()?;
+        let buffer = own.buffer;
+        // Mostly the newest is freed first.
+        let newest = (buffer.next.load(Ordering::Relaxed) + CAPACITY - 1) % CAPACITY;
+        let is_wanted = |word: u64| is_by_address(word, kinds, address);
+        let index = match is_wanted(buffer.keys[newest].load(Ordering::Relaxed)) {
+            true => newest,
+            false => buffer.position(is_wanted)?,
+        };
+        let word = buffer.keys[index].load(Ordering::Relaxed);
+        let removed = record::Removed {
+            kind: *Kind::ALL.get((word & KIND_MASK) as usize)?,
+            address,
+            record: buffer.record(index),
+        };
+        buffer.keys[index].store(0, Ordering::Release);
+        if index == newest {
+            buffer.next.store(index, Ordering::Relaxed);
+        }
+        Some(removed)
+    }
+
+    /// A slot whose buffer has a record under a key by address, of one of these kinds. The record may be in the table
+    /// when this returns.
+    #[cold]
+    pub(crate) fn holder(&self, kinds: &[Kind], address: u64) -> Option<u32> {
+        let is_wanted = |word: u64| is_by_address(word, kinds, address);
+        let mut buffers = self.buffers.all();
+        let slot = buffers.position(|buffer| buffer.position(is_wanted).is_some());
+        slot.map(|slot| slot as u32)
     }
 
     /// Removes a record.
@@ -171,9 +233,6 @@ impl RecentRecords {
 
     #[inline(never)]
     fn not_own(&self, key: Key) -> Removed {
-        if key.is_by_address() {
-            return Removed::ByAddress;
-        }
         let buffer = self.buffers.at(key.slot as usize);
         match buffer.state.load(Ordering::Acquire) {
             OFF => Removed::InTable,
@@ -183,12 +242,12 @@ impl RecentRecords {
 
     /// Moves the records of one slot to the table.
     #[cold]
-    pub(crate) fn flush(&self, key: Key, mut table: impl FnMut(Key, Record)) {
-        if let Some(own) = self.own(key) {
-            return own.buffer.empty(own.slot, &mut table);
+    pub(crate) fn flush(&self, slot: u32, mut table: impl FnMut(Key, Record)) {
+        if let Some(own) = self.own_buffer().filter(|own| own.slot == slot) {
+            return own.buffer.empty(slot, &mut table);
         }
         let _flushing = self.lock();
-        let buffer = self.buffers.at(key.slot as usize);
+        let buffer = self.buffers.at(slot as usize);
         if buffer.state.load(Ordering::Acquire) == OFF {
             return;
         }
@@ -196,7 +255,7 @@ impl RecentRecords {
         fence::heavy();
         let frees = buffer.foreign_frees.fetch_add(1, Ordering::Relaxed) + 1;
         let state = if frees < MAX_FOREIGN_FREES { OPEN } else { OFF };
-        buffer.empty_when_idle(key.slot, state, &mut table);
+        buffer.empty_when_idle(slot, state, &mut table);
     }
 
     /// Moves all records to the table.
@@ -220,7 +279,31 @@ impl RecentRecords {
     }
 }
 
+impl OwnBuffer<'_> {
+    /// Adds a record. One that must make room goes to `table`.
+    #[inline]
+    fn push(&self, word: u64, record: Record, table: impl FnOnce(Key, Record)) {
+        let buffer = self.buffer;
+        let next = buffer.next.load(Ordering::Relaxed) % CAPACITY;
+        if buffer.keys[next].load(Ordering::Relaxed) != 0
+            && let Some((old, record)) = buffer.get(next, self.slot)
+        {
+            table(old, record);
+        }
+        buffer.put(next, word, record);
+        buffer.next.store(next + 1, Ordering::Relaxed);
+    }
+}
+
 impl Buffer {
+    /// The index of the first wanted key.
+    #[inline]
+    fn position(&self, is_wanted: impl Fn(u64) -> bool) -> Option<usize> {
+        // Acquire: a record whose key was overwritten here is found in the table.
+        let is_wanted = |key: &AtomicU64| is_wanted(key.load(Ordering::Acquire));
+        self.keys.iter().position(is_wanted)
+    }
+
     /// Waits until the owner is not busy, and moves all records to the table.
     fn empty_when_idle(&self, slot: u32, state: u8, table: &mut impl FnMut(Key, Record)) {
         let is_idle = fence::wait_while(&self.busy);
@@ -240,7 +323,7 @@ impl Buffer {
         for index in (oldest..oldest + CAPACITY).map(|index| index % CAPACITY) {
             if let Some((key, record)) = self.get(index, slot) {
                 table(key, record);
-                self.keys[index].store(0, Ordering::Relaxed);
+                self.keys[index].store(0, Ordering::Release);
             }
         }
         self.next.store(0, Ordering::Relaxed);
@@ -251,7 +334,7 @@ impl Buffer {
         for (to, from) in self.records[index].iter().zip(record.to_words()) {
             to.store(from, Ordering::Relaxed);
         }
-        self.keys[index].store(word, Ordering::Relaxed);
+        self.keys[index].store(word, Ordering::Release);
     }
 
     #[inline]
@@ -262,10 +345,15 @@ impl Buffer {
 
     fn get(&self, index: usize, slot: u32) -> Option<(Key, Record)> {
         let word = self.keys[index].load(Ordering::Relaxed);
-        let key = Key {
-            kind: *Kind::ALL.get((word & KIND_MASK) as usize)?,
-            slot,
-            address: word >> KIND_BITS,
+        let kind = *Kind::ALL.get((word & KIND_MASK) as usize)?;
+        let address = word >> ADDRESS_SHIFT;
+        let key = match word & BY_ADDRESS {
+            0 => Key {
+                kind,
+                slot,
+                address,
+            },
+            _ => Key::by_address(kind, address),
         };
         (word != 0).then(|| (key, self.record(index)))
     }
@@ -274,6 +362,18 @@ impl Buffer {
 /// Kind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
 #[inline]
 fn to_word(key: Key) -> Option<u64> {
-    let word = key.address << KIND_BITS | key.kind.index() as u64;
-    (word != 0 && word >> KIND_BITS == key.address).then_some(word)
+    let flag = if key.is_by_address() { BY_ADDRESS } else { 0 };
+    let word = key.address << ADDRESS_SHIFT | flag | key.kind.index() as u64;
+    (word != 0 && word >> ADDRESS_SHIFT == key.address).then_some(word)
+}
+
+/// Whether this is a key by address, of one of these kinds.
+#[inline]
+fn is_by_address(word: u64, kinds: &[Kind], address: u64) -> bool {
+    // An address that leaves no room for the kind is in no buffer.
+    word >> KIND_BITS == address << 1 | 1
+        && address <= u64::MAX >> ADDRESS_SHIFT
+        && kinds
+            .iter()
+            .any(|kind| kind.index() as u64 == word & KIND_MASK)
 }

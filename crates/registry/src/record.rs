@@ -10,6 +10,7 @@ use crate::caller;
 use crate::hash::mix;
 use crate::kind::Kind;
 use crate::names::NameId;
+use crate::trace::Trace;
 
 /// The key of a record.
 ///
@@ -26,8 +27,7 @@ pub struct Key {
     pub address: u64,
 }
 
-/// Set in [`Key::slot`] where any thread may free: the slot follows from the address, and the record is in the table and
-/// in no thread's buffer.
+/// Set in [`Key::slot`] where any thread may free: the slot follows from the address.
 const BY_ADDRESS: u32 = 1 << 31;
 
 impl Hash for Key {
@@ -170,10 +170,14 @@ impl Record {
     }
 
     /// Created now by the caller, in a context that has a number.
-    pub(crate) fn in_context(entry: &Entry, call_site: CallSiteId, context: u32) -> Self {
+    #[inline]
+    pub(crate) fn in_context(entry: &Entry, trace: Trace, context: u32) -> Self {
         Self {
+            stream: entry.stream,
+            call_site: trace.id(),
+            thread: trace.thread,
             scope: context,
-            ..Self::new(entry.bytes, entry.stream, call_site)
+            ..Self::unknown(entry.bytes)
         }
     }
 
@@ -270,6 +274,17 @@ impl Record {
             ..self
         }
     }
+}
+
+/// A record that was removed, for [`Registry::put_back_removed`](crate::Registry::put_back_removed).
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// The kind of resource.
+    pub kind: Kind,
+    /// An address or a handle.
+    pub address: u64,
+    /// The record.
+    pub record: Record,
 }
 
 #[cfg(test)]

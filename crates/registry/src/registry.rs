@@ -11,6 +11,7 @@ use cuguard_sync::process::is_forked;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 
+use crate::addressed::Addressed;
 use crate::call_site::{self, MAX_DEPTH};
 use crate::caller;
 use crate::collect::{self, RecordingMode};
@@ -19,7 +20,6 @@ use crate::destroyed::Destroyed;
 use crate::failed_free::FailedFree;
 use crate::group::Fate;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
-use crate::history::Sites;
 use crate::kind::{Kind, Level};
 use crate::late::Late;
 use crate::names;
@@ -47,7 +47,7 @@ pub struct Registry {
     pub(crate) table: Table,
     /// The newest records of each thread. They move to the table before anything is looked up there; see
     /// [`flushed`](Self::flushed).
-    recent: RecentRecords,
+    pub(crate) recent: RecentRecords,
     /// The slot of each escaped record, which the caller of `from_raw` does not know.
     escaped: DashMap<Key, u32, BuildMixHasher>,
     /// The length of `escaped`: mostly 0, and then it is not searched.
@@ -55,8 +55,8 @@ pub struct Registry {
     pub(crate) counters: Counters,
     /// What was destroyed with its context; only of records under keys by address.
     pub(crate) destroyed: Destroyed,
-    /// Live bytes by call site, of records under keys by address; without those there is no table.
-    pub(crate) sites: OnceLock<Box<Sites>>,
+    /// What is kept of records under keys by address alone; without those there is none.
+    pub(crate) addressed: OnceLock<Box<Addressed>>,
     failed: Mutex<Vec<FailedFree>>,
     late: Arc<Late>,
     broken: OnceLock<FailedCall>,
@@ -99,7 +99,7 @@ impl Registry {
             escaped_count: AtomicUsize::new(0),
             counters: Counters::default(),
             destroyed: Destroyed::default(),
-            sites: OnceLock::new(),
+            addressed: OnceLock::new(),
             failed: Mutex::default(),
             late: Arc::default(),
             broken: OnceLock::new(),
@@ -179,23 +179,29 @@ impl Registry {
     /// Puts a record into the table.
     #[inline(never)]
     pub(crate) fn put(&self, key: Key, record: Record) {
+        if key.is_by_address() {
+            return self.put_by_address(key, record);
+        }
         if let Some(old) = self.table.insert(key, record) {
             self.counters.sub(key.kind, old.bytes());
         }
     }
 
     /// The table with all records.
-    fn flushed(&self) -> &Table {
+    pub(crate) fn flushed(&self) -> &Table {
         self.recent.flush_all(|key, record| self.put(key, record));
         &self.table
     }
 
     /// The table with this record, if there is one.
-    fn flushed_for(&self, key: Key) -> &Table {
-        if key.is_by_address() {
-            return &self.table;
+    pub(crate) fn flushed_for(&self, key: Key) -> &Table {
+        let slot = match key.is_by_address() {
+            true => self.recent.holder(&[key.kind], key.address),
+            false => Some(key.slot),
+        };
+        if let Some(slot) = slot {
+            self.recent.flush(slot, |key, record| self.put(key, record));
         }
-        self.recent.flush(key, |key, record| self.put(key, record));
         &self.table
     }
 
@@ -228,11 +234,14 @@ impl Registry {
 
     #[inline(never)]
     fn remove_record(&self, key: Key, bytes: u64) -> Option<Record> {
+        if key.is_by_address() {
+            let removed = self.remove_any(&[key.kind], key.address);
+            return removed.map(|removed| removed.record);
+        }
         let record = match self.recent.remove(key) {
             Removed::Record(record) => Some(record),
             Removed::InTable => self.table.remove(&key).map(|(_, record)| record),
             Removed::Elsewhere => self.find_and_remove(key),
-            Removed::ByAddress => return self.remove_by_address(key),
         };
         match record {
             Some(record) => self.counters.sub(key.kind, record.bytes()),
@@ -256,7 +265,6 @@ impl Registry {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
-                self.note_put_back(key, &record);
                 self.put(key, record);
             }
             None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),

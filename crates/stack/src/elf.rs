@@ -1,11 +1,17 @@
 //! The loaded ELF modules, as the dynamic linker lists them.
 
-use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use libc::{Elf64_Phdr, PF_R, PT_LOAD, PT_NOTE, dl_phdr_info};
+use libc::{Elf64_Phdr, PF_R, PF_X, PT_DYNAMIC, PT_LOAD, PT_NOTE, dl_phdr_info};
+
+/// Tags of a dynamic section.
+const DT_NULL: usize = 0;
+const DT_NEEDED: usize = 1;
+const DT_STRTAB: usize = 5;
+const DT_SONAME: usize = 14;
 
 /// Calls `visit` with each module until it returns `true`. The modules stay loaded meanwhile.
 pub(crate) fn each<F: FnMut(&dl_phdr_info) -> bool>(mut visit: F) {
@@ -50,6 +56,77 @@ fn ranges(info: &dl_phdr_info, kind: u32) -> impl Iterator<Item = (&Elf64_Phdr, 
 /// The loaded segments of a module.
 pub(crate) fn segments(info: &dl_phdr_info) -> impl Iterator<Item = Range<usize>> {
     ranges(info, PT_LOAD).map(|(_, range)| range)
+}
+
+/// The segments with the code of a module.
+pub(crate) fn code(info: &dl_phdr_info) -> impl Iterator<Item = Range<usize>> {
+    let is_code = |header: &Elf64_Phdr| header.p_flags & PF_X != 0;
+    ranges(info, PT_LOAD).filter_map(move |(header, range)| is_code(header).then_some(range))
+}
+
+/// The dynamic section of a module: its name, and the names of the libraries that it needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Dynamic {
+    /// Pairs of a tag and a value, up to the tag [`DT_NULL`].
+    section: *const [usize; 2],
+    strings: usize,
+    path: *const c_char,
+}
+
+impl Dynamic {
+    /// `None` for a module without one. The result is valid for as long as the module is loaded.
+    pub(crate) fn of(info: &dl_phdr_info) -> Option<Self> {
+        let (_, range) = ranges(info, PT_DYNAMIC).next()?;
+        let dynamic = Self {
+            section: std::ptr::with_exposed_provenance(range.start),
+            strings: 0,
+            path: info.dlpi_name,
+        };
+        // glibc stores addresses; the kernel's own library has offsets from its base.
+        let base = info.dlpi_addr as usize;
+        let strings = dynamic.values(DT_STRTAB).next()?;
+        let strings = if strings < base {
+            base + strings
+        } else {
+            strings
+        };
+        Some(Self { strings, ..dynamic })
+    }
+
+    fn values(&self, tag: usize) -> impl Iterator<Item = usize> + '_ {
+        // SAFETY: the section ends with `DT_NULL`, after which nothing is read.
+        let entries = (0..).map(|at| unsafe { *self.section.add(at) });
+        let entries = entries.take_while(|[tag, _]| *tag != DT_NULL);
+        entries.filter_map(move |[own, value]| (own == tag).then_some(value))
+    }
+
+    fn texts(&self, tag: usize) -> impl Iterator<Item = &CStr> {
+        let address = |value| std::ptr::with_exposed_provenance(self.strings + value);
+        // SAFETY: the values of these tags are offsets of C strings in the module's table of strings.
+        self.values(tag)
+            .map(move |value| unsafe { CStr::from_ptr(address(value)) })
+    }
+
+    /// The names of the libraries that it needs.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = &CStr> {
+        self.texts(DT_NEEDED)
+    }
+
+    /// Whether the dynamic linker finds this module under a name that another one needs.
+    pub(crate) fn is_named(&self, name: &CStr) -> bool {
+        let path = match self.path.is_null() {
+            true => c"",
+            // SAFETY: the dynamic linker's own string.
+            false => unsafe { CStr::from_ptr(self.path) },
+        };
+        if name.to_bytes().contains(&b'/') {
+            return path == name;
+        }
+        match self.texts(DT_SONAME).next() {
+            Some(own) => own == name,
+            None => path.to_bytes().rsplit(|byte| *byte == b'/').next() == Some(name.to_bytes()),
+        }
+    }
 }
 
 /// The file of a module; empty where the dynamic linker does not name it.

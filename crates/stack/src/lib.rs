@@ -7,6 +7,7 @@
 //! additions.
 //!
 //! - [`capture`] uses that table, and `backtrace` where it must.
+//! - [`Remembered`] recognizes stacks that the thread has captured before.
 //! - [`capture_with_rules`] and [`capture_with_backtrace`] use one of the two alone.
 //! - [`method()`] returns which of the two [`capture`] tries first in this process.
 //! - [`modules`] lists the program and its libraries, to find names for addresses elsewhere.
@@ -24,8 +25,8 @@
 //!
 //! # Unloaded libraries
 //!
-//! A library can be unloaded, and another one loaded at the same addresses. The program, this library and
-//! libc stay loaded for as long as the table does, and their rules are used unchecked. A rule of another
+//! A library can be unloaded, and another one loaded at the same addresses. The program with the libraries that
+//! it needs, this library and libc stay loaded for as long as the table does, and their rules are used unchecked. A rule of another
 //! module is used only after checking, once per capture, how many modules the dynamic linker has unloaded so
 //! far; when the number has changed, all such rules are discarded.
 
@@ -45,9 +46,11 @@ mod fallback;
 mod fast;
 mod method;
 mod module;
+mod remembered;
 
 pub use method::Method;
 pub use module::{Module, modules};
+pub use remembered::Remembered;
 
 /// Fills `frames` with the return addresses of the calling thread, innermost first, and returns how many
 /// there are. The rest of `frames` is not written.

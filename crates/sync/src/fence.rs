@@ -39,7 +39,7 @@ mod kernel {
 }
 
 /// How long an exiting process [waits](wait_while).
-const EXIT_TIMEOUT: Duration = Duration::from_millis(250);
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Must be called before the first [`light`] or [`heavy`].
 pub fn prepare() {

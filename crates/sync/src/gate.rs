@@ -1,47 +1,79 @@
-//! The gate of a context: operations enter and leave, and teardown closes it for good.
+//! The gate of a context: operations enter and leave, teardown closes it for good, and compaction pauses it.
 //!
 //! ```text
-//!     an operation             teardown
-//!     ------------             --------
-//!     inside += 1              closed = true
-//!     closed? then leave       inside == 0 in every slot? else wait
+//!     an operation             teardown, a pause
+//!     ------------             -----------------
+//!     inside += 1              state = closed, or paused
+//!     stopped? then leave      inside == 0 in every slot? else wait
 //! ```
 //!
 //! Each side writes first and then reads, with a [barrier](crate::fence) between. So either the operation sees
 //! that the gate is closed, or teardown sees the operation inside. An operation that finds the gate closed fails and
-//! does not wait: an operation nested in another cannot deadlock with a teardown that waits for the outer one.
+//! does not wait: an operation nested in another cannot deadlock with a teardown that waits for the outer one. One that
+//! finds the gate [paused](Gate::pause) waits, unless it is nested.
+
+mod nested;
+mod pause;
 
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use crate::fence;
 use crate::per_thread::{PerThread, Slot};
-use crate::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::primitive::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::primitive::{Condvar, Mutex, pause};
+
+pub use pause::{PauseError, Paused};
+
+/// The state of a gate that operations enter.
+const OPEN: u32 = 0;
+/// Teardown has closed the gate, for good.
+const CLOSED: u32 = 1;
+/// A thread has paused the gate.
+const PAUSED: u32 = 2;
 
 /// Counts the operations that are inside; teardown closes it and waits for them.
 #[derive(Debug)]
 pub struct Gate {
-    closed: AtomicBool,
+    /// [`OPEN`], or [`CLOSED`] and [`PAUSED`]: one word, so that an operation tests both with one load.
+    state: AtomicU32,
     /// How many operations are inside, per thread slot.
-    inside: PerThread<AtomicU64>,
-    /// Teardown is done.
+    inside: PerThread<Inside>,
+    /// The [number](crate::per_thread::thread_number) of the thread that pauses the gate, or 0.
+    pauser: AtomicU64,
+    /// How many threads wait until the pause ends.
+    waiting: AtomicUsize,
+    /// Teardown is done. Also locked to end a pause, so that no waiting thread misses that.
     done: Mutex<bool>,
     changed: Condvar,
+}
+
+/// The operations of one slot.
+#[derive(Debug)]
+struct Inside {
+    count: AtomicU64,
+    /// The gate's number, for threads that share the slot.
+    gate: u64,
 }
 
 /// Inside the gate until dropped.
 #[derive(Debug)]
 pub struct GateGuard<'a> {
-    slot: Slot<'a, AtomicU64>,
+    slot: Slot<'a, Inside>,
 }
 
 impl Default for Gate {
     fn default() -> Self {
         fence::prepare();
+        let gate = nested::next_gate();
         Self {
-            closed: AtomicBool::new(false),
-            inside: PerThread::default(),
+            state: AtomicU32::new(OPEN),
+            inside: PerThread::from_fn(|| Inside {
+                count: AtomicU64::new(0),
+                gate,
+            }),
+            pauser: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
             done: Mutex::new(false),
             changed: Condvar::new(),
         }
@@ -49,33 +81,43 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Enters; `None` if the gate is closed.
+    /// Enters; `None` if the gate is closed. Waits while another thread [pauses](Self::pause) the gate, unless the calling
+    /// thread is already inside.
     #[inline]
     pub fn enter(&self) -> Option<GateGuard<'_>> {
-        // Dropped, which leaves again, if the gate is closed.
         let inside = self.enter_closed();
-        (!self.closed.load(Ordering::Acquire)).then_some(inside)
+        match self.state.load(Ordering::Acquire) {
+            OPEN => Some(inside),
+            _ => self.enter_stopped(inside),
+        }
     }
 
-    /// Enters whether or not the gate is closed. For teardown itself, which the exit handler waits for as for any
-    /// operation.
+    /// Enters whether or not the gate is closed or paused. For teardown itself, which the exit handler waits for as for
+    /// any operation.
     #[inline]
     pub fn enter_closed(&self) -> GateGuard<'_> {
         let slot = self.inside.slot();
-        slot.increment();
+        slot.add(|inside| &inside.count, 1);
+        if !slot.is_exclusive() {
+            nested::enter(slot.value().gate);
+        }
         fence::light();
         GateGuard { slot }
     }
 
     /// Whether it is closed, or about to be.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.state.load(Ordering::SeqCst) & CLOSED != 0
     }
 
-    /// Closes the gate and waits until it is empty. False if it was closed before.
+    /// Closes the gate and waits until it is empty, also until a pause ends. False if it was closed before.
     pub fn close(&self) -> bool {
-        if self.closed.swap(true, Ordering::SeqCst) {
+        let before = self.state.fetch_or(CLOSED, Ordering::SeqCst);
+        if before & CLOSED != 0 {
             return false;
+        }
+        if before & PAUSED != 0 {
+            self.wake();
         }
         fence::heavy();
         let mut turn = 0;
@@ -86,11 +128,18 @@ impl Gate {
         true
     }
 
+    /// Wakes the threads that wait, once the state has changed.
+    fn wake(&self) {
+        // A thread that has read the old state waits once the lock is free, and not later.
+        drop(self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
     /// Whether all operations that entered before the gate was closed have left.
     fn is_empty(&self) -> bool {
         self.inside
             .all()
-            .all(|slot| slot.load(Ordering::Acquire) == 0)
+            .all(|slot| slot.count.load(Ordering::Acquire) == 0)
     }
 
     /// Waits until the gate is empty, at most until `until`. For the exit handler, which cannot wait longer. What
@@ -134,8 +183,11 @@ impl Gate {
 impl Drop for GateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
+        if !self.slot.is_exclusive() {
+            nested::leave(self.slot.value().gate);
+        }
         // A release store: what was done inside happens before teardown continues.
-        self.slot.decrement();
+        self.slot.subtract(|inside| &inside.count, 1);
     }
 }
 

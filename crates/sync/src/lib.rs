@@ -1,7 +1,8 @@
-//! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, a gate, per-thread values, a clock.
+//! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, a gate, a biased lock,
+//! per-thread values, a clock.
 //!
-//! The lowest layer: the `unsafe` code that the barrier and the clock need is here, so that the registry needs
-//! none. It must not know CUDA, guards, records or reports.
+//! The lowest layer: the `unsafe` code that the barrier, the biased lock and the clock need is here, so that the registry
+//! and the pool need none. It must not know CUDA, guards, records or reports.
 
 #![cfg_attr(
     cuguard_loom,
@@ -12,6 +13,7 @@
     )
 )]
 
+mod biased;
 pub mod clock;
 pub mod fence;
 mod gate;
@@ -19,5 +21,6 @@ pub mod per_thread;
 mod primitive;
 pub mod process;
 
-pub use gate::{Gate, GateGuard};
+pub use biased::{Biased, OtherGuard, OwnerGuard};
+pub use gate::{Gate, GateGuard, PauseError, Paused};
 pub use per_thread::{PerThread, Slot};

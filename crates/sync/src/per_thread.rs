@@ -37,6 +37,11 @@ impl<T: Default> Default for PerThread<T> {
 }
 
 impl<T> PerThread<T> {
+    /// The value that `value` returns, in each slot.
+    pub fn from_fn(mut value: impl FnMut() -> T) -> Self {
+        Self(Box::new(std::array::from_fn(|_| CachePadded(value()))))
+    }
+
     /// The calling thread's slot.
     #[inline]
     pub fn slot(&self) -> Slot<'_, T> {
@@ -75,8 +80,15 @@ impl<'a, T> Slot<'a, T> {
         self.is_exclusive().then_some((self.index, self.value))
     }
 
+    /// The slot's value, whether or not other threads write to it.
     #[inline]
-    fn is_exclusive(&self) -> bool {
+    pub fn value(&self) -> &'a T {
+        self.value
+    }
+
+    /// Whether no other thread writes to the slot.
+    #[inline]
+    pub fn is_exclusive(&self) -> bool {
         self.index != SHARED
     }
 
@@ -92,23 +104,16 @@ impl<'a, T> Slot<'a, T> {
             counter.fetch_add(number, Ordering::Relaxed)
         }
     }
-}
 
-impl Slot<'_, AtomicU64> {
-    /// Adds one.
+    /// Subtracts from one of the slot's counters, with release ordering.
     #[inline]
-    pub fn increment(&self) {
-        self.add(|counter| counter, 1);
-    }
-
-    /// Subtracts one, with release ordering.
-    #[inline]
-    pub fn decrement(&self) {
+    pub fn subtract(&self, counter: impl FnOnce(&T) -> &AtomicU64, number: u64) {
+        let counter = counter(self.value);
         if self.is_exclusive() {
-            let number = self.value.load(Ordering::Relaxed);
-            self.value.store(number.wrapping_sub(1), Ordering::Release);
+            let before = counter.load(Ordering::Relaxed);
+            counter.store(before.wrapping_sub(number), Ordering::Release);
         } else {
-            self.value.fetch_sub(1, Ordering::Release);
+            counter.fetch_sub(number, Ordering::Release);
         }
     }
 }
@@ -163,6 +168,46 @@ fn loom_index() -> usize {
         static INDEX: usize = COUNT.fetch_add(1, Ordering::Relaxed).min(SHARED);
     }
     INDEX.with(|index| *index)
+}
+
+thread_local! {
+    // Without a destructor, for the same reason.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A number that no other thread of the process has or had, not 0. Unlike a slot, and unlike the address of a
+/// thread-local value, it is never reused.
+#[inline]
+pub fn thread_number() -> u64 {
+    #[cfg(cuguard_loom)]
+    return loom_number();
+    #[cfg(not(cuguard_loom))]
+    match NUMBER.get() {
+        0 => acquire_number(),
+        known => known,
+    }
+}
+
+#[cfg(cuguard_loom)]
+fn loom_number() -> u64 {
+    loom::thread_local! {
+        static NUMBER: u64 = next_number();
+    }
+    NUMBER.with(|number| *number)
+}
+
+#[cold]
+#[inline(never)]
+fn acquire_number() -> u64 {
+    let number = next_number();
+    NUMBER.set(number);
+    number
+}
+
+fn next_number() -> u64 {
+    // Not loom's: which number a thread has changes nothing.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Gives the calling thread a slot.

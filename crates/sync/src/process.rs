@@ -24,6 +24,7 @@ pub fn is_exiting() -> bool {
 }
 
 /// Whether this is a forked child.
+#[inline]
 pub fn is_forked() -> bool {
     STATE.load(Ordering::SeqCst) & FORKED != 0
 }

@@ -1,4 +1,4 @@
-//! Every order in which threads can run through the gate, by loom, on the gate's own source:
+//! Every order in which threads can run through the gate and the biased lock, by loom, on their own source:
 //!
 //!     RUSTFLAGS="--cfg cuguard_loom" cargo test -p cuguard-sync --release --test loom
 //!
@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_sync::{Gate, fence};
+use cuguard_sync::{Biased, Gate, PauseError, fence};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -129,4 +129,190 @@ fn the_exit_handler_is_alone() {
         context.alive.with_mut(|alive| unsafe { *alive = false });
         operation.join().unwrap();
     });
+}
+
+/// A deadline that no run reaches.
+fn late() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+impl Context {
+    /// Stands for compaction: what it changes, operations read.
+    fn pause_and_write(&self) -> Result<(), PauseError> {
+        let _paused = self.gate.pause(late())?;
+        // SAFETY: loom checks that no other thread reads or writes meanwhile.
+        self.alive.with_mut(|alive| unsafe { *alive = true });
+        Ok(())
+    }
+}
+
+/// Operations wait for a pause, do not fail, and see what was done in it.
+#[test]
+fn a_pause_is_alone() {
+    loom::model(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || {
+                let inside = context.gate.enter().expect("never closed");
+                // SAFETY: loom checks that no other thread writes meanwhile.
+                context.alive.with(|alive| unsafe { *alive });
+                drop(inside);
+            }
+        });
+        assert_eq!(context.pause_and_write(), Ok(()));
+        operation.join().unwrap();
+        context.operation();
+    });
+}
+
+/// A pause waits for the outer operation and lets the inner one pass.
+#[test]
+fn a_nested_operation_passes_a_pause() {
+    loom::model(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || {
+                let outer = context.gate.enter().expect("never closed");
+                let inner = context.gate.enter().expect("never closed");
+                drop(outer);
+                // SAFETY: loom checks that no other thread writes meanwhile.
+                context.alive.with(|alive| unsafe { *alive });
+                drop(inner);
+            }
+        });
+        assert_eq!(context.pause_and_write(), Ok(()));
+        operation.join().unwrap();
+    });
+}
+
+/// Two pauses, one after the other, whichever is first.
+#[test]
+fn pauses_exclude_each_other() {
+    loom::model(|| {
+        let context = Context::new();
+        let other = thread::spawn({
+            let context = context.clone();
+            move || context.pause_and_write()
+        });
+        assert_eq!(context.pause_and_write(), Ok(()));
+        assert_eq!(other.join().unwrap(), Ok(()));
+        context.operation();
+    });
+}
+
+/// A thread that waits in front of a paused gate gets its turn or fails, however the pause and teardown overlap; teardown
+/// is alone.
+#[test]
+fn a_pause_an_operation_and_a_teardown() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let context = Context::new();
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || context.operation()
+        });
+        let pausing = thread::spawn({
+            let context = context.clone();
+            move || context.pause_and_write()
+        });
+        assert!(context.tear_down());
+        operation.join().unwrap();
+        assert!(matches!(
+            pausing.join().unwrap(),
+            Ok(()) | Err(PauseError::Closed)
+        ));
+    });
+}
+
+/// A pause that fails lets operations in again.
+#[test]
+fn a_pause_that_reaches_its_deadline_stops_no_operation() {
+    loom::model(|| {
+        let context = Context::new();
+        let inside = context.gate.enter();
+        let pausing = thread::spawn({
+            let context = context.clone();
+            move || context.gate.pause(Instant::now()).map(drop)
+        });
+        let operation = thread::spawn({
+            let context = context.clone();
+            move || assert!(context.gate.enter().is_some())
+        });
+        assert_eq!(pausing.join().unwrap(), Err(PauseError::TimedOut));
+        operation.join().unwrap();
+        drop(inside);
+    });
+}
+
+/// Loom fails where two threads access the value at once, or one does not see what another one wrote.
+type Value = Biased<UnsafeCell<u32>>;
+
+fn add(value: &UnsafeCell<u32>) {
+    // SAFETY: loom checks that no other thread reads or writes meanwhile.
+    value.with_mut(|number| unsafe { *number += 1 });
+}
+
+/// Owned by the calling thread.
+fn new_value() -> Arc<Value> {
+    Arc::new(Biased::new(UnsafeCell::new(0)))
+}
+
+fn check(value: &Value, expected: u32) {
+    let value = value.lock().expect("no thread is inside");
+    // SAFETY: loom checks that no other thread writes meanwhile.
+    assert_eq!(value.with(|number| unsafe { *number }), expected);
+}
+
+fn add_on_another_thread(value: &Arc<Value>) -> thread::JoinHandle<()> {
+    let value = value.clone();
+    thread::spawn(move || {
+        assert!(value.enter().is_none(), "not the owner");
+        add(&value.lock().expect("not inside"));
+    })
+}
+
+#[test]
+fn the_owner_of_a_biased_lock_and_another_thread() {
+    loom::model(|| {
+        let value = new_value();
+        let other = add_on_another_thread(&value);
+        for _ in 0..2 {
+            let inside = value.enter().expect("the owner");
+            assert!(value.enter().is_none(), "already inside");
+            add(&inside);
+        }
+        other.join().unwrap();
+        check(&value, 3);
+    });
+}
+
+/// While the owner is out: loom does not get past three threads that all spin. The unit tests have those.
+#[test]
+fn two_other_threads_at_a_biased_lock() {
+    loom::model(|| {
+        let value = new_value();
+        add(&value.enter().expect("the owner"));
+        let others = [(); 2].map(|()| add_on_another_thread(&value));
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        add(&value.enter().expect("the owner"));
+        check(&value, 4);
+    });
+}
+
+/// The owner ends, with or without a release, while another thread takes the lock.
+#[test]
+fn the_owner_of_a_biased_lock_ends() {
+    for releases in [false, true] {
+        loom::model(move || {
+            let value = new_value();
+            let other = add_on_another_thread(&value);
+            add(&value.enter().expect("the owner"));
+            assert!(!releases || value.release() && value.enter().is_none());
+            other.join().unwrap();
+            check(&value, 2);
+        });
+    }
 }

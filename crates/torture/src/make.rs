@@ -223,7 +223,7 @@ fn on_stream(
 ) -> (&'static Location<'static>, Result<DeviceBuffer<u8>>) {
     let len = contents.len();
     let buffer = match pool {
-        Some(pool) => DeviceBuffer::zeroed_in(pool, stream, len),
+        Some(pool) => DeviceBuffer::zeroed_in(&pool.on(stream), len),
         // SAFETY: written below before it is read: the seed is not 0.
         None if seed % 8 == 7 => unsafe { DeviceBuffer::uninitialized_on(stream, len) },
         None => DeviceBuffer::zeroed_on(stream, len),

@@ -9,7 +9,7 @@ fn pools_come_and_go(context: &Context, settle: bool) -> Result<()> {
     let stream = Stream::new(context)?;
     for _ in 0..20 {
         let pool = MemoryPool::new(context)?;
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 172)?;
+        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 172)?;
         drop(pool);
         assert_eq!(buffer.to_vec()?, [0; 172]);
         drop(buffer);

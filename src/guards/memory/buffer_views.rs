@@ -10,7 +10,7 @@ use crate::core::Owner;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{DeviceBuffer, DeviceView, DeviceViewMut};
+use crate::guards::{DeviceBuffer, DeviceView, DeviceViewMut, PoolRef};
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// A view of the whole buffer, to be read.
@@ -222,8 +222,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub(super) fn clone_as(&self, operation: &'static str) -> Result<Self> {
         let (pool, home) = match self.owned.owner() {
-            Owner::Stream(home) => (None, home),
-            Owner::Pool(both) => (Some(&both.0), &both.1),
+            Owner::Stream(home) => (PoolRef::Default, home),
+            Owner::Pool(both) => (PoolRef::Driver(&both.0), &both.1),
+            Owner::Pooled(home) => (PoolRef::Virtual(home.pool()), home.stream()),
             Owner::Context(context) => {
                 let (entered, mut copy) = Self::allocate(operation, context, self.len())?;
                 drop(entered);

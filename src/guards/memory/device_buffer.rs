@@ -8,6 +8,7 @@ use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
+use super::PoolRef;
 use super::device_memory::DeviceMemory;
 use crate::core::{
     self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState,
@@ -133,6 +134,23 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok((entered, Self::from_owned(len, owned)))
     }
 
+    /// Allocates uninitialized memory for `len` values, from the context's pool if it has one.
+    #[inline]
+    #[track_caller]
+    fn allocate_in_context<'a>(
+        operation: &'static str,
+        context: &'a Context,
+        len: usize,
+    ) -> Result<(Entered<'a>, Self)> {
+        if context.state().pools_of_cuguard().of_context().is_none() {
+            return Self::allocate(operation, context.open(), len);
+        }
+        let stream = context.default_stream()?.stream_state();
+        let buffer = Self::allocate_on(operation, PoolRef::Default, stream, len)?;
+        let entered = context.state().enter_to_wait(operation)?;
+        Ok((entered, buffer))
+    }
+
     pub(super) fn from_owned(len: usize, owned: OwnedResource) -> Self {
         let start = DevicePointer::from_raw(owned.address());
         // SAFETY: the allocation holds `len` values.
@@ -164,7 +182,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         context: &Context,
         values: &[T],
     ) -> Result<Self> {
-        let (entered, buffer) = Self::allocate(operation, context.open(), values.len())?;
+        let (entered, buffer) = Self::allocate_in_context(operation, context, values.len())?;
         // SAFETY: there are equally many values, and nothing else refers to the new allocation.
         unsafe { buffer.memory().write(&entered, values.as_ptr().cast())? };
         Ok(buffer)
@@ -189,7 +207,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        let (entered, buffer) = Self::allocate("DeviceBuffer::zeroed", context.open(), len)?;
+        let (entered, buffer) = Self::allocate_in_context("DeviceBuffer::zeroed", context, len)?;
         // SAFETY: nothing else refers to the new allocation.
         unsafe { buffer.memory().zero(&entered)? };
         Ok(buffer)
@@ -217,7 +235,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
         const OPERATION: &str = "DeviceBuffer::uninitialized";
-        let (_entered, buffer) = Self::allocate(OPERATION, context.open(), len)?;
+        let (_entered, buffer) = Self::allocate_in_context(OPERATION, context, len)?;
         Ok(buffer)
     }
 

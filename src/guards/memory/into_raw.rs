@@ -109,7 +109,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// that 0 and the old length returns a buffer that owns nothing; kernels would access address 0 through it.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
-        let owner = Owner::from(context.open());
+        // Memory of a pool is freed into the pool, in the order of the default stream.
+        let is_pooled = context.state().pools_of_cuguard().is_escaped(address);
+        let stream = is_pooled.then(|| context.default_stream());
+        let owner = match stream {
+            Some(Ok(stream)) => Owner::from(stream.stream_state()),
+            _ => Owner::from(context.open()),
+        };
         Self::from_address(owner, Kind::Device, address, len)
     }
 }

@@ -27,7 +27,7 @@ use cuguard_registry::Kind;
 /// let stream = Stream::new(&context)?;
 /// let pool = MemoryPool::new(&context)?;
 /// pool.set_release_threshold(1 << 30)?; // cache up to 1 GiB
-/// let buffer = DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+/// let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
 /// assert_eq!(pool.used_bytes()?, 1000);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -118,7 +118,7 @@ impl MemoryPool {
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
     /// # let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
     /// assert!(pool.reserved_bytes()? > 1000); // pools reserve large blocks
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -137,7 +137,7 @@ impl MemoryPool {
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
     /// # let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
     /// assert_eq!(pool.used_bytes()?, 1000);
     /// drop(buffer);
     /// stream.synchronize()?;
@@ -161,7 +161,7 @@ impl MemoryPool {
     /// # let stream = cuguard::Stream::new(&context)?;
     /// # let pool = cuguard::MemoryPool::new(&context)?;
     /// pool.set_release_threshold(u64::MAX)?; // keep all
-    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?);
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?);
     /// stream.synchronize()?;
     /// assert!(pool.reserved_bytes()? > 0);
     /// # Ok::<(), cuguard::Error>(())
@@ -185,7 +185,7 @@ impl MemoryPool {
     /// # let stream = cuguard::Stream::new(&context)?;
     /// # let pool = cuguard::MemoryPool::new(&context)?;
     /// pool.set_release_threshold(u64::MAX)?;
-    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?);
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?);
     /// stream.synchronize()?;
     /// pool.trim_to(0)?;
     /// assert_eq!(pool.reserved_bytes()?, 0);
@@ -225,7 +225,7 @@ impl MemoryPool {
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
     /// # let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 1000)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
     /// pool.close()?;
     /// assert_eq!(context.totals(cuguard::Kind::MemoryPool).count, 1);
     /// drop(buffer);

@@ -8,11 +8,13 @@ use cuguard_driver::result::{self, memory};
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
+use crate::core::pool::VirtualPool;
 use crate::core::{
     self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, same_context,
 };
 use crate::error::{Error, Result};
-use crate::guards::{DeviceBuffer, MemoryPool, Stream, bytes_of};
+use crate::guards::memory::PoolRef;
+use crate::guards::{DeviceBuffer, Stream, bytes_of};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -85,6 +87,86 @@ fn allocate_in(
     })
 }
 
+/// The same from a pool of cuguard. As [`allocate`], the hot path is short: it makes no driver call where the pool has a
+/// block of this size.
+#[inline]
+#[track_caller]
+fn allocate_in_pool(
+    operation: &'static str,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+) -> Result<OwnedResource> {
+    let site = Location::caller();
+    match attempt_in_pool(operation, pool, stream, bytes, type_name, site) {
+        Ok(owned) => Ok(owned),
+        Err(failed) => retry_in_pool(failed, operation, pool, stream, bytes, type_name, site),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn retry_in_pool(
+    failed: Failed,
+    operation: &'static str,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Result<OwnedResource> {
+    let request = Request {
+        kind: Some(Kind::Pooled),
+        ..request(operation, bytes, site)
+    };
+    recovery::retry(failed, stream.state(), &request, &|| {
+        attempt_in_pool(operation, pool, stream, bytes, type_name, site)
+    })
+}
+
+#[inline(always)]
+fn attempt_in_pool(
+    operation: &'static str,
+    pool: &Arc<VirtualPool>,
+    stream: &Arc<StreamState>,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Result<OwnedResource, Failed> {
+    let state = stream.state();
+    if !pool.is_of(state) || stream.is_per_thread() {
+        return Err(refuse(operation, pool, stream).into());
+    }
+    let Some(_inside) = state.try_enter() else {
+        // `enter` returns the matching error.
+        state.enter(operation)?;
+        return Err(Error::ContextClosed { operation }.into());
+    };
+    let request = request(operation, bytes, site);
+    core::allocate_in_pool(&request, pool, stream, type_name)
+}
+
+/// The error of a stream that the pool cannot allocate on.
+#[cold]
+fn refuse(operation: &'static str, pool: &VirtualPool, stream: &StreamState) -> Error {
+    if stream.is_per_thread() {
+        return Error::NullHandle {
+            operation,
+            argument: "the stream",
+            reason: "is the per-thread default stream, another one on every thread; a pool needs a stream of its own",
+        };
+    }
+    let stream_of = ("the stream", stream.state());
+    match pool.state() {
+        Some(state) => match same_context::check(operation, ("the pool", &state), stream_of) {
+            Err(error) => error,
+            Ok(()) => Error::ContextClosed { operation },
+        },
+        None => Error::ContextClosed { operation },
+    }
+}
+
 #[inline(always)]
 fn request(operation: &'static str, bytes: usize, site: &'static Location<'static>) -> Request {
     Request {
@@ -122,15 +204,21 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub(crate) fn allocate_on(
         operation: &'static str,
-        pool: Option<&Arc<PoolState>>,
+        pool: PoolRef<'_>,
         stream: &Arc<StreamState>,
         len: usize,
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
         let type_name = std::any::type_name::<T>();
         let owned = match pool {
-            None => allocate(operation, stream, bytes, type_name)?,
-            Some(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
+            PoolRef::Virtual(pool) => allocate_in_pool(operation, pool, stream, bytes, type_name)?,
+            PoolRef::Default => match stream.state().pools_of_cuguard().of_context() {
+                Some(pool) if !stream.is_per_thread() => {
+                    allocate_in_pool(operation, pool, stream, bytes, type_name)?
+                }
+                _ => allocate(operation, stream, bytes, type_name)?,
+            },
+            PoolRef::Driver(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
         };
         Ok(Self::from_owned(len, owned))
     }
@@ -139,15 +227,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub(crate) fn allocate_zeroed(
         operation: &'static str,
-        pool: Option<&MemoryPool>,
-        stream: &Stream,
+        pool: PoolRef<'_>,
+        stream: &Arc<StreamState>,
         len: usize,
     ) -> Result<Self>
     where
         T: Zeroable,
     {
-        let pool = pool.map(MemoryPool::pool_state);
-        let buffer = Self::allocate_on(operation, pool, stream.stream_state(), len)?;
+        let buffer = Self::allocate_on(operation, pool, stream, len)?;
         if buffer.size_in_bytes() != 0 {
             let entered = buffer.state().enter(operation)?;
             // SAFETY: nothing else refers to the new allocation.
@@ -158,14 +245,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// The same with a copy of `values`. Synchronous.
     #[track_caller]
-    fn allocate_copy_on(
+    pub(super) fn allocate_copy_on(
         operation: &'static str,
-        pool: Option<&MemoryPool>,
-        stream: &Stream,
+        pool: PoolRef<'_>,
+        stream: &Arc<StreamState>,
         values: &[T],
     ) -> Result<Self> {
-        let pool = pool.map(MemoryPool::pool_state);
-        let buffer = Self::allocate_on(operation, pool, stream.stream_state(), values.len())?;
+        let buffer = Self::allocate_on(operation, pool, stream, values.len())?;
         if buffer.size_in_bytes() != 0 {
             let entered = buffer.state().enter_to_wait(operation)?;
             // SAFETY: there are equally many values, and nothing else refers to the new allocation.
@@ -192,28 +278,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`from_slice`](Self::from_slice).
     #[track_caller]
     pub fn from_slice_on(stream: &Stream, values: &[T]) -> Result<Self> {
-        Self::allocate_copy_on("DeviceBuffer::from_slice_on", None, stream, values)
-    }
-
-    /// As [`from_slice_on`](Self::from_slice_on), allocated from `pool`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool, &stream, &[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
-    /// [`from_slice`](Self::from_slice).
-    #[track_caller]
-    pub fn from_slice_in(pool: &MemoryPool, stream: &Stream, values: &[T]) -> Result<Self> {
-        Self::allocate_copy_on("DeviceBuffer::from_slice_in", Some(pool), stream, values)
+        let stream = stream.stream_state();
+        Self::allocate_copy_on(
+            "DeviceBuffer::from_slice_on",
+            PoolRef::Default,
+            stream,
+            values,
+        )
     }
 
     /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the device's default memory pool, set to zero and
@@ -239,30 +310,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        Self::allocate_zeroed("DeviceBuffer::zeroed_on", None, stream, len)
-    }
-
-    /// As [`zeroed_on`](Self::zeroed_on), allocated from `pool`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, &stream, 3)?;
-    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
-    #[track_caller]
-    pub fn zeroed_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self>
-    where
-        T: Zeroable,
-    {
-        Self::allocate_zeroed("DeviceBuffer::zeroed_in", Some(pool), stream, len)
+        let stream = stream.stream_state();
+        Self::allocate_zeroed("DeviceBuffer::zeroed_on", PoolRef::Default, stream, len)
     }
 
     /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
@@ -288,39 +337,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub unsafe fn uninitialized_on(stream: &Stream, len: usize) -> Result<Self> {
         let operation = "DeviceBuffer::uninitialized_on";
-        Self::allocate_on(operation, None, stream.stream_state(), len)
-    }
-
-    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `pool`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// // SAFETY: initialized in the next line.
-    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool, &stream, 3)? };
-    /// buffer.copy_from_slice(&[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Safety
-    ///
-    /// Every value must be initialized before it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`zeroed_in`](Self::zeroed_in).
-    #[track_caller]
-    pub unsafe fn uninitialized_in(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
-        let operation = "DeviceBuffer::uninitialized_in";
-        Self::allocate_on(
-            operation,
-            Some(pool.pool_state()),
-            stream.stream_state(),
-            len,
-        )
+        Self::allocate_on(operation, PoolRef::Default, stream.stream_state(), len)
     }
 
     /// Records that work on another stream uses this buffer: the free is ordered after all work that is enqueued on

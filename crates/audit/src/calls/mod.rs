@@ -61,7 +61,8 @@ impl Call {
     /// not use the driver.
     #[inline]
     pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
-        end::call_begins().then_some(Self { function })
+        // Not made for a call inside another one: to drop it would end the outer one.
+        end::call_begins().then(|| Self { function })
     }
 
     /// The function's exported name.
@@ -210,4 +211,20 @@ macro_rules! handles {
 
 handles! {
     CUarray CUevent CUexternalMemory CUgraph CUgraphExec CUlibrary CUmemoryPool CUmipmappedArray CUmodule CUstream
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Call;
+
+    #[test]
+    fn calls_inside_a_call_do_not_end_it() {
+        let outer = Call::begin_lookup("outer");
+        assert!(outer.is_some());
+        for _ in 0..3 {
+            assert!(Call::begin_lookup("inner").is_none());
+        }
+        drop(outer);
+        assert!(Call::begin_lookup("next").is_some());
+    }
 }

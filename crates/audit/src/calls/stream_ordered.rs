@@ -12,6 +12,7 @@ use super::{Address, Call, New, is_freed};
 use crate::real::queries;
 use crate::shortage;
 use crate::state::{self, counted, graphs};
+use crate::turn;
 
 /// Which stream null means.
 type IsCapturing = unsafe fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult;
@@ -80,6 +81,7 @@ impl Call {
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult;
 
 /// `cuMemAllocAsync`
+#[inline(always)]
 pub(crate) unsafe fn alloc(
     call: &Call,
     real: Alloc,
@@ -87,6 +89,7 @@ pub(crate) unsafe fn alloc(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, stream) };
     // SAFETY: the driver wrote to it.
@@ -101,6 +104,7 @@ pub(crate) unsafe fn alloc_ptsz(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, stream) };
     // SAFETY: the driver wrote to it.
@@ -127,6 +131,7 @@ pub(crate) unsafe fn alloc_from_pool(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, pool, stream) };
     // SAFETY: the driver wrote to it.
@@ -142,6 +147,7 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, pool, stream) };
     // SAFETY: the driver wrote to it.
@@ -159,12 +165,14 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
 type Free = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
 
 /// `cuMemFreeAsync`
+#[inline(always)]
 pub(crate) unsafe fn free(
     call: &Call,
     real: Free,
     address: CUdeviceptr,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let free = || unsafe { real(address, stream) };
     call.freed_on(address, stream, queries::cuStreamIsCapturing, free)
@@ -177,6 +185,7 @@ pub(crate) unsafe fn free_ptsz(
     address: CUdeviceptr,
     stream: CUstream,
 ) -> CUresult {
+    let _turn = turn::wait();
     // SAFETY: as the caller guarantees.
     let free = || unsafe { real(address, stream) };
     call.freed_on(address, stream, queries::cuStreamIsCapturing_ptsz, free)

@@ -2,7 +2,6 @@
 //! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer, `_Py_DumpTraceback`
 //! and `_PyRuntime`.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute_copy;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -75,11 +74,6 @@ unsafe impl Sync for Method {}
 
 static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
 
-thread_local! {
-    /// How often the interpreter was looked for.
-    static CALLS: Cell<u32> = const { Cell::new(0) };
-}
-
 /// A function, whatever its signature.
 ///
 /// # Safety
@@ -133,28 +127,27 @@ impl Api {
         }
     }
 
-    /// The interpreter of this process, if there is one. It is looked for at the first call, and, because a program may load
-    /// one later, at some of the following.
+    /// The interpreter of this process, if it is known.
     #[inline]
     pub(super) fn get() -> Option<&'static Self> {
         let known = API.load(Ordering::Acquire);
-        if known.is_null() {
-            return Self::look_for();
-        }
         // SAFETY: it is never freed.
-        Some(unsafe { &*known })
+        (!known.is_null()).then(|| unsafe { &*known })
     }
 
-    #[inline(never)]
-    fn look_for() -> Option<&'static Self> {
-        // By thread, so that threads do not contend for a counter. At the end of a thread there is none.
-        let calls = CALLS.try_with(|calls| {
-            calls.set(calls.get().saturating_add(1));
-            calls.get()
-        });
-        if !calls.is_ok_and(u32::is_power_of_two) {
-            return None;
+    /// Looks for the interpreter: at the first call of a thread, and, because a program may load one later, at some of the
+    /// following. `calls` is the number of calls of this thread, so that threads do not contend for a counter.
+    #[inline]
+    pub(super) fn look_for(calls: u32) -> Option<&'static Self> {
+        match calls.is_power_of_two() {
+            true => Self::find(),
+            false => None,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find() -> Option<&'static Self> {
         let new = Box::leak(Box::new(Self::load()?));
         API.store(new, Ordering::Release);
         Some(new)

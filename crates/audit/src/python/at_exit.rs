@@ -34,7 +34,8 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Has the callback registered, once.
 pub(super) fn register(api: &Api) {
-    if !REGISTERED.swap(true, Ordering::Relaxed) {
+    // Read first: other threads read it too.
+    if !REGISTERED.load(Ordering::Relaxed) && !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: may be called without the lock. A full queue is no error: the search is made later then.
         unsafe { (api.add_pending)(pending, ptr::null_mut()) };
     }

@@ -150,6 +150,7 @@ fn has_addresses(key: &Key, record: &Record) -> bool {
     match key.kind {
         Kind::Device
         | Kind::StreamOrdered
+        | Kind::Pooled
         | Kind::Pinned
         | Kind::Registered
         | Kind::WriteCombined

@@ -26,25 +26,18 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Record, Registry};
+use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Registry, Removed};
 
 use crate::origin;
-
-/// How many frames are captured of each stack.
-const FRAMES: usize = MAX_DEPTH;
 
 /// The records of this process.
 pub(crate) fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| Registry::new(Level::Stacks, FRAMES))
+    REGISTRY.get_or_init(|| Registry::new(Level::Stacks, MAX_DEPTH))
 }
 
 /// A record that was removed before the driver frees, because another thread may get the address at that moment.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    key: Key,
-    record: Record,
-}
+pub(crate) type Taken = Removed;
 
 /// Whether anything was ever recorded. Otherwise nothing is looked up.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -60,15 +53,14 @@ pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context:
     if !is_used() {
         ANY.store(true, Relaxed);
     }
-    let mut frames = [0; FRAMES];
-    let count = origin::capture(&mut frames);
+    let trace = origin::trace();
     let entry = Entry {
         bytes,
         type_name: "",
         stream,
     };
     let key = Key::by_address(kind, address);
-    registry().insert_stack(key, entry, &frames[..count], context);
+    registry().insert_traced(key, entry, trace, context);
 }
 
 /// Whether there is a record.
@@ -77,15 +69,13 @@ pub(crate) fn contains(kind: Kind, address: u64) -> bool {
 }
 
 /// Removes the record of what is about to be freed. Only one of these kinds can be at an address.
+#[inline]
 pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
-    if !is_used() {
-        return None;
+    match is_used() && address != 0 {
+        true => registry().remove_any(kinds, address),
+        // Programs free null pointers.
+        false => None,
     }
-    kinds.iter().find_map(|kind| {
-        let key = Key::by_address(*kind, address);
-        let record = registry().remove(key, 0)?;
-        Some(Taken { key, record })
-    })
 }
 
 /// Removes the record of what ended in another way than by a free.
@@ -96,8 +86,8 @@ pub(crate) fn forget(kind: Kind, address: u64) {
 /// Inserts what [`take`] removed, because it was not freed.
 #[cold]
 pub(crate) fn put_back(taken: Option<Taken>) {
-    if let Some(Taken { key, record }) = taken {
-        registry().put_back(key, Some(record), record.bytes());
+    if let Some(taken) = &taken {
+        registry().put_back_removed(taken);
     }
 }
 

@@ -50,6 +50,7 @@ pub mod module;
 pub mod peer;
 pub mod pool;
 pub mod stream;
+pub mod virtual_memory;
 
 use std::fmt;
 

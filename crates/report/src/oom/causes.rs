@@ -384,8 +384,17 @@ impl OutOfMemory {
             }
         }
         let mut growing: Vec<_> = self.call_sites.iter().filter(|one| one.grows()).collect();
-        growing.retain(|usage| matches!(usage.group.kind, Kind::Device | Kind::StreamOrdered));
-        for (kind, wasted) in [(Kind::Device, in_pages), (Kind::StreamOrdered, in_pools)] {
+        growing.retain(|usage| {
+            matches!(
+                usage.group.kind,
+                Kind::Device | Kind::StreamOrdered | Kind::Pooled
+            )
+        });
+        for (kind, wasted) in [
+            (Kind::Device, in_pages),
+            (Kind::StreamOrdered, in_pools),
+            (Kind::Pooled, in_pools),
+        ] {
             let is_there = |usage: &SiteUsage| {
                 let in_pages_or_pools = kind != Kind::Device || usage.small_pages != 0;
                 usage.group.kind == kind && in_pages_or_pools

@@ -123,6 +123,8 @@ pub struct KindUsage {
 /// A recovery step, taken before an allocation fails; see `OomPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryStep {
+    /// Pools of cuguard release idle memory and merge half-empty pages. Only where the device has such a pool.
+    Compact,
     /// The program's callbacks release what they can.
     Callbacks,
     /// Waits for frees on streams.
@@ -136,6 +138,7 @@ impl RecoveryStep {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Compact => "compact",
             Self::Callbacks => "callbacks",
             Self::Wait => "wait",
             Self::Trim => "trim",

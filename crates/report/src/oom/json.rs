@@ -31,6 +31,7 @@ impl OutOfMemory {
                 "reserved": pool.reserved,
                 "used": pool.used,
                 "threshold": pool.threshold,
+                "of_cuguard": pool.of_cuguard,
             }
         });
         let other_contexts = list(&self.contexts, |context| {

@@ -17,6 +17,8 @@ pub struct PoolUse {
     pub used: u64,
     /// Its release threshold, where that is known.
     pub threshold: Option<u64>,
+    /// Whether it is a pool of cuguard, from which only guards allocate.
+    pub of_cuguard: bool,
 }
 
 /// Another context of this process.

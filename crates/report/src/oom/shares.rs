@@ -18,6 +18,9 @@ const OUTSIDE_POOLS: [Kind; 5] = [
     Kind::GraphMemory,
 ];
 
+/// Memory of the device that is in pools: of the driver, or of cuguard.
+const IN_POOLS: [Kind; 2] = [Kind::StreamOrdered, Kind::Pooled];
+
 /// What is in use on the device, by holder. Nothing is in two shares. What pools reserve is all in `here`, also
 /// what other code allocates from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub(super) struct Shares {
 impl OutOfMemory {
     /// The bytes that the context's guards hold of the device's own memory.
     pub(super) fn own_bytes(&self) -> u64 {
-        let kinds = OUTSIDE_POOLS.iter().chain(&[Kind::StreamOrdered]);
+        let kinds = OUTSIDE_POOLS.iter().chain(&IN_POOLS);
         sum(kinds.map(|kind| usage_of(&self.usage, *kind).bytes))
     }
 
@@ -124,7 +127,7 @@ impl OutOfMemory {
         shares.managed_elsewhere += take(&mut rest, left);
         let mut unowned = self.pooled_outside_guards();
         let others_escaped = self.contexts.iter().map(|context| context.pooled_escaped);
-        let escaped = usage_of(&self.escaped, Kind::StreamOrdered).bytes;
+        let escaped = usage_in_pools(&self.escaped).bytes;
         let escaped = take(&mut unowned, escaped.saturating_add(sum(others_escaped)));
         shares.escaped = shares.escaped.saturating_add(escaped);
         shares.outside = match listed {
@@ -135,7 +138,7 @@ impl OutOfMemory {
         shares
     }
 
-    /// What is allocated from pools outside of guards.
+    /// What is allocated from the driver's pools outside of guards.
     fn pooled_outside_guards(&self) -> u64 {
         let Amount { count, bytes } = usage_of(&self.usage, Kind::StreamOrdered);
         let rounded =
@@ -143,7 +146,8 @@ impl OutOfMemory {
         let others = self.contexts.iter();
         let others = others.map(|other| rounded(other.pooled, other.pooled_blocks));
         let guards = rounded(bytes, count).saturating_add(sum(others));
-        sum(self.pools.iter().map(|pool| pool.used)).saturating_sub(guards)
+        let pools = self.pools.iter().filter(|pool| !pool.of_cuguard);
+        sum(pools.map(|pool| pool.used)).saturating_sub(guards)
     }
 
     /// What guards and pools of this process hold of the device, at least. Managed memory may be on the host.
@@ -156,7 +160,7 @@ impl OutOfMemory {
         }));
         let contexts = || self.contexts.iter();
         let pooled = sum(contexts().map(|context| context.pooled));
-        let pooled = pooled.saturating_add(usage_of(&self.usage, Kind::StreamOrdered).bytes);
+        let pooled = pooled.saturating_add(usage_in_pools(&self.usage).bytes);
         let used = sum(self.pools.iter().map(|pool| pool.used));
         sum([
             plain,
@@ -166,6 +170,11 @@ impl OutOfMemory {
             sum(contexts().map(|context| context.taken_outside_pools())),
         ])
     }
+}
+
+/// The amount in pools.
+fn usage_in_pools(list: &[KindUsage]) -> Amount {
+    IN_POOLS.iter().map(|kind| usage_of(list, *kind)).sum()
 }
 
 /// The amount of one kind.

@@ -45,6 +45,7 @@ fn pool(name: &str, reserved: u64, used: u64) -> PoolUse {
         reserved,
         used,
         threshold: None,
+        of_cuguard: false,
     }
 }
 

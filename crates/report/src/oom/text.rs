@@ -356,6 +356,7 @@ impl Page<'_> {
         self.line("what was tried:");
         for result in &self.why.recovery {
             let (name, nothing) = match result.step {
+                RecoveryStep::Compact => ("compact pools", "nothing could be released"),
                 RecoveryStep::Callbacks => ("callbacks", "none is registered"),
                 RecoveryStep::Wait => ("wait for frees", "no frees are pending"),
                 RecoveryStep::Trim => ("trim pools", "no pool has unused memory"),

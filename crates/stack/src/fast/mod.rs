@@ -3,7 +3,9 @@
 mod arch;
 mod bounds;
 mod cfi;
+mod memo;
 mod modules;
+mod needed;
 mod rule;
 mod table;
 
@@ -11,6 +13,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::arch::{entry, jump_with_registers};
+pub(crate) use self::memo::{MOST, Memory, recall};
 use self::rule::{Frame, Rule};
 use crate::fallback;
 use crate::method::Method;

@@ -1,36 +1,44 @@
 //! Which modules are never unloaded, which addresses belong to a module, and how many modules were
 //! unloaded.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::elf::{each, segments};
+use super::needed;
+use crate::elf::{code, each, segments};
 
-/// Start and end of code that is not unloaded before the table is: that of the program, of the module
-/// that this crate is linked into, and of libc, which the latter needs.
-static PERMANENT: [(AtomicUsize, AtomicUsize); 3] =
-    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 3];
+/// How many ranges of permanent code are known at most. Others are treated like those of modules that can be unloaded.
+const MOST: usize = 64;
+
+/// Start and end of code that is not unloaded before the table is: that of the module that this crate is linked into, of
+/// libc, which it needs, and of the program with all libraries that it needs. The dynamic linker unloads only what was
+/// loaded by `dlopen`.
+static PERMANENT: [(AtomicUsize, AtomicUsize); MOST] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MOST];
 
 /// Records the permanent code. A repeated call records the same.
 pub(super) fn record_permanent() {
-    // SAFETY: this only reads a value from libc.
-    let program = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
     let own = record_permanent as fn() as usize;
-    // Where this is only a stub in the program, libc is not found: its rules are then marked like
-    // those of other modules.
+    // Where this is only a stub in the program, libc is not found: it is one of those that the program needs.
     let libc = libc::dl_iterate_phdr as *const () as usize;
-    // The segment with the address, not the whole module: another mapping may lie in the gaps between
-    // segments.
-    each(|info| {
-        for segment in segments(info) {
-            for ((low, high), address) in PERMANENT.iter().zip([program, own, libc]) {
-                if segment.contains(&address) {
-                    low.store(segment.start, Ordering::Relaxed);
-                    high.store(segment.end, Ordering::Relaxed);
-                }
-            }
+    let mut places = PERMANENT.iter();
+    let mut record = |range: Range<usize>| {
+        if let Some((low, high)) = places.next() {
+            low.store(range.start, Ordering::Relaxed);
+            high.store(range.end, Ordering::Relaxed);
         }
-        false
-    });
+    };
+    // Segments, not whole modules: another mapping may lie in the gaps between segments.
+    for address in [own, libc] {
+        let mut found = 0..0;
+        each(|info| {
+            let segment = segments(info).find(|segment| segment.contains(&address));
+            found = segment.unwrap_or_default();
+            !found.is_empty()
+        });
+        record(found);
+    }
+    needed::each_needed(|info| code(info).for_each(&mut record));
 }
 
 /// Whether this address is in permanent code.
@@ -73,6 +81,34 @@ mod tests {
         let heap = Box::new(0u8);
         let heap = &raw const *heap as usize;
         assert!(!is_permanent(heap) && !contains(heap));
+    }
+
+    /// A library that is loaded while the program runs can be unloaded.
+    #[test]
+    fn what_the_program_needs_is_permanent() {
+        record_permanent();
+        let needed = libc::getauxval as *const () as usize;
+        assert!(is_permanent(needed));
+        // Of the C library's package, and needed by no program.
+        for name in [c"libthread_db.so.1", c"libBrokenLocale.so.1"] {
+            // SAFETY: a C string; the library has no constructor.
+            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
+            if library.is_null() {
+                println!("not run with {name:?}, which is not installed");
+                continue;
+            }
+            record_permanent();
+            each(|info| {
+                let own = crate::elf::Dynamic::of(info).filter(|own| own.is_named(name));
+                let loaded = own.and_then(|_| code(info).next());
+                assert!(
+                    loaded.is_none_or(|code| contains(code.start) && !is_permanent(code.start))
+                );
+                false
+            });
+            // SAFETY: opened above.
+            unsafe { libc::dlclose(library) };
+        }
     }
 
     #[test]

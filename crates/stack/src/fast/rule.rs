@@ -191,6 +191,26 @@ impl Rule {
         Some(Frame { ra, sp: cfa, fp })
     }
 
+    /// Whether the CFA is relative to the frame pointer.
+    pub(super) fn is_from_fp(self) -> bool {
+        self.0 & FROM_FP != 0
+    }
+
+    /// Where the return address was saved, and the frame pointer if it was, in a frame with this CFA.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn slots(self, cfa: usize) -> (usize, Option<usize>) {
+        let above = self.slot_bytes();
+        let fp = (above != MARGIN - 8).then(|| cfa - MARGIN + above);
+        (cfa - 8, fp)
+    }
+
+    /// As above.
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn slots(self, cfa: usize) -> (usize, Option<usize>) {
+        let saved = cfa - self.slot_bytes();
+        (saved, (self.0 & FP_SAVED != 0).then(|| saved - 8))
+    }
+
     /// The slot as it is packed, in bytes.
     #[inline(always)]
     fn slot_bytes(self) -> usize {

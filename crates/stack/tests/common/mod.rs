@@ -2,10 +2,11 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::process::{Command, Output};
 
-use cuguard_stack::{Method, capture, capture_with_rules, method};
+use cuguard_stack::{Method, Remembered, capture, capture_with_rules, method};
 
 /// More frames than any stack of these tests has.
 pub const MANY: usize = 600;
@@ -16,6 +17,14 @@ pub enum By {
     Rules,
     Backtrace,
     Either,
+}
+
+thread_local! {
+    static REMEMBERED: RefCell<Remembered<&'static [usize]>> = RefCell::new(Remembered::new(MANY));
+}
+
+fn keep(frames: &[usize]) -> &'static [usize] {
+    Box::leak(frames.into())
 }
 
 /// Captures the stack of the caller with both methods and compares. Returns how many frames there are.
@@ -33,6 +42,13 @@ pub fn check(by: By) -> usize {
         true
     });
     compare(&frames[..count], &expected);
+    // A stack that is known must be the same one, whatever was captured before.
+    // While the thread's locals are dropped, there is none.
+    let kept = REMEMBERED.try_with(|remembered| remembered.borrow_mut().capture(keep));
+    if let Ok(kept) = kept {
+        let skipped = kept.len() - (count - 1);
+        assert_eq!(kept[skipped..], frames[1..count]);
+    }
     match (by, covered) {
         (By::Rules, None) => panic!("not covered by rules: {:x?}", &frames[..count]),
         (By::Backtrace, Some(_)) => panic!("covered by rules: {:x?}", &frames[..count]),

@@ -1,0 +1,253 @@
+//! The pool behind its lock.
+
+use crate::Block;
+use crate::driver::Driver;
+use crate::error::PoolError;
+use crate::settings::Settings;
+use crate::size::{self, SMALLEST_RANGE};
+use crate::state::State;
+use crate::stats::{Compacted, PageUse, Stats};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
+
+/// The pool behind its lock: the path for blocks that no cache has.
+///
+/// Calls of the driver are made with the lock held, but a [`free`](Self::free) does not wait for them.
+pub struct Central<D: Driver> {
+    state: Mutex<State<D>>,
+    /// Frees that came while the lock was held. Whoever has the lock next does them first.
+    late: Mutex<Vec<(D::Stream, Block)>>,
+    has_late: AtomicBool,
+}
+
+impl<D: Driver> Central<D> {
+    /// Creates an empty pool. Makes no call of the driver.
+    pub fn new(driver: D, settings: Settings) -> Self {
+        Self {
+            state: Mutex::new(State::new(driver, settings)),
+            late: Mutex::new(Vec::new()),
+            has_late: AtomicBool::new(false),
+        }
+    }
+
+    /// What a block of this size occupies: the [`bytes`](Block::bytes) of its block.
+    pub const fn rounded(bytes: u64) -> u64 {
+        size::rounded(bytes)
+    }
+
+    /// Allocates a block for use on a stream.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, or that the limit is reached. What no block uses has been released then.
+    pub fn allocate(&self, stream: &D::Stream, bytes: u64) -> Result<Block, PoolError<D::Error>> {
+        let bytes = size::rounded(bytes);
+        let stream = D::stream_id(stream);
+        let mut state = self.lock();
+        state.retry_stuck()?;
+        let address = if bytes < SMALLEST_RANGE {
+            state.allocate_slot(stream, bytes)?
+        } else {
+            state.allocate_range(stream, bytes)?
+        };
+        Ok(Block { address, bytes })
+    }
+
+    /// Allocates up to `count` blocks of one size and appends their addresses. All but the first only where that needs no
+    /// call of the driver. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Self::allocate): there is not even one.
+    pub fn allocate_many(
+        &self,
+        stream: &D::Stream,
+        bytes: u64,
+        count: usize,
+        out: &mut Vec<u64>,
+    ) -> Result<usize, PoolError<D::Error>> {
+        if count == 0 {
+            return Ok(0);
+        }
+        let bytes = size::rounded(bytes);
+        let stream = D::stream_id(stream);
+        let mut state = self.lock();
+        state.retry_stuck()?;
+        let before = out.len();
+        if bytes < SMALLEST_RANGE {
+            out.push(state.allocate_slot(stream, bytes)?);
+            let class = size::class_of(bytes);
+            out.extend(std::iter::from_fn(|| state.take_slot(class, stream)).take(count - 1));
+        } else {
+            out.push(state.allocate_range(stream, bytes)?);
+            out.extend(std::iter::from_fn(|| state.take_range(stream, bytes)).take(count - 1));
+        }
+        Ok(out.len() - before)
+    }
+
+    /// Frees a block after the work enqueued on the stream so far. On another stream than that of the allocation, the caller
+    /// has ordered that stream after the work that uses the block. Never waits and makes no call of the driver. An address
+    /// that is not that of a live block of this size is ignored and counted in [`Stats::wrong_frees`].
+    pub fn free(&self, stream: &D::Stream, block: Block) {
+        if let Some(mut state) = self.try_lock() {
+            state.free(stream, block);
+        } else {
+            self.late().push((stream.clone(), block));
+            self.has_late.store(true, Ordering::Release);
+        }
+    }
+
+    /// Frees blocks of one size.
+    pub fn free_many(&self, stream: &D::Stream, bytes: u64, addresses: &[u64]) {
+        let bytes = size::rounded(bytes);
+        let blocks = addresses.iter().map(|&address| Block { address, bytes });
+        if let Some(mut state) = self.try_lock() {
+            blocks.for_each(|block| state.free(stream, block));
+        } else {
+            self.late()
+                .extend(blocks.map(|block| (stream.clone(), block)));
+            self.has_late.store(true, Ordering::Release);
+        }
+    }
+
+    /// Call it before a stream is destroyed, after the last free on it: records the point at which other streams may use
+    /// what was freed on it.
+    ///
+    /// # Errors
+    ///
+    /// The point was refused; call [`stream_is_idle`](Self::stream_is_idle) when the stream has no work left.
+    pub fn stream_ends(&self, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
+        let mut state = self.lock();
+        let State {
+            streams, driver, ..
+        } = &mut *state;
+        streams
+            .end(driver, D::stream_id(stream))
+            .map_err(|error| PoolError::Driver {
+                function: "record",
+                error,
+            })
+    }
+
+    /// The caller knows that all work enqueued on the stream is complete: other streams may use what was freed on it.
+    pub fn stream_is_idle(&self, stream: &D::Stream) {
+        self.lock().streams.finish(D::stream_id(stream));
+    }
+
+    /// Releases idle memory until at most `keep` bytes of it remain. Returns the bytes released.
+    ///
+    /// # Errors
+    ///
+    /// A release was refused. The memory is kept, and the release retried.
+    pub fn trim(&self, keep: u64) -> Result<u64, PoolError<D::Error>> {
+        self.lock().trim(keep)
+    }
+
+    /// Releases what is idle longer than the decay time, but [`keep`](Settings::keep). Call it now and then: time is counted
+    /// from one call to the next. Returns the bytes released.
+    ///
+    /// # Errors
+    ///
+    /// As for [`trim`](Self::trim).
+    pub fn decay(&self, now: Instant) -> Result<u64, PoolError<D::Error>> {
+        self.lock().decay(now)
+    }
+
+    /// Merges half-empty pages and releases what becomes free, until `wanted` bytes are released or nothing more can be merged.
+    ///
+    /// The caller guarantees that no work is in flight that uses blocks of the pool and that none is enqueued meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The driver refused a call. Every block is where it was, with the same bytes.
+    pub fn compact(&self, wanted: u64) -> Result<Compacted, PoolError<D::Error>> {
+        self.lock().compact(wanted)
+    }
+
+    /// How much memory the pool holds, and what for.
+    pub fn stats(&self) -> Stats {
+        self.lock().stats()
+    }
+
+    /// The physical pages that blocks share, ordered by address.
+    pub fn pages(&self) -> Vec<PageUse> {
+        self.lock().page_uses()
+    }
+
+    /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
+    /// [`unpin`](Self::unpin). Returns false where no live block has this address.
+    pub fn pin(&self, address: u64) -> bool {
+        self.lock().pin(address)
+    }
+
+    /// Removes one pin. Returns false where there is none.
+    pub fn unpin(&self, address: u64) -> bool {
+        self.lock().unpin(address)
+    }
+
+    /// Unmaps and releases everything, blocks that are live too. The caller guarantees that no work uses them.
+    ///
+    /// # Errors
+    ///
+    /// The first; what the driver refused stays, and the next call retries it.
+    pub fn destroy(&self) -> Result<(), PoolError<D::Error>> {
+        self.lock().destroy()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.free_late(&mut state);
+        state
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, State<D>>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.free_late(&mut state);
+        Some(state)
+    }
+
+    fn late(&self) -> MutexGuard<'_, Vec<(D::Stream, Block)>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free_late(&self, state: &mut State<D>) {
+        if self.has_late.load(Ordering::Acquire) {
+            let late = {
+                let mut late = self.late();
+                self.has_late.store(false, Ordering::Relaxed);
+                std::mem::take(&mut *late)
+            };
+            for (stream, block) in late {
+                state.free(&stream, block);
+            }
+        }
+    }
+}
+
+impl<D: Driver> fmt::Debug for Central<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("Central");
+        if let Ok(state) = self.state.try_lock() {
+            f.field("stats", &state.stats());
+        }
+        f.finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> State<D> {
+    fn free(&mut self, stream: &D::Stream, block: Block) {
+        if block.bytes == 0 || block.bytes != size::rounded(block.bytes) {
+            self.wrong_frees += 1;
+        } else if block.bytes < SMALLEST_RANGE {
+            self.free_slot(stream, block.address, block.bytes);
+        } else {
+            self.free_range(stream, block.address, block.bytes);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Merging: the windows of half-empty frames are mapped onto other frames, whose use is disjoint.
+//!
+//! [`plan`] is bin packing, without the driver; [`relocate`] does what was planned. A frame is emptied whole or not at all,
+//! because only a whole frame can be released.
+
+mod plan;
+mod relocate;
+
+use crate::driver::Driver;
+use crate::size::PAGE;
+use crate::slab::WindowId;
+use crate::state::{Result, State};
+use crate::stats::Compacted;
+use plan::{Candidate, plan};
+
+/// Frames that are emptied together: their copies are waited for once.
+const BATCH: usize = 64;
+/// A frame that received windows can be emptied in the next round only.
+const ROUNDS: usize = 4;
+
+impl<D: Driver> State<D> {
+    /// Releases idle memory, then merges until `wanted` bytes are released. No work is in flight.
+    pub(crate) fn compact(&mut self, wanted: u64) -> Result<Compacted, D> {
+        self.retry_stuck()?;
+        self.streams.finish_all();
+        let mut done = Compacted {
+            released: self.release_all_idle(),
+            ..Compacted::default()
+        };
+        if !self.settings.merge || done.released >= wanted {
+            return Ok(done);
+        }
+        let of_slots: Vec<WindowId> = self
+            .windows
+            .iter()
+            .filter(|(_, window)| window.slots().is_some())
+            .map(|(id, _)| id)
+            .collect();
+        self.drop_empty_windows(of_slots);
+        done.released += self.release_idle(0, u64::MAX);
+        for _ in 0..ROUNDS {
+            let before = done.merged_frames;
+            let missing = wanted.saturating_sub(done.released).div_ceil(PAGE);
+            if missing == 0 {
+                break;
+            }
+            let candidates = self.candidates();
+            let sources = plan(candidates, missing as usize);
+            for batch in sources.chunks(BATCH) {
+                self.relocate(batch, &mut done)?;
+            }
+            if done.merged_frames == before {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The frames that can be merged: not pinned, every window mapped.
+    fn candidates(&self) -> Vec<Candidate> {
+        self.frames
+            .iter()
+            .filter(|(_, frame)| {
+                let stuck = |&id: &WindowId| self.windows[id].stuck.is_some();
+                frame.pins == 0 && !frame.windows.is_empty() && !frame.windows.iter().any(stuck)
+            })
+            .map(|(id, frame)| Candidate {
+                frame: id,
+                used: frame.used,
+                windows: frame
+                    .windows
+                    .iter()
+                    .map(|&id| (id, self.windows[id].mask))
+                    .collect(),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! Idle memory: unmapped for other blocks, or released to the driver.
+
+use crate::driver::Driver;
+use crate::size::PAGE;
+use crate::slab::{FrameId, RangeId, WindowId};
+use crate::state::{Result, State};
+use crate::streams::Freed;
+use std::collections::{BTreeSet, HashSet};
+use std::time::Instant;
+
+impl<D: Driver> State<D> {
+    /// Unmaps cached ranges that are done, oldest first, freed not later than `until`, until `enough`.
+    pub(crate) fn harvest(&mut self, until: u64, mut enough: impl FnMut(&mut Self) -> bool) {
+        let done: Vec<RangeId> = self
+            .ranges
+            .oldest_first()
+            .take_while(|(_, _, cached)| cached.since <= until)
+            .filter(|(_, range, cached)| range.pins == 0 && self.streams.is_done(cached.freed))
+            .map(|(id, ..)| id)
+            .collect();
+        for id in done {
+            if enough(self) {
+                break;
+            }
+            // Refused: it stays in the cache.
+            let _ = self.dismantle(id);
+        }
+        self.ranges.drop_empty_lists();
+    }
+
+    /// Makes this many pages idle, if there is that much that no block uses.
+    pub(crate) fn make_idle(&mut self, pages: u64) {
+        self.harvest(u64::MAX, |state| state.handles.idle_pages() >= pages);
+        if self.handles.idle_pages() < pages && !self.slots.idle_frames.is_empty() {
+            self.drop_idle_slot_frames(u64::MAX);
+        }
+    }
+
+    /// Unmaps and releases everything that no block uses. Returns the bytes released.
+    pub(crate) fn release_all_idle(&mut self) -> u64 {
+        self.streams.record_and_poll(&self.driver);
+        self.harvest(u64::MAX, |_| false);
+        self.drop_idle_slot_frames(u64::MAX);
+        self.retry_kept_mappings();
+        let mut released = self.handles.retry(&self.driver).unwrap_or(0);
+        for large in [false, true] {
+            while let Some(handle) = self.handles.take_oldest(large) {
+                released += self.handles.release(&self.driver, handle);
+            }
+        }
+        released
+    }
+
+    /// Releases idle memory until at most `keep` bytes are idle.
+    pub(crate) fn trim(&mut self, keep: u64) -> Result<u64, D> {
+        self.retry_stuck()?;
+        self.trim_older(keep, u64::MAX)
+    }
+
+    /// Releases what is idle longer than the decay time.
+    pub(crate) fn decay(&mut self, now: Instant) -> Result<u64, D> {
+        self.retry_stuck()?;
+        let mut until = None;
+        while let Some(&(mark, at)) = self.marks.front()
+            && now.saturating_duration_since(mark) >= self.settings.decay
+        {
+            until = Some((mark, at));
+            self.marks.pop_front();
+        }
+        if self.marks.back().is_none_or(|&(last, _)| {
+            now.saturating_duration_since(last) >= self.settings.decay / 16
+        }) {
+            // What is freed later has a later number.
+            self.marks.push_back((now, self.now));
+            self.now += 1;
+        }
+        match until {
+            Some((mark, until)) => {
+                // What is not done yet is looked at the next time.
+                self.marks.push_front((mark, until));
+                self.trim_older(self.settings.keep, until)
+            }
+            None => Ok(0),
+        }
+    }
+
+    fn trim_older(&mut self, keep: u64, until: u64) -> Result<u64, D> {
+        if self.ranges.cached_count() > 0 || !self.slots.idle_frames.is_empty() {
+            self.streams.record_and_poll(&self.driver);
+        }
+        self.retry_kept_mappings();
+        let mut released = self.handles.retry(&self.driver)?;
+        released += self.release_idle(keep, until);
+        let before = [false, true].map(|large| self.handles.idle_count(large));
+        self.harvest(until, |state| state.idle_bytes() <= keep);
+        if self.idle_bytes() > keep {
+            self.drop_idle_slot_frames(until);
+        }
+        // What was unmapped just now was idle before.
+        for (large, before) in [false, true].into_iter().zip(before) {
+            while self.handles.idle_count(large) > before
+                && let Some(handle) = self.handles.take(large)
+            {
+                released += self.handles.release(&self.driver, handle);
+            }
+        }
+        self.handles.retry(&self.driver)?;
+        Ok(released)
+    }
+
+    /// Releases idle handles, oldest first.
+    pub(crate) fn release_idle(&mut self, keep: u64, until: u64) -> u64 {
+        let mut released = 0;
+        while self.idle_bytes() > keep {
+            let [small, large] = [false, true]
+                .map(|large| self.handles.oldest(large).filter(|&since| since <= until));
+            let take_large = match (small, large) {
+                (None, None) => break,
+                (Some(small), Some(large)) => large <= small,
+                (_, large) => large.is_some(),
+            };
+            if let Some(handle) = self.handles.take_oldest(take_large) {
+                released += self.handles.release(&self.driver, handle);
+            }
+        }
+        released
+    }
+
+    /// Memory that no block uses and that can be had without merging.
+    pub(crate) fn idle_bytes(&self) -> u64 {
+        self.handles.idle_pages() * PAGE
+            + self.ranges.cached_bytes()
+            + self.slots.idle_frames.len() as u64 * PAGE
+    }
+
+    /// Unmaps slot frames without a slot in use, idle since `until` or longer.
+    pub(crate) fn drop_idle_slot_frames(&mut self, until: u64) {
+        let idle = self.slots.idle_frames.iter().copied();
+        let idle: Vec<FrameId> = idle
+            .filter(|&id| self.frames[id].idle_since <= until)
+            .collect();
+        let windows: Vec<WindowId> = idle
+            .iter()
+            .flat_map(|&id| self.frames[id].windows.iter().copied())
+            .collect();
+        self.drop_empty_windows(windows);
+        for id in idle {
+            // Its slots were dealt and no window was mapped.
+            if self.slots.idle_frames.contains(&id) && self.frames[id].windows.is_empty() {
+                self.drop_frame_if_unused(id);
+            }
+        }
+    }
+
+    /// Unmaps those of the windows that are of slots and of which no stream uses one.
+    pub(crate) fn drop_empty_windows(&mut self, windows: Vec<WindowId>) {
+        let class_of = |id: &WindowId| self.windows[*id].slots().map(|slots| slots.class);
+        let classes: BTreeSet<usize> = windows.iter().filter_map(class_of).collect();
+        for &class in &classes {
+            self.sweep_slots(class);
+        }
+        let empty: Vec<WindowId> = windows
+            .into_iter()
+            .filter(|&id| {
+                let window = &self.windows[id];
+                window.pins == 0
+                    && window.stuck.is_none()
+                    && window.slots().is_some_and(|slots| slots.busy.is_empty())
+            })
+            .collect();
+        if empty.is_empty() {
+            return;
+        }
+        let mut dropped = HashSet::with_capacity(empty.len());
+        for &id in &empty {
+            if self.driver.unmap(self.windows[id].page, PAGE).is_ok() {
+                dropped.insert(id);
+            }
+        }
+        for class in classes {
+            let removed = self.slots.classes[class].shelf.extract(|stream, slot| {
+                stream == Freed::CLEAN.stream && dropped.contains(&slot.window)
+            });
+            self.slots.free_bytes -= removed.len() as u64 * crate::size::class_bytes(class);
+        }
+        for id in empty {
+            if dropped.contains(&id) {
+                let window = self.detach(id);
+                self.addresses.free(window.page, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The engine of the pool against a model of a GPU's virtual memory.
+
+mod fake;
+mod fragmentation;
+mod model;
+mod order;
+mod random;
+mod refusals;
+mod reuse;

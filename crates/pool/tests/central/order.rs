@@ -1,0 +1,91 @@
+//! Stream order: memory freed on one stream is used by another only when the first has done its work.
+
+use super::fake::{KIB, MIB};
+use super::model::Model;
+use cuguard_pool::Settings;
+
+#[test]
+fn another_stream_reuses_a_block_only_after_its_point() {
+    for bytes in [64 * KIB, MIB, 20 * MIB] {
+        let mut model = Model::new(1 << 30, Settings::default());
+        let blocks: Vec<u64> = (0..32)
+            .map(|_| model.allocate(1, bytes).unwrap().address)
+            .collect();
+        while !model.live.is_empty() {
+            model.free(0, 1);
+        }
+        // The model fails where memory in use is allocated.
+        if bytes < 20 * MIB {
+            for _ in 0..32 {
+                model.allocate(2, bytes).unwrap();
+            }
+            assert!(
+                model
+                    .live
+                    .iter()
+                    .all(|live| !blocks.contains(&live.block.address))
+            );
+            while !model.live.is_empty() {
+                model.free(0, 2);
+            }
+        }
+        model.fake.complete_all();
+        let held = model.pool.stats().held;
+        for _ in 0..32 {
+            model.allocate(3, bytes).unwrap();
+        }
+        assert_eq!(model.pool.stats().held, held);
+        model.destroy();
+    }
+}
+
+#[test]
+fn one_stream_needs_no_point() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    for round in 0..10 {
+        for _ in 0..20 {
+            model.allocate(1, MIB).unwrap();
+            model.allocate(1, KIB).unwrap();
+        }
+        let calls = model.fake.calls();
+        while !model.live.is_empty() {
+            model.free(0, 1);
+        }
+        for _ in 0..20 {
+            model.allocate(1, MIB).unwrap();
+            model.allocate(1, KIB).unwrap();
+        }
+        assert_eq!(model.fake.calls(), calls, "round {round}");
+        while !model.live.is_empty() {
+            model.free(0, 1);
+        }
+    }
+    model.destroy();
+}
+
+#[test]
+fn what_a_stream_freed_before_it_ended_is_used_by_others() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    let block = model.allocate(1, MIB).unwrap();
+    model.free(0, 1);
+    model.pool.stream_ends(&1).unwrap();
+    assert_ne!(model.allocate(2, MIB).unwrap(), block);
+    model.fake.complete(1);
+    assert_eq!(model.allocate(2, MIB).unwrap(), block);
+    model.destroy();
+}
+
+#[test]
+fn a_stream_that_is_known_to_be_idle_needs_no_point() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    let block = model.allocate(1, MIB).unwrap();
+    model.free(0, 1);
+    // Points are refused, as on a stream that failed.
+    model.fake.refuse(model.fake.calls()..u64::MAX);
+    assert!(model.pool.stream_ends(&1).is_err());
+    model.fake.complete(1);
+    model.pool.stream_is_idle(&1);
+    assert_eq!(model.allocate(2, MIB).unwrap(), block);
+    model.fake.refuse(0..0);
+    model.destroy();
+}

@@ -1,0 +1,329 @@
+//! Stacks that a thread has captured before, recognized without a walk.
+//!
+//! A walk is a function of the registers that it starts with, and of the words of the stack that it reads: the return
+//! addresses, and those saved frame pointers that a rule refers to. So a stack with the same registers and the same words
+//! at the same addresses has the same frames. To compare a word takes a fraction of the time of a rule.
+
+use std::sync::atomic::Ordering;
+
+use super::arch::jump_with_registers;
+use super::rule::Frame;
+use super::{METHOD, RULES, bounds, find, modules, table, walk};
+
+/// Stacks are looked for by their stack pointer, among so many.
+const WAYS: usize = 4;
+const SETS: usize = 16;
+
+/// How many stacks are remembered at most.
+pub(crate) const MOST: usize = WAYS * SETS;
+
+/// A stack.
+pub(crate) struct Memo {
+    start: Frame,
+    /// Whether a rule refers to the frame pointer at the start.
+    uses_fp: bool,
+    /// If modules with frames on it can be unloaded: how many had been when it was captured.
+    unloaded: Option<u64>,
+    /// Addresses, and what was there. The last ones may be there several times.
+    words: Box<[Words]>,
+}
+
+/// Compared together, without a branch for each.
+type Words = [(usize, usize); 4];
+
+/// Stacks of one thread.
+pub(crate) struct Memory {
+    memos: Box<[Option<Memo>; MOST]>,
+    /// The next to be replaced in each set.
+    next: [u8; SETS],
+    /// Stacks are captured into this.
+    frames: Box<[usize]>,
+    /// The stack that was captured last, if it can be recognized later.
+    last: Option<Memo>,
+}
+
+fn set_of(sp: usize) -> usize {
+    // Stack pointers differ from bit 4 on.
+    let mixed = (sp as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> (64 - SETS.trailing_zeros())) as usize
+}
+
+impl Memory {
+    /// `depth` is how many frames are captured at most.
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            memos: Box::new([const { None }; MOST]),
+            next: [0; SETS],
+            frames: vec![0; depth].into(),
+            last: None,
+        }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The first of the frames that were captured last.
+    pub(crate) fn frames(&self, count: usize) -> &[usize] {
+        &self.frames[..count]
+    }
+
+    /// Keeps the stack that was captured last, and returns its index. `None` if it cannot be recognized.
+    pub(crate) fn keep(&mut self) -> Option<usize> {
+        let memo = self.last.take()?;
+        Some(self.put(memo))
+    }
+
+    fn put(&mut self, memo: Memo) -> usize {
+        let set = set_of(memo.start.sp);
+        let way = usize::from(self.next[set]);
+        self.next[set] = ((way + 1) % WAYS) as u8;
+        let index = set * WAYS + way;
+        self.memos[index] = Some(memo);
+        index
+    }
+
+    /// # Safety
+    ///
+    /// As in [`Memo::is`].
+    #[inline(always)]
+    unsafe fn find(&self, start: Frame) -> Option<usize> {
+        let first = set_of(start.sp) * WAYS;
+        let mut indices = first..first + WAYS;
+        // SAFETY: as the caller ensures.
+        let is = |memo: &Memo| unsafe { memo.is(start) };
+        indices.find(|index| self.memos[*index].as_ref().is_some_and(is))
+    }
+
+    /// Captures a stack. Returns how many frames there are.
+    ///
+    /// # Safety
+    ///
+    /// As in [`walk`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn capture(&mut self, start: Frame) -> usize {
+        // SAFETY: as the caller ensures.
+        let count = unsafe { walk(&mut self.frames, start) };
+        // The walk decides an undecided method.
+        let by_rules = METHOD.load(Ordering::Acquire) == RULES;
+        self.last = by_rules
+            // SAFETY: as the caller ensures.
+            .then(|| unsafe { note(&self.frames[..count], self.depth(), start) })
+            .flatten();
+        count
+    }
+}
+
+impl Memo {
+    /// Whether a stack is this one.
+    ///
+    /// # Safety
+    ///
+    /// `start` must be the registers of a function that has called and has not yet returned, on the thread that this stack
+    /// was captured on.
+    #[inline(always)]
+    unsafe fn is(&self, start: Frame) -> bool {
+        if (self.start.sp, self.start.ra) != (start.sp, start.ra)
+            || (self.uses_fp && self.start.fp != start.fp)
+        {
+            return false;
+        }
+        let is_same = |words: &Words| {
+            let differences = words.map(|(address, word)| {
+                // SAFETY: with this stack pointer it was on the thread's stack, or in the margin below, so it is now.
+                word ^ unsafe { read(address) }
+            });
+            differences.into_iter().fold(0, |all, bits| all | bits) == 0
+        };
+        self.words.iter().all(is_same) && (self.unloaded.is_none() || self.is_loaded())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_loaded(&self) -> bool {
+        self.unloaded == modules::unloaded()
+    }
+}
+
+/// # Safety
+///
+/// There must be a readable word, aligned or not.
+#[inline(always)]
+unsafe fn read(address: usize) -> usize {
+    // SAFETY: as the caller ensures.
+    unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
+}
+
+/// The index of the caller's stack, if it is known. Otherwise captures it, and returns [`MOST`] and the number of frames.
+/// A memory is for one thread.
+#[inline(always)]
+pub(crate) fn recall(memory: &mut Memory) -> usize {
+    // SAFETY: the pointer is valid.
+    unsafe { enter(memory) }
+}
+
+/// # Safety
+///
+/// `memory` must be valid, and not in use.
+#[unsafe(naked)]
+unsafe extern "C" fn enter(memory: *mut Memory) -> usize {
+    std::arch::naked_asm!(jump_with_registers!(), target = sym target)
+}
+
+unsafe extern "C" fn target(
+    memory: *mut Memory,
+    _: usize,
+    sp: usize,
+    fp: usize,
+    ra: usize,
+) -> usize {
+    // SAFETY: `recall` passes a valid one.
+    let memory = unsafe { &mut *memory };
+    let start = Frame { ra, sp, fp };
+    // SAFETY: these are the registers of the function that called `enter`, and the memory is for the calling thread.
+    match unsafe { memory.find(start) } {
+        Some(index) => index,
+        // SAFETY: as above.
+        None => MOST + unsafe { memory.capture(start) },
+    }
+}
+
+/// Where the frame pointer of a frame is from.
+enum Origin {
+    Start,
+    Word(usize),
+    Noted,
+}
+
+/// Walks once more, and notes what is read. `None` where the rules do not cover the stack.
+///
+/// # Safety
+///
+/// As in [`walk`].
+unsafe fn note(frames: &[usize], len: usize, start: Frame) -> Option<Memo> {
+    let high = bounds::top(start.sp)?;
+    let mut words = Vec::with_capacity(frames.len() + 4);
+    let (mut uses_fp, mut unloadable, mut refreshed) = (false, false, false);
+    let mut origin = Origin::Start;
+    let mut frame = start;
+    // The last of as many frames as were wanted needs no rule.
+    let steps = if frames.len() == len {
+        len.saturating_sub(1)
+    } else {
+        usize::MAX
+    };
+    for at in 0..steps {
+        if frame.ra != *frames.get(at).unwrap_or(&0) {
+            return None;
+        }
+        let rule = table::first(frame.ra).unwrap_or_else(|| find(frame.ra, &mut refreshed));
+        unloadable |= rule.is_unloadable();
+        // SAFETY: as in `by_rules`.
+        let Some(caller) = (unsafe { rule.apply(frame, high) }) else {
+            // The end, or else a stack that `backtrace` captured.
+            let is_end = frame.ra == 0 || rule.is_end();
+            if !is_end || at < frames.len().saturating_sub(1) {
+                return None;
+            }
+            break;
+        };
+        if rule.is_from_fp() {
+            match origin {
+                Origin::Start => uses_fp = true,
+                // SAFETY: the walk has read it.
+                Origin::Word(address) => words.push((address, unsafe { read(address) })),
+                Origin::Noted => {}
+            }
+            origin = Origin::Noted;
+        }
+        let (ra, fp) = rule.slots(caller.sp);
+        // SAFETY: the walk has read it.
+        words.push((ra, unsafe { read(ra) }));
+        if let Some(fp) = fp {
+            origin = Origin::Word(fp);
+        }
+        frame = caller;
+    }
+    let unloaded = match unloadable {
+        true => Some(modules::unloaded()?),
+        false => None,
+    };
+    Some(Memo {
+        start,
+        uses_fp,
+        unloaded,
+        words: in_fours(&words),
+    })
+}
+
+fn in_fours(words: &[(usize, usize)]) -> Box<[Words]> {
+    let fours = words.chunks(4).map(|chunk| {
+        let last = chunk[chunk.len() - 1];
+        std::array::from_fn(|at| *chunk.get(at).unwrap_or(&last))
+    });
+    fours.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, Memo, Memory, set_of};
+    use crate::fast::rule::Frame;
+
+    fn memo(sp: usize) -> Memo {
+        Memo {
+            start: Frame { ra: 1, sp, fp: 0 },
+            uses_fp: false,
+            unloaded: None,
+            words: Box::default(),
+        }
+    }
+
+    #[test]
+    fn each_stack_has_an_index_of_its_own() {
+        let mut memory = Memory::new(8);
+        let sp = 0x7fff_0000_1230;
+        let indices: Vec<usize> = (0..4).map(|_| memory.put(memo(sp))).collect();
+        let mut distinct = indices.clone();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 4);
+        assert!(indices.iter().all(|index| *index < MOST));
+        // The first one is replaced.
+        assert_eq!(memory.put(memo(sp)), indices[0]);
+        // SAFETY: a memo without words reads nothing.
+        let found = unsafe { memory.find(memo(sp).start) };
+        assert!(found.is_some_and(|index| indices.contains(&index)));
+        let other = Frame {
+            ra: 2,
+            ..memo(sp).start
+        };
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.find(other) }, None);
+    }
+
+    #[test]
+    fn a_changed_word_is_another_stack() {
+        let mut stack = [7_usize; 9];
+        let at = |index: usize, stack: &[usize]| &raw const stack[index] as usize;
+        let words: Vec<_> = (0..9).map(|index| (at(index, &stack), 7)).collect();
+        let memo = Memo {
+            words: super::in_fours(&words),
+            ..memo(at(0, &stack))
+        };
+        // SAFETY: all words can be read.
+        assert!(unsafe { memo.is(memo.start) });
+        for index in 0..9 {
+            stack[index] = 8;
+            // SAFETY: as above.
+            assert!(!unsafe { memo.is(memo.start) }, "{index}");
+            stack[index] = 7;
+        }
+    }
+
+    #[test]
+    fn stack_pointers_spread_over_the_sets() {
+        let sets: std::collections::HashSet<_> =
+            (0..64).map(|i| set_of(0x7fff_0000_0000 + i * 48)).collect();
+        assert!(sets.len() > 10, "{sets:?}");
+    }
+}

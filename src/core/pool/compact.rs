@@ -1,0 +1,172 @@
+//! Compaction: pages are merged while the context is stopped and the device is idle.
+//!
+//! A block moves behind its address, so no work may touch it meanwhile: none that is in flight, and none that is enqueued
+//! before the move is complete. Every operation of this crate that enqueues work enters the gate, so the gate is
+//! [paused](cuguard_sync::Gate::pause), and the device is waited for: before the pause, which may take as long as the work
+//! takes, and during it, which must not. A host function on a stream may be waiting at the gate, and the device for it.
+//! Then the pause ends and it is tried again.
+
+use std::fmt;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use cuguard_driver::result::{self, CallError, context};
+use cuguard_pool::{Compacted, PoolError};
+use cuguard_sync::{PauseError, process};
+
+use super::virtual_pool::{VirtualPool, error_of};
+use crate::core::captures::Captures;
+use crate::core::context_state::ContextState;
+use crate::core::deferred;
+use crate::core::handle_list::track_context_wait;
+use crate::error::Error;
+
+/// How often it is tried.
+const ATTEMPTS: u32 = 4;
+
+/// How long operations of other threads are stopped, at most, until the device is idle.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Why a pool was not compacted.
+#[derive(Debug)]
+pub(crate) enum NotCompacted {
+    /// Merging is turned off in the pool's settings.
+    TurnedOff,
+    /// A stream of the context is captured: the device cannot be waited for.
+    Captured,
+    /// A scope of another context uses memory of this one.
+    UsedByPeer,
+    /// Operations of other threads did not end in time, or the device did not become idle while they were stopped.
+    Busy,
+    /// The context is closed, or the process exits.
+    Closed,
+    /// The driver refused to wait for the device.
+    Driver(CallError),
+    /// The pool's error.
+    Pool(PoolError<CallError>),
+}
+
+impl fmt::Display for NotCompacted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TurnedOff => f.write_str("merging is turned off for this pool"),
+            Self::Captured => f.write_str(
+                "a stream of the context is being captured, so the device cannot be waited for",
+            ),
+            Self::UsedByPeer => f.write_str("a scope of another context uses memory of this one"),
+            Self::Busy => write!(
+                f,
+                "the device did not become idle within {} ms while operations were stopped, in {ATTEMPTS} attempts",
+                PATIENCE.as_millis()
+            ),
+            Self::Closed => f.write_str("the context is closed, or the process is ending"),
+            Self::Driver(error) => error.fmt(f),
+            Self::Pool(error) => error.fmt(f),
+        }
+    }
+}
+
+impl NotCompacted {
+    /// The error of an operation.
+    pub(crate) fn into_error(self, state: &ContextState, operation: &'static str) -> Error {
+        match self {
+            Self::Closed if process::is_exiting() => Error::ProcessEnding { operation },
+            Self::Closed => Error::ContextClosed { operation },
+            Self::Driver(error) => state.error(operation, error, None),
+            Self::Pool(error) => error_of(state, operation, 0, error),
+            other => Error::Pool {
+                operation,
+                reason: other.to_string(),
+            },
+        }
+    }
+}
+
+/// Merges pages of a pool until `wanted` bytes are released, or all that can be merged is. The caller is not inside the
+/// gate.
+pub(crate) fn compact(
+    state: &Arc<ContextState>,
+    pool: &VirtualPool,
+    wanted: u64,
+) -> Result<Compacted, NotCompacted> {
+    if !pool.settings().merge {
+        return Err(NotCompacted::TurnedOff);
+    }
+    // Frees may be all that is needed, and what is deferred must not be in the way.
+    deferred::run();
+    for _ in 0..ATTEMPTS {
+        wait_for_device(state)?;
+        match attempt(state, pool, wanted) {
+            Err(NotCompacted::Busy) => {}
+            done => return done,
+        }
+    }
+    Err(NotCompacted::Busy)
+}
+
+fn attempt(
+    state: &Arc<ContextState>,
+    pool: &VirtualPool,
+    wanted: u64,
+) -> Result<Compacted, NotCompacted> {
+    let paused = state.gate.pause(Instant::now() + PATIENCE);
+    let paused = paused.map_err(|error| match error {
+        PauseError::Closed => NotCompacted::Closed,
+        PauseError::Busy | PauseError::TimedOut => NotCompacted::Busy,
+    })?;
+    if Captures::any_in(state.context, state.device) {
+        return Err(NotCompacted::Captured);
+    }
+    // A scope of another context enters this gate to enqueue work; what it has enqueued is not waited for here.
+    if !state.peer_streams.is_empty() {
+        return Err(NotCompacted::UsedByPeer);
+    }
+    wait_at_most(state, PATIENCE)?;
+    let compacted = pool.merge(wanted).map_err(NotCompacted::Pool);
+    drop(paused);
+    compacted
+}
+
+/// Waits for the context, for as long as its work takes.
+fn wait_for_device(state: &Arc<ContextState>) -> Result<(), NotCompacted> {
+    if Captures::any_in(state.context, state.device) {
+        return Err(NotCompacted::Captured);
+    }
+    let Ok((_entered, current)) = state.enter_any_context("Pool::compact") else {
+        return Err(NotCompacted::Closed);
+    };
+    current.map_err(NotCompacted::Driver)?;
+    track_context_wait(state, context::synchronize).map_err(NotCompacted::Driver)
+}
+
+/// Waits for the context while its gate is paused, on another thread: the driver's function has no timeout.
+fn wait_at_most(state: &Arc<ContextState>, most: Duration) -> Result<(), NotCompacted> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let waiting = state.clone();
+    let thread = std::thread::Builder::new().name("cuguard-compact".to_owned());
+    let spawned = thread.spawn(move || {
+        // Inside, so that teardown and exit wait for this; it passes the pause.
+        let _inside = waiting.gate.enter_closed();
+        if !process::is_exiting() {
+            // Fails where the other thread no longer waits.
+            let _ = sender.send(synchronize(&waiting));
+        }
+    });
+    if spawned.is_err() {
+        return Err(NotCompacted::Busy);
+    }
+    match receiver.recv_timeout(most) {
+        Ok(waited) => waited.map_err(NotCompacted::Driver),
+        Err(_) => Err(NotCompacted::Busy),
+    }
+}
+
+fn synchronize(state: &ContextState) -> result::Result {
+    // SAFETY: the context is alive: the caller is inside its gate.
+    unsafe { context::push_current(state.context)? };
+    let waited = context::synchronize();
+    if !process::is_exiting() {
+        let _ = context::pop_current();
+    }
+    waited
+}

@@ -1,0 +1,193 @@
+//! The driver's functions that a pool calls.
+//!
+//! The caller is inside the gate of the context, or is teardown. Each function makes the context current where it is not:
+//! a block that is in a cache is allocated and freed without any of these.
+
+use std::sync::{Arc, Weak};
+
+use cuguard_driver::result::{self, CallError, copy, event, stream, virtual_memory};
+use cuguard_driver::sys::{CUcontext, CUevent, CUresult, CUstream, flags};
+use cuguard_pool::Driver;
+use cuguard_sync::process;
+
+use super::stream_id::StreamId;
+use crate::core::context_state::{ContextState, this_thread};
+use crate::core::handle_list;
+
+/// The alignment of addresses: one page.
+const PAGE: usize = 2 << 20;
+
+/// The driver of one context.
+#[derive(Debug)]
+pub(crate) struct PoolDriver {
+    state: Weak<ContextState>,
+    context: CUcontext,
+    device: i32,
+}
+
+impl PoolDriver {
+    pub(crate) fn new(state: &Arc<ContextState>) -> Self {
+        Self {
+            state: Arc::downgrade(state),
+            context: state.context,
+            device: state.device as i32,
+        }
+    }
+
+    /// Makes the context current until the returned value is dropped.
+    fn enter(&self) -> result::Result<Current> {
+        if process::is_exiting() {
+            return Err(CallError {
+                function: "cuCtxPushCurrent",
+                code: CUresult::DEINITIALIZED,
+            });
+        }
+        let is_current = result::context::current()? == Some(self.context);
+        if !is_current {
+            // SAFETY: the context is alive: the caller is inside its gate.
+            unsafe { result::context::push_current(self.context)? };
+        }
+        Ok(Current {
+            pushed: !is_current,
+        })
+    }
+}
+
+/// The context is current.
+struct Current {
+    pushed: bool,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if self.pushed && !process::is_exiting() {
+            // Pops what `enter` pushed.
+            let _ = result::context::pop_current();
+        }
+    }
+}
+
+/// An event after which blocks can be reused.
+#[derive(Debug)]
+pub(crate) struct Point {
+    event: CUevent,
+    state: Weak<ContextState>,
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        if process::is_exiting() {
+            return;
+        }
+        let Some(state) = self.state.upgrade() else {
+            return;
+        };
+        // Points are dropped inside the gate, and by teardown. What is left after that is destroyed with the context.
+        if state.is_closed() && !state.is_torn_down_by(this_thread()) {
+            return;
+        }
+        let driver = PoolDriver::new(&state);
+        match driver.enter() {
+            // SAFETY: this is the only reference, and the context is current.
+            Ok(_current) => drop(unsafe { handle_list::destroy_event(&state, self.event) }),
+            Err(error) => handle_list::record_event(&state, self.event, error),
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that frees virtual memory, for the pool"
+)]
+impl Driver for PoolDriver {
+    type Error = CallError;
+    type Stream = StreamId;
+    type Point = Point;
+
+    fn stream_id(stream: &StreamId) -> u64 {
+        stream.number
+    }
+
+    fn is_out_of_memory(error: &CallError) -> bool {
+        error.code == CUresult::OUT_OF_MEMORY
+    }
+
+    fn reserve(&self, bytes: u64) -> result::Result<u64> {
+        let _current = self.enter()?;
+        virtual_memory::address_reserve(bytes as usize, PAGE)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: the pool reserved it, has unmapped all of it, and does not use the addresses any more.
+        unsafe { virtual_memory::address_free(address, bytes as usize) }
+    }
+
+    fn create(&self, bytes: u64) -> result::Result<u64> {
+        let _current = self.enter()?;
+        virtual_memory::create(bytes as usize, self.device)
+    }
+
+    fn release(&self, handle: u64) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: the pool created it and does not use it any more.
+        unsafe { virtual_memory::release(handle) }
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: u64) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: a range of the pool with nothing mapped there, and a live handle of this size. The pool keeps the parts
+        // of a handle that several addresses use apart.
+        unsafe { virtual_memory::map(address, bytes as usize, handle) }
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: the blocks in the range are freed and the streams that used them have passed that point; or the pool is
+        // compacted, with the device idle.
+        unsafe { virtual_memory::unmap(address, bytes as usize) }
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: a range of the pool, in which the pool has mapped everything.
+        unsafe { virtual_memory::set_access(address, bytes as usize, self.device) }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: both ranges are mapped, the target is free, and the device is idle otherwise.
+        unsafe { copy::dtod_async(to, from, bytes as usize, CUstream::LEGACY) }
+    }
+
+    fn wait_for_copies(&self) -> result::Result {
+        let _current = self.enter()?;
+        // SAFETY: the default stream of the current context.
+        unsafe { stream::synchronize(CUstream::LEGACY) }
+    }
+
+    fn record(&self, on: &StreamId) -> result::Result<Point> {
+        let _current = self.enter()?;
+        // SAFETY: the stream is alive: the pool forgets it before it ends.
+        if unsafe { stream::is_capturing(on.handle)? } {
+            // The event would become a node of the graph.
+            return Err(CallError {
+                function: "cuEventRecord",
+                code: CUresult::STREAM_CAPTURE_UNSUPPORTED,
+            });
+        }
+        let point = Point {
+            event: event::create(flags::EVENT_DISABLE_TIMING)?,
+            state: self.state.clone(),
+        };
+        // SAFETY: both are alive, and of the current context.
+        unsafe { event::record(point.event, on.handle)? };
+        Ok(point)
+    }
+
+    fn is_complete(&self, point: &Point) -> result::Result<bool> {
+        let _current = self.enter()?;
+        // SAFETY: the event is alive.
+        unsafe { event::query(point.event) }
+    }
+}

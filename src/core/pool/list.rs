@@ -1,0 +1,129 @@
+//! The pools of a context.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use cuguard_driver::result;
+use cuguard_pool::Pool;
+use cuguard_sync::process;
+
+use super::driver::PoolDriver;
+use super::virtual_pool::VirtualPool;
+use crate::core::lock::lock;
+
+/// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
+pub(super) fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
+    pool.trim(0).is_ok() && pool.stats().held == 0 && pool.destroy().is_ok()
+}
+
+/// The pools of a context, and the blocks of them that escaped.
+#[derive(Default)]
+pub(crate) struct PoolList {
+    /// Whether there ever was one: most contexts have none.
+    any: AtomicBool,
+    pools: Mutex<Vec<Weak<VirtualPool>>>,
+    /// The pool that all buffers of the context come from.
+    of_context: OnceLock<Arc<VirtualPool>>,
+    /// Pools without blocks whose streams still work, or that the driver refused to destroy.
+    orphans: Mutex<Vec<Arc<Pool<PoolDriver>>>>,
+    /// The pools of escaped blocks by address: a pool is not destroyed before they are freed.
+    escaped: Mutex<HashMap<u64, Arc<VirtualPool>>>,
+}
+
+impl PoolList {
+    pub(super) fn add(&self, pool: &Arc<VirtualPool>) {
+        lock(&self.pools).push(Arc::downgrade(pool));
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub(super) fn remove(&self, pool: &VirtualPool) {
+        let is_other = |other: &Weak<VirtualPool>| !std::ptr::eq(other.as_ptr(), pool);
+        lock(&self.pools).retain(is_other);
+    }
+
+    /// Whether there ever was a pool.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// The pools that are alive.
+    pub(crate) fn all(&self) -> Vec<Arc<VirtualPool>> {
+        match self.any() {
+            true => lock(&self.pools).iter().filter_map(Weak::upgrade).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// The pool that all buffers of the context come from.
+    #[inline]
+    pub(crate) fn of_context(&self) -> Option<&Arc<VirtualPool>> {
+        self.of_context.get()
+    }
+
+    /// Sets the pool that all buffers of the context come from, once.
+    pub(crate) fn set_of_context(&self, pool: Arc<VirtualPool>) {
+        let _ = self.of_context.set(pool);
+    }
+
+    /// Keeps the pool of a block that escapes. Returns a pool that was kept for the same address, to be dropped outside
+    /// of the gate.
+    pub(crate) fn escape(&self, address: u64, pool: &Arc<VirtualPool>) -> Option<Arc<VirtualPool>> {
+        lock(&self.escaped).insert(address, pool.clone())
+    }
+
+    /// The pool of a block that escaped and is owned again.
+    pub(crate) fn recapture(&self, address: u64) -> Option<Arc<VirtualPool>> {
+        match self.any() {
+            true => lock(&self.escaped).remove(&address),
+            false => None,
+        }
+    }
+
+    /// Whether a block escaped from a pool.
+    pub(crate) fn is_escaped(&self, address: u64) -> bool {
+        self.any() && lock(&self.escaped).contains_key(&address)
+    }
+
+    /// Keeps a pool that could not be destroyed.
+    pub(super) fn add_orphan(&self, pool: Arc<Pool<PoolDriver>>) {
+        lock(&self.orphans).push(pool);
+    }
+
+    /// Destroys the pools whose guards and blocks were dropped, if their streams have done the work that they had. Does not
+    /// wait. The caller is inside the gate.
+    pub(crate) fn destroy_orphans(&self) {
+        if self.any() {
+            self.retry_orphans(destroy_if_idle);
+        }
+    }
+
+    fn retry_orphans(&self, destroy: fn(&Pool<PoolDriver>) -> bool) {
+        let mut orphans = std::mem::take(&mut *lock(&self.orphans));
+        orphans.retain(|pool| !destroy(pool));
+        lock(&self.orphans).append(&mut orphans);
+    }
+
+    /// Destroys all pools, for teardown: the device is idle, and the context is current. A pool of escaped memory stays
+    /// until the process exits, and so do the blocks where teardown frees no leaks. Returns the first error.
+    pub(crate) fn destroy_all(&self, free_leaks: bool) -> result::Result {
+        let mut first = Ok(());
+        self.retry_orphans(|pool| pool.destroy().is_ok());
+        let escaped = std::mem::take(&mut *lock(&self.escaped));
+        for pool in self.all() {
+            if process::is_exiting() {
+                break;
+            }
+            let has_escaped = escaped.values().any(|other| Arc::ptr_eq(other, &pool));
+            if has_escaped || !free_leaks && pool.has_blocks() {
+                pool.abandon();
+            } else {
+                first = first.and(pool.destroy());
+            }
+        }
+        // The context is closed: their drops do nothing.
+        drop(escaped);
+        first
+    }
+}

@@ -1,0 +1,279 @@
+//! The state of a pool that its guard, its blocks and its context share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use cuguard_driver::result::{self, CallError};
+use cuguard_driver::sys::CUresult;
+use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats};
+use cuguard_sync::process;
+
+use super::decay;
+use super::driver::PoolDriver;
+use super::home::Home;
+use super::list::destroy_if_idle;
+use super::stream_id::StreamId;
+use crate::core::allocate::{Failed, Refused};
+use crate::core::context_state::ContextState;
+use crate::core::lock::lock;
+use crate::error::{Error, Result};
+
+/// What the builder of a pool provides.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolConfig {
+    pub(crate) settings: Settings,
+    pub(crate) label: Option<String>,
+}
+
+/// A pool of one context. Its memory is released to the device with the last reference, or by teardown.
+pub(crate) struct VirtualPool {
+    /// Shared with the thread that releases idle memory.
+    pool: Arc<Pool<PoolDriver>>,
+    /// Not a strong reference: the context has one to its own pool.
+    state: Weak<ContextState>,
+    /// Unique for the life of the process.
+    number: u64,
+    config: PoolConfig,
+    /// The homes of its blocks, until the guard is dropped.
+    homes: Mutex<Option<Vec<Weak<Home>>>>,
+    /// Streams that ended where the driver refused an event: what was freed on them is reused when the device is idle.
+    unfinished: Mutex<Vec<StreamId>>,
+    /// Nothing is allocated or freed any more, and nothing calls the driver.
+    destroyed: AtomicBool,
+}
+
+impl fmt::Debug for VirtualPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {}", self.number)
+    }
+}
+
+impl VirtualPool {
+    /// Creates an empty pool. The driver is not called.
+    pub(crate) fn new(state: &Arc<ContextState>, config: PoolConfig) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let pool = Arc::new(Self {
+            pool: Arc::new(Pool::new(PoolDriver::new(state), config.settings)),
+            state: Arc::downgrade(state),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            config,
+            homes: Mutex::new(Some(Vec::new())),
+            unfinished: Mutex::default(),
+            destroyed: AtomicBool::new(false),
+        });
+        state.pools_of_cuguard().add(&pool);
+        decay::watch(state, &pool.pool, pool.config.settings.decay);
+        pool
+    }
+
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.config.settings
+    }
+
+    /// Its name in the diagnosis.
+    pub(crate) fn name(&self) -> String {
+        match &self.config.label {
+            Some(label) => format!("pool {label:?}"),
+            None => format!("pool {}", self.number),
+        }
+    }
+
+    pub(crate) fn is_of(&self, state: &Arc<ContextState>) -> bool {
+        std::ptr::eq(self.state.as_ptr(), Arc::as_ptr(state))
+    }
+
+    pub(crate) fn state(&self) -> Option<Arc<ContextState>> {
+        self.state.upgrade()
+    }
+
+    /// Adds a home, and returns whether its stream keeps it for the next block.
+    pub(super) fn add_home(&self, home: &Arc<Home>) -> bool {
+        let mut homes = lock(&self.homes);
+        let Some(homes) = &mut *homes else {
+            return false;
+        };
+        homes.retain(|home| home.strong_count() > 0);
+        homes.push(Arc::downgrade(home));
+        true
+    }
+
+    /// The guard is dropped: only blocks keep the pool alive.
+    pub(crate) fn end_homes(&self) {
+        if process::is_forked() {
+            // A thread that does not exist here may hold the lock.
+            return;
+        }
+        let homes = lock(&self.homes).take().unwrap_or_default();
+        for home in homes.iter().filter_map(Weak::upgrade) {
+            home.end();
+        }
+    }
+
+    /// Allocates a block. The caller is inside the gate.
+    #[inline]
+    pub(crate) fn allocate(
+        &self,
+        stream: &StreamId,
+        bytes: u64,
+    ) -> std::result::Result<u64, PoolError<CallError>> {
+        self.pool.allocate(stream, bytes).map(|block| block.address)
+    }
+
+    /// Frees a block of this size in the order of a stream. Never waits, and makes no driver call. The caller is inside the
+    /// gate.
+    #[inline]
+    pub(crate) fn free(&self, stream: &StreamId, address: u64, bytes: u64) {
+        let bytes = Central::<PoolDriver>::rounded(bytes);
+        self.pool.free(stream, Block { address, bytes });
+    }
+
+    /// A stream ends: blocks that were freed on it are reused after its last work.
+    pub(super) fn stream_ends(&self, state: &ContextState, stream: StreamId) {
+        let Some(_inside) = state.try_enter() else {
+            // Teardown waits for the device and destroys the pool.
+            return;
+        };
+        // Inside a host function the driver permits no call.
+        if !self.is_destroyed() && self.pool.stream_ends(&stream).is_err() {
+            lock(&self.unfinished).push(stream);
+        }
+    }
+
+    /// Releases idle memory to the device, but for `keep` bytes. Returns how much was released. The caller is inside the
+    /// gate.
+    pub(crate) fn trim(&self, keep: u64) -> std::result::Result<u64, PoolError<CallError>> {
+        match self.is_destroyed() {
+            true => Ok(0),
+            false => self.pool.trim(keep),
+        }
+    }
+
+    /// Whether blocks are allocated. The caller is inside the gate, or is teardown.
+    pub(super) fn has_blocks(&self) -> bool {
+        // Threads keep freed blocks, which count as allocated until this.
+        let _ = self.pool.trim(0);
+        self.pool.stats().used != 0
+    }
+
+    /// Merges pages. The caller is alone in the context, and the device is idle.
+    pub(super) fn merge(
+        &self,
+        wanted: u64,
+    ) -> std::result::Result<cuguard_pool::Compacted, PoolError<CallError>> {
+        for stream in std::mem::take(&mut *lock(&self.unfinished)) {
+            self.pool.stream_is_idle(&stream);
+        }
+        self.pool.compact(wanted)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.pool.stats();
+        // Freed blocks that threads keep are not in use.
+        let kept = self.pool.cached_by_threads().min(stats.used);
+        stats.used -= kept;
+        stats.cached += kept;
+        stats
+    }
+
+    /// Excludes the pages of an address from compaction, or includes them again.
+    pub(crate) fn set_pinned(&self, address: u64, pinned: bool) {
+        match pinned {
+            true => self.pool.pin(address),
+            false => self.pool.unpin(address),
+        };
+    }
+
+    fn is_destroyed(&self) -> bool {
+        self.destroyed.load(Ordering::Acquire)
+    }
+
+    /// Leaves its memory as it is until the process exits: other code still has addresses of it.
+    pub(crate) fn abandon(&self) {
+        if !self.destroyed.swap(true, Ordering::AcqRel) {
+            let _ = self.pool.trim(0);
+        }
+    }
+
+    /// Unmaps and releases everything, blocks that are live too. For teardown, with the device idle.
+    pub(crate) fn destroy(&self) -> result::Result {
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        match self.pool.destroy() {
+            Ok(_) | Err(PoolError::Limit { .. } | PoolError::Stuck { .. }) => Ok(()),
+            Err(PoolError::Driver { error, .. }) => Err(error),
+        }
+    }
+}
+
+impl Drop for VirtualPool {
+    fn drop(&mut self) {
+        if process::is_exiting() || self.is_destroyed() {
+            return;
+        }
+        let Some(state) = self.state.upgrade() else {
+            return;
+        };
+        state.pools_of_cuguard().remove(self);
+        // If the context is closed, teardown has destroyed it.
+        let Some(_inside) = state.try_enter() else {
+            return;
+        };
+        if !destroy_if_idle(&self.pool) {
+            // A stream still works on freed blocks, or this is a host function, where the driver permits no call.
+            state.pools_of_cuguard().add_orphan(self.pool.clone());
+            decay::watch_orphan(&state, &self.pool);
+        }
+    }
+}
+
+/// Why a block was not allocated.
+#[cold]
+pub(crate) fn failed(
+    state: &ContextState,
+    operation: &'static str,
+    bytes: u64,
+    error: PoolError<CallError>,
+) -> Failed {
+    match error {
+        PoolError::Driver { error, .. } if error.code == CUresult::OUT_OF_MEMORY => {
+            Failed::OutOfMemory(Refused::Memory(error))
+        }
+        PoolError::Limit { held, limit } => Failed::OutOfMemory(Refused::PoolLimit { held, limit }),
+        error => Failed::Other(Box::new(error_of(state, operation, bytes, error))),
+    }
+}
+
+/// The error of an operation of a pool.
+#[cold]
+pub(crate) fn error_of(
+    state: &ContextState,
+    operation: &'static str,
+    bytes: u64,
+    error: PoolError<CallError>,
+) -> Error {
+    match error {
+        PoolError::Driver { error, .. } => {
+            state.error(operation, error, (bytes != 0).then_some(bytes))
+        }
+        other => Error::Pool {
+            operation,
+            reason: other.to_string(),
+        },
+    }
+}
+
+/// Turns the error of a pool into one of this operation.
+pub(crate) fn check<T>(
+    state: &ContextState,
+    operation: &'static str,
+    result: std::result::Result<T, PoolError<CallError>>,
+) -> Result<T> {
+    result.map_err(|error| error_of(state, operation, 0, error))
+}

@@ -1,0 +1,369 @@
+//! The pool of cuguard.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cuguard_driver::result::virtual_memory;
+use cuguard_driver::sys::CUresult;
+use cust::memory::DeviceCopy;
+
+use super::source::{PoolRef, Source, SourceParts};
+use crate::core::pool::{self, VirtualPool};
+use crate::core::{ContextState, Owner};
+use crate::error::{DriverError, Error, Result};
+use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
+
+/// A pool of device memory that does not fragment: blocks are stitched out of pages of 2 MiB, and half-empty pages are merged
+/// behind their addresses when memory runs short.
+///
+/// A block is allocated and freed in some tens of nanoseconds, without a driver call, where a block of its size was freed
+/// before. A free never waits for the device. What is freed on a stream is reused on that stream at once, and on others
+/// when the stream has done the work that it had by then. Idle memory is released to the device after a
+/// [time](PoolBuilder::decay), and when memory runs short. See the [guide](crate::guide::pools) for what it costs, and for
+/// what work the pool must know of.
+///
+/// Buffers are allocated by [`DeviceBuffer::zeroed_in`] and the functions beside it: with `&pool.on(&stream)` in the order of
+/// a stream, with `&pool` in that of the default stream. [`ContextBuilder::pool`](crate::context::ContextBuilder::pool)
+/// makes all buffers of a context come from one. Blocks are recorded as any other memory, as
+/// [`Kind::Pooled`](crate::Kind::Pooled).
+///
+/// The memory is released when this guard and all buffers of the pool are dropped, and their streams have done the work
+/// that they had by then. No drop waits for that.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, Pool, Stream};
+///
+/// let context = Context::new(0)?;
+/// let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+/// let first = DeviceBuffer::<f32>::zeroed_in(&pool.on(&stream), 1 << 20)?;
+/// let address = first.as_device_ptr();
+/// drop(first); // does not wait
+/// let second = DeviceBuffer::<f32>::zeroed_in(&pool.on(&stream), 1 << 20)?;
+/// assert_eq!(second.as_device_ptr(), address);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[must_use = "dropped at once if unused"]
+pub struct Pool {
+    shared: Arc<VirtualPool>,
+    /// The home of buffers that are allocated without a stream. Keeps the context open, and is dropped after the pool.
+    default: Stream,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({:?} of {:?})", self.shared, self.state())
+    }
+}
+
+/// A [`Pool`] and a stream: memory is allocated and freed in the order of the stream; see [`Pool::on`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// # let pool = cuguard::Pool::new(&context)?;
+/// let source: cuguard::memory::PoolStream<'_> = pool.on(&stream);
+/// let buffer = cuguard::DeviceBuffer::from_slice_in(&source, &[1, 2])?;
+/// assert_eq!(buffer.to_vec()?, [1, 2]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct PoolStream<'a> {
+    pool: &'a Pool,
+    stream: &'a Stream,
+}
+
+/// What a [`Pool`] holds, in bytes; see [`Pool::stats`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let pool = cuguard::Pool::new(&context)?;
+/// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 3 << 20)?;
+/// let stats: cuguard::memory::PoolStats = pool.stats();
+/// assert_eq!((stats.used, stats.held), (3 << 20, 4 << 20));
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Allocated blocks, rounded up.
+    pub used: u64,
+    /// Freed blocks that are mapped, for allocations of the same size.
+    pub cached: u64,
+    /// Physical memory that is mapped nowhere.
+    pub idle: u64,
+    /// Physical memory, all of it.
+    pub held: u64,
+    /// Pages of 2 MiB that blocks share.
+    pub pages: u64,
+    /// Pages that were merged into others since the pool was created.
+    pub merged: u64,
+}
+
+/// What [`Pool::compact`] did.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let pool = cuguard::Pool::new(&context)?;
+/// let compaction: cuguard::memory::Compaction = pool.compact()?;
+/// assert_eq!(compaction.released, 0); // the pool is empty
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compaction {
+    /// Memory released to the device, in bytes.
+    pub released: u64,
+    /// Pages of 2 MiB that were merged into others.
+    pub merged: u64,
+    /// Bytes that were copied for it.
+    pub copied: u64,
+}
+
+/// Fails on a device without virtual memory management, or with pages of another size.
+pub(in crate::guards) fn check_device(operation: &'static str, state: &ContextState) -> Result<()> {
+    let entered = state.enter(operation)?;
+    let granularity = entered.check(virtual_memory::granularity(state.device as i32))?;
+    if (2_usize << 20).is_multiple_of(granularity) {
+        return Ok(());
+    }
+    Err(Error::Driver(DriverError {
+        operation,
+        function: "cuMemGetAllocationGranularity",
+        code: CUresult::NOT_SUPPORTED,
+        bytes: Some(granularity as u64),
+        device: Some(state.device),
+    }))
+}
+
+impl Pool {
+    /// Creates a pool with the default settings. It holds no memory yet.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::Pool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool, &[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolBuilder::build`].
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::create("Pool::new", context, PoolBuilder::default())
+    }
+
+    /// Configures a pool.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::Pool::builder().limit(1 << 30).build(&context)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    pub(super) fn create(
+        operation: &'static str,
+        context: &Context,
+        builder: PoolBuilder,
+    ) -> Result<Self> {
+        check_device(operation, context.state())?;
+        let default = Stream::default_stream(context)?;
+        Ok(Self {
+            shared: builder.create(context),
+            default,
+        })
+    }
+
+    fn state(&self) -> &Arc<ContextState> {
+        self.default.stream_state().state()
+    }
+
+    /// The pool, to allocate from in the order of `stream`: for [`DeviceBuffer::zeroed_in`] and the functions beside it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::Pool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn on<'a>(&'a self, stream: &'a Stream) -> PoolStream<'a> {
+        PoolStream { pool: self, stream }
+    }
+
+    /// What the pool holds.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::Pool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 1 << 20)?;
+    /// assert_eq!(pool.stats().held, 2 << 20); // one page, half of it free
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let stats = self.shared.stats();
+        PoolStats {
+            used: stats.used,
+            cached: stats.cached.saturating_add(stats.free_slots),
+            idle: stats.idle,
+            held: stats.held,
+            pages: stats.frames as u64,
+            merged: stats.merged_windows,
+        }
+    }
+
+    /// Releases idle memory to the device: freed blocks whose streams have done the work that they had, and pages without
+    /// blocks. Does not wait. Returns how many bytes were released.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::Pool::new(&context)?;
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 4 << 20)?);
+    /// context.synchronize()?;
+    /// assert_eq!(pool.trim()?, 4 << 20);
+    /// assert_eq!(pool.stats().held, 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextClosed`], or any other driver error. What was not released stays in the pool.
+    pub fn trim(&self) -> Result<u64> {
+        const OPERATION: &str = "Pool::trim";
+        let _entered = self.state().enter(OPERATION)?;
+        pool::check(self.state(), OPERATION, self.shared.trim(0))
+    }
+
+    /// Merges half-empty pages and releases the rest to the device: the live blocks of one page are copied to free parts of
+    /// another, and the addresses of both are mapped onto that page. No address changes. It runs by itself when memory runs
+    /// short.
+    ///
+    /// Waits for all work of the context, and stops operations of other threads in this context meanwhile: they wait. See the
+    /// [guide](crate::guide::pools) for what work the pool must know of.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::{DeviceBuffer, Pool};
+    ///
+    /// let pool = Pool::new(&context)?;
+    /// let mut blocks = Vec::new();
+    /// for number in 0..64_u8 {
+    ///     blocks.push(Some(DeviceBuffer::from_slice_in(&pool, &vec![number; 1 << 20])?));
+    /// }
+    /// blocks.iter_mut().step_by(2).for_each(|block| drop(block.take()));
+    /// pool.compact()?;
+    /// assert_eq!(pool.stats().held, 32 << 20); // what is in use
+    /// assert_eq!(blocks[63].as_ref().unwrap().to_vec()?, vec![63; 1 << 20]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if merging is [turned off](PoolBuilder::merge), if a stream of the context is captured, or if the
+    /// device does not become idle while operations are stopped, because a host function waits for one; [`Error::ContextClosed`],
+    /// or any other driver error. No block is lost or changed.
+    pub fn compact(&self) -> Result<Compaction> {
+        const OPERATION: &str = "Pool::compact";
+        let state = self.state();
+        let compacted = pool::compact(state, &self.shared, u64::MAX);
+        let compacted = compacted.map_err(|error| error.into_error(state, OPERATION))?;
+        Ok(Compaction {
+            released: compacted.released,
+            merged: compacted.merged_frames as u64,
+            copied: compacted.copied_bytes,
+        })
+    }
+
+    /// Excludes the pages of a buffer from compaction: for memory that other code uses without the pool's knowledge, such as
+    /// a library that works on a stream of its own, or a network card that is registered with the memory.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let pool = cuguard::Pool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 1 << 20)?;
+    /// pool.pin(&buffer)?;
+    /// pool.compact()?; // leaves the buffer alone
+    /// pool.unpin(&buffer)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the buffer is not from this pool; [`Error::ContextClosed`].
+    pub fn pin<T: DeviceCopy>(&self, buffer: &DeviceBuffer<T>) -> Result<()> {
+        self.set_pinned("Pool::pin", buffer, true)
+    }
+
+    /// Includes the pages of a buffer in compaction again; see [`pin`](Self::pin). A buffer that is dropped is not pinned any
+    /// more either.
+    ///
+    /// # Errors
+    ///
+    /// As [`pin`](Self::pin).
+    pub fn unpin<T: DeviceCopy>(&self, buffer: &DeviceBuffer<T>) -> Result<()> {
+        self.set_pinned("Pool::unpin", buffer, false)
+    }
+
+    fn set_pinned<T: DeviceCopy>(
+        &self,
+        operation: &'static str,
+        buffer: &DeviceBuffer<T>,
+        pinned: bool,
+    ) -> Result<()> {
+        let _entered = self.state().enter(operation)?;
+        match buffer.owned.owner() {
+            Owner::Pooled(home) if Arc::ptr_eq(home.pool(), &self.shared) => {
+                self.shared.set_pinned(buffer.address(), pinned);
+                Ok(())
+            }
+            _ => Err(Error::Pool {
+                operation,
+                reason: "the buffer is not from this pool".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Blocks keep the pool, and not what is kept for the next block.
+        self.shared.end_homes();
+    }
+}
+
+impl Source for Pool {
+    #[inline]
+    fn parts(&self) -> SourceParts<'_> {
+        SourceParts {
+            pool: PoolRef::Virtual(&self.shared),
+            stream: self.default.stream_state(),
+        }
+    }
+}
+
+impl Source for PoolStream<'_> {
+    #[inline]
+    fn parts(&self) -> SourceParts<'_> {
+        SourceParts {
+            pool: PoolRef::Virtual(&self.pool.shared),
+            stream: self.stream.stream_state(),
+        }
+    }
+}

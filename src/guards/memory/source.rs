@@ -1,0 +1,185 @@
+//! Where buffers are allocated from, other than from the device itself: a pool and a stream.
+
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use cust::memory::DeviceCopy;
+
+use crate::core::pool::VirtualPool;
+use crate::core::{PoolState, StreamState};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
+use crate::guards::{DeviceBuffer, MemoryPool, Stream};
+
+/// Memory that buffers are allocated from: a [`Pool`](crate::Pool), or [`Pool::on`](crate::Pool::on) or [`MemoryPool::on`] a
+/// stream.
+///
+/// See [`DeviceBuffer::zeroed_in`]. The trait is sealed.
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// use cuguard::{Context, DeviceBuffer, MemoryPool, Result, Stream, memory::Source};
+///
+/// fn zeros(source: &impl Source) -> Result<DeviceBuffer<f32>> {
+///     DeviceBuffer::zeroed_in(source, 1000)
+/// }
+///
+/// let context = Context::new(0)?;
+/// let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
+/// assert_eq!(zeros(&pool.on(&stream))?.len(), 1000);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+pub trait Source: sealed::Sealed {
+    /// The pool and the stream.
+    #[doc(hidden)]
+    fn parts(&self) -> SourceParts<'_>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::MemoryPoolStream<'_> {}
+    impl Sealed for crate::guards::Pool {}
+    impl Sealed for crate::guards::PoolStream<'_> {}
+}
+
+/// What a [`Source`] stands for.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct SourceParts<'a> {
+    pub(super) pool: PoolRef<'a>,
+    pub(super) stream: &'a Arc<StreamState>,
+}
+
+/// The pool of an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PoolRef<'a> {
+    /// The pool of the context; without one, the device's default memory pool.
+    Default,
+    /// A pool of the driver.
+    Driver(&'a Arc<PoolState>),
+    /// A pool of cuguard.
+    Virtual(&'a Arc<VirtualPool>),
+}
+
+/// A [`MemoryPool`] and a stream: memory is allocated from the pool and freed in the order of the stream; see
+/// [`MemoryPool::on`].
+///
+/// ```
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let stream = cuguard::Stream::new(&context)?;
+/// # let pool = cuguard::MemoryPool::new(&context)?;
+/// let source: cuguard::memory::MemoryPoolStream<'_> = pool.on(&stream);
+/// let buffer = cuguard::DeviceBuffer::from_slice_in(&source, &[1, 2])?;
+/// assert_eq!(buffer.to_vec()?, [1, 2]);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryPoolStream<'a> {
+    pool: &'a MemoryPool,
+    stream: &'a Stream,
+}
+
+impl MemoryPool {
+    /// The pool, to allocate from in the order of `stream`: for [`DeviceBuffer::zeroed_in`] and the functions beside it.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on<'a>(&'a self, stream: &'a Stream) -> MemoryPoolStream<'a> {
+        MemoryPoolStream { pool: self, stream }
+    }
+}
+
+impl Source for MemoryPoolStream<'_> {
+    fn parts(&self) -> SourceParts<'_> {
+        SourceParts {
+            pool: PoolRef::Driver(self.pool.pool_state()),
+            stream: self.stream.stream_state(),
+        }
+    }
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// As [`zeroed_on`](Self::zeroed_on), allocated from `source`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
+    #[track_caller]
+    pub fn zeroed_in(source: &impl Source, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        let SourceParts { pool, stream } = source.parts();
+        Self::allocate_zeroed("DeviceBuffer::zeroed_in", pool, stream, len)
+    }
+
+    /// As [`from_slice_on`](Self::from_slice_on), allocated from `source`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool.on(&stream), &[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
+    /// [`from_slice`](Self::from_slice).
+    #[track_caller]
+    pub fn from_slice_in(source: &impl Source, values: &[T]) -> Result<Self> {
+        let SourceParts { pool, stream } = source.parts();
+        Self::allocate_copy_on("DeviceBuffer::from_slice_in", pool, stream, values)
+    }
+
+    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `source`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// // SAFETY: initialized in the next line.
+    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool.on(&stream), 3)? };
+    /// buffer.copy_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Every value must be initialized before it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed_in`](Self::zeroed_in).
+    #[inline]
+    #[track_caller]
+    pub unsafe fn uninitialized_in(source: &impl Source, len: usize) -> Result<Self> {
+        let SourceParts { pool, stream } = source.parts();
+        Self::allocate_on("DeviceBuffer::uninitialized_in", pool, stream, len)
+    }
+}

@@ -1,0 +1,400 @@
+//! Merging of half-empty pages: what it gains, that no byte and no address changes, and when it does not run.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use cuguard::memory::Source;
+use cuguard::oom::{OomPolicy, RecoveryStep};
+use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream, assert_no_leaks};
+use gate::Gate;
+use support::*;
+
+const MIB: usize = 1 << 20;
+
+/// Uninitialized memory.
+#[track_caller]
+fn take(source: &impl Source, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    // SAFETY: the tests read only what they have written.
+    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
+}
+
+fn at(buffer: &DeviceBuffer<u8>) -> u64 {
+    buffer.as_view().as_device_ptr().as_raw()
+}
+
+/// A byte of a block, by the number of the block and the position.
+fn byte(number: usize, position: usize) -> u8 {
+    (number.wrapping_mul(31) ^ position.wrapping_mul(7) ^ position >> 8) as u8
+}
+
+/// Writes a pattern at both ends and in the middle of a block: to write all of a card takes long.
+fn mark(buffer: &mut DeviceBuffer<u8>, number: usize) -> Result<()> {
+    let len = buffer.len();
+    for start in [0, len / 2, len.saturating_sub(64)] {
+        let end = (start + 64).min(len);
+        let values: Vec<u8> = (start..end).map(|at| byte(number, at)).collect();
+        buffer.slice_mut(start..end)?.copy_from_slice(&values)?;
+    }
+    Ok(())
+}
+
+/// Whether the pattern is there.
+fn is_marked(buffer: &DeviceBuffer<u8>, number: usize) -> Result<bool> {
+    let len = buffer.len();
+    for start in [0, len / 2, len.saturating_sub(64)] {
+        let end = (start + 64).min(len);
+        let seen = buffer.slice(start..end)?.to_vec()?;
+        let mut at = start..end;
+        if !seen
+            .iter()
+            .all(|value| *value == byte(number, at.next().unwrap()))
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// How much of the device the tests use: all of a simulated one, a part of a real one.
+fn budget(context: &Context) -> Result<usize> {
+    let free = context.memory()?.free as usize;
+    Ok(free.min(8 << 30) / (64 * MIB) * (64 * MIB))
+}
+
+/// Fills a pool with blocks, frees every other one, and allocates one block of 95 % of what was freed.
+fn refill(size: usize) -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let most = budget(&context)?;
+    // The limit makes a part of a real card as full as a whole one.
+    let pool = Pool::builder().limit(most as u64).build(&context)?;
+    let stream = Stream::new(&context)?;
+    let mut blocks = Vec::new();
+    // A few pages are lost where the sizes do not fit together.
+    while blocks.len() < most / size * 97 / 100 {
+        let mut block = take(&pool.on(&stream), size)?;
+        mark(&mut block, blocks.len())?;
+        blocks.push(Some(block));
+    }
+    let mut freed = 0;
+    for block in blocks.iter_mut().step_by(2) {
+        drop(block.take());
+        freed += size;
+    }
+    let addresses: Vec<_> = blocks.iter().flatten().map(at).collect();
+    let big = take(&pool.on(&stream), freed * 95 / 100)?;
+    assert_eq!(big.len(), freed * 95 / 100);
+    assert_eq!(
+        addresses,
+        blocks.iter().flatten().map(at).collect::<Vec<_>>()
+    );
+    for (number, block) in blocks.iter().enumerate() {
+        if let Some(block) = block {
+            assert!(is_marked(block, number)?, "block {number} of {size} bytes");
+        }
+    }
+    drop((big, blocks));
+    drop((pool, stream));
+    assert_no_leaks!(context);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn half_of_all_blocks_of_1_mib() -> Result<()> {
+    refill(MIB)
+}
+
+#[test]
+fn half_of_all_blocks_of_3_mib() -> Result<()> {
+    refill(3 * MIB)
+}
+
+#[test]
+fn half_of_all_blocks_of_9_mib() -> Result<()> {
+    refill(9 * MIB)
+}
+
+#[test]
+fn half_of_all_blocks_of_64_mib() -> Result<()> {
+    refill(64 * MIB)
+}
+
+#[test]
+fn half_of_all_blocks_of_512_kib() -> Result<()> {
+    refill(MIB / 2)
+}
+
+/// Of a full simulated card, where `cuMemAlloc` itself refuses.
+#[test]
+fn a_full_card() -> Result<()> {
+    if !simulated("a_full_card") {
+        return Ok(());
+    }
+    let turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut blocks = Vec::new();
+    let error = loop {
+        match take(&pool.on(&stream), MIB) {
+            Ok(mut block) => {
+                mark(&mut block, blocks.len())?;
+                blocks.push(Some(block));
+            }
+            Err(error) => break error,
+        }
+    };
+    let Error::OutOfMemory(why) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(why.recovery[0].step, RecoveryStep::Compact);
+    assert!(context.memory()?.free < 4 << 20, "the card is full");
+    blocks
+        .iter_mut()
+        .step_by(2)
+        .for_each(|block| drop(block.take()));
+    let freed = blocks.len().div_ceil(2) * MIB;
+    // Memory of the driver gains by it, too.
+    // SAFETY: not read.
+    let big = unsafe { DeviceBuffer::<u8>::uninitialized(&context, freed / 100 * 95)? };
+    for (number, block) in blocks.iter().enumerate() {
+        assert!(
+            block
+                .as_ref()
+                .is_none_or(|block| is_marked(block, number).unwrap())
+        );
+    }
+    drop((big, blocks, pool, stream));
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A part of each size survives, in any order; every byte is compared.
+#[test]
+fn every_byte_of_blocks_of_all_sizes_survives() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    let mut blocks = Vec::new();
+    for number in 0..600 {
+        let bytes = match next(4) {
+            0 => 1 + next(4096),
+            1 => 1 + next(300 << 10),
+            2 => 1 + next(2 * MIB),
+            _ => 1 + next(6 * MIB),
+        };
+        let values: Vec<u8> = (0..bytes).map(|at| byte(number, at)).collect();
+        blocks.push((
+            number,
+            DeviceBuffer::from_slice_in(&pool.on(&stream), &values)?,
+        ));
+    }
+    for _ in 0..3 {
+        let keep = blocks.len() / 2;
+        while blocks.len() > keep {
+            let at = next(blocks.len());
+            blocks.swap_remove(at);
+        }
+        let before = pool.stats();
+        let compaction = pool.compact()?;
+        assert!(
+            pool.stats().held < before.held && compaction.merged > 0,
+            "{compaction:?}"
+        );
+        for (number, block) in &blocks {
+            let seen = block.to_vec()?;
+            let is_right = (0..seen.len()).all(|at| seen[at] == byte(*number, at));
+            assert!(is_right, "block {number} of {} bytes", seen.len());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn pinned_pages_stay() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for _ in 0..32 {
+        blocks.push(take(&pool, MIB)?);
+    }
+    let mut number = 0;
+    blocks.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    for block in &blocks {
+        pool.pin(block)?;
+    }
+    assert_eq!(pool.compact()?.merged, 0);
+    for block in &blocks {
+        pool.unpin(block)?;
+    }
+    assert!(pool.compact()?.merged > 0);
+    Ok(())
+}
+
+/// Work in flight is waited for: what it writes is in the block afterwards.
+#[test]
+fn work_in_flight_is_waited_for() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut blocks = Vec::new();
+    for _ in 0..64 {
+        blocks.push(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?);
+    }
+    let mut number = 0;
+    blocks.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    let gate = Gate::on(&context, &stream);
+    for block in &mut blocks {
+        block.fill(9)?;
+    }
+    let opener = gate.open_later();
+    let compaction = pool.compact()?;
+    assert!(gate.is_open() && compaction.merged > 0);
+    opener.join().unwrap();
+    for block in &blocks {
+        assert!(block.to_vec()? == vec![9; MIB]);
+    }
+    Ok(())
+}
+
+/// Threads allocate, write and read all the time while pages are merged.
+#[test]
+fn other_threads_wait_and_lose_nothing() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, over) = (Pool::new(&context)?, AtomicBool::new(false));
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..3_usize)
+            .map(|thread| {
+                let (pool, context, over) = (&pool, &context, &over);
+                scope.spawn(move || -> Result<usize> {
+                    let stream = Stream::new(context)?;
+                    let mut rounds = 0;
+                    let mut kept = Vec::new();
+                    while !over.load(Ordering::Relaxed) || rounds < 50 {
+                        let number = thread * 1_000_000 + rounds;
+                        let mut block = take(&pool.on(&stream), (rounds * 7919) % (3 * MIB) + 64)?;
+                        mark(&mut block, number)?;
+                        kept.push((number, block));
+                        if kept.len() > 24 {
+                            let (number, block) = kept.swap_remove(rounds % 24);
+                            assert!(is_marked(&block, number)?, "block {number}");
+                        }
+                        rounds += 1;
+                    }
+                    for (number, block) in kept {
+                        assert!(is_marked(&block, number)?, "block {number}");
+                    }
+                    Ok(rounds)
+                })
+            })
+            .collect();
+        let mut done = 0;
+        for _ in 0..40 {
+            done += u32::from(pool.compact().is_ok());
+        }
+        over.store(true, Ordering::Relaxed);
+        for thread in threads {
+            assert!(thread.join().unwrap()? >= 50);
+        }
+        assert!(done > 0, "never compacted");
+        Ok(())
+    })
+}
+
+/// A host function waits for an operation that is stopped: compaction gives up, and neither hangs.
+#[test]
+fn a_host_function_that_uses_the_pool() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut blocks: Vec<_> = (0..8)
+        .map(|_| take(&pool.on(&stream), MIB))
+        .collect::<Result<_>>()?;
+    let dropped = blocks.split_off(4);
+    let (go, wait) = channel::<()>();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            // Drops blocks again and again while the context may be stopped.
+            for block in dropped {
+                drop(block);
+                let _ = wait.recv_timeout(std::time::Duration::from_millis(20));
+            }
+        }))
+        .unwrap();
+    drop(bound);
+    pool.compact()?;
+    drop(go);
+    stream.synchronize()?;
+    assert_eq!(context.live_count(), 5);
+    Ok(())
+}
+
+#[test]
+fn it_is_refused_while_a_stream_is_captured_and_where_it_is_off() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let mut refused = None;
+    let graph = stream.capture(|s| {
+        refused = Some(pool.compact());
+        s.fill(&mut s.bind_mut(&mut buffer)?, 3)
+    })?;
+    drop(graph);
+    let error = refused.unwrap().unwrap_err();
+    assert!(error.to_string().contains("captured"), "{error}");
+    let off = Pool::builder().merge(false).build(&context)?;
+    let error = off.compact().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Pool::compact: merging is turned off for this pool"
+    );
+    Ok(())
+}
+
+/// Without the step, the allocation fails; a pool without merging gains only what is idle.
+#[test]
+fn the_step_can_be_turned_off() -> Result<()> {
+    let _turn = turn();
+    for (policy, merge) in [(false, true), (true, false), (true, true)] {
+        let policy = OomPolicy::new().compact(policy);
+        let context = Context::builder().oom_policy(policy.clone()).build()?;
+        let pool = Pool::builder()
+            .limit(64 << 20)
+            .merge(merge)
+            .build(&context)?;
+        let mut blocks: Vec<_> = (0..64).map(|_| take(&pool, MIB)).collect::<Result<_>>()?;
+        let mut number = 0;
+        blocks.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+        let big = take(&pool, 30 * MIB);
+        let expected = policy == OomPolicy::new() && merge;
+        assert_eq!(big.is_ok(), expected, "{policy:?}, merge {merge}: {big:?}");
+    }
+    Ok(())
+}

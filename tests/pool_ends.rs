@@ -1,0 +1,304 @@
+//! The end of pools, streams, threads, contexts and processes with blocks of a pool.
+
+#[path = "support/gate.rs"]
+mod gate;
+mod support;
+
+use std::mem::ManuallyDrop;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use cuguard::memory::Source;
+use cuguard::report::ReportSettings;
+use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result, Stream, assert_no_leaks, sim};
+use gate::Gate;
+use support::*;
+
+const MIB: usize = 1 << 20;
+
+/// Uninitialized memory.
+#[track_caller]
+fn take(source: &impl Source, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    // SAFETY: the tests read only what they have written.
+    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
+}
+
+/// In every order of drops everything is freed, and the last of them closes the context.
+#[test]
+fn any_order_of_drops() -> Result<()> {
+    let turn = turn();
+    for order in 0..24 {
+        let context = context()?;
+        let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+        let buffer = take(&pool.on(&stream), 5 * MIB)?;
+        let mut all: Vec<Box<dyn std::any::Any>> = vec![
+            Box::new(context),
+            Box::new(pool),
+            Box::new(stream),
+            Box::new(buffer),
+        ];
+        let mut digits = order;
+        for left in (1..=4).rev() {
+            drop(all.remove(digits % left));
+            digits /= left;
+        }
+        turn.all_came_back();
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stream_is_destroyed_with_its_last_block_and_no_later() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let stream = Stream::new(&context)?;
+    drop(take(&pool.on(&stream), MIB)?);
+    // Blocks that are kept for the next allocation do not keep the stream.
+    stream.close()?;
+    assert_eq!(context.totals(Kind::Stream).count, 0);
+    let stream = Stream::new(&context)?;
+    let buffer = take(&pool.on(&stream), MIB)?;
+    let clone = buffer.try_clone()?;
+    drop(stream);
+    assert_eq!(context.totals(Kind::Stream).count, 1);
+    // The guard is dropped, so that nothing keeps the stream beside its blocks.
+    let more = thread::scope(|scope| scope.spawn(|| clone.try_clone()).join().unwrap())?;
+    drop((buffer, clone));
+    assert_eq!(context.totals(Kind::Stream).count, 1);
+    drop(more);
+    assert_eq!(context.totals(Kind::Stream).count, 0);
+    // The raw handle is the caller's where only kept blocks would share it.
+    let stream = Stream::new(&context)?;
+    drop(take(&pool.on(&stream), MIB)?);
+    let handle = stream.into_raw().expect("no buffer shares it");
+    // SAFETY: released above, in the same context.
+    drop(unsafe { Stream::from_raw(&context, handle)? });
+    assert_no_leaks!(context);
+    Ok(())
+}
+
+/// A destroyed stream may still work on a block: its memory is not reused before.
+#[test]
+fn memory_of_a_destroyed_stream_is_reused_after_its_work() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let gate = Gate::on(&context, &one);
+    let block = take(&pool.on(&one), 4 * MIB)?;
+    let address = block.as_view().as_device_ptr();
+    drop((block, one));
+    let early = take(&pool.on(&other), 4 * MIB)?;
+    assert_ne!(early.as_view().as_device_ptr(), address);
+    assert_eq!(pool.trim()?, 0, "its stream still works");
+    gate.open();
+    context.synchronize()?;
+    assert_eq!(pool.trim()?, 4 << 20);
+    Ok(())
+}
+
+#[test]
+fn threads_that_allocate_and_free_leave_nothing_behind() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let (pool, shared) = (Pool::new(&context)?, Stream::new(&context)?);
+    thread::scope(|scope| {
+        let (send, receive) = channel();
+        for number in 0..6_usize {
+            let (pool, shared, context, send) = (&pool, &shared, &context, send.clone());
+            scope.spawn(move || {
+                let own = Stream::new(context).unwrap();
+                for round in 0..200 {
+                    let bytes = 1 << ((number + round) % 21);
+                    let values = vec![(number * 31 + round) as u8; bytes.min(1000)];
+                    let stream = if round % 2 == 0 { &own } else { shared };
+                    let mut buffer = take(&pool.on(stream), values.len()).unwrap();
+                    buffer.copy_from_slice(&values).unwrap();
+                    let large = take(&pool.on(stream), bytes).unwrap();
+                    assert_eq!(buffer.to_vec().unwrap(), values);
+                    // Freed on another thread.
+                    if round % 3 == 0 {
+                        send.send((buffer, large)).unwrap();
+                    }
+                }
+            });
+        }
+        drop(send);
+        receive.into_iter().for_each(drop);
+    });
+    assert_eq!(context.totals(Kind::Pooled).count, 0);
+    drop((pool, shared));
+    assert_no_leaks!(context);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn a_closed_context_frees_what_leaked_and_guards_are_inert() -> Result<()> {
+    let turn = turn();
+    let file = std::env::temp_dir().join(format!("cuguard-pool-{}.json", std::process::id()));
+    let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
+    let context = Context::builder().report(settings).build()?;
+    let others = Context::new(0)?;
+    let before = in_hand(&others)?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let lost = take(&pool.on(&stream), 5 * MIB)?.named("lost");
+    context.close()?;
+    // Freed although another guard keeps the primary context.
+    before.all_freed();
+    let report = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(report.contains("\"kind\":\"pooled\"") && report.contains("\"label\":\"lost\""));
+    assert!(matches!(lost.to_vec(), Err(Error::ContextClosed { .. })));
+    assert!(matches!(
+        take(&pool.on(&stream), 1),
+        Err(Error::ContextClosed { .. })
+    ));
+    assert!(matches!(pool.trim(), Err(Error::ContextClosed { .. })));
+    assert!(matches!(pool.compact(), Err(Error::ContextClosed { .. })));
+    let calls = sim::counters().calls;
+    drop((lost, pool, stream));
+    assert_eq!(sim::counters().calls, calls, "no call after the close");
+    drop(others);
+    turn.all_came_back();
+    Ok(())
+}
+
+#[test]
+fn leaks_stay_where_they_are_not_to_be_freed() -> Result<()> {
+    let _turn = turn();
+    let others = Context::new(0)?;
+    let context = Context::builder().free_leaks(false).build()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let lost = ManuallyDrop::new(take(&pool.on(&stream), 8 * MIB)?);
+    drop(take(&pool.on(&stream), 16 * MIB)?);
+    stream.synchronize()?;
+    let before = others.memory()?.free;
+    context.close()?;
+    // The idle block is released, the other one stays.
+    let after = others.memory()?.free;
+    assert_eq!(after, before + (16 << 20), "{lost:?}");
+    Ok(())
+}
+
+#[test]
+fn an_escaped_block_is_owned_again_or_stays() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut buffer = take(&pool.on(&stream), 3 * MIB)?.named("away");
+    buffer.fill(7)?;
+    let address = buffer.into_raw();
+    assert_eq!(context.snapshot().escaped.len(), 1);
+    drop(pool);
+    // The pool is kept by the block.
+    // SAFETY: released above, with this length.
+    let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 3 * MIB) };
+    assert_eq!(context.totals(Kind::Pooled).count, 1);
+    assert!(buffer.to_vec()? == vec![7; 3 * MIB]);
+    let snapshot = context.snapshot();
+    let group = snapshot
+        .live
+        .iter()
+        .find(|group| group.kind == Kind::Pooled);
+    assert_eq!(group.unwrap().label.as_deref(), Some("away"));
+    let address = buffer.into_raw();
+    // SAFETY: as above.
+    let buffer = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 3 * MIB) };
+    assert!(buffer.to_vec()? == vec![7; 3 * MIB]);
+    drop((buffer, stream));
+    assert_no_leaks!(context);
+    Ok(())
+}
+
+/// The addresses of escaped memory are valid after the context was closed.
+#[test]
+fn escaped_memory_outlives_its_context() -> Result<()> {
+    let _turn = turn();
+    let others = context()?;
+    let context = Context::new(0)?;
+    let pool = Pool::new(&context)?;
+    let address = DeviceBuffer::from_slice_in(&pool, &[5_u8; 1000])?.into_raw();
+    context.close()?;
+    drop(pool);
+    // SAFETY: the memory stays until the process exits; nothing else uses it.
+    let view = unsafe { DeviceBuffer::<u8>::borrow_raw(&others, address, 1000) };
+    assert_eq!(view.to_vec()?, [5; 1000]);
+    Ok(())
+}
+
+/// A block is freed inside a host function, where the driver permits no call.
+#[test]
+fn a_drop_in_a_host_function() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let buffer = take(&pool.on(&stream), 5 * MIB)?;
+    let last = take(&Pool::new(&context)?.on(&stream), 5 * MIB)?;
+    let (say, done) = channel();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            // The second is the last block of its pool, which cannot be destroyed here.
+            drop((buffer, last));
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    done.recv().unwrap();
+    drop(bound);
+    stream.synchronize()?;
+    assert_eq!(context.totals(Kind::Pooled).count, 0);
+    drop((pool, stream));
+    assert_no_leaks!(context);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// At exit the report names the block, and nothing calls the driver.
+#[test]
+fn exit_reports_from_the_registry() {
+    const TEST: &str = "exit_reports_from_the_registry";
+    if part().is_some() {
+        let context = context().unwrap();
+        let (pool, stream) = (Pool::new(&context).unwrap(), Stream::new(&context).unwrap());
+        std::mem::forget(take(&pool.on(&stream), 12_345).unwrap().named("lost"));
+        std::mem::forget((context, pool, stream));
+        std::process::exit(7);
+    }
+    let limit = Duration::from_secs(30);
+    let output = child_within(limit, TEST, "child", &[("LEAK_REPORT", "1")]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{err}");
+    assert!(err.contains("pool memory") && err.contains("lost"), "{err}");
+}
+
+#[test]
+fn a_forked_child_frees_nothing_and_does_not_hang() {
+    const TEST: &str = "a_forked_child_frees_nothing_and_does_not_hang";
+    if part().is_some() {
+        let context = context().unwrap();
+        let (pool, stream) = (Pool::new(&context).unwrap(), Stream::new(&context).unwrap());
+        let buffer = take(&pool.on(&stream), MIB).unwrap();
+        drop(take(&pool.on(&stream), 1000).unwrap());
+        // SAFETY: the child only does what is under test, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = take(&pool.on(&stream), 1000).is_err() && pool.trim().is_err();
+            drop((buffer, pool, stream, context));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!refused)) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child, and the variable can be written to.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        drop((buffer, pool, stream, context));
+        std::process::exit(if status == 0 { 7 } else { 8 });
+    }
+    let output = child_within(Duration::from_secs(30), TEST, "child", &[]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{err}");
+}
