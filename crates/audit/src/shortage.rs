@@ -12,13 +12,13 @@ use cuguard_nvml::{Nvml, Process};
 use cuguard_registry::{Kind, Origin, Registry};
 use cuguard_report::audit::Refused;
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
+    FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
 };
 use cuguard_report::register_frames;
 use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
 use crate::real::queries;
-use crate::{end, origin, python, state};
+use crate::{origin, python, state};
 
 /// Held while an allocation is diagnosed, so that the diagnoses of several threads follow each other.
 static DIAGNOSING: Mutex<()> = Mutex::new(());
@@ -53,12 +53,12 @@ pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
     }
     register_frames(python::resolve);
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = diagnose(function, kind, bytes, origin).to_text();
-    end::print(&text);
+    let why = diagnose(function, kind, bytes, origin);
+    print(&why);
     drop(diagnosing);
     let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, one)) = refused.iter_mut().find(|(one, _)| *one == hash) {
-        one.diagnosis = text;
+        one.diagnosis = why.to_text();
     }
 }
 

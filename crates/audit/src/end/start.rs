@@ -51,7 +51,7 @@ static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
 
 /// Whether this is the main thread.
 pub(super) fn is_main_thread(thread: libc::pthread_t) -> bool {
-    MAIN_THREAD.load(Ordering::Relaxed) == thread as u64
+    MAIN_THREAD.load(Ordering::Relaxed) == thread
 }
 
 /// This process owns the memory from now on.
@@ -79,7 +79,7 @@ fn variable(name: &std::ffi::CStr) -> Option<OsString> {
 fn construct() {
     own();
     // SAFETY: always succeeds.
-    MAIN_THREAD.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
+    MAIN_THREAD.store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
     let words = variable(c"LEAK_REPORT");
     let names_file = words.as_ref().is_some_and(|words| {
         let words = words.to_string_lossy();

@@ -228,29 +228,14 @@ fn is_library(class: Class) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use super::cut;
-    use crate::symbols::{Frame, ModuleOffset, Symbol};
+    use crate::symbols::Frame;
+    use crate::tests_support;
 
+    /// `libfoo.so!name`, or a name of the program.
     fn frame(function: &str) -> Frame {
-        // `libfoo.so!name`, or a name of the program.
         let (module, function) = function.split_once('!').unwrap_or(("a.out", function));
-        Frame {
-            address: 1,
-            symbol: Rc::new(Symbol {
-                function: Some(function.to_owned()).filter(|name| !name.is_empty()),
-                ..Symbol::default()
-            }),
-            module: Some(ModuleOffset {
-                path: module.into(),
-                offset: 0,
-                build_id: "".into(),
-            }),
-            inlined: false,
-            own: false,
-            in_app: false,
-        }
+        tests_support::frame(module, function)
     }
 
     fn shown(stack: &[&str], depth: usize) -> Vec<String> {

@@ -10,13 +10,12 @@ use super::tables::Share;
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{age, amount_of, count, description, list, list_some, printable, some, sum};
+use crate::words::{
+    age, amount_of, count, description, in_columns, list, list_some, printable, some, sum,
+};
 
 /// How many rows a table has at most.
 const TABLE: usize = 10;
-
-/// Names of functions are padded to the longest of their stack trace, but to no more than this.
-const MAX_WIDTH: usize = 56;
 
 /// How many suppressions that matched nothing are listed.
 const UNUSED: usize = 8;
@@ -293,18 +292,8 @@ impl Page<'_> {
             return self.line("    at an unknown call site");
         }
         let rows: Vec<_> = frames.iter().map(|frame| self.frame(frame)).collect();
-        let widths = rows.iter().map(|(name, _)| name.chars().count());
-        let width = widths
-            .filter(|width| *width <= MAX_WIDTH)
-            .max()
-            .unwrap_or(0);
-        for (name, location) in rows {
-            if location.is_empty() {
-                self.line(format!("    {name}"));
-            } else {
-                let location = self.paint(Tone::Quiet, &location);
-                self.line(format!("    {name:<width$}  {location}"));
-            }
+        for line in in_columns(&rows, |location| self.paint(Tone::Quiet, location)) {
+            self.line(format!("    {line}"));
         }
     }
 
