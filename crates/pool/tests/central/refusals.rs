@@ -10,7 +10,7 @@ fn scenario(model: &mut Model) {
     let mut numbers = Numbers(99);
     for round in 0..2 {
         let _ = model.allocate(0, 65 * MIB);
-        for (number, &bytes) in sizes.iter().cycle().take(40).enumerate() {
+        for (number, &bytes) in sizes.iter().cycle().take(26).enumerate() {
             let _ = model.allocate(number as u64 % 2, bytes);
         }
         intact(model);
@@ -87,7 +87,7 @@ fn run(refused: std::ops::Range<u64>) -> (u64, u64) {
 #[test]
 fn each_call_refused_once() {
     let (calls, merged) = run(0..0);
-    assert!(merged > 3, "{merged}");
+    assert!(merged > 1, "{merged}");
     assert!(calls > 100, "{calls}");
     for call in 0..calls {
         run(call..call + 1);
@@ -97,7 +97,7 @@ fn each_call_refused_once() {
 #[test]
 fn five_calls_in_a_row_refused() {
     let (calls, merged) = run(0..0);
-    assert!(merged > 3, "{merged}");
+    assert!(merged > 1, "{merged}");
     for call in 0..calls {
         run(call..call + 5);
     }
@@ -106,7 +106,7 @@ fn five_calls_in_a_row_refused() {
 #[test]
 fn each_call_refused_for_good() {
     let (calls, merged) = run(0..0);
-    assert!(merged > 3, "{merged}");
+    assert!(merged > 1, "{merged}");
     for call in 0..calls {
         run(call..u64::MAX);
     }
