@@ -91,7 +91,7 @@ impl Memory {
         self.given[set] = given.wrapping_add(1);
         let way = match given as usize {
             free @ 0..WAYS => free,
-            _ if given % REPLACES == 0 => (given / REPLACES) as usize % WAYS,
+            _ if given.is_multiple_of(REPLACES) => (given / REPLACES) as usize % WAYS,
             _ => return None,
         };
         let index = set * WAYS + way;
@@ -293,6 +293,8 @@ fn in_fours(words: &[(usize, usize)]) -> Box<[Words]> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::{MOST, Memo, Memory, REPLACES, SETS, WAYS, set_of};
     use crate::fast::rule::Frame;
 
@@ -341,21 +343,22 @@ mod tests {
 
     #[test]
     fn a_changed_word_is_another_stack() {
-        let mut stack = [7_usize; 9];
-        let at = |index: usize, stack: &[usize]| &raw const stack[index] as usize;
-        let words: Vec<_> = (0..9).map(|index| (at(index, &stack), 7)).collect();
+        let stack = [const { Cell::new(7_usize) }; 9];
+        let address = |word: &Cell<usize>| word.as_ptr().expose_provenance();
+        let words: Vec<_> = stack.iter().map(|word| (address(word), 7)).collect();
         let memo = Memo {
             words: super::in_fours(&words),
-            ..memo(at(0, &stack))
+            ..memo(address(&stack[0]))
         };
         // SAFETY: all words can be read.
-        assert!(unsafe { memo.is(memo.start) });
-        for index in 0..9 {
-            stack[index] = 8;
-            // SAFETY: as above.
-            assert!(!unsafe { memo.is(memo.start) }, "{index}");
-            stack[index] = 7;
+        let is_same = || unsafe { memo.is(memo.start) };
+        assert!(is_same());
+        for word in &stack {
+            word.set(8);
+            assert!(!is_same());
+            word.set(7);
         }
+        assert!(is_same());
     }
 
     #[test]
