@@ -98,7 +98,7 @@ fn each_call_refused_once() {
 fn five_calls_in_a_row_refused() {
     let (calls, merged) = run(0..0);
     assert!(merged > 1, "{merged}");
-    for call in 0..calls {
+    for call in (0..calls).step_by(3) {
         run(call..call + 5);
     }
 }
