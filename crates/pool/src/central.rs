@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::settings::Settings;
 use crate::size::{self, SMALLEST_RANGE};
-use crate::state::State;
+use crate::state::{State, refused};
 use crate::stats::{Compacted, PageUse, Stats};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,13 +45,14 @@ impl<D: Driver> Central<D> {
     pub fn allocate(&self, stream: &D::Stream, bytes: u64) -> Result<Block, PoolError<D::Error>> {
         let bytes = size::rounded(bytes);
         let stream = D::stream_id(stream);
-        let mut state = self.lock();
-        state.retry_stuck()?;
-        let address = if bytes < SMALLEST_RANGE {
-            state.allocate_slot(stream, bytes)?
-        } else {
-            state.allocate_range(stream, bytes)?
-        };
+        let address = self.with(|state| {
+            state.retry_stuck()?;
+            if bytes < SMALLEST_RANGE {
+                state.allocate_slot(stream, bytes)
+            } else {
+                state.allocate_range(stream, bytes)
+            }
+        })?;
         Ok(Block { address, bytes })
     }
 
@@ -73,26 +74,33 @@ impl<D: Driver> Central<D> {
         }
         let bytes = size::rounded(bytes);
         let stream = D::stream_id(stream);
-        let mut state = self.lock();
-        state.retry_stuck()?;
         let before = out.len();
-        if bytes < SMALLEST_RANGE {
-            out.push(state.allocate_slot(stream, bytes)?);
-            let class = size::class_of(bytes);
-            out.extend(std::iter::from_fn(|| state.take_slot(class, stream)).take(count - 1));
-        } else {
-            out.push(state.allocate_range(stream, bytes)?);
-            out.extend(std::iter::from_fn(|| state.take_range(stream, bytes)).take(count - 1));
-        }
-        Ok(out.len() - before)
+        self.with(|state| {
+            state.retry_stuck()?;
+            if bytes < SMALLEST_RANGE {
+                out.push(state.allocate_slot(stream, bytes)?);
+                let class = size::class_of(bytes);
+                let more = || state.take_slot(class, stream);
+                out.extend(std::iter::from_fn(more).take(count - 1));
+            } else {
+                out.push(state.allocate_range(stream, bytes)?);
+                let more = || {
+                    state
+                        .take_range(stream, bytes)
+                        .or_else(|| state.take_vacant(bytes))
+                };
+                out.extend(std::iter::from_fn(more).take(count - 1));
+            }
+            Ok(out.len() - before)
+        })
     }
 
     /// Frees a block after the work enqueued on the stream so far. On another stream than that of the allocation, the caller
     /// has ordered that stream after the work that uses the block. Never waits and makes no call of the driver. An address
     /// that is not that of a live block of this size is ignored and counted in [`Stats::wrong_frees`].
     pub fn free(&self, stream: &D::Stream, block: Block) {
-        if let Some(mut state) = self.try_lock() {
-            state.free(stream, block);
+        if let Some(state) = self.try_lock() {
+            self.with_locked(state, |state| state.free(stream, block));
         } else {
             self.late().push((stream.clone(), block));
             self.has_late.store(true, Ordering::Release);
@@ -103,8 +111,10 @@ impl<D: Driver> Central<D> {
     pub fn free_many(&self, stream: &D::Stream, bytes: u64, addresses: &[u64]) {
         let bytes = size::rounded(bytes);
         let blocks = addresses.iter().map(|&address| Block { address, bytes });
-        if let Some(mut state) = self.try_lock() {
-            blocks.for_each(|block| state.free(stream, block));
+        if let Some(state) = self.try_lock() {
+            self.with_locked(state, |state| {
+                blocks.for_each(|block| state.free(stream, block))
+            });
         } else {
             self.late()
                 .extend(blocks.map(|block| (stream.clone(), block)));
@@ -119,21 +129,18 @@ impl<D: Driver> Central<D> {
     ///
     /// The point was refused; call [`stream_is_idle`](Self::stream_is_idle) when the stream has no work left.
     pub fn stream_ends(&self, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
-        let mut state = self.lock();
-        let State {
-            streams, driver, ..
-        } = &mut *state;
-        streams
-            .end(driver, D::stream_id(stream))
-            .map_err(|error| PoolError::Driver {
-                function: "record",
-                error,
-            })
+        let id = D::stream_id(stream);
+        self.with(|state| {
+            state
+                .streams
+                .end(&state.driver, id)
+                .map_err(refused("record"))
+        })
     }
 
     /// The caller knows that all work enqueued on the stream is complete: other streams may use what was freed on it.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
-        self.lock().streams.finish(D::stream_id(stream));
+        self.with(|state| state.streams.finish(D::stream_id(stream)));
     }
 
     /// Releases idle memory until at most `keep` bytes of it remain. Returns the bytes released.
@@ -142,7 +149,7 @@ impl<D: Driver> Central<D> {
     ///
     /// A release was refused. The memory is kept, and the release retried.
     pub fn trim(&self, keep: u64) -> Result<u64, PoolError<D::Error>> {
-        self.lock().trim(keep)
+        self.with(|state| state.trim(keep))
     }
 
     /// Releases what is idle longer than the decay time, but [`keep`](Settings::keep). Call it now and then: time is counted
@@ -152,7 +159,7 @@ impl<D: Driver> Central<D> {
     ///
     /// As for [`trim`](Self::trim).
     pub fn decay(&self, now: Instant) -> Result<u64, PoolError<D::Error>> {
-        self.lock().decay(now)
+        self.with(|state| state.decay(now))
     }
 
     /// Merges half-empty pages and releases what becomes free, until `wanted` bytes are released or nothing more can be merged.
@@ -163,28 +170,28 @@ impl<D: Driver> Central<D> {
     ///
     /// The driver refused a call. Every block is where it was, with the same bytes.
     pub fn compact(&self, wanted: u64) -> Result<Compacted, PoolError<D::Error>> {
-        self.lock().compact(wanted)
+        self.with(|state| state.compact(wanted))
     }
 
     /// How much memory the pool holds, and what for.
     pub fn stats(&self) -> Stats {
-        self.lock().stats()
+        self.with(|state| state.stats())
     }
 
     /// The physical pages that blocks share, ordered by address.
     pub fn pages(&self) -> Vec<PageUse> {
-        self.lock().page_uses()
+        self.with(|state| state.page_uses())
     }
 
     /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
     /// [`unpin`](Self::unpin). Returns false where no live block has this address.
     pub fn pin(&self, address: u64) -> bool {
-        self.lock().pin(address)
+        self.with(|state| state.pin(address))
     }
 
     /// Removes one pin. Returns false where there is none.
     pub fn unpin(&self, address: u64) -> bool {
-        self.lock().unpin(address)
+        self.with(|state| state.unpin(address))
     }
 
     /// Unmaps and releases everything, blocks that are live too. The caller guarantees that no work uses them.
@@ -193,23 +200,34 @@ impl<D: Driver> Central<D> {
     ///
     /// The first; what the driver refused stays, and the next call retries it.
     pub fn destroy(&self) -> Result<(), PoolError<D::Error>> {
-        self.lock().destroy()
+        self.with(|state| state.destroy())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Runs `operation` with the lock, after the frees that came while it was held.
+    fn with<R>(&self, operation: impl FnOnce(&mut State<D>) -> R) -> R {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.with_locked(state, operation)
+    }
+
+    fn with_locked<R>(
+        &self,
+        mut state: MutexGuard<'_, State<D>>,
+        operation: impl FnOnce(&mut State<D>) -> R,
+    ) -> R {
         self.free_late(&mut state);
-        state
+        let result = operation(&mut state);
+        let unneeded = std::mem::take(&mut state.streams.unneeded);
+        drop(state);
+        drop(unneeded);
+        result
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, State<D>>> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        self.free_late(&mut state);
-        Some(state)
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn late(&self) -> MutexGuard<'_, Vec<(D::Stream, Block)>> {
@@ -225,6 +243,7 @@ impl<D: Driver> Central<D> {
             };
             for (stream, block) in late {
                 state.free(&stream, block);
+                state.streams.unneeded.push(stream);
             }
         }
     }

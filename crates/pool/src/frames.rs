@@ -1,11 +1,11 @@
 //! Frames: physical pages that windows share.
 
 use crate::handles::Handle;
+use crate::index::Index;
 use crate::mask;
 use crate::random::Random;
 use crate::size::GRANULES;
 use crate::slab::{FrameId, OfFrame, Slab, WindowId};
-use std::collections::BTreeSet;
 
 /// One handle of 2 MiB and what is in use of it.
 #[derive(Debug)]
@@ -24,13 +24,25 @@ pub(crate) struct Frame {
     pub(crate) slot_windows: u32,
     /// Whether windows of slots share it with windows that the slots were not dealt together with.
     pub(crate) mixed: bool,
-    /// When it last had a slot in use.
+    /// When it last had a block, and whether it was noted that it has none.
     pub(crate) idle_since: u64,
-    /// Its keys in the index of free runs.
-    indexed: Option<[u8; 3]>,
+    pub(crate) noted_idle: bool,
+    /// Windows with a range, or that could not be unmapped.
+    pub(crate) range_windows: u32,
+    /// Windows that are mapped and have no block.
+    pub(crate) vacant: u32,
+    /// Its lengths and positions in the indexes.
+    indexed: Option<([u8; 4], [u32; 4])>,
 }
 
-/// The slots of a frame that are in no window yet.
+impl Frame {
+    /// Whether no block is in it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.live_slots == 0 && self.range_windows == 0
+    }
+}
+
+/// The slots of a frame that are in no window.
 #[derive(Debug)]
 pub(crate) struct Home {
     /// Unique: windows of slots that were dealt together have slots without a common byte.
@@ -52,15 +64,15 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Frames {
     slab: Slab<OfFrame, Frame>,
-    /// By free granules at the front, at the end, and by the longest run of them.
-    index: [BTreeSet<(u8, FrameId)>; 3],
+    /// By free granules at the front, at the end, by the longest run of them, and by the same where a window is vacant.
+    index: [Index; 4],
 }
 
 impl Frames {
     pub(crate) fn new() -> Self {
         Self {
             slab: Slab::new(),
-            index: Default::default(),
+            index: std::array::from_fn(|_| Index::new()),
         }
     }
 
@@ -75,6 +87,9 @@ impl Frames {
             slot_windows: 0,
             mixed: false,
             idle_since: 0,
+            noted_idle: false,
+            range_windows: 0,
+            vacant: 0,
             indexed: None,
         })
     }
@@ -91,52 +106,64 @@ impl Frames {
         granules: u32,
         random: &mut Random,
     ) -> Option<(FrameId, u32)> {
-        let best = |which: usize| {
-            self.index[which]
-                .range((granules as u8, FrameId::MIN)..)
-                .next()
-                .copied()
-        };
+        let [front, end, longest, _] = &self.index;
         match place {
-            Place::Anywhere => {
-                let (_, id) = best(2)?;
-                let at = mask::position(self.slab[id].used, granules, random)?;
-                Some((id, at))
-            }
+            Place::Anywhere => self.position(longest.best(granules)?.1, granules, random),
             Place::FrontOrEnd => {
-                let end = |(_, id): (u8, FrameId)| (id, GRANULES - granules);
-                match (best(0), best(1)) {
+                let at_end = |id: FrameId| (id, GRANULES - granules);
+                match (front.best(granules), end.best(granules)) {
                     (Some(a), Some(b)) if a.0 < b.0 || (a.0 == b.0 && random.coin()) => {
                         Some((a.1, 0))
                     }
-                    (_, Some(b)) => Some(end(b)),
-                    (Some(a), None) => Some((a.1, 0)),
+                    (_, Some((_, id))) => Some(at_end(id)),
+                    (Some((_, id)), None) => Some((id, 0)),
                     (None, None) => None,
                 }
             }
         }
     }
 
-    /// Brings the index up to date after a change of a frame.
+    /// The same for a block of less than a page, in a frame with a vacant window.
+    pub(crate) fn place_in_vacant(
+        &self,
+        granules: u32,
+        random: &mut Random,
+    ) -> Option<(FrameId, u32)> {
+        self.position(self.index[3].best(granules)?.1, granules, random)
+    }
+
+    fn position(&self, id: FrameId, granules: u32, random: &mut Random) -> Option<(FrameId, u32)> {
+        Some((id, mask::position(self.slab[id].used, granules, random)?))
+    }
+
+    /// Brings the indexes up to date after a change of a frame.
     pub(crate) fn reindex(&mut self, id: FrameId) {
         let frame = &self.slab[id];
         let open = frame.home.is_none() && frame.slot_windows == 0 && frame.pins == 0;
         let used = frame.used;
-        let keys = (open && used != u128::MAX).then(|| {
+        let lengths = (open && used != u128::MAX).then(|| {
+            let longest = mask::longest_free(used) as u8;
+            let vacant = if frame.vacant > 0 { longest } else { 0 };
             [
                 mask::free_front(used) as u8,
                 mask::free_end(used) as u8,
-                mask::longest_free(used) as u8,
+                longest,
+                vacant,
             ]
         });
-        if frame.indexed != keys {
-            self.unindex(id);
-            if let Some(keys) = keys {
-                for (set, key) in self.index.iter_mut().zip(keys) {
-                    set.insert((key, id));
+        if frame.indexed.map(|(lengths, _)| lengths) == lengths {
+            return;
+        }
+        self.unindex(id);
+        if let Some(lengths) = lengths {
+            let mut at = [0; 4];
+            for which in 0..4 {
+                // A run of no granules is no place.
+                if lengths[which] > 0 {
+                    at[which] = self.index[which].insert(lengths[which], id);
                 }
             }
-            self.slab[id].indexed = keys;
+            self.slab[id].indexed = Some((lengths, at));
         }
     }
 
@@ -153,9 +180,15 @@ impl Frames {
     }
 
     fn unindex(&mut self, id: FrameId) {
-        if let Some(keys) = self.slab[id].indexed.take() {
-            for (set, key) in self.index.iter_mut().zip(keys) {
-                set.remove(&(key, id));
+        let Some((lengths, at)) = self.slab[id].indexed.take() else {
+            return;
+        };
+        for which in 0..4 {
+            if lengths[which] > 0
+                && let Some(moved) = self.index[which].remove(lengths[which], at[which])
+                && let Some((_, positions)) = &mut self.slab[moved].indexed
+            {
+                positions[which] = at[which];
             }
         }
     }
@@ -164,12 +197,14 @@ impl Frames {
 impl std::ops::Index<FrameId> for Frames {
     type Output = Frame;
 
+    #[inline]
     fn index(&self, id: FrameId) -> &Frame {
         &self.slab[id]
     }
 }
 
 impl std::ops::IndexMut<FrameId> for Frames {
+    #[inline]
     fn index_mut(&mut self, id: FrameId) -> &mut Frame {
         &mut self.slab[id]
     }

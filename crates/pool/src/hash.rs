@@ -12,6 +12,7 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(crate) struct FoldHasher(u64);
 
 impl Hasher for FoldHasher {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -22,6 +23,7 @@ impl Hasher for FoldHasher {
         }
     }
 
+    #[inline]
     fn write_u64(&mut self, value: u64) {
         let product = u128::from(self.0 ^ value) * u128::from(FACTOR);
         self.0 = product as u64 ^ (product >> 64) as u64;

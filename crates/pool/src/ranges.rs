@@ -213,12 +213,14 @@ impl Ranges {
 impl std::ops::Index<RangeId> for Ranges {
     type Output = Range;
 
+    #[inline]
     fn index(&self, id: RangeId) -> &Range {
         &self.slab[id]
     }
 }
 
 impl std::ops::IndexMut<RangeId> for Ranges {
+    #[inline]
     fn index_mut(&mut self, id: RangeId) -> &mut Range {
         &mut self.slab[id]
     }

@@ -59,6 +59,7 @@ impl<K> Ord for Key<K> {
 }
 
 impl<K> std::hash::Hash for Key<K> {
+    #[inline]
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         state.write_u64(u64::from(self.index));
     }
@@ -136,6 +137,7 @@ impl<K, T> Slab<K, T> {
 impl<K, T> std::ops::Index<Key<K>> for Slab<K, T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, key: Key<K>) -> &T {
         self.values[key.index as usize]
             .as_ref()
@@ -144,6 +146,7 @@ impl<K, T> std::ops::Index<Key<K>> for Slab<K, T> {
 }
 
 impl<K, T> std::ops::IndexMut<Key<K>> for Slab<K, T> {
+    #[inline]
     fn index_mut(&mut self, key: Key<K>) -> &mut T {
         self.values[key.index as usize]
             .as_mut()

@@ -33,8 +33,6 @@ pub(crate) struct Class {
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) classes: Vec<Class>,
-    /// Slot frames without a slot in use.
-    pub(crate) idle_frames: BTreeSet<FrameId>,
     /// Bytes of free slots in windows.
     pub(crate) free_bytes: u64,
     homes: u32,
@@ -49,7 +47,6 @@ impl Slots {
         };
         Self {
             classes: (0..CLASSES).map(class).collect(),
-            idle_frames: BTreeSet::new(),
             free_bytes: 0,
             homes: 0,
         }

@@ -9,11 +9,11 @@ use crate::hash::FastMap;
 use crate::random::Random;
 use crate::ranges::Ranges;
 use crate::settings::Settings;
-use crate::slab::{OfWindow, Slab, WindowId};
+use crate::slab::{FrameId, OfWindow, Slab, WindowId};
 use crate::slots::Slots;
 use crate::streams::Streams;
 use crate::windows::Window;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 pub(crate) type Result<T, D> = std::result::Result<T, PoolError<<D as Driver>::Error>>;
@@ -31,6 +31,8 @@ pub(crate) struct State<D: Driver> {
     pub(crate) pages: FastMap<WindowId>,
     pub(crate) ranges: Ranges,
     pub(crate) slots: Slots,
+    /// Frames that have windows or slots and had no block when they were noted.
+    pub(crate) idle_frames: BTreeSet<FrameId>,
     /// Windows with live blocks that are not mapped, or without access.
     pub(crate) stuck: Vec<WindowId>,
     /// Waiting for copies was refused: they may still write to granules that are free.
@@ -73,6 +75,7 @@ impl<D: Driver> State<D> {
             pages: FastMap::default(),
             ranges: Ranges::new(),
             slots: Slots::new(),
+            idle_frames: BTreeSet::new(),
             stuck: Vec::new(),
             unwaited: false,
             kept_mappings: Vec::new(),

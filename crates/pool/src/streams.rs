@@ -44,6 +44,9 @@ pub(crate) struct Streams<D: Driver> {
     entries: FastMap<Entry<D>>,
     /// The last epoch of any stream: numbers are not reused when a stream's entry is.
     last: u64,
+    /// Streams that are not needed any more. They are dropped without the pool's lock: the drop of a stream may end it, and
+    /// with that call the pool.
+    pub(crate) unneeded: Vec<D::Stream>,
 }
 
 impl<D: Driver> Streams<D> {
@@ -51,6 +54,7 @@ impl<D: Driver> Streams<D> {
         Self {
             entries: FastMap::default(),
             last: 0,
+            unneeded: Vec::new(),
         }
     }
 
@@ -91,7 +95,7 @@ impl<D: Driver> Streams<D> {
         for entry in self.entries.values_mut() {
             if entry.points.len() < POINTS {
                 // The error is that of a stream that cannot be used; its memory stays its own.
-                let _ = entry.record(driver, &mut self.last);
+                let _ = entry.record(driver, &mut self.last, &mut self.unneeded);
             }
         }
         self.poll(driver);
@@ -102,7 +106,7 @@ impl<D: Driver> Streams<D> {
         let Some(entry) = self.entries.get_mut(&stream) else {
             return Ok(());
         };
-        entry.record(driver, &mut self.last)?;
+        entry.record(driver, &mut self.last, &mut self.unneeded)?;
         entry.ended = true;
         self.poll(driver);
         Ok(())
@@ -111,14 +115,14 @@ impl<D: Driver> Streams<D> {
     /// All work of the stream is complete.
     pub(crate) fn finish(&mut self, stream: u64) {
         if let Some(entry) = self.entries.get_mut(&stream) {
-            entry.finish(&mut self.last);
+            entry.finish(&mut self.last, &mut self.unneeded);
         }
     }
 
     /// All work of every stream is complete.
     pub(crate) fn finish_all(&mut self) {
         for entry in self.entries.values_mut() {
-            entry.finish(&mut self.last);
+            entry.finish(&mut self.last, &mut self.unneeded);
         }
         self.entries.retain(|_, entry| !entry.ended);
     }
@@ -139,22 +143,27 @@ impl<D: Driver> Streams<D> {
 }
 
 impl<D: Driver> Entry<D> {
-    fn record(&mut self, driver: &D, last: &mut u64) -> Result<(), D::Error> {
+    fn record(
+        &mut self,
+        driver: &D,
+        last: &mut u64,
+        unneeded: &mut Vec<D::Stream>,
+    ) -> Result<(), D::Error> {
         if let Some(stream) = &self.dirty {
             let point = driver.record(stream)?;
             self.points.push_back((self.epoch, point));
             *last += 1;
             self.epoch = *last;
-            self.dirty = None;
+            unneeded.extend(self.dirty.take());
         }
         Ok(())
     }
 
-    fn finish(&mut self, last: &mut u64) {
+    fn finish(&mut self, last: &mut u64, unneeded: &mut Vec<D::Stream>) {
         self.done = self.epoch;
         *last += 1;
         self.epoch = *last;
         self.points.clear();
-        self.dirty = None;
+        unneeded.extend(self.dirty.take());
     }
 }

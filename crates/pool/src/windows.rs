@@ -22,6 +22,8 @@ pub(crate) enum Content {
     /// The remainder of a range, or a whole one.
     Range(RangeId),
     Slots(SlotWindow),
+    /// No block. It stays mapped for the next one.
+    Vacant,
     /// No block: unmapping it was refused.
     Kept,
 }
@@ -56,14 +58,14 @@ impl Window {
     pub(crate) fn slots(&self) -> Option<&SlotWindow> {
         match &self.content {
             Content::Slots(slots) => Some(slots),
-            Content::Range(_) | Content::Kept => None,
+            _ => None,
         }
     }
 
     pub(crate) fn slots_mut(&mut self) -> Option<&mut SlotWindow> {
         match &mut self.content {
             Content::Slots(slots) => Some(slots),
-            Content::Range(_) | Content::Kept => None,
+            _ => None,
         }
     }
 

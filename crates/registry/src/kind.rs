@@ -125,9 +125,19 @@ impl Kind {
         }
     }
 
+    /// How many kinds take memory of a device.
+    const DEVICE_COUNT: usize = {
+        let (mut at, mut count) = (0, 0);
+        while at < Self::COUNT {
+            count += Self::ALL[at].is_device_memory() as usize;
+            at += 1;
+        }
+        count
+    };
+
     /// Those that take memory of a device, for sums on the path of every record.
-    pub(crate) const OF_DEVICES: [Self; 8] = {
-        let mut found = [Self::Device; 8];
+    pub(crate) const OF_DEVICES: [Self; Self::DEVICE_COUNT] = {
+        let mut found = [Self::Device; Self::DEVICE_COUNT];
         let (mut at, mut count) = (0, 0);
         while at < Self::COUNT {
             if Self::ALL[at].is_device_memory() {
@@ -136,7 +146,6 @@ impl Kind {
             }
             at += 1;
         }
-        assert!(count == found.len());
         found
     };
 

@@ -40,6 +40,7 @@ mod hash;
 mod history;
 mod kind;
 mod late;
+mod live_bytes;
 #[cfg(test)]
 mod model_tests;
 mod names;

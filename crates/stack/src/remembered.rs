@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::fast::{MOST, Memory, recall};
 
-/// Values for the last different stacks of one thread: a stack that is captured again costs a fraction of a capture.
+/// Values for stacks of one thread: a stack that was captured twice costs a fraction of a capture from then on.
 ///
 /// ```
 /// use cuguard_stack::Remembered;
@@ -45,7 +45,7 @@ impl<T: Copy> Remembered<T> {
         }
     }
 
-    /// The value for the calling stack. If it is not known, `make` is called with the frames that
+    /// The value for the calling stack. If it is not remembered, `make` is called with the frames that
     /// [`capture`](crate::capture) finds. Allocates only then.
     // Inlined, so that the function that calls it is the innermost one.
     #[inline(always)]

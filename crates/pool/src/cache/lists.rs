@@ -7,7 +7,7 @@ use cuguard_sync::Biased;
 use super::class::{CLASSES, Class};
 
 /// What a cache may hold, in bytes.
-pub(crate) const LIMIT: u64 = 16 << 20;
+pub(crate) const LIMIT: u64 = 64 << 20;
 
 /// One cache. The thread that uses it is the owner of the lock.
 #[derive(Debug)]

@@ -59,7 +59,7 @@ impl<D: Driver> State<D> {
             return Ok(spot);
         }
         if self.handles.idle_pages() == 0 {
-            self.harvest(u64::MAX, |state| {
+            self.harvest_for(|state| {
                 state.handles.idle_pages() > 0
                     || state
                         .frames

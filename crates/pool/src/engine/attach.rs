@@ -44,9 +44,13 @@ impl<D: Driver> State<D> {
         frame.windows.push(id);
         frame.used |= window.mask;
         frame.pins += u32::from(window.pins > 0);
-        if let Some(slots) = window.slots() {
-            frame.slot_windows += 1;
-            frame.live_slots += slots.live_count;
+        match &window.content {
+            Content::Slots(slots) => {
+                frame.slot_windows += 1;
+                frame.live_slots += slots.live_count;
+            }
+            Content::Range(_) | Content::Kept => frame.range_windows += 1,
+            Content::Vacant => frame.vacant += 1,
         }
         self.update_mixed(frame_id);
         self.update_idle(frame_id);
@@ -60,9 +64,13 @@ impl<D: Driver> State<D> {
         let frame = &mut self.frames[frame_id];
         frame.windows.retain(|&other| other != id);
         frame.pins -= u32::from(window.pins > 0);
-        if let Some(slots) = window.slots() {
-            frame.slot_windows -= 1;
-            frame.live_slots -= slots.live_count;
+        match &window.content {
+            Content::Slots(slots) => {
+                frame.slot_windows -= 1;
+                frame.live_slots -= slots.live_count;
+            }
+            Content::Range(_) | Content::Kept => frame.range_windows -= 1,
+            Content::Vacant => frame.vacant -= 1,
         }
         self.update_mixed(frame_id);
         self.update_idle(frame_id);
@@ -81,13 +89,15 @@ impl<D: Driver> State<D> {
         self.unblock(frame_id);
     }
 
-    /// Notes whether a slot frame has a slot in use.
+    /// Notes that a frame has no block, if that is so. Until the note is used, the frame may have one again.
     pub(crate) fn update_idle(&mut self, id: FrameId) {
         let frame = &mut self.frames[id];
-        if frame.live_slots > 0 || (frame.home.is_none() && frame.slot_windows == 0) {
-            self.slots.idle_frames.remove(&id);
-        } else if self.slots.idle_frames.insert(id) {
+        if frame.is_idle() {
             frame.idle_since = self.now;
+            if !frame.noted_idle {
+                frame.noted_idle = true;
+                self.idle_frames.insert(id);
+            }
         }
     }
 
@@ -98,14 +108,15 @@ impl<D: Driver> State<D> {
             && let Some(home) = frame.home.take()
         {
             self.slots.classes[home.class].homes.remove(&id);
-            self.slots.idle_frames.remove(&id);
             self.frames.reindex(id);
         }
         if !self.frames[id].windows.is_empty() {
             return;
         }
         let frame = self.frames.remove(id);
-        self.slots.idle_frames.remove(&id);
+        if frame.noted_idle {
+            self.idle_frames.remove(&id);
+        }
         self.handles.put(frame.handle, self.now);
     }
 

@@ -32,7 +32,7 @@ impl<D: Driver> State<D> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        result = result.and(self.drop_slot_windows());
+        result = result.and(self.drop_windows());
         self.retry_kept_mappings();
         if let Some(kept) = self.kept_mappings.first() {
             let (at, bytes) = kept.mapped;
@@ -53,21 +53,22 @@ impl<D: Driver> State<D> {
         )
     }
 
-    fn drop_slot_windows(&mut self) -> Result<(), D> {
+    fn drop_windows(&mut self) -> Result<(), D> {
         let mut result = Ok(());
         for id in self.windows.keys() {
             let window = &self.windows[id];
-            let Content::Slots(slots) = &window.content else {
-                continue;
+            let live = match &window.content {
+                Content::Slots(slots) => u64::from(slots.live_count) * class_bytes(slots.class),
+                Content::Vacant => 0,
+                Content::Range(_) | Content::Kept => continue,
             };
-            let (live, class) = (u64::from(slots.live_count), slots.class);
             if window.stuck != Some(Stuck::Unmapped)
                 && let Err(error) = self.driver.unmap(window.page, PAGE)
             {
                 result = result.and(Err(refused("unmap")(error)));
                 continue;
             }
-            self.used -= live * class_bytes(class);
+            self.used -= live;
             self.stuck.retain(|&other| other != id);
             let page = self.windows[id].page;
             self.detach(id);
@@ -83,7 +84,7 @@ impl<D: Driver> State<D> {
             self.slots.free_bytes -= removed.len() as u64 * class_bytes(class);
         }
         // Slot frames without a window.
-        for id in std::mem::take(&mut self.slots.idle_frames) {
+        for id in std::mem::take(&mut self.idle_frames) {
             if self
                 .frames
                 .get(id)
@@ -91,7 +92,7 @@ impl<D: Driver> State<D> {
             {
                 self.drop_frame_if_unused(id);
             } else {
-                self.slots.idle_frames.insert(id);
+                self.idle_frames.insert(id);
             }
         }
         result

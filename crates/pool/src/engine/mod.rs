@@ -12,3 +12,4 @@ mod reclaim;
 mod repair;
 mod report;
 mod slot;
+mod vacant;

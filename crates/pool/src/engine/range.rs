@@ -16,8 +16,17 @@ impl<D: Driver> State<D> {
         if let Some(address) = self.take_range(stream, bytes) {
             return Ok(address);
         }
+        if let Some(address) = self.take_vacant(bytes) {
+            return Ok(address);
+        }
         if self.ranges.cached_count() > 0 {
             self.streams.record_and_poll(&self.driver);
+            if bytes < PAGE {
+                self.vacate_all();
+                if let Some(address) = self.take_vacant(bytes) {
+                    return Ok(address);
+                }
+            }
         }
         if self.ranges.others_have(bytes, stream) {
             let streams = &self.streams;

@@ -38,7 +38,7 @@ impl<D: Driver> State<D> {
                 let blocks = |content: &Content| match content {
                     Content::Range(id) => usize::from(self.ranges[*id].cached.is_none()),
                     Content::Slots(slots) => slots.live_count as usize,
-                    Content::Kept => 0,
+                    Content::Vacant | Content::Kept => 0,
                 };
                 PageUse {
                     addresses,

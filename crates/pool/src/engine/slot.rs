@@ -53,9 +53,6 @@ impl<D: Driver> State<D> {
             slots.live_count += 1;
         }
         self.frames[frame].live_slots += 1;
-        if self.frames[frame].live_slots == 1 {
-            self.update_idle(frame);
-        }
         let bytes = class_bytes(class);
         self.used += bytes;
         Some(page + u64::from(slot) * bytes)

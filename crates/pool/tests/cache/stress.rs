@@ -113,7 +113,7 @@ fn no_block_is_handed_out_twice_and_none_is_lost() {
                     0 => drop(pool.flush()),
                     1 => drop(pool.trim(0).unwrap()),
                     2 => drop(pool.stats()),
-                    _ => assert!(pool.cached_by_threads() <= 16 * (16 << 20)),
+                    _ => assert!(pool.cached_by_threads() <= 16 * (64 << 20)),
                 }
                 round += 1;
                 thread::yield_now();

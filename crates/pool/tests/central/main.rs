@@ -2,6 +2,7 @@
 
 mod fake;
 mod fragmentation;
+mod locks;
 mod model;
 mod order;
 mod random;

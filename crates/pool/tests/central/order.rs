@@ -44,7 +44,7 @@ fn one_stream_needs_no_point() {
     let mut model = Model::new(1 << 30, Settings::default());
     for round in 0..10 {
         for _ in 0..20 {
-            model.allocate(1, MIB).unwrap();
+            model.allocate(1, 4 * MIB).unwrap();
             model.allocate(1, KIB).unwrap();
         }
         let calls = model.fake.calls();
@@ -52,7 +52,7 @@ fn one_stream_needs_no_point() {
             model.free(0, 1);
         }
         for _ in 0..20 {
-            model.allocate(1, MIB).unwrap();
+            model.allocate(1, 4 * MIB).unwrap();
             model.allocate(1, KIB).unwrap();
         }
         assert_eq!(model.fake.calls(), calls, "round {round}");
@@ -66,26 +66,26 @@ fn one_stream_needs_no_point() {
 #[test]
 fn what_a_stream_freed_before_it_ended_is_used_by_others() {
     let mut model = Model::new(1 << 30, Settings::default());
-    let block = model.allocate(1, MIB).unwrap();
+    let block = model.allocate(1, 4 * MIB).unwrap();
     model.free(0, 1);
     model.pool.stream_ends(&1).unwrap();
-    assert_ne!(model.allocate(2, MIB).unwrap(), block);
+    assert_ne!(model.allocate(2, 4 * MIB).unwrap(), block);
     model.fake.complete(1);
-    assert_eq!(model.allocate(2, MIB).unwrap(), block);
+    assert_eq!(model.allocate(2, 4 * MIB).unwrap(), block);
     model.destroy();
 }
 
 #[test]
 fn a_stream_that_is_known_to_be_idle_needs_no_point() {
     let mut model = Model::new(1 << 30, Settings::default());
-    let block = model.allocate(1, MIB).unwrap();
+    let block = model.allocate(1, 4 * MIB).unwrap();
     model.free(0, 1);
     // Points are refused, as on a stream that failed.
     model.fake.refuse(model.fake.calls()..u64::MAX);
     assert!(model.pool.stream_ends(&1).is_err());
     model.fake.complete(1);
     model.pool.stream_is_idle(&1);
-    assert_eq!(model.allocate(2, MIB).unwrap(), block);
+    assert_eq!(model.allocate(2, 4 * MIB).unwrap(), block);
     model.fake.refuse(0..0);
     model.destroy();
 }

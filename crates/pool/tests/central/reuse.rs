@@ -1,7 +1,7 @@
 //! What is reused, released and counted.
 
 use super::fake::{Error, Fake, KIB, MIB, PAGE};
-use super::model::Model;
+use super::model::{Model, Numbers};
 use cuguard_pool::{Block, Central, PoolError, Settings};
 use std::time::{Duration, Instant};
 
@@ -338,6 +338,12 @@ fn the_pool_can_be_shared_between_threads() {
     shared::<Central<Fake>>();
     let pool = Central::new(Fake::new(4 << 30), Settings::default());
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..50 {
+                pool.trim(8 * MIB).unwrap();
+                pool.compact(u64::MAX).unwrap();
+            }
+        });
         for thread in 0..4u64 {
             let pool = &pool;
             scope.spawn(move || {
@@ -360,4 +366,29 @@ fn the_pool_can_be_shared_between_threads() {
     assert_eq!((stats.used, stats.wrong_frees), (0, 0));
     assert_eq!(stats.held % PAGE, 0);
     pool.destroy().unwrap();
+}
+
+#[test]
+fn blocks_below_2_mib_of_many_sizes_need_hardly_a_call_of_the_driver() {
+    let mut model = Model::new(4 << 30, Settings::default());
+    let mut numbers = Numbers(3);
+    let mut churn = |model: &mut Model, steps: u64| {
+        for _ in 0..steps {
+            if model.live.len() >= 300 {
+                model.free(numbers.below(300) as usize, 0);
+                model.fake.complete(0);
+            }
+            model
+                .allocate(0, 256 * KIB + numbers.below(768 * KIB))
+                .unwrap();
+        }
+    };
+    churn(&mut model, 3000);
+    let before = model.fake.calls_of("map");
+    churn(&mut model, 3000);
+    let mapped = model.fake.calls_of("map") - before;
+    assert!(mapped <= 60, "{mapped} of 3000 blocks were mapped");
+    model.check();
+    model.check_overlap();
+    model.destroy();
 }

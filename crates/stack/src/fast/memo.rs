@@ -10,12 +10,19 @@ use super::arch::jump_with_registers;
 use super::rule::Frame;
 use super::{METHOD, RULES, bounds, find, modules, table, walk};
 
-/// Stacks are looked for by their stack pointer, among so many.
-const WAYS: usize = 4;
-const SETS: usize = 16;
+/// Stacks are looked for by their stack pointer, among so many. A function that calls from several lines has one for each.
+const WAYS: usize = 8;
+const SETS: usize = 8;
 
 /// How many stacks are remembered at most.
 pub(crate) const MOST: usize = WAYS * SETS;
+
+/// Among so many stacks, one in so many replaces a stack that is remembered: a thread that is on more different ones in turn
+/// recognizes some of them.
+const REPLACES: u32 = 8;
+
+/// How many stacks are known to have been captured once, by a hash.
+const SEEN: usize = 64;
 
 /// A stack.
 pub(crate) struct Memo {
@@ -34,8 +41,11 @@ type Words = [(usize, usize); 4];
 /// Stacks of one thread.
 pub(crate) struct Memory {
     memos: Box<[Option<Memo>; MOST]>,
-    /// The next to be replaced in each set.
-    next: [u8; SETS],
+    /// How many stacks each set was given.
+    given: [u32; SETS],
+    /// Hashes of stacks that were captured once. To remember a stack takes longer than to capture it, so that is done the
+    /// second time.
+    seen: [u64; SEEN],
     /// Stacks are captured into this.
     frames: Box<[usize]>,
     /// The stack that was captured last, if it can be recognized later.
@@ -53,7 +63,8 @@ impl Memory {
     pub(crate) fn new(depth: usize) -> Self {
         Self {
             memos: Box::new([const { None }; MOST]),
-            next: [0; SETS],
+            given: [0; SETS],
+            seen: [0; SEEN],
             frames: vec![0; depth].into(),
             last: None,
         }
@@ -68,19 +79,34 @@ impl Memory {
         &self.frames[..count]
     }
 
-    /// Keeps the stack that was captured last, and returns its index. `None` if it cannot be recognized.
+    /// Keeps the stack that was captured last, and returns its index. `None` if it is not remembered.
     pub(crate) fn keep(&mut self) -> Option<usize> {
         let memo = self.last.take()?;
-        Some(self.put(memo))
+        self.put(memo)
     }
 
-    fn put(&mut self, memo: Memo) -> usize {
+    fn put(&mut self, memo: Memo) -> Option<usize> {
         let set = set_of(memo.start.sp);
-        let way = usize::from(self.next[set]);
-        self.next[set] = ((way + 1) % WAYS) as u8;
+        let given = self.given[set];
+        self.given[set] = given.wrapping_add(1);
+        let way = match given as usize {
+            free @ 0..WAYS => free,
+            _ if given.is_multiple_of(REPLACES) => (given / REPLACES) as usize % WAYS,
+            _ => return None,
+        };
         let index = set * WAYS + way;
         self.memos[index] = Some(memo);
-        index
+        Some(index)
+    }
+
+    /// Whether a stack was captured before. It is now.
+    fn is_seen(&mut self, start: Frame, count: usize) -> bool {
+        let frames = self.frames[..count].iter();
+        let hash = frames.fold(start.sp as u64, |hash, frame| {
+            (hash.rotate_left(5) ^ *frame as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        let place = &mut self.seen[(hash >> 32) as usize % SEEN];
+        std::mem::replace(place, hash) == hash
     }
 
     /// # Safety
@@ -107,7 +133,7 @@ impl Memory {
         let count = unsafe { walk(&mut self.frames, start) };
         // The walk decides an undecided method.
         let by_rules = METHOD.load(Ordering::Acquire) == RULES;
-        self.last = by_rules
+        self.last = (by_rules && self.is_seen(start, count))
             // SAFETY: as the caller ensures.
             .then(|| unsafe { note(&self.frames[..count], self.depth(), start) })
             .flatten();
@@ -267,7 +293,9 @@ fn in_fours(words: &[(usize, usize)]) -> Box<[Words]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, Memo, Memory, set_of};
+    use std::cell::Cell;
+
+    use super::{MOST, Memo, Memory, REPLACES, SETS, WAYS, set_of};
     use crate::fast::rule::Frame;
 
     fn memo(sp: usize) -> Memo {
@@ -283,13 +311,16 @@ mod tests {
     fn each_stack_has_an_index_of_its_own() {
         let mut memory = Memory::new(8);
         let sp = 0x7fff_0000_1230;
-        let indices: Vec<usize> = (0..4).map(|_| memory.put(memo(sp))).collect();
+        let indices: Vec<usize> = (0..WAYS).filter_map(|_| memory.put(memo(sp))).collect();
         let mut distinct = indices.clone();
         distinct.dedup();
-        assert_eq!(distinct.len(), 4);
+        assert_eq!(distinct.len(), WAYS);
         assert!(indices.iter().all(|index| *index < MOST));
-        // The first one is replaced.
-        assert_eq!(memory.put(memo(sp)), indices[0]);
+        // Now and then one is replaced.
+        let replaced = (0..800).filter_map(|_| memory.put(memo(sp)));
+        let replaced: Vec<usize> = replaced.collect();
+        assert_eq!(replaced.len(), 800 / REPLACES as usize);
+        assert!(indices.iter().all(|index| replaced.contains(index)));
         // SAFETY: a memo without words reads nothing.
         let found = unsafe { memory.find(memo(sp).start) };
         assert!(found.is_some_and(|index| indices.contains(&index)));
@@ -302,28 +333,38 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_is_seen_the_second_time() {
+        let mut memory = Memory::new(8);
+        memory.frames.copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let start = memo(0x7fff_0000_1230).start;
+        assert!(!memory.is_seen(start, 8) && memory.is_seen(start, 8));
+        assert!(!memory.is_seen(start, 7) && memory.is_seen(start, 7));
+    }
+
+    #[test]
     fn a_changed_word_is_another_stack() {
-        let mut stack = [7_usize; 9];
-        let at = |index: usize, stack: &[usize]| &raw const stack[index] as usize;
-        let words: Vec<_> = (0..9).map(|index| (at(index, &stack), 7)).collect();
+        let stack = [const { Cell::new(7_usize) }; 9];
+        let address = |word: &Cell<usize>| word.as_ptr().expose_provenance();
+        let words: Vec<_> = stack.iter().map(|word| (address(word), 7)).collect();
         let memo = Memo {
             words: super::in_fours(&words),
-            ..memo(at(0, &stack))
+            ..memo(address(&stack[0]))
         };
         // SAFETY: all words can be read.
-        assert!(unsafe { memo.is(memo.start) });
-        for index in 0..9 {
-            stack[index] = 8;
-            // SAFETY: as above.
-            assert!(!unsafe { memo.is(memo.start) }, "{index}");
-            stack[index] = 7;
+        let is_same = || unsafe { memo.is(memo.start) };
+        assert!(is_same());
+        for word in &stack {
+            word.set(8);
+            assert!(!is_same());
+            word.set(7);
         }
+        assert!(is_same());
     }
 
     #[test]
     fn stack_pointers_spread_over_the_sets() {
         let sets: std::collections::HashSet<_> =
             (0..64).map(|i| set_of(0x7fff_0000_0000 + i * 48)).collect();
-        assert!(sets.len() > 10, "{sets:?}");
+        assert!(sets.len() > SETS / 2, "{sets:?}");
     }
 }

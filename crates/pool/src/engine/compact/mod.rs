@@ -30,13 +30,7 @@ impl<D: Driver> State<D> {
         if !self.settings.merge || done.released >= wanted {
             return Ok(done);
         }
-        let of_slots: Vec<WindowId> = self
-            .windows
-            .iter()
-            .filter(|(_, window)| window.slots().is_some())
-            .map(|(id, _)| id)
-            .collect();
-        self.drop_empty_windows(of_slots);
+        self.drop_empty_windows(self.windows.keys());
         done.released += self.release_idle(0, u64::MAX);
         for _ in 0..ROUNDS {
             let before = done.merged_frames;

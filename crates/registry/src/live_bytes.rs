@@ -1,0 +1,217 @@
+//! The live bytes of one kind, and the most that were alive at one time.
+//!
+//! Every thread counts its own bytes, allocated and freed. The peak needs the sum of all at every moment, so there is one
+//! number for all threads as well, the *bound*. As long as one thread allocates at a time the bound is the sum, and the
+//! peak is exact. Once threads contend for it, each claims [`SLACK`] bytes in advance, and changes the bound only when it
+//! needs more or has twice as much unused. The peak is then too high by at most twice the slack for each thread.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+use cuguard_sync::PerThread;
+
+/// What a thread claims in advance, once threads contend: enough for pairs of blocks up to this size.
+pub(crate) const SLACK: u64 = 1 << 20;
+/// How often the bound is changed by another thread than before until that counts as contention.
+const SWITCHES: u32 = 1000;
+
+#[derive(Debug, Default)]
+pub(crate) struct LiveBytes {
+    threads: PerThread<OfThread>,
+    shared: Shared,
+}
+
+/// The bytes of one slot. Another thread may free what this one allocated, so only sums are meaningful.
+#[derive(Debug, Default)]
+struct OfThread {
+    allocated: AtomicU64,
+    freed: AtomicU64,
+    /// Its part of the bound: at least what it allocated less what it freed, and wrapping as that is.
+    claimed: AtomicU64,
+}
+
+/// On cache lines of its own (processors fetch them in pairs): threads that use different kinds do not contend.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shared {
+    bound: AtomicU64,
+    peak: AtomicU64,
+    /// 0, or [`SLACK`] once threads have contended.
+    slack: AtomicU64,
+    last_slot: AtomicUsize,
+    switches: AtomicU32,
+}
+
+impl LiveBytes {
+    #[inline]
+    pub(crate) fn add(&self, bytes: u64) {
+        let slot = self.threads.slot();
+        let allocated = slot.add(|one| &one.allocated, bytes).wrapping_add(bytes);
+        let Some((index, one)) = slot.exclusive() else {
+            return self.shared.raise(bytes);
+        };
+        let live = allocated.wrapping_sub(one.freed.load(Relaxed));
+        let claimed = one.claimed.load(Relaxed);
+        // Both may be below zero: this thread frees what others allocated.
+        if live.wrapping_sub(claimed) as i64 > 0 {
+            let claim = live.wrapping_add(self.shared.slack.load(Relaxed));
+            one.claimed.store(claim, Relaxed);
+            self.shared.raise(claim.wrapping_sub(claimed));
+            self.shared.note_slot(index);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn sub(&self, bytes: u64) {
+        let slot = self.threads.slot();
+        let freed = slot.add(|one| &one.freed, bytes).wrapping_add(bytes);
+        let Some((index, one)) = slot.exclusive() else {
+            self.shared.bound.fetch_sub(bytes, Relaxed);
+            return;
+        };
+        let live = one.allocated.load(Relaxed).wrapping_sub(freed);
+        let claimed = one.claimed.load(Relaxed);
+        let slack = self.shared.slack.load(Relaxed);
+        if claimed.wrapping_sub(live) > 2 * slack {
+            let claim = live.wrapping_add(slack);
+            one.claimed.store(claim, Relaxed);
+            let unused = claimed.wrapping_sub(claim);
+            self.shared.bound.fetch_sub(unused, Relaxed);
+            self.shared.note_slot(index);
+        }
+    }
+
+    /// What is alive. Never below zero, also where something was removed twice.
+    pub(crate) fn live(&self) -> u64 {
+        // Read first: otherwise what is allocated and freed in between counts as freed only.
+        let freed = sum(self.threads.all().map(|one| &one.freed));
+        let allocated = sum(self.threads.all().map(|one| &one.allocated));
+        not_below_zero(allocated.wrapping_sub(freed))
+    }
+
+    /// What is alive, or a little more: for the path of every record. Wraps where something was removed twice.
+    #[inline]
+    pub(crate) fn bound(&self) -> u64 {
+        self.shared.bound.load(Relaxed)
+    }
+
+    /// The most that was alive at one time.
+    pub(crate) fn peak(&self) -> u64 {
+        // Another thread may have counted its bytes and not yet raised the peak.
+        self.shared.peak.load(Relaxed).max(self.live())
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn raise(&self, bytes: u64) {
+        let bound = self.bound.fetch_add(bytes, Relaxed).wrapping_add(bytes);
+        // Mostly it is no new peak, and a read does not contend. A bound below zero is no peak.
+        if self.peak.load(Relaxed) < bound && not_below_zero(bound) != 0 {
+            self.peak.fetch_max(bound, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn note_slot(&self, index: usize) {
+        if self.last_slot.load(Relaxed) != index {
+            self.note_switch(index);
+        }
+    }
+
+    #[cold]
+    fn note_switch(&self, index: usize) {
+        self.last_slot.store(index, Relaxed);
+        if self.switches.fetch_add(1, Relaxed) == SWITCHES {
+            self.slack.store(SLACK, Relaxed);
+        }
+    }
+}
+
+fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
+    counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
+}
+
+fn not_below_zero(bytes: u64) -> u64 {
+    if bytes > i64::MAX as u64 { 0 } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::{LiveBytes, SLACK, SWITCHES};
+
+    #[test]
+    fn one_thread_has_an_exact_peak() {
+        let bytes = LiveBytes::default();
+        for _ in 0..2 * SWITCHES {
+            bytes.add(100);
+            bytes.add(50);
+            bytes.sub(100);
+            assert_eq!((bytes.live(), bytes.bound()), (50, 50));
+            bytes.sub(50);
+        }
+        assert_eq!((bytes.live(), bytes.peak()), (0, 150));
+    }
+
+    /// Threads that take turns do not contend so often that the peak is estimated.
+    #[test]
+    fn some_threads_in_turn_have_an_exact_peak() {
+        let bytes = LiveBytes::default();
+        for _ in 0..100 {
+            thread::scope(|scope| {
+                scope.spawn(|| bytes.add(10));
+            });
+            bytes.sub(4);
+        }
+        assert_eq!((bytes.live(), bytes.peak()), (600, 604));
+    }
+
+    #[test]
+    fn threads_that_contend_have_an_exact_sum_and_a_close_peak() {
+        const THREADS: u64 = 4;
+        let (bytes, barrier) = (LiveBytes::default(), Barrier::new(THREADS as usize));
+        let (sender, receiver) = channel();
+        let receiver = std::sync::Mutex::new(receiver);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let (sender, bytes, barrier, receiver) =
+                    (sender.clone(), &bytes, &barrier, &receiver);
+                scope.spawn(move || {
+                    barrier.wait();
+                    // One of another thread is freed for each that this thread allocates.
+                    for _ in 0..5000 {
+                        bytes.add(SLACK / 2);
+                        sender.send(()).unwrap();
+                        receiver.lock().unwrap().recv().unwrap();
+                        bytes.sub(SLACK / 2);
+                    }
+                    barrier.wait();
+                    bytes.add(1000);
+                });
+            }
+        });
+        assert_eq!(bytes.live(), 4000);
+        assert!(bytes.bound() >= 4000);
+        let most = THREADS * (SLACK / 2 + 2 * SLACK);
+        assert!(
+            (SLACK / 2..=most).contains(&bytes.peak()),
+            "{}",
+            bytes.peak()
+        );
+    }
+
+    #[test]
+    fn what_is_removed_twice_is_not_below_zero() {
+        let bytes = LiveBytes::default();
+        bytes.sub(10);
+        assert_eq!((bytes.live(), bytes.peak()), (0, 0));
+        bytes.add(5);
+        assert_eq!((bytes.live(), bytes.peak()), (0, 0));
+        bytes.add(25);
+        assert_eq!((bytes.live(), bytes.peak()), (20, 20));
+    }
+}
