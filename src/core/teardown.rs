@@ -227,7 +227,7 @@ impl ContextState {
             synchronize();
         }
         let pools = self.pools_of_cuguard();
-        let destroyed = pushed.and_then(|()| pools.destroy_all(self.free_leaks));
+        let destroyed = pushed.and_then(|()| pools.destroy_all(self));
         first.and(self.check(operation, destroyed, None))
     }
 

@@ -201,13 +201,13 @@ impl VirtualPool {
     }
 
     /// Unmaps and releases everything, blocks that are live too. For teardown, with the device idle.
-    pub(crate) fn destroy(&self) -> result::Result {
-        if self.destroyed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        match self.pool.destroy() {
-            Ok(_) | Err(PoolError::Limit { .. } | PoolError::Stuck { .. }) => Ok(()),
-            Err(PoolError::Driver { error, .. }) => Err(error),
+    pub(super) fn destroy(
+        &self,
+        destroy: impl FnOnce(&Pool<PoolDriver>) -> result::Result,
+    ) -> result::Result {
+        match self.destroyed.swap(true, Ordering::AcqRel) {
+            true => Ok(()),
+            false => destroy(&self.pool),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Graphs of a context that is closed, leaked graphs, and calls that the driver refuses.
 
-use cuguard::driver::sys::CUresult;
 use cuguard::driver::api::cuGraphDestroy;
+use cuguard::driver::sys::CUresult;
 use cuguard::report::{Report, ReportSettings};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
