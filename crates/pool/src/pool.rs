@@ -15,8 +15,8 @@ use crate::stats::{Compacted, PageUse, Stats};
 /// A pool of device memory: [`Central`] behind caches of each thread and stream.
 ///
 /// Blocks of up to 1 MiB are allocated from and freed into the calling thread's cache of the stream, without a lock that
-/// threads share. A cache holds up to 1 MiB of each size (at least one block, at most 64) and 16 MiB in all. What has no
-/// room, and what a cache lacks, moves in batches.
+/// threads share. A cache holds up to 1 MiB of each size (at least one block, at most 64) and
+/// [`CACHE_LIMIT`](Self::CACHE_LIMIT) bytes in all. What has no room, and what a cache lacks, moves in batches.
 ///
 /// A thread that ends frees its caches into the pool. The pool's drop empties all caches; it does not call the driver: see
 /// [`destroy`](Self::destroy).
@@ -37,6 +37,9 @@ pub struct Pool<D: Driver + 'static> {
 }
 
 impl<D: Driver + 'static> Pool<D> {
+    /// What the cache of one thread and stream may hold, in bytes.
+    pub const CACHE_LIMIT: u64 = crate::cache::LIMIT;
+
     /// Creates an empty pool. Makes no call of the driver.
     pub fn new(driver: D, settings: Settings) -> Self {
         Self {

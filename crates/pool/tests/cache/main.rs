@@ -62,7 +62,7 @@ fn a_block_occupies_what_the_engine_says() {
             }
         }
     }
-    assert!(pool.cached_by_threads() <= 16 * MIB);
+    assert!(pool.cached_by_threads() <= Pool::<FakeDriver>::CACHE_LIMIT);
     pool.flush();
     let stats = pool.stats();
     assert_eq!((stats.used, stats.wrong_frees), (0, 0));
