@@ -127,7 +127,8 @@ impl<D: Driver> Central<D> {
     ///
     /// # Errors
     ///
-    /// The point was refused; call [`stream_is_idle`](Self::stream_is_idle) when the stream has no work left.
+    /// The point was refused. The stream is not used any more all the same, and the blocks are not reused before the
+    /// caller calls [`stream_is_idle`](Self::stream_is_idle) or [`ended_streams_are_idle`](Self::ended_streams_are_idle).
     pub fn stream_ends(&self, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
         let id = D::stream_id(stream);
         self.with(|state| {
@@ -141,6 +142,17 @@ impl<D: Driver> Central<D> {
     /// The caller knows that all work enqueued on the stream is complete: other streams may use what was freed on it.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
         self.with(|state| state.streams.finish(D::stream_id(stream)));
+    }
+
+    /// The numbers of streams that [ended](Self::stream_ends) and whose point was refused. Read it before a wait for the
+    /// device; after the wait, [`ended_streams_are_idle`](Self::ended_streams_are_idle).
+    pub fn unfinished_streams(&self) -> Vec<u64> {
+        self.with(|state| state.streams.unfinished())
+    }
+
+    /// The caller has waited for the device since it read these numbers: the work of those streams is complete.
+    pub fn ended_streams_are_idle(&self, streams: &[u64]) {
+        self.with(|state| state.streams.finish_ended(streams));
     }
 
     /// Releases idle memory until at most `keep` bytes of it remain. Returns the bytes released.

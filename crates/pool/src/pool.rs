@@ -105,7 +105,8 @@ impl<D: Driver + 'static> Pool<D> {
     ///
     /// # Errors
     ///
-    /// The point was refused; call [`stream_is_idle`](Self::stream_is_idle) when the stream has no work left.
+    /// The point was refused. The stream is not used any more all the same, and the blocks are not reused before the
+    /// caller calls [`stream_is_idle`](Self::stream_is_idle) or [`ended_streams_are_idle`](Self::ended_streams_are_idle).
     pub fn stream_ends(&self, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
         self.caches.stream_ends(stream);
         self.central().stream_ends(stream)
@@ -115,6 +116,17 @@ impl<D: Driver + 'static> Pool<D> {
     /// in caches stay there.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
         self.central().stream_is_idle(stream);
+    }
+
+    /// The numbers of streams that [ended](Self::stream_ends) and whose point was refused. Read it before a wait for the
+    /// device; after the wait, [`ended_streams_are_idle`](Self::ended_streams_are_idle).
+    pub fn unfinished_streams(&self) -> Vec<u64> {
+        self.central().unfinished_streams()
+    }
+
+    /// The caller has waited for the device since it read these numbers: the work of those streams is complete.
+    pub fn ended_streams_are_idle(&self, streams: &[u64]) {
+        self.central().ended_streams_are_idle(streams);
     }
 
     /// Frees the blocks in the caches of all threads into the pool, and returns how many bytes.
