@@ -44,7 +44,7 @@ impl<D: Driver> State<D> {
                 self.handles.release(&self.driver, handle);
             }
         }
-        result = result.and(self.handles.retry(&self.driver).map(|_| ()));
+        result = result.and(self.handles.retry(&self.driver).1);
         self.ranges.drop_empty_lists();
         result.and(
             self.addresses

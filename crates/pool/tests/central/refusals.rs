@@ -174,3 +174,53 @@ fn nothing_is_allocated_while_copies_may_still_write() {
     }
     assert!(seen);
 }
+
+#[test]
+fn a_handle_that_is_refused_does_not_keep_the_rest() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for _ in 0..4 {
+        model.allocate(0, 4 * MIB).unwrap();
+    }
+    model.fake.refuse_first_handle(true);
+    model.free_where(0, |number| number < 2);
+    model.fake.complete_all();
+    assert!(model.pool.trim(0).is_err());
+    assert_eq!(
+        (model.fake.held(), model.pool.stats().kept_handles),
+        (10 * MIB, 1)
+    );
+    // The same handle is refused again, and the others are released all the same.
+    model.free_where(0, |_| true);
+    model.fake.complete_all();
+    assert!(model.pool.trim(0).is_err());
+    assert_eq!(model.fake.held(), 2 * MIB);
+    model.fake.refuse_first_handle(false);
+    assert_eq!(model.pool.trim(0), Ok(2 * MIB));
+    model.destroy();
+}
+
+#[test]
+fn trim_returns_what_was_refused() {
+    for bytes in [4 * MIB, MIB, 64 * KIB] {
+        let mut model = Model::new(400 * MIB, Settings::default());
+        model.allocate(0, bytes).unwrap();
+        model.free(0, 0);
+        model.fake.complete_all();
+        model.fake.refuse_functions(&["unmap"]);
+        let trimmed = model.pool.trim(0);
+        assert!(
+            matches!(
+                trimmed,
+                Err(PoolError::Driver {
+                    function: "unmap",
+                    ..
+                })
+            ),
+            "{bytes}: {trimmed:?}"
+        );
+        model.fake.refuse_functions(&[]);
+        assert_ne!(model.pool.trim(0), Ok(0));
+        assert_eq!(model.pool.stats().held, 0);
+        model.destroy();
+    }
+}

@@ -30,7 +30,8 @@ impl<D: Driver> State<D> {
         if !self.settings.merge || done.released >= wanted {
             return Ok(done);
         }
-        self.drop_empty_windows(self.windows.keys());
+        // Those that are refused are merged with others.
+        let _ = self.drop_empty_windows(self.windows.keys());
         done.released += self.release_idle(0, u64::MAX);
         for _ in 0..ROUNDS {
             let before = done.merged_frames;
