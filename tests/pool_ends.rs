@@ -258,6 +258,61 @@ fn a_drop_in_a_host_function() -> Result<()> {
     Ok(())
 }
 
+/// The last block of a pool is freed where the driver permits no call, and then its stream is destroyed: the pool must know
+/// of that, although nothing but its context has it.
+#[test]
+fn a_pool_without_a_guard_knows_that_a_stream_ends() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let before = context.memory()?.free;
+    let stream = Stream::new(&context)?;
+    let last = take(&Pool::new(&context)?.on(&stream), 5 * MIB)?;
+    assert!(context.memory()?.free < before);
+    let (say, done) = channel();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            drop(last);
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    done.recv().unwrap();
+    drop((bound, stream));
+    context.synchronize()?;
+    assert_eq!(context.memory()?.free, before);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The same where the stream ends inside the host function: its memory can be reused when the device was waited for.
+#[test]
+fn a_stream_that_ends_in_a_host_function() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let pool = Pool::builder().merge(false).build(&context)?;
+    let stream = Stream::new(&context)?;
+    let last = take(&pool.on(&stream), 6 * MIB)?;
+    let (say, done) = channel();
+    let (go, wait) = channel::<()>();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            wait.recv().unwrap();
+            drop(last);
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    drop((bound, stream));
+    go.send(()).unwrap();
+    done.recv().unwrap();
+    context.synchronize()?;
+    assert_eq!(pool.trim()?, 6 << 20);
+    drop((pool, context));
+    turn.all_came_back();
+    Ok(())
+}
+
 /// At exit the report names the block, and nothing calls the driver.
 #[test]
 fn exit_reports_from_the_registry() {

@@ -15,7 +15,6 @@ use super::lock::lock;
 use super::pool_decay;
 use super::pool_driver::PoolDriver;
 use super::pool_home::Home;
-use super::pool_list::destroy_if_idle;
 use super::pool_stream::StreamId;
 use crate::error::{Error, Result};
 
@@ -28,7 +27,7 @@ pub(crate) struct PoolConfig {
 
 /// A pool of one context. Its memory is released to the device with the last reference, or by teardown.
 pub(crate) struct VirtualPool {
-    /// Shared with the thread that releases idle memory.
+    /// Shared with the context, which has it until it is destroyed, and with the thread that releases idle memory.
     pool: Arc<Pool<PoolDriver>>,
     /// Not a strong reference: the context has one to its own pool.
     state: Weak<ContextState>,
@@ -37,8 +36,6 @@ pub(crate) struct VirtualPool {
     config: PoolConfig,
     /// The homes of its blocks, until the guard is dropped.
     homes: Mutex<Option<Vec<Weak<Home>>>>,
-    /// Streams that ended where the driver refused an event: what was freed on them is reused when the device is idle.
-    unfinished: Mutex<Vec<StreamId>>,
     /// Nothing is allocated or freed any more, and nothing calls the driver.
     destroyed: AtomicBool,
 }
@@ -59,10 +56,9 @@ impl VirtualPool {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             homes: Mutex::new(Some(Vec::new())),
-            unfinished: Mutex::default(),
             destroyed: AtomicBool::new(false),
         });
-        state.pools_of_cuguard().add(&pool);
+        state.pools_of_cuguard().add(&pool, &pool.pool);
         pool_decay::watch(state, &pool.pool, pool.config.settings.decay);
         pool
     }
@@ -133,18 +129,6 @@ impl VirtualPool {
         self.pool.free(stream, Block { address, bytes });
     }
 
-    /// A stream ends: blocks that were freed on it are reused after its last work.
-    pub(super) fn stream_ends(&self, state: &ContextState, stream: StreamId) {
-        let Some(_inside) = state.try_enter() else {
-            // Teardown waits for the device and destroys the pool.
-            return;
-        };
-        // Inside a host function the driver permits no call.
-        if !self.is_destroyed() && self.pool.stream_ends(&stream).is_err() {
-            lock(&self.unfinished).push(stream);
-        }
-    }
-
     /// Releases idle memory to the device, but for `keep` bytes. Returns how much was released. The caller is inside the
     /// gate.
     pub(crate) fn trim(&self, keep: u64) -> std::result::Result<u64, PoolError<CallError>> {
@@ -166,9 +150,6 @@ impl VirtualPool {
         &self,
         wanted: u64,
     ) -> std::result::Result<cuguard_pool::Compacted, PoolError<CallError>> {
-        for stream in std::mem::take(&mut *lock(&self.unfinished)) {
-            self.pool.stream_is_idle(&stream);
-        }
         self.pool.compact(wanted)
     }
 
@@ -220,14 +201,12 @@ impl Drop for VirtualPool {
         let Some(state) = self.state.upgrade() else {
             return;
         };
-        state.pools_of_cuguard().remove(self);
-        // If the context is closed, teardown has destroyed it.
+        // If the context is closed, teardown destroys it: the context has it still.
         let Some(_inside) = state.try_enter() else {
             return;
         };
-        if !destroy_if_idle(&self.pool) {
+        if !state.pools_of_cuguard().destroy_orphan(&self.pool) {
             // A stream still works on freed blocks, or this is a host function, where the driver permits no call.
-            state.pools_of_cuguard().add_orphan(self.pool.clone());
             pool_decay::watch_orphan(&state, &self.pool);
         }
     }
