@@ -95,6 +95,11 @@ impl<D: Driver + 'static> Pool<D> {
     #[inline]
     pub fn free(&self, stream: &D::Stream, block: Block) {
         match Class::of(block.bytes) {
+            // Its pins end, which is noted behind the caches.
+            Some(class) if self.central().ends_pins(block.address) => {
+                self.central()
+                    .free_many(stream, class.bytes(), &[block.address]);
+            }
             Some(class) => self.caches.free(stream, class, block.address),
             None => self.central().free(stream, block),
         }
@@ -190,14 +195,19 @@ impl<D: Driver + 'static> Pool<D> {
     }
 
     /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
-    /// [`unpin`](Self::unpin). Returns false where no live block has this address.
+    /// [`unpin`](Self::unpin), or ends when the block is freed. Returns false where no live block has this address.
     pub fn pin(&self, address: u64) -> bool {
         self.central().pin(address)
     }
 
-    /// Removes one pin. Returns false where there is none.
+    /// Removes one pin of the block at this address. Returns false where it has none.
     pub fn unpin(&self, address: u64) -> bool {
         self.central().unpin(address)
+    }
+
+    /// What the live block at this address occupies. Blocks in caches are live.
+    pub fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.central().bytes_at(address)
     }
 
     /// Empties the caches for good, and unmaps and releases everything, blocks that are live too. The caller guarantees that

@@ -224,3 +224,36 @@ fn trim_returns_what_was_refused() {
         model.destroy();
     }
 }
+
+/// The windows of some of a frame's slots get no access, and cannot be unmapped: their slots are not lost.
+#[test]
+fn slots_come_back_after_a_refused_window() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    // The first call after the page is created and some windows are mapped: fewer windows will do.
+    model.allocate(0, 64 * KIB).unwrap();
+    model.free(0, 0);
+    model.fake.complete_all();
+    model.pool.trim(0).unwrap();
+    let start = model.fake.calls();
+    // create, then eight times map.
+    model.fake.refuse(start + 4..start + 5);
+    model.allocate(0, 64 * KIB).unwrap();
+    model.fake.refuse(0..0);
+    let stats = model.pool.stats();
+    assert!((1..8).contains(&stats.windows), "{stats:?}");
+    model
+        .fake
+        .refuse_functions(&["set_access", "unmap", "create"]);
+    while model.allocate(0, 64 * KIB).is_ok() {}
+    assert!(model.pool.stats().kept_mappings > 0);
+    model.fake.refuse_functions(&["create"]);
+    model.pool.trim(0).unwrap();
+    assert_eq!(model.pool.stats().kept_mappings, 0);
+    while model.live.len() < 32 {
+        model.allocate(0, 64 * KIB).expect("a slot of the frame");
+    }
+    model.fake.refuse_functions(&[]);
+    model.check();
+    model.check_overlap();
+    model.destroy();
+}
