@@ -214,6 +214,28 @@ fn an_escaped_block_is_owned_again_or_stays() -> Result<()> {
     Ok(())
 }
 
+/// The new owner has fewer values than there were: the whole block is freed.
+#[test]
+fn an_escaped_block_is_owned_again_with_a_smaller_length() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    for (bytes, fewer) in [(3 * MIB, 2 * MIB), (MIB, 5), (100_000, 10)] {
+        let address = take(&pool.on(&stream), bytes)?.into_raw();
+        // SAFETY: released above, with a length that is not smaller.
+        let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, fewer) };
+        assert_eq!(buffer.len(), fewer);
+        drop(buffer);
+        stream.synchronize()?;
+        assert_ne!(pool.trim()?, 0, "{bytes}");
+        assert_eq!(pool.stats().held, 0, "{bytes}");
+    }
+    assert_eq!(context.live_bytes(), 0);
+    drop((pool, stream));
+    assert_no_leaks!(context);
+    Ok(())
+}
+
 /// The addresses of escaped memory are valid after the context was closed.
 #[test]
 fn escaped_memory_outlives_its_context() -> Result<()> {

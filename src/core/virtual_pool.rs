@@ -129,6 +129,14 @@ impl VirtualPool {
         self.pool.free(stream, Block { address, bytes });
     }
 
+    /// The size with which the block at an address is [freed](Self::free): this one, or the block's own where its owner
+    /// has another.
+    pub(crate) fn bytes_to_free(&self, address: u64, bytes: u64) -> u64 {
+        let block = self.pool.bytes_at(address);
+        let is_other = |block: &u64| *block != Central::<PoolDriver>::rounded(bytes);
+        block.filter(is_other).unwrap_or(bytes)
+    }
+
     /// Releases idle memory to the device, but for `keep` bytes. Returns how much was released. The caller is inside the
     /// gate.
     pub(crate) fn trim(&self, keep: u64) -> std::result::Result<u64, PoolError<CallError>> {
