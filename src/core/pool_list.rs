@@ -35,14 +35,22 @@ fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
             },
         }),
     };
-    match destroyed {
-        Err(PoolError::Driver { error, .. }) if pool.stats().held != 0 => {
+    destroyed.map_err(|error| {
+        let error = match error {
+            PoolError::Driver { error, .. } => error,
+            // A page with live blocks could not be mapped again, after a compaction. (The limit is of allocations.)
+            PoolError::Stuck { .. } | PoolError::Limit { .. } => CallError {
+                function: "cuMemMap",
+                code: CUresult::MAP_FAILED,
+            },
+        };
+        let held = pool.stats().held;
+        if held != 0 {
             let key = Key::new(Kind::Physical, 0);
-            state.record_failed_free(key, pool.stats().held, None, error);
-            Err(error)
+            state.record_failed_free(key, held, None, error);
         }
-        _ => Ok(()),
-    }
+        error
+    })
 }
 
 /// A pool of a context, from its creation until it is destroyed.
@@ -125,7 +133,7 @@ impl PoolList {
         for Entry { pool, .. } in self.entries() {
             // Refused, as inside a host function: the pool knows that it cannot use the stream any more.
             let ended = pool.stream_ends(&stream);
-            note_if_broken(state, "cuEventRecord", &ended);
+            note_if_broken(state, "Stream::drop", &ended);
         }
     }
 
