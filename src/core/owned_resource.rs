@@ -204,13 +204,8 @@ impl OwnedResource {
 
     /// The same for a block of a pool, which is freed on the stream of `home`.
     #[track_caller]
-    fn from_pool(home: Arc<Home>, address: u64, mut entry: Entry) -> Self {
+    fn from_pool(home: Arc<Home>, address: u64, entry: Entry) -> Self {
         home.pool().set_pinned(address, false);
-        // The caller may own fewer values than were released.
-        let bytes = home.pool().bytes_to_free(address, entry.bytes);
-        let budget = &home.state().budget;
-        budget.add(Kind::Pooled, bytes.saturating_sub(entry.bytes));
-        entry.bytes = bytes;
         let key = Key::new(Kind::Pooled, address);
         let Some(key) = home.state().registry.recapture(key) else {
             return Self::new(Owner::Pooled(home), key, entry);

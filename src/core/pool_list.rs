@@ -69,19 +69,6 @@ impl Entry {
     }
 }
 
-/// Streams of a pool that ended without a point. Their work is complete when the device has been waited for.
-pub(super) struct Unfinished {
-    pool: Arc<Pool<PoolDriver>>,
-    streams: Vec<u64>,
-}
-
-impl Unfinished {
-    /// The device has been waited for since. The caller is inside the gate.
-    pub(super) fn finish(self) {
-        self.pool.ended_streams_are_idle(&self.streams);
-    }
-}
-
 /// Records that the context cannot be used any more, where that is what an error of the pool says.
 pub(super) fn note_if_broken<T>(
     state: &ContextState,
@@ -137,15 +124,6 @@ impl PoolList {
         }
     }
 
-    /// Streams that ended without a point, to be [finished](Unfinished::finish) after a wait for the device.
-    pub(super) fn unfinished(&self) -> Vec<Unfinished> {
-        let of = |Entry { pool, .. }: Entry| {
-            let streams = pool.unfinished_streams();
-            (!streams.is_empty()).then_some(Unfinished { pool, streams })
-        };
-        self.entries().into_iter().filter_map(of).collect()
-    }
-
     /// Whether there ever was a pool.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -180,10 +158,12 @@ impl PoolList {
 
     /// The pool of a block that escaped and is owned again.
     pub(crate) fn recapture(&self, address: u64) -> Option<Arc<VirtualPool>> {
-        match self.any() {
-            true => lock(&self.escaped).remove(&address),
-            false => None,
+        if !self.any() {
+            return None;
         }
+        let pool = lock(&self.escaped).remove(&address)?;
+        pool.note_recaptured(address);
+        Some(pool)
     }
 
     /// Whether a block escaped from a pool.

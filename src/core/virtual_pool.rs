@@ -1,5 +1,6 @@
 //! The state of a pool that its guard, its blocks and its context share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -36,6 +37,9 @@ pub(crate) struct VirtualPool {
     config: PoolConfig,
     /// The homes of its blocks, until the guard is dropped.
     homes: Mutex<Option<Vec<Weak<Home>>>>,
+    /// The sizes of blocks that escaped and are owned again, by address.
+    recaptured: Mutex<HashMap<u64, u64>>,
+    any_recaptured: AtomicBool,
     /// Nothing is allocated or freed any more, and nothing calls the driver.
     destroyed: AtomicBool,
 }
@@ -56,6 +60,8 @@ impl VirtualPool {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             homes: Mutex::new(Some(Vec::new())),
+            recaptured: Mutex::default(),
+            any_recaptured: AtomicBool::new(false),
             destroyed: AtomicBool::new(false),
         });
         state.pools_of_cuguard().add(&pool, &pool.pool);
@@ -125,16 +131,30 @@ impl VirtualPool {
     /// gate.
     #[inline]
     pub(crate) fn free(&self, stream: &StreamId, address: u64, bytes: u64) {
-        let bytes = Central::<PoolDriver>::rounded(bytes);
+        let mut bytes = Central::<PoolDriver>::rounded(bytes);
+        // Relaxed: the owner of a block is ordered after what it was recaptured by.
+        if self.any_recaptured.load(Ordering::Relaxed) {
+            bytes = self.take_recaptured(address).unwrap_or(bytes);
+        }
         self.pool.free(stream, Block { address, bytes });
     }
 
-    /// The size with which the block at an address is [freed](Self::free): this one, or the block's own where its owner
-    /// has another.
-    pub(crate) fn bytes_to_free(&self, address: u64, bytes: u64) -> u64 {
-        let block = self.pool.bytes_at(address);
-        let is_other = |block: &u64| *block != Central::<PoolDriver>::rounded(bytes);
-        block.filter(is_other).unwrap_or(bytes)
+    /// A block that escaped is owned again, perhaps with fewer values than it has room for: it is freed with its own size.
+    pub(super) fn note_recaptured(&self, address: u64) {
+        if let Some(bytes) = self.pool.bytes_at(address) {
+            lock(&self.recaptured).insert(address, bytes);
+            self.any_recaptured.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The size of such a block, which is about to be freed.
+    #[cold]
+    fn take_recaptured(&self, address: u64) -> Option<u64> {
+        let mut recaptured = lock(&self.recaptured);
+        let bytes = recaptured.remove(&address);
+        let any = !recaptured.is_empty();
+        self.any_recaptured.store(any, Ordering::Relaxed);
+        bytes
     }
 
     /// Releases idle memory to the device, but for `keep` bytes. Returns how much was released. The caller is inside the

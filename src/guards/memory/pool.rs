@@ -294,8 +294,8 @@ impl Pool {
         self.set_pinned("Pool::pin", buffer, true)
     }
 
-    /// Includes the pages of a buffer in compaction again; see [`pin`](Self::pin). Each pin needs one, unless
-    /// the buffer is dropped: its pins end with it.
+    /// Includes the pages of a buffer in compaction again; see [`pin`](Self::pin). Each pin needs one, before the buffer is
+    /// dropped: a small block shares its page, which would stay pinned.
     ///
     /// # Errors
     ///
