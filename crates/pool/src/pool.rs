@@ -166,7 +166,8 @@ impl<D: Driver + 'static> Pool<D> {
     ///
     /// # Errors
     ///
-    /// The driver refused a call. Every block is where it was, with the same bytes.
+    /// The driver refused a call before anything was released: see [`Compacted::refused`]. Every block is where it was, with
+    /// the same bytes.
     pub fn compact(&self, wanted: u64) -> Result<Compacted, PoolError<D::Error>> {
         self.flush();
         self.central().compact(wanted)

@@ -257,3 +257,33 @@ fn slots_come_back_after_a_refused_window() {
     model.check_overlap();
     model.destroy();
 }
+
+/// What a compaction released before the driver refused a call can be used: it is no error.
+#[test]
+fn a_compaction_that_is_refused_returns_what_it_released() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for _ in 0..100 {
+        model.allocate(0, MIB).unwrap();
+    }
+    model.allocate(0, 8 * MIB).unwrap();
+    model.free_where(0, |number| number % 2 == 0);
+    // The idle range is released, and then nothing can be merged.
+    model.fake.refuse_functions(&["copy"]);
+    let compacted = model.compact(u64::MAX).unwrap();
+    assert!(
+        compacted.refused && compacted.released >= 8 * MIB,
+        "{compacted:?}"
+    );
+    assert_eq!(compacted.merged_frames, 0);
+    model.check();
+    // Nothing is left to release without merging.
+    assert!(model.compact(u64::MAX).is_err());
+    model.fake.refuse_functions(&[]);
+    let compacted = model.compact(u64::MAX).unwrap();
+    assert!(
+        !compacted.refused && compacted.merged_frames > 0,
+        "{compacted:?}"
+    );
+    model.check();
+    model.destroy();
+}
