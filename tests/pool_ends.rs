@@ -214,6 +214,28 @@ fn an_escaped_block_is_owned_again_or_stays() -> Result<()> {
     Ok(())
 }
 
+/// The new owner has fewer values than there were: the whole block is freed.
+#[test]
+fn an_escaped_block_is_owned_again_with_a_smaller_length() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    for (bytes, fewer) in [(3 * MIB, 2 * MIB), (MIB, 5), (100_000, 10)] {
+        let address = take(&pool.on(&stream), bytes)?.into_raw();
+        // SAFETY: released above, with a length that is not smaller.
+        let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, fewer) };
+        assert_eq!(buffer.len(), fewer);
+        drop(buffer);
+        stream.synchronize()?;
+        assert_ne!(pool.trim()?, 0, "{bytes}");
+        assert_eq!(pool.stats().held, 0, "{bytes}");
+    }
+    assert_eq!(context.live_bytes(), 0);
+    drop((pool, stream));
+    assert_no_leaks!(context);
+    Ok(())
+}
+
 /// The addresses of escaped memory are valid after the context was closed.
 #[test]
 fn escaped_memory_outlives_its_context() -> Result<()> {
@@ -254,6 +276,64 @@ fn a_drop_in_a_host_function() -> Result<()> {
     drop((pool, stream));
     assert_no_leaks!(context);
     drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The last block of a pool is freed where the driver permits no call, and then its stream is destroyed: the pool must know
+/// of that, although nothing but its context has it.
+#[test]
+fn a_pool_without_a_guard_knows_that_a_stream_ends() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let before = context.memory()?.free;
+    let stream = Stream::new(&context)?;
+    let last = take(&Pool::new(&context)?.on(&stream), 5 * MIB)?;
+    assert!(context.memory()?.free < before);
+    let (say, done) = channel();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            drop(last);
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    done.recv().unwrap();
+    drop((bound, stream));
+    context.synchronize()?;
+    assert_eq!(context.memory()?.free, before);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The same where the stream ends inside the host function: the pool does not use it any more, and its memory waits until
+/// the device is known to be idle.
+#[test]
+fn a_stream_that_ends_in_a_host_function() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let stream = Stream::new(&context)?;
+    let last = take(&pool.on(&stream), 6 * MIB)?;
+    let (say, done) = channel();
+    let (go, wait) = channel::<()>();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            wait.recv().unwrap();
+            drop(last);
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    drop((bound, stream));
+    go.send(()).unwrap();
+    done.recv().unwrap();
+    context.synchronize()?;
+    pool.trim()?;
+    pool.compact()?;
+    assert_eq!(pool.stats().held, 0);
+    drop((pool, context));
     turn.all_came_back();
     Ok(())
 }

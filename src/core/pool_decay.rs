@@ -12,6 +12,7 @@ use cuguard_sync::process;
 use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_driver::PoolDriver;
+use super::pool_list::note_if_broken;
 
 /// A pool of the thread.
 struct Watched {
@@ -82,7 +83,8 @@ fn run() {
         for (state, pool) in pools {
             if let Some(_inside) = state.try_enter() {
                 // What is refused is kept, and tried again.
-                let _ = pool.decay(Instant::now());
+                let decayed = pool.decay(Instant::now());
+                note_if_broken(&state, "Pool::decay", &decayed);
                 drop(pool);
                 state.pools_of_cuguard().destroy_orphans();
             }

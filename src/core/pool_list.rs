@@ -13,10 +13,11 @@ use cuguard_sync::process;
 use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_driver::PoolDriver;
+use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
-pub(super) fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
+fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
     pool.trim(0).is_ok() && pool.stats().held == 0 && pool.destroy().is_ok()
 }
 
@@ -34,13 +35,48 @@ fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
             },
         }),
     };
-    match destroyed {
-        Err(PoolError::Driver { error, .. }) if pool.stats().held != 0 => {
+    destroyed.map_err(|error| {
+        let error = match error {
+            PoolError::Driver { error, .. } => error,
+            // A page with live blocks could not be mapped again, after a compaction. (The limit is of allocations.)
+            PoolError::Stuck { .. } | PoolError::Limit { .. } => CallError {
+                function: "cuMemMap",
+                code: CUresult::MAP_FAILED,
+            },
+        };
+        let held = pool.stats().held;
+        if held != 0 {
             let key = Key::new(Kind::Physical, 0);
-            state.record_failed_free(key, pool.stats().held, None, error);
-            Err(error)
+            state.record_failed_free(key, held, None, error);
         }
-        _ => Ok(()),
+        error
+    })
+}
+
+/// A pool of a context, from its creation until it is destroyed.
+#[derive(Clone)]
+struct Entry {
+    /// Not by its guard alone: a pool whose last reference is dropped, and one that the driver refuses to destroy, must know
+    /// of a stream that ends, and teardown destroys it.
+    pool: Arc<Pool<PoolDriver>>,
+    guard: Weak<VirtualPool>,
+}
+
+impl Entry {
+    /// Whether its guard and all of its blocks are dropped.
+    fn is_orphan(&self) -> bool {
+        self.guard.strong_count() == 0
+    }
+}
+
+/// Records that the context cannot be used any more, where that is what an error of the pool says.
+pub(super) fn note_if_broken<T>(
+    state: &ContextState,
+    operation: &'static str,
+    result: &std::result::Result<T, PoolError<CallError>>,
+) {
+    if let Err(PoolError::Driver { error, .. }) = result {
+        state.note_if_broken(operation, Err(*error));
     }
 }
 
@@ -49,24 +85,43 @@ fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
 pub(crate) struct PoolList {
     /// Whether there ever was one: most contexts have none.
     any: AtomicBool,
-    pools: Mutex<Vec<Weak<VirtualPool>>>,
+    pools: Mutex<Vec<Entry>>,
     /// The pool that all buffers of the context come from.
     of_context: OnceLock<Arc<VirtualPool>>,
-    /// Pools without blocks whose streams still work, or that the driver refused to destroy.
-    orphans: Mutex<Vec<Arc<Pool<PoolDriver>>>>,
     /// The pools of escaped blocks by address: a pool is not destroyed before they are freed.
     escaped: Mutex<HashMap<u64, Arc<VirtualPool>>>,
 }
 
 impl PoolList {
-    pub(super) fn add(&self, pool: &Arc<VirtualPool>) {
-        lock(&self.pools).push(Arc::downgrade(pool));
+    pub(super) fn add(&self, guard: &Arc<VirtualPool>, pool: &Arc<Pool<PoolDriver>>) {
+        lock(&self.pools).push(Entry {
+            pool: pool.clone(),
+            guard: Arc::downgrade(guard),
+        });
         self.any.store(true, Ordering::Release);
     }
 
-    pub(super) fn remove(&self, pool: &VirtualPool) {
-        let is_other = |other: &Weak<VirtualPool>| !std::ptr::eq(other.as_ptr(), pool);
-        lock(&self.pools).retain(is_other);
+    fn entries(&self) -> Vec<Entry> {
+        match self.any() {
+            true => lock(&self.pools).clone(),
+            false => Vec::new(),
+        }
+    }
+
+    /// A stream ends: blocks that were freed on it are reused after its last work.
+    pub(super) fn stream_ends(&self, state: &ContextState, stream: StreamId) {
+        if !self.any() {
+            return;
+        }
+        let Some(_inside) = state.try_enter() else {
+            // Teardown waits for the device and destroys the pools.
+            return;
+        };
+        for Entry { pool, .. } in self.entries() {
+            // Refused, as inside a host function: the pool knows that it cannot use the stream any more.
+            let ended = pool.stream_ends(&stream);
+            note_if_broken(state, "Stream::drop", &ended);
+        }
     }
 
     /// Whether there ever was a pool.
@@ -77,10 +132,11 @@ impl PoolList {
 
     /// The pools that are alive.
     pub(crate) fn all(&self) -> Vec<Arc<VirtualPool>> {
-        match self.any() {
-            true => lock(&self.pools).iter().filter_map(Weak::upgrade).collect(),
-            false => Vec::new(),
-        }
+        let entries = self.entries();
+        entries
+            .iter()
+            .filter_map(|one| one.guard.upgrade())
+            .collect()
     }
 
     /// The pool that all buffers of the context come from.
@@ -102,10 +158,12 @@ impl PoolList {
 
     /// The pool of a block that escaped and is owned again.
     pub(crate) fn recapture(&self, address: u64) -> Option<Arc<VirtualPool>> {
-        match self.any() {
-            true => lock(&self.escaped).remove(&address),
-            false => None,
+        if !self.any() {
+            return None;
         }
+        let pool = lock(&self.escaped).remove(&address)?;
+        pool.note_recaptured(address);
+        Some(pool)
     }
 
     /// Whether a block escaped from a pool.
@@ -113,23 +171,24 @@ impl PoolList {
         self.any() && lock(&self.escaped).contains_key(&address)
     }
 
-    /// Keeps a pool that could not be destroyed.
-    pub(super) fn add_orphan(&self, pool: Arc<Pool<PoolDriver>>) {
-        lock(&self.orphans).push(pool);
+    /// Destroys a pool whose last reference is dropped, if no stream works on its memory any more. Does not wait. The caller
+    /// is inside the gate.
+    pub(super) fn destroy_orphan(&self, pool: &Arc<Pool<PoolDriver>>) -> bool {
+        // It stays on the list meanwhile: a stream may end.
+        let destroyed = destroy_if_idle(pool);
+        if destroyed {
+            lock(&self.pools).retain(|other| !Arc::ptr_eq(&other.pool, pool));
+        }
+        destroyed
     }
 
     /// Destroys the pools whose guards and blocks were dropped, if their streams have done the work that they had. Does not
     /// wait. The caller is inside the gate. Returns whether any was destroyed.
     pub(crate) fn destroy_orphans(&self) -> bool {
-        if !self.any() {
-            return false;
-        }
-        let mut orphans = std::mem::take(&mut *lock(&self.orphans));
-        let before = orphans.len();
-        orphans.retain(|pool| !destroy_if_idle(pool));
-        let destroyed = orphans.len() < before;
-        lock(&self.orphans).append(&mut orphans);
-        destroyed
+        let mut orphans = self.entries();
+        orphans.retain(Entry::is_orphan);
+        let destroyed = orphans.iter().filter(|one| self.destroy_orphan(&one.pool));
+        destroyed.count() > 0
     }
 
     /// Destroys all pools, for teardown: the device is idle, and the context is current. A pool of escaped memory stays
@@ -137,19 +196,21 @@ impl PoolList {
     /// recorded. Returns the first error.
     pub(super) fn destroy_all(&self, state: &ContextState) -> result::Result {
         let mut first = Ok(());
-        for pool in std::mem::take(&mut *lock(&self.orphans)) {
-            first = first.and(destroy(state, &pool));
-        }
+        let entries = std::mem::take(&mut *lock(&self.pools));
         let escaped = std::mem::take(&mut *lock(&self.escaped));
-        for pool in self.all() {
+        for Entry { pool, guard } in &entries {
             if process::is_exiting() {
                 break;
             }
-            let has_escaped = escaped.values().any(|other| Arc::ptr_eq(other, &pool));
-            if has_escaped || !state.free_leaks && pool.has_blocks() {
-                pool.abandon();
+            let Some(guard) = guard.upgrade() else {
+                first = first.and(destroy(state, pool));
+                continue;
+            };
+            let has_escaped = escaped.values().any(|other| Arc::ptr_eq(other, &guard));
+            if has_escaped || !state.free_leaks && guard.has_blocks() {
+                guard.abandon();
             } else {
-                first = first.and(pool.destroy(|pool| destroy(state, pool)));
+                first = first.and(guard.destroy(|pool| destroy(state, pool)));
             }
         }
         // The context is closed: their drops do nothing.

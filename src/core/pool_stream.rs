@@ -42,8 +42,8 @@ impl Drop for StreamIdGuard {
         if process::is_exiting() {
             return;
         }
-        for pool in self.state.pools_of_cuguard().all() {
-            pool.stream_ends(&self.state, self.id);
-        }
+        self.state
+            .pools_of_cuguard()
+            .stream_ends(&self.state, self.id);
     }
 }

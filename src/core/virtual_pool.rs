@@ -1,5 +1,6 @@
 //! The state of a pool that its guard, its blocks and its context share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -15,7 +16,6 @@ use super::lock::lock;
 use super::pool_decay;
 use super::pool_driver::PoolDriver;
 use super::pool_home::Home;
-use super::pool_list::destroy_if_idle;
 use super::pool_stream::StreamId;
 use crate::error::{Error, Result};
 
@@ -28,7 +28,7 @@ pub(crate) struct PoolConfig {
 
 /// A pool of one context. Its memory is released to the device with the last reference, or by teardown.
 pub(crate) struct VirtualPool {
-    /// Shared with the thread that releases idle memory.
+    /// Shared with the context, which has it until it is destroyed, and with the thread that releases idle memory.
     pool: Arc<Pool<PoolDriver>>,
     /// Not a strong reference: the context has one to its own pool.
     state: Weak<ContextState>,
@@ -37,8 +37,9 @@ pub(crate) struct VirtualPool {
     config: PoolConfig,
     /// The homes of its blocks, until the guard is dropped.
     homes: Mutex<Option<Vec<Weak<Home>>>>,
-    /// Streams that ended where the driver refused an event: what was freed on them is reused when the device is idle.
-    unfinished: Mutex<Vec<StreamId>>,
+    /// The sizes of blocks that escaped and are owned again, by address.
+    recaptured: Mutex<HashMap<u64, u64>>,
+    any_recaptured: AtomicBool,
     /// Nothing is allocated or freed any more, and nothing calls the driver.
     destroyed: AtomicBool,
 }
@@ -59,10 +60,11 @@ impl VirtualPool {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             homes: Mutex::new(Some(Vec::new())),
-            unfinished: Mutex::default(),
+            recaptured: Mutex::default(),
+            any_recaptured: AtomicBool::new(false),
             destroyed: AtomicBool::new(false),
         });
-        state.pools_of_cuguard().add(&pool);
+        state.pools_of_cuguard().add(&pool, &pool.pool);
         pool_decay::watch(state, &pool.pool, pool.config.settings.decay);
         pool
     }
@@ -129,20 +131,30 @@ impl VirtualPool {
     /// gate.
     #[inline]
     pub(crate) fn free(&self, stream: &StreamId, address: u64, bytes: u64) {
-        let bytes = Central::<PoolDriver>::rounded(bytes);
+        let mut bytes = Central::<PoolDriver>::rounded(bytes);
+        // Relaxed: the owner of a block is ordered after what it was recaptured by.
+        if self.any_recaptured.load(Ordering::Relaxed) {
+            bytes = self.take_recaptured(address).unwrap_or(bytes);
+        }
         self.pool.free(stream, Block { address, bytes });
     }
 
-    /// A stream ends: blocks that were freed on it are reused after its last work.
-    pub(super) fn stream_ends(&self, state: &ContextState, stream: StreamId) {
-        let Some(_inside) = state.try_enter() else {
-            // Teardown waits for the device and destroys the pool.
-            return;
-        };
-        // Inside a host function the driver permits no call.
-        if !self.is_destroyed() && self.pool.stream_ends(&stream).is_err() {
-            lock(&self.unfinished).push(stream);
+    /// A block that escaped is owned again, perhaps with fewer values than it has room for: it is freed with its own size.
+    pub(super) fn note_recaptured(&self, address: u64) {
+        if let Some(bytes) = self.pool.bytes_at(address) {
+            lock(&self.recaptured).insert(address, bytes);
+            self.any_recaptured.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// The size of such a block, which is about to be freed.
+    #[cold]
+    fn take_recaptured(&self, address: u64) -> Option<u64> {
+        let mut recaptured = lock(&self.recaptured);
+        let bytes = recaptured.remove(&address);
+        let any = !recaptured.is_empty();
+        self.any_recaptured.store(any, Ordering::Relaxed);
+        bytes
     }
 
     /// Releases idle memory to the device, but for `keep` bytes. Returns how much was released. The caller is inside the
@@ -166,9 +178,6 @@ impl VirtualPool {
         &self,
         wanted: u64,
     ) -> std::result::Result<cuguard_pool::Compacted, PoolError<CallError>> {
-        for stream in std::mem::take(&mut *lock(&self.unfinished)) {
-            self.pool.stream_is_idle(&stream);
-        }
         self.pool.compact(wanted)
     }
 
@@ -220,14 +229,12 @@ impl Drop for VirtualPool {
         let Some(state) = self.state.upgrade() else {
             return;
         };
-        state.pools_of_cuguard().remove(self);
-        // If the context is closed, teardown has destroyed it.
+        // If the context is closed, teardown destroys it: the context has it still.
         let Some(_inside) = state.try_enter() else {
             return;
         };
-        if !destroy_if_idle(&self.pool) {
+        if !state.pools_of_cuguard().destroy_orphan(&self.pool) {
             // A stream still works on freed blocks, or this is a host function, where the driver permits no call.
-            state.pools_of_cuguard().add_orphan(self.pool.clone());
             pool_decay::watch_orphan(&state, &self.pool);
         }
     }

@@ -3,6 +3,7 @@
 use crate::Block;
 use crate::driver::Driver;
 use crate::error::PoolError;
+use crate::hash::FastMap;
 use crate::settings::Settings;
 use crate::size::{self, SMALLEST_RANGE};
 use crate::state::{State, refused};
@@ -20,6 +21,10 @@ pub struct Central<D: Driver> {
     /// Frees that came while the lock was held. Whoever has the lock next does them first.
     late: Mutex<Vec<(D::Stream, Block)>>,
     has_late: AtomicBool,
+    /// The addresses of blocks with pins, known without the pool's lock: a pinned block that is freed must not go into a
+    /// cache with its pins.
+    pinned: Mutex<FastMap<()>>,
+    any_pinned: AtomicBool,
 }
 
 impl<D: Driver> Central<D> {
@@ -29,6 +34,8 @@ impl<D: Driver> Central<D> {
             state: Mutex::new(State::new(driver, settings)),
             late: Mutex::new(Vec::new()),
             has_late: AtomicBool::new(false),
+            pinned: Mutex::default(),
+            any_pinned: AtomicBool::new(false),
         }
     }
 
@@ -99,6 +106,7 @@ impl<D: Driver> Central<D> {
     /// has ordered that stream after the work that uses the block. Never waits and makes no call of the driver. An address
     /// that is not that of a live block of this size is ignored and counted in [`Stats::wrong_frees`].
     pub fn free(&self, stream: &D::Stream, block: Block) {
+        self.ends_pins(block.address);
         if let Some(state) = self.try_lock() {
             self.with_locked(state, |state| state.free(stream, block));
         } else {
@@ -127,7 +135,8 @@ impl<D: Driver> Central<D> {
     ///
     /// # Errors
     ///
-    /// The point was refused; call [`stream_is_idle`](Self::stream_is_idle) when the stream has no work left.
+    /// The point was refused. The stream is not used any more all the same, and the blocks are not reused before the
+    /// caller calls [`stream_is_idle`](Self::stream_is_idle) or [`ended_streams_are_idle`](Self::ended_streams_are_idle).
     pub fn stream_ends(&self, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
         let id = D::stream_id(stream);
         self.with(|state| {
@@ -141,6 +150,17 @@ impl<D: Driver> Central<D> {
     /// The caller knows that all work enqueued on the stream is complete: other streams may use what was freed on it.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
         self.with(|state| state.streams.finish(D::stream_id(stream)));
+    }
+
+    /// The numbers of streams that [ended](Self::stream_ends) and whose point was refused. Read it before a wait for the
+    /// device; after the wait, [`ended_streams_are_idle`](Self::ended_streams_are_idle).
+    pub fn unfinished_streams(&self) -> Vec<u64> {
+        self.with(|state| state.streams.unfinished())
+    }
+
+    /// The caller has waited for the device since it read these numbers: the work of those streams is complete.
+    pub fn ended_streams_are_idle(&self, streams: &[u64]) {
+        self.with(|state| state.streams.finish_ended(streams));
     }
 
     /// Releases idle memory until at most `keep` bytes of it remain. Returns the bytes released.
@@ -168,7 +188,8 @@ impl<D: Driver> Central<D> {
     ///
     /// # Errors
     ///
-    /// The driver refused a call. Every block is where it was, with the same bytes.
+    /// The driver refused a call before anything was released: see [`Compacted::refused`]. Every block is where it was, with
+    /// the same bytes.
     pub fn compact(&self, wanted: u64) -> Result<Compacted, PoolError<D::Error>> {
         self.with(|state| state.compact(wanted))
     }
@@ -184,14 +205,51 @@ impl<D: Driver> Central<D> {
     }
 
     /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
-    /// [`unpin`](Self::unpin). Returns false where no live block has this address.
+    /// [`unpin`](Self::unpin), or ends when the block is freed. Returns false where no live block has this address.
     pub fn pin(&self, address: u64) -> bool {
-        self.with(|state| state.pin(address))
+        self.with(|state| {
+            let pinned = state.pin(address);
+            self.note_pinned(address, state.is_pinned(address));
+            pinned
+        })
     }
 
-    /// Removes one pin. Returns false where there is none.
+    /// Removes one pin of the block at this address. Returns false where it has none.
     pub fn unpin(&self, address: u64) -> bool {
-        self.with(|state| state.unpin(address))
+        self.with(|state| {
+            let unpinned = state.unpin(address);
+            self.note_pinned(address, state.is_pinned(address));
+            unpinned
+        })
+    }
+
+    /// What the live block at this address occupies. Blocks in caches are live.
+    pub fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.with(|state| state.bytes_at(address))
+    }
+
+    fn note_pinned(&self, address: u64, is_pinned: bool) {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_pinned {
+            true => pinned.insert(address, ()),
+            false => pinned.remove(&address),
+        };
+        self.any_pinned.store(!pinned.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether a block that is about to be freed was pinned. It is not from now on, once it is freed.
+    #[inline]
+    pub(crate) fn ends_pins(&self, address: u64) -> bool {
+        // Relaxed: who frees a block is ordered after who pinned it.
+        self.any_pinned.load(Ordering::Relaxed) && self.take_pinned(address)
+    }
+
+    #[cold]
+    fn take_pinned(&self, address: u64) -> bool {
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_pinned = pinned.remove(&address).is_some();
+        self.any_pinned.store(!pinned.is_empty(), Ordering::Relaxed);
+        was_pinned
     }
 
     /// Unmaps and releases everything, blocks that are live too. The caller guarantees that no work uses them.

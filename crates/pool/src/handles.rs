@@ -85,14 +85,18 @@ impl Handles {
         handle.bytes()
     }
 
-    /// Retries the releases that were refused. Returns the bytes released, or the first error.
-    pub(crate) fn retry<D: Driver>(&mut self, driver: &D) -> Result<u64, PoolError<D::Error>> {
-        let mut result = Ok(0);
+    /// Retries the releases that were refused. Returns the bytes released, and the first error.
+    pub(crate) fn retry<D: Driver>(
+        &mut self,
+        driver: &D,
+    ) -> (u64, Result<(), PoolError<D::Error>>) {
+        let mut released = 0;
+        let mut result = Ok(());
         for handle in std::mem::take(&mut self.kept) {
             match driver.release(handle.id) {
                 Ok(()) => {
                     self.held -= handle.bytes();
-                    result = result.map(|bytes| bytes + handle.bytes());
+                    released += handle.bytes();
                 }
                 Err(error) => {
                     self.kept.push(handle);
@@ -103,7 +107,7 @@ impl Handles {
                 }
             }
         }
-        result
+        (released, result)
     }
 
     pub(crate) fn idle_pages(&self) -> u64 {

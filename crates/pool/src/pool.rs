@@ -15,8 +15,8 @@ use crate::stats::{Compacted, PageUse, Stats};
 /// A pool of device memory: [`Central`] behind caches of each thread and stream.
 ///
 /// Blocks of up to 1 MiB are allocated from and freed into the calling thread's cache of the stream, without a lock that
-/// threads share. A cache holds up to 1 MiB of each size (at least one block, at most 64) and 16 MiB in all. What has no
-/// room, and what a cache lacks, moves in batches.
+/// threads share. A cache holds up to 1 MiB of each size (at least one block, at most 64) and
+/// [`CACHE_LIMIT`](Self::CACHE_LIMIT) bytes in all. What has no room, and what a cache lacks, moves in batches.
 ///
 /// A thread that ends frees its caches into the pool. The pool's drop empties all caches; it does not call the driver: see
 /// [`destroy`](Self::destroy).
@@ -37,6 +37,9 @@ pub struct Pool<D: Driver + 'static> {
 }
 
 impl<D: Driver + 'static> Pool<D> {
+    /// What the cache of one thread and stream may hold, in bytes.
+    pub const CACHE_LIMIT: u64 = crate::cache::LIMIT;
+
     /// Creates an empty pool. Makes no call of the driver.
     pub fn new(driver: D, settings: Settings) -> Self {
         Self {
@@ -92,6 +95,11 @@ impl<D: Driver + 'static> Pool<D> {
     #[inline]
     pub fn free(&self, stream: &D::Stream, block: Block) {
         match Class::of(block.bytes) {
+            // Its pins end, which is noted behind the caches.
+            Some(class) if self.central().ends_pins(block.address) => {
+                self.central()
+                    .free_many(stream, class.bytes(), &[block.address]);
+            }
             Some(class) => self.caches.free(stream, class, block.address),
             None => self.central().free(stream, block),
         }
@@ -102,7 +110,8 @@ impl<D: Driver + 'static> Pool<D> {
     ///
     /// # Errors
     ///
-    /// The point was refused; call [`stream_is_idle`](Self::stream_is_idle) when the stream has no work left.
+    /// The point was refused. The stream is not used any more all the same, and the blocks are not reused before the
+    /// caller calls [`stream_is_idle`](Self::stream_is_idle) or [`ended_streams_are_idle`](Self::ended_streams_are_idle).
     pub fn stream_ends(&self, stream: &D::Stream) -> Result<(), PoolError<D::Error>> {
         self.caches.stream_ends(stream);
         self.central().stream_ends(stream)
@@ -112,6 +121,17 @@ impl<D: Driver + 'static> Pool<D> {
     /// in caches stay there.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
         self.central().stream_is_idle(stream);
+    }
+
+    /// The numbers of streams that [ended](Self::stream_ends) and whose point was refused. Read it before a wait for the
+    /// device; after the wait, [`ended_streams_are_idle`](Self::ended_streams_are_idle).
+    pub fn unfinished_streams(&self) -> Vec<u64> {
+        self.central().unfinished_streams()
+    }
+
+    /// The caller has waited for the device since it read these numbers: the work of those streams is complete.
+    pub fn ended_streams_are_idle(&self, streams: &[u64]) {
+        self.central().ended_streams_are_idle(streams);
     }
 
     /// Frees the blocks in the caches of all threads into the pool, and returns how many bytes.
@@ -146,7 +166,8 @@ impl<D: Driver + 'static> Pool<D> {
     ///
     /// # Errors
     ///
-    /// The driver refused a call. Every block is where it was, with the same bytes.
+    /// The driver refused a call before anything was released: see [`Compacted::refused`]. Every block is where it was, with
+    /// the same bytes.
     pub fn compact(&self, wanted: u64) -> Result<Compacted, PoolError<D::Error>> {
         self.flush();
         self.central().compact(wanted)
@@ -175,14 +196,19 @@ impl<D: Driver + 'static> Pool<D> {
     }
 
     /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
-    /// [`unpin`](Self::unpin). Returns false where no live block has this address.
+    /// [`unpin`](Self::unpin), or ends when the block is freed. Returns false where no live block has this address.
     pub fn pin(&self, address: u64) -> bool {
         self.central().pin(address)
     }
 
-    /// Removes one pin. Returns false where there is none.
+    /// Removes one pin of the block at this address. Returns false where it has none.
     pub fn unpin(&self, address: u64) -> bool {
         self.central().unpin(address)
+    }
+
+    /// What the live block at this address occupies. Blocks in caches are live.
+    pub fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.central().bytes_at(address)
     }
 
     /// Empties the caches for good, and unmaps and releases everything, blocks that are live too. The caller guarantees that

@@ -31,6 +31,8 @@ pub(crate) struct State<D: Driver> {
     pub(crate) pages: FastMap<WindowId>,
     pub(crate) ranges: Ranges,
     pub(crate) slots: Slots,
+    /// Pins of slots, by address; those of ranges are in the range.
+    pub(crate) slot_pins: FastMap<u32>,
     /// Frames that have windows or slots and had no block when they were noted.
     pub(crate) idle_frames: BTreeSet<FrameId>,
     /// Windows with live blocks that are not mapped, or without access.
@@ -75,6 +77,7 @@ impl<D: Driver> State<D> {
             pages: FastMap::default(),
             ranges: Ranges::new(),
             slots: Slots::new(),
+            slot_pins: FastMap::default(),
             idle_frames: BTreeSet::new(),
             stuck: Vec::new(),
             unwaited: false,

@@ -62,4 +62,6 @@ pub struct Compacted {
     pub moved_windows: usize,
     /// Bytes that were copied for it.
     pub copied_bytes: u64,
+    /// Whether the driver refused a call, so that less was merged than can be. Every block has its bytes.
+    pub refused: bool,
 }

@@ -38,6 +38,8 @@ struct Entry<D: Driver> {
     points: VecDeque<(u64, D::Point)>,
     /// No further free comes: removed when all points are complete.
     ended: bool,
+    /// It ended, and the point was refused: what it freed is in use until the caller knows that its work is complete.
+    unfinished: bool,
 }
 
 pub(crate) struct Streams<D: Driver> {
@@ -69,6 +71,7 @@ impl<D: Driver> Streams<D> {
                 dirty: None,
                 points: VecDeque::new(),
                 ended: false,
+                unfinished: false,
             }
         });
         if entry.dirty.is_none() {
@@ -101,21 +104,44 @@ impl<D: Driver> Streams<D> {
         self.poll(driver);
     }
 
-    /// The stream is about to be destroyed: records its point now.
+    /// The stream is about to be destroyed: records its point now. Refused, the stream is not used any more all the same,
+    /// and its memory waits for [`finish_ended`](Self::finish_ended).
     pub(crate) fn end(&mut self, driver: &D, stream: u64) -> Result<(), D::Error> {
         let Some(entry) = self.entries.get_mut(&stream) else {
             return Ok(());
         };
-        entry.record(driver, &mut self.last, &mut self.unneeded)?;
+        let recorded = entry.record(driver, &mut self.last, &mut self.unneeded);
         entry.ended = true;
+        if recorded.is_err() {
+            entry.unfinished = true;
+            self.unneeded.extend(entry.dirty.take());
+        }
         self.poll(driver);
-        Ok(())
+        recorded
     }
 
     /// All work of the stream is complete.
     pub(crate) fn finish(&mut self, stream: u64) {
         if let Some(entry) = self.entries.get_mut(&stream) {
             entry.finish(&mut self.last, &mut self.unneeded);
+            if entry.ended {
+                self.entries.remove(&stream);
+            }
+        }
+    }
+
+    /// Streams that ended and whose point was refused.
+    pub(crate) fn unfinished(&self) -> Vec<u64> {
+        let unfinished = self.entries.iter().filter(|(_, entry)| entry.unfinished);
+        unfinished.map(|(&id, _)| id).collect()
+    }
+
+    /// All work of these streams is complete, if they have ended: nothing was enqueued on them since.
+    pub(crate) fn finish_ended(&mut self, streams: &[u64]) {
+        for &id in streams {
+            if self.entries.get(&id).is_some_and(|entry| entry.ended) {
+                self.finish(id);
+            }
         }
     }
 
@@ -137,7 +163,7 @@ impl<D: Driver> Streams<D> {
                 entry.done = *epoch;
                 entry.points.pop_front();
             }
-            !(entry.ended && entry.points.is_empty())
+            !(entry.ended && entry.points.is_empty() && !entry.unfinished)
         });
     }
 }
@@ -152,6 +178,8 @@ impl<D: Driver> Entry<D> {
         if let Some(stream) = &self.dirty {
             let point = driver.record(stream)?;
             self.points.push_back((self.epoch, point));
+            // The point is after all that the stream did before.
+            self.unfinished = false;
             *last += 1;
             self.epoch = *last;
             unneeded.extend(self.dirty.take());
@@ -164,6 +192,7 @@ impl<D: Driver> Entry<D> {
         *last += 1;
         self.epoch = *last;
         self.points.clear();
+        self.unfinished = false;
         unneeded.extend(self.dirty.take());
     }
 }

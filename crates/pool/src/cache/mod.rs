@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cuguard_sync::process;
 
 pub(crate) use class::Class;
+pub(crate) use lists::LIMIT;
 use lists::{Cache, Lists};
 use thread::{Home, Key};
 
@@ -308,8 +309,11 @@ impl<B: Backend> Caches<B> {
         if retires {
             lists.retire();
         }
+        // Inside the cache, so that a stream cannot end in between: its end waits for the cache, and then the pool knows of
+        // these frees. (The backend neither waits nor calls the driver to free.)
+        let bytes = self.free_all(stream, &blocks);
         drop(lists);
-        self.free_all(stream, &blocks)
+        bytes
     }
 
     fn free_all(&self, stream: &B::Stream, blocks: &[(Class, Vec<u64>)]) -> u64 {

@@ -15,6 +15,8 @@ struct Model {
     state: Mutex<State>,
     calls: AtomicUsize,
     drops: Arc<AtomicUsize>,
+    /// Called while blocks are freed.
+    on_free: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 #[derive(Default)]
@@ -81,6 +83,11 @@ impl Backend for Model {
         }
         let free = state.free.entry((*stream, bytes)).or_default();
         free.extend(addresses);
+        drop(state);
+        let on_free = self.on_free.lock().unwrap().take();
+        if let Some(on_free) = on_free {
+            on_free();
+        }
     }
 }
 
@@ -184,28 +191,60 @@ fn a_cache_holds_no_more_than_its_caps() {
 #[test]
 fn a_full_cache_evicts_its_lists_in_turn() {
     let caches = caches();
-    let large: Vec<Class> = Class::all().filter(|class| class.cap() == 1).collect();
-    let use_once = |class: Class| {
+    let classes: Vec<Class> = Class::all().collect();
+    let use_at_once = |class: Class, count: usize| {
         let before = caches.backend().calls.load(Ordering::Relaxed);
-        let block = caches.allocate(&1, class).unwrap();
+        let blocks: Vec<u64> = (0..count)
+            .map(|_| caches.allocate(&1, class).unwrap())
+            .collect();
         let calls = caches.backend().calls.load(Ordering::Relaxed) - before;
-        caches.free(&1, class, block);
+        blocks
+            .into_iter()
+            .for_each(|block| caches.free(&1, class, block));
         calls
     };
-    for class in &large {
-        use_once(*class);
+    for class in &classes {
+        use_at_once(*class, class.cap());
     }
+    let largest = classes.iter().map(|class| class.bytes()).max().unwrap();
     assert!(
-        caches.bytes() > LIMIT - large[0].bytes(),
-        "the lists do not fill it"
+        caches.bytes() > LIMIT - largest && caches.bytes() <= LIMIT,
+        "the lists do not fill it: {}",
+        caches.bytes()
     );
-    // The first ones were evicted. The first one is used again, which evicts another one, and is in use from now on.
-    assert_eq!(use_once(large[0]), 1);
-    let evicting = large.iter().skip(1).take(large.len() / 2);
-    for class in evicting {
-        assert_eq!(use_once(large[0]), 0, "evicted before {class:?}");
-        use_once(*class);
+    // The first ones were evicted. The first one is used again, and is in use from now on.
+    assert_ne!(use_at_once(classes[0], 1), 0);
+    let mut evicted = 0;
+    for class in &classes[1..classes.len() / 4] {
+        assert_eq!(use_at_once(classes[0], 1), 0, "evicted before {class:?}");
+        evicted += usize::from(use_at_once(*class, class.cap()) != 0);
     }
+    assert_ne!(evicted, 0, "no other list was evicted");
+}
+
+/// The end of a stream waits for another thread that flushes its cache: no block is freed on a stream that has ended.
+#[test]
+fn a_stream_does_not_end_while_its_cache_is_flushed() {
+    let caches = caches();
+    let block = caches.allocate(&1, class(4096)).unwrap();
+    caches.free(&1, class(4096), block);
+    let is_freeing = Arc::new(AtomicBool::new(false));
+    let (begun, wait) = mpsc::channel();
+    let freeing = is_freeing.clone();
+    *caches.backend().on_free.lock().unwrap() = Some(Box::new(move || {
+        freeing.store(true, Ordering::SeqCst);
+        begun.send(()).unwrap();
+        // Long enough for the other thread, did it not wait.
+        thread::sleep(std::time::Duration::from_millis(200));
+        freeing.store(false, Ordering::SeqCst);
+    }));
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(caches.flush(), 4096));
+        wait.recv().unwrap();
+        caches.stream_ends(&1);
+        assert!(!is_freeing.load(Ordering::SeqCst), "freed after its end");
+    });
+    assert_eq!(caches.backend().allocated(), 0);
 }
 
 /// Threads allocate on a few streams, hand blocks to each other, and free; other threads flush and end streams meanwhile.

@@ -21,19 +21,23 @@ impl<D: Driver> State<D> {
     /// Removes a window that is not mapped. A frame without windows becomes an idle handle.
     pub(crate) fn detach(&mut self, id: WindowId) -> Window {
         self.leave(id);
+        self.put_back_slots(id);
         let window = self.windows.remove(id);
         self.pages.remove(&window.page);
-        if let Content::Slots(slots) = &window.content {
-            let frame = &mut self.frames[window.frame];
-            if let Some(home) = &mut frame.home
-                && home.id == slots.home
-            {
-                self.slots.classes[home.class].homes.insert(window.frame);
-                home.waiting.push(slots.slots.clone());
-            }
-        }
         self.drop_frame_if_unused(window.frame);
         window
+    }
+
+    /// The slots of a window that has left its frame can be in another window, if it was the frame that they were dealt of.
+    pub(crate) fn put_back_slots(&mut self, id: WindowId) {
+        let window = &self.windows[id];
+        if let Content::Slots(slots) = &window.content
+            && let Some(home) = &mut self.frames[window.frame].home
+            && home.id == slots.home
+        {
+            self.slots.classes[home.class].homes.insert(window.frame);
+            home.waiting.push(slots.slots.clone());
+        }
     }
 
     /// Adds a window to the frame that it is mapped onto.

@@ -44,8 +44,11 @@ impl<D: Driver> State<D> {
                 self.handles.release(&self.driver, handle);
             }
         }
-        result = result.and(self.handles.retry(&self.driver).map(|_| ()));
+        result = result.and(self.handles.retry(&self.driver).1);
         self.ranges.drop_empty_lists();
+        let pages = &self.pages;
+        self.slot_pins
+            .retain(|address, _| pages.contains_key(&(address & !(PAGE - 1))));
         result.and(
             self.addresses
                 .unreserve_all(&self.driver)

@@ -1,7 +1,7 @@
 //! Blocks whose physical memory must stay behind their addresses.
 
 use crate::driver::Driver;
-use crate::size::PAGE;
+use crate::size::{PAGE, class_bytes};
 use crate::slab::WindowId;
 use crate::state::State;
 
@@ -19,13 +19,12 @@ impl<D: Driver> State<D> {
             }
             return true;
         }
-        match self.slot_window(address) {
-            Some((id, true)) => {
-                self.pin_window(id);
-                true
-            }
-            _ => false,
-        }
+        let Some(window) = self.slot_window(address) else {
+            return false;
+        };
+        *self.slot_pins.entry(address).or_default() += 1;
+        self.pin_window(window);
+        true
     }
 
     /// Removes one pin. False: the block was not pinned.
@@ -41,13 +40,44 @@ impl<D: Driver> State<D> {
             }
             return true;
         }
-        match self.slot_window(address) {
-            Some((id, _)) if self.windows[id].pins > 0 => {
-                self.unpin_window(id);
-                true
-            }
-            _ => false,
+        let Some(pins) = self.slot_pins.get_mut(&address) else {
+            return false;
+        };
+        *pins -= 1;
+        if *pins == 0 {
+            self.slot_pins.remove(&address);
         }
+        if let Some(&window) = self.pages.get(&page_of(address)) {
+            self.unpin_window(window);
+        }
+        true
+    }
+
+    /// The block at the address is freed: its pins end with it.
+    #[inline]
+    pub(crate) fn unpin_freed(&mut self, address: u64) {
+        while self.is_pinned(address) {
+            self.unpin(address);
+        }
+    }
+
+    /// Whether the block at the address has a pin of its own.
+    #[inline]
+    pub(crate) fn is_pinned(&self, address: u64) -> bool {
+        match self.ranges.at(address) {
+            Some(id) => self.ranges[id].pins > 0,
+            None => !self.slot_pins.is_empty() && self.slot_pins.contains_key(&address),
+        }
+    }
+
+    /// What the live block at the address occupies.
+    pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
+        if let Some(id) = self.ranges.at(address) {
+            let range = &self.ranges[id];
+            return range.cached.is_none().then_some(range.bytes);
+        }
+        let slots = self.windows[self.slot_window(address)?].slots()?;
+        Some(class_bytes(slots.class))
     }
 
     fn pin_window(&mut self, id: WindowId) {
@@ -70,14 +100,17 @@ impl<D: Driver> State<D> {
         }
     }
 
-    /// The window of slots that an address is in, and whether a live slot begins there.
-    fn slot_window(&self, address: u64) -> Option<(WindowId, bool)> {
-        let page = address & !(PAGE - 1);
-        let id = *self.pages.get(&page)?;
+    /// The window of the live slot that begins at the address.
+    fn slot_window(&self, address: u64) -> Option<WindowId> {
+        let id = *self.pages.get(&page_of(address))?;
         let slots = self.windows[id].slots()?;
-        let bytes = crate::size::class_bytes(slots.class);
-        let offset = address - page;
+        let bytes = class_bytes(slots.class);
+        let offset = address - page_of(address);
         let live = offset.is_multiple_of(bytes) && slots.live.has((offset / bytes) as u16);
-        Some((id, live))
+        live.then_some(id)
     }
+}
+
+fn page_of(address: u64) -> u64 {
+    address & !(PAGE - 1)
 }

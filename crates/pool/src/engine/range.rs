@@ -57,6 +57,9 @@ impl<D: Driver> State<D> {
             self.wrong_frees += 1;
             return;
         };
+        if self.ranges[id].pins > 0 {
+            self.unpin_freed(address);
+        }
         let freed = self.streams.free_on(stream);
         self.used -= bytes;
         self.now += 1;
@@ -93,6 +96,7 @@ impl<D: Driver> State<D> {
             if let Some(id) = window {
                 let frame = self.windows[id].frame;
                 self.leave(id);
+                self.put_back_slots(id);
                 self.windows[id].content = Content::Kept;
                 // It cannot be moved.
                 self.windows[id].pins += 1;

@@ -3,7 +3,7 @@
 use crate::driver::Driver;
 use crate::size::PAGE;
 use crate::slab::{FrameId, RangeId, WindowId};
-use crate::state::{Result, State};
+use crate::state::{Result, State, refused};
 use crate::streams::Freed;
 use crate::windows::Content;
 use std::collections::{BTreeSet, HashSet};
@@ -14,7 +14,16 @@ const SLACK: u64 = 32 << 20;
 
 impl<D: Driver> State<D> {
     /// Unmaps cached ranges that are done, oldest first, freed not later than `until`, until `enough`.
-    pub(crate) fn harvest(&mut self, until: u64, mut enough: impl FnMut(&mut Self) -> bool) {
+    ///
+    /// # Errors
+    ///
+    /// The first; what could not be unmapped stays in the cache, and the rest is unmapped.
+    pub(crate) fn harvest(
+        &mut self,
+        until: u64,
+        mut enough: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), D> {
+        let mut result = Ok(());
         let done: Vec<RangeId> = self
             .ranges
             .oldest_first()
@@ -26,17 +35,18 @@ impl<D: Driver> State<D> {
             if enough(self) {
                 break;
             }
-            // Refused: it stays in the cache.
-            let _ = self.dismantle(id);
+            result = result.and(self.dismantle(id));
         }
         self.ranges.drop_empty_lists();
+        result
     }
 
     /// Makes this many pages idle, if there is that much that no block uses, and a little stays mapped.
     pub(crate) fn make_idle(&mut self, pages: u64) {
         self.harvest_for(|state| state.handles.idle_pages() >= pages);
         if self.handles.idle_pages() < pages && self.idle_bytes() > self.slack() {
-            self.drop_idle_frames(u64::MAX);
+            // Refused, it stays mapped, and memory is created.
+            let _ = self.drop_idle_frames(u64::MAX);
         }
     }
 
@@ -44,7 +54,8 @@ impl<D: Driver> State<D> {
     pub(crate) fn harvest_for(&mut self, mut enough: impl FnMut(&mut Self) -> bool) {
         self.check_idle_frames();
         let slack = self.slack();
-        self.harvest(u64::MAX, |state| {
+        // As above.
+        let _ = self.harvest(u64::MAX, |state| {
             enough(state) || state.idle_bytes() <= slack
         });
     }
@@ -58,10 +69,11 @@ impl<D: Driver> State<D> {
     /// Unmaps and releases everything that no block uses. Returns the bytes released.
     pub(crate) fn release_all_idle(&mut self) -> u64 {
         self.streams.record_and_poll(&self.driver);
-        self.harvest(u64::MAX, |_| false);
-        self.drop_idle_frames(u64::MAX);
+        // The caller has an error of its own; what is refused here is retried.
+        let _ = self.harvest(u64::MAX, |_| false);
+        let _ = self.drop_idle_frames(u64::MAX);
         self.retry_kept_mappings();
-        let mut released = self.handles.retry(&self.driver).unwrap_or(0);
+        let mut released = self.handles.retry(&self.driver).0;
         for large in [false, true] {
             while let Some(handle) = self.handles.take_oldest(large) {
                 released += self.handles.release(&self.driver, handle);
@@ -109,12 +121,13 @@ impl<D: Driver> State<D> {
         }
         self.retry_kept_mappings();
         self.check_idle_frames();
-        let mut released = self.handles.retry(&self.driver)?;
+        // One handle that is refused does not keep the rest from being released.
+        let (mut released, _) = self.handles.retry(&self.driver);
         released += self.release_idle(keep, until);
         let before = [false, true].map(|large| self.handles.idle_count(large));
-        self.harvest(until, |state| state.idle_bytes() <= keep);
+        let mut result = self.harvest(until, |state| state.idle_bytes() <= keep);
         if self.idle_bytes() > keep {
-            self.drop_idle_frames(until);
+            result = result.and(self.drop_idle_frames(until));
         }
         // What was unmapped just now was idle before.
         for (large, before) in [false, true].into_iter().zip(before) {
@@ -124,8 +137,8 @@ impl<D: Driver> State<D> {
                 released += self.handles.release(&self.driver, handle);
             }
         }
-        self.handles.retry(&self.driver)?;
-        Ok(released)
+        let (late, refused) = self.handles.retry(&self.driver);
+        result.and(refused).map(|()| released + late)
     }
 
     /// Releases idle handles, oldest first.
@@ -163,7 +176,7 @@ impl<D: Driver> State<D> {
     }
 
     /// Unmaps frames without a block, idle since `until` or longer.
-    pub(crate) fn drop_idle_frames(&mut self, until: u64) {
+    pub(crate) fn drop_idle_frames(&mut self, until: u64) -> Result<(), D> {
         self.check_idle_frames();
         let idle = self.idle_frames.iter().copied();
         let idle: Vec<FrameId> = idle
@@ -173,17 +186,23 @@ impl<D: Driver> State<D> {
             .iter()
             .flat_map(|&id| self.frames[id].windows.iter().copied())
             .collect();
-        self.drop_empty_windows(windows);
+        let result = self.drop_empty_windows(windows);
         for id in idle {
             // Its slots were dealt and no window was mapped.
             if self.idle_frames.contains(&id) && self.frames[id].windows.is_empty() {
                 self.drop_frame_if_unused(id);
             }
         }
+        result
     }
 
     /// Unmaps those of the windows that are vacant, or of slots of which no stream uses one.
-    pub(crate) fn drop_empty_windows(&mut self, windows: Vec<WindowId>) {
+    ///
+    /// # Errors
+    ///
+    /// The first; what could not be unmapped stays, and the rest is unmapped.
+    pub(crate) fn drop_empty_windows(&mut self, windows: Vec<WindowId>) -> Result<(), D> {
+        let mut result = Ok(());
         let class_of = |id: &WindowId| self.windows[*id].slots().map(|slots| slots.class);
         let classes: BTreeSet<usize> = windows.iter().filter_map(class_of).collect();
         for &class in &classes {
@@ -203,12 +222,13 @@ impl<D: Driver> State<D> {
             })
             .collect();
         if empty.is_empty() {
-            return;
+            return result;
         }
         let mut dropped = HashSet::with_capacity(empty.len());
         for &id in &empty {
-            if self.driver.unmap(self.windows[id].page, PAGE).is_ok() {
-                dropped.insert(id);
+            match self.driver.unmap(self.windows[id].page, PAGE) {
+                Ok(()) => drop(dropped.insert(id)),
+                Err(error) => result = result.and(Err(refused("unmap")(error))),
             }
         }
         for class in classes {
@@ -223,5 +243,6 @@ impl<D: Driver> State<D> {
                 self.addresses.free(window.page, 1);
             }
         }
+        result
     }
 }

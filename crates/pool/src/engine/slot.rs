@@ -82,6 +82,9 @@ impl<D: Driver> State<D> {
                 return;
             }
         }
+        if !self.slot_pins.is_empty() {
+            self.unpin_freed(address);
+        }
         let freed = self.streams.free_on(stream);
         self.used -= bytes;
         self.now += 1;

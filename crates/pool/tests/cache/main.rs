@@ -62,7 +62,7 @@ fn a_block_occupies_what_the_engine_says() {
             }
         }
     }
-    assert!(pool.cached_by_threads() <= 16 * MIB);
+    assert!(pool.cached_by_threads() <= Pool::<FakeDriver>::CACHE_LIMIT);
     pool.flush();
     let stats = pool.stats();
     assert_eq!((stats.used, stats.wrong_frees), (0, 0));
@@ -230,4 +230,23 @@ fn the_pool_works_while_a_threads_locals_are_dropped() {
     .unwrap();
     assert_eq!((pool.cached_by_threads(), pool.stats().used), (0, 0));
     assert_eq!(pool.stats().wrong_frees, 0);
+}
+
+/// A pinned block that is freed does not keep its pin in a cache.
+#[test]
+fn the_pin_of_a_block_ends_when_it_is_freed() {
+    let (driver, pool) = pool(u64::MAX);
+    let (one, other) = (
+        pool.allocate(&1, 1000).unwrap(),
+        pool.allocate(&1, 1000).unwrap(),
+    );
+    assert!(pool.pin(one.address));
+    pool.free(&1, one);
+    assert!(!pool.unpin(one.address));
+    assert!(pool.pages().iter().all(|page| !page.pinned));
+    let cached = pool.cached_by_threads();
+    pool.free(&1, other);
+    assert!(pool.cached_by_threads() > cached, "it had no pin");
+    pool.trim(0).unwrap();
+    assert_eq!(driver.usage().0, 0);
 }

@@ -89,3 +89,28 @@ fn a_stream_that_is_known_to_be_idle_needs_no_point() {
     model.fake.refuse(0..0);
     model.destroy();
 }
+
+/// A stream is destroyed after its end, whatever the driver said to it: it is never used again.
+#[test]
+fn a_stream_that_ended_without_a_point_is_not_used_again() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    let block = model.allocate(1, 4 * MIB).unwrap();
+    model.free(0, 1);
+    let calls = model.fake.calls();
+    model.fake.refuse(calls..calls + 1);
+    assert!(model.pool.stream_ends(&1).is_err());
+    let recorded = model.fake.calls_of("record");
+    model.fake.complete(1);
+    // The pool does not know that it is complete.
+    assert_ne!(model.allocate(2, 4 * MIB).unwrap(), block);
+    model.pool.trim(0).unwrap();
+    model.pool.decay(std::time::Instant::now()).unwrap();
+    assert_eq!(model.fake.calls_of("record"), recorded);
+    assert_eq!(model.pool.stats().cached, 4 * MIB);
+    let ended = model.pool.unfinished_streams();
+    assert_eq!(ended, [1]);
+    model.pool.ended_streams_are_idle(&ended);
+    assert!(model.pool.unfinished_streams().is_empty());
+    assert_eq!(model.allocate(2, 4 * MIB).unwrap(), block);
+    model.destroy();
+}

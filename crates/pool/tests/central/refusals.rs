@@ -174,3 +174,116 @@ fn nothing_is_allocated_while_copies_may_still_write() {
     }
     assert!(seen);
 }
+
+#[test]
+fn a_handle_that_is_refused_does_not_keep_the_rest() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for _ in 0..4 {
+        model.allocate(0, 4 * MIB).unwrap();
+    }
+    model.fake.refuse_first_handle(true);
+    model.free_where(0, |number| number < 2);
+    model.fake.complete_all();
+    assert!(model.pool.trim(0).is_err());
+    assert_eq!(
+        (model.fake.held(), model.pool.stats().kept_handles),
+        (10 * MIB, 1)
+    );
+    // The same handle is refused again, and the others are released all the same.
+    model.free_where(0, |_| true);
+    model.fake.complete_all();
+    assert!(model.pool.trim(0).is_err());
+    assert_eq!(model.fake.held(), 2 * MIB);
+    model.fake.refuse_first_handle(false);
+    assert_eq!(model.pool.trim(0), Ok(2 * MIB));
+    model.destroy();
+}
+
+#[test]
+fn trim_returns_what_was_refused() {
+    for bytes in [4 * MIB, MIB, 64 * KIB] {
+        let mut model = Model::new(400 * MIB, Settings::default());
+        model.allocate(0, bytes).unwrap();
+        model.free(0, 0);
+        model.fake.complete_all();
+        model.fake.refuse_functions(&["unmap"]);
+        let trimmed = model.pool.trim(0);
+        assert!(
+            matches!(
+                trimmed,
+                Err(PoolError::Driver {
+                    function: "unmap",
+                    ..
+                })
+            ),
+            "{bytes}: {trimmed:?}"
+        );
+        model.fake.refuse_functions(&[]);
+        assert_ne!(model.pool.trim(0), Ok(0));
+        assert_eq!(model.pool.stats().held, 0);
+        model.destroy();
+    }
+}
+
+/// The windows of some of a frame's slots get no access, and cannot be unmapped: their slots are not lost.
+#[test]
+fn slots_come_back_after_a_refused_window() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    // The first call after the page is created and some windows are mapped: fewer windows will do.
+    model.allocate(0, 64 * KIB).unwrap();
+    model.free(0, 0);
+    model.fake.complete_all();
+    model.pool.trim(0).unwrap();
+    let start = model.fake.calls();
+    // create, then eight times map.
+    model.fake.refuse(start + 4..start + 5);
+    model.allocate(0, 64 * KIB).unwrap();
+    model.fake.refuse(0..0);
+    let stats = model.pool.stats();
+    assert!((1..8).contains(&stats.windows), "{stats:?}");
+    model
+        .fake
+        .refuse_functions(&["set_access", "unmap", "create"]);
+    while model.allocate(0, 64 * KIB).is_ok() {}
+    assert!(model.pool.stats().kept_mappings > 0);
+    model.fake.refuse_functions(&["create"]);
+    model.pool.trim(0).unwrap();
+    assert_eq!(model.pool.stats().kept_mappings, 0);
+    while model.live.len() < 32 {
+        model.allocate(0, 64 * KIB).expect("a slot of the frame");
+    }
+    model.fake.refuse_functions(&[]);
+    model.check();
+    model.check_overlap();
+    model.destroy();
+}
+
+/// What a compaction released before the driver refused a call can be used: it is no error.
+#[test]
+fn a_compaction_that_is_refused_returns_what_it_released() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for _ in 0..100 {
+        model.allocate(0, MIB).unwrap();
+    }
+    model.allocate(0, 8 * MIB).unwrap();
+    model.free_where(0, |number| number % 2 == 0);
+    // The idle range is released, and then nothing can be merged.
+    model.fake.refuse_functions(&["copy"]);
+    let compacted = model.compact(u64::MAX).unwrap();
+    assert!(
+        compacted.refused && compacted.released >= 8 * MIB,
+        "{compacted:?}"
+    );
+    assert_eq!(compacted.merged_frames, 0);
+    model.check();
+    // Nothing is left to release without merging.
+    assert!(model.compact(u64::MAX).is_err());
+    model.fake.refuse_functions(&[]);
+    let compacted = model.compact(u64::MAX).unwrap();
+    assert!(
+        !compacted.refused && compacted.merged_frames > 0,
+        "{compacted:?}"
+    );
+    model.check();
+    model.destroy();
+}

@@ -392,3 +392,60 @@ fn blocks_below_2_mib_of_many_sizes_need_hardly_a_call_of_the_driver() {
     model.check_overlap();
     model.destroy();
 }
+
+#[test]
+fn the_pins_of_a_block_end_when_it_is_freed() {
+    for bytes in [64 * KIB, MIB, 3 * MIB, 4 * MIB] {
+        let mut model = Model::new(1 << 30, Settings::default());
+        let address = model.allocate(0, bytes).unwrap().address;
+        assert!(model.pool.pin(address) && model.pool.pin(address));
+        model.free(0, 0);
+        assert!(!model.pool.unpin(address));
+        model.fake.complete_all();
+        model.pool.trim(0).unwrap();
+        assert_eq!(model.pool.stats().held, 0, "{bytes}");
+        model.destroy();
+    }
+}
+
+#[test]
+fn a_pin_is_of_one_block() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    let mut addresses: Vec<u64> = (0..32)
+        .map(|_| model.allocate(0, 64 * KIB).unwrap().address)
+        .collect();
+    addresses.sort_unstable();
+    let together = addresses
+        .windows(2)
+        .find(|two| two[0] / PAGE == two[1] / PAGE);
+    let [one, other] = *together.expect("two in one window") else {
+        unreachable!();
+    };
+    assert!(model.pool.pin(one));
+    assert!(!model.pool.unpin(other), "it has no pin");
+    let pinned = |model: &Model| model.pool.pages().iter().filter(|page| page.pinned).count();
+    assert_ne!(pinned(&model), 0);
+    // The free of the other leaves the pin, too.
+    let at = model
+        .live
+        .iter()
+        .position(|live| live.block.address == other);
+    model.free(at.unwrap(), 0);
+    assert_ne!(pinned(&model), 0);
+    assert!(model.pool.unpin(one));
+    assert_eq!(pinned(&model), 0);
+    model.destroy();
+}
+
+#[test]
+fn the_size_of_a_block_is_known() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    for bytes in [1, 64 * KIB, MIB + 1, 3 * MIB] {
+        let block = model.allocate(0, bytes).unwrap();
+        assert_eq!(model.pool.bytes_at(block.address), Some(block.bytes));
+        assert_eq!(model.pool.bytes_at(block.address + 256), None);
+        model.free(0, 0);
+        assert_eq!(model.pool.bytes_at(block.address), None);
+    }
+    model.destroy();
+}

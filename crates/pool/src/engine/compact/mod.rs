@@ -20,6 +20,11 @@ const ROUNDS: usize = 4;
 
 impl<D: Driver> State<D> {
     /// Releases idle memory, then merges until `wanted` bytes are released. No work is in flight.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, where it released nothing, or where blocks wait for a call that must be retried first. What is released
+    /// before another refusal can be used: that is no error.
     pub(crate) fn compact(&mut self, wanted: u64) -> Result<Compacted, D> {
         self.retry_stuck()?;
         self.streams.finish_all();
@@ -30,7 +35,8 @@ impl<D: Driver> State<D> {
         if !self.settings.merge || done.released >= wanted {
             return Ok(done);
         }
-        self.drop_empty_windows(self.windows.keys());
+        // Those that are refused are merged with others.
+        let _ = self.drop_empty_windows(self.windows.keys());
         done.released += self.release_idle(0, u64::MAX);
         for _ in 0..ROUNDS {
             let before = done.merged_frames;
@@ -41,7 +47,16 @@ impl<D: Driver> State<D> {
             let candidates = self.candidates();
             let sources = plan(candidates, missing as usize);
             for batch in sources.chunks(BATCH) {
-                self.relocate(batch, &mut done)?;
+                let Err(error) = self.relocate(batch, &mut done) else {
+                    continue;
+                };
+                // The frames that were emptied before.
+                done.released += self.release_idle(0, u64::MAX);
+                if done.released == 0 || self.unwaited || !self.stuck.is_empty() {
+                    return Err(error);
+                }
+                done.refused = true;
+                return Ok(done);
             }
             if done.merged_frames == before {
                 break;

@@ -67,6 +67,9 @@ impl Driver for Fake {
 
     fn release(&self, handle: u64) -> Result<(), Error> {
         let mut inner = self.call("release")?;
+        if inner.refused_handle == Some(handle) {
+            return Err(Error::Refused("release"));
+        }
         let physical = inner
             .physical
             .get_mut(&handle)

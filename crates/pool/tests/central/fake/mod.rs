@@ -75,6 +75,8 @@ struct Inner {
     calls: u64,
     calls_of: BTreeMap<&'static str, u64>,
     refused: std::ops::Range<u64>,
+    refused_functions: Vec<&'static str>,
+    refused_handle: Option<u64>,
     forbidden: bool,
 }
 
@@ -109,7 +111,7 @@ impl Fake {
         let call = inner.calls;
         inner.calls += 1;
         *inner.calls_of.entry(function).or_default() += 1;
-        if inner.refused.contains(&call) {
+        if inner.refused.contains(&call) || inner.refused_functions.contains(&function) {
             return Err(Error::Refused(function));
         }
         Ok(inner)
@@ -128,6 +130,17 @@ impl Fake {
     /// Refuses the calls with these numbers.
     pub fn refuse(&self, calls: std::ops::Range<u64>) {
         self.inner().refused = calls;
+    }
+
+    /// Refuses all calls of these functions.
+    pub fn refuse_functions(&self, functions: &[&'static str]) {
+        self.inner().refused_functions = functions.to_vec();
+    }
+
+    /// Refuses to release the handle that is created first, of those that exist; or none.
+    pub fn refuse_first_handle(&self, refuse: bool) {
+        let mut inner = self.inner();
+        inner.refused_handle = inner.physical.keys().min().copied().filter(|_| refuse);
     }
 
     /// Every call is a failed test until it is set to false.
