@@ -263,6 +263,32 @@ fn pinned_pages_stay() -> Result<()> {
     Ok(())
 }
 
+/// `cust` copies without the knowledge of the gate: what it has seen does not move, and `unpin` does not change that.
+#[test]
+fn blocks_that_cust_sees_stay() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for _ in 0..32 {
+        blocks.push(take(&pool, MIB)?);
+    }
+    let mut number = 0;
+    blocks.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    for block in &blocks {
+        assert_eq!(cust::memory::DeviceSlice::len(block), MIB);
+    }
+    assert_eq!(pool.compact()?.merged, 0);
+    for block in &blocks {
+        pool.unpin(block)?;
+    }
+    assert_eq!(pool.compact()?.merged, 0);
+    Ok(())
+}
+
 /// Work in flight is waited for: what it writes is in the block afterwards.
 #[test]
 fn work_in_flight_is_waited_for() -> Result<()> {
