@@ -1,6 +1,7 @@
 //! Pools of cuguard: they release idle memory, and merge half-empty pages.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cuguard_report::oom::PoolUse;
 
@@ -29,13 +30,15 @@ pub(super) fn any(state: &ContextState) -> bool {
 }
 
 /// Makes pools release memory: first what is idle, then, if that is not `enough`, what merging gains. Returns false if none
-/// released any. `is_limit`: the limit of a pool refused the allocation.
+/// released any. `is_limit`: the limit of a pool refused the allocation. `wait_at_most`: for work on the device.
 pub(super) fn release(
     state: &ContextState,
     is_limit: bool,
     bytes: u64,
+    wait_at_most: Duration,
     enough: &mut dyn FnMut() -> bool,
 ) -> bool {
+    let begin = Instant::now();
     let pools = pools(state);
     let mut any = false;
     for other in on_device(state.device) {
@@ -63,7 +66,7 @@ pub(super) fn release(
             continue;
         }
         // Why not, is no error of the allocation, which fails for want of memory.
-        let gained = compact(owner, pool, wanted);
+        let gained = compact(owner, pool, wanted, begin.checked_add(wait_at_most));
         compacted |= gained.is_ok_and(|gained| gained.released != 0);
     }
     if compacted {

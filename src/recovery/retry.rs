@@ -124,7 +124,8 @@ fn run_steps(
             result.tried = match step {
                 RecoveryStep::Compact => {
                     let bytes = request.bytes as u64;
-                    compaction::release(state, is_pool_limit, bytes, &mut try_again)
+                    let most = policy.wait_at_most;
+                    compaction::release(state, is_pool_limit, bytes, most, &mut try_again)
                 }
                 RecoveryStep::Callbacks => {
                     // An unknown size: as much as they can free.

@@ -264,7 +264,7 @@ impl Pool {
     pub fn compact(&self) -> Result<Compaction> {
         const OPERATION: &str = "Pool::compact";
         let state = self.state();
-        let compacted = compact(state, &self.shared, u64::MAX);
+        let compacted = compact(state, &self.shared, u64::MAX, None);
         let compacted = compacted.map_err(|error| error.into_error(state, OPERATION))?;
         Ok(Compaction {
             released: compacted.released,
