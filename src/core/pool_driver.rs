@@ -82,8 +82,10 @@ impl Drop for Point {
         let Some(state) = self.state.upgrade() else {
             return;
         };
-        // Points are dropped inside the gate, and by teardown. What is left after that is destroyed with the context.
+        // Points are dropped inside the gate, and by teardown. Where the context is closed, this thread may still be
+        // inside: teardown waits for it, and then destroys the event. What is left after that is destroyed with the context.
         if state.is_closed() && !state.is_torn_down_by(this_thread()) {
+            state.streams.add_event(self.event);
             return;
         }
         let driver = PoolDriver::new(&state);
