@@ -7,6 +7,8 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use cuguard::driver::api;
+use cuguard::driver::sys::{CUgraph, stream_capture_mode};
 use cuguard::memory::Source;
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
 use cuguard::report::Report;
@@ -309,6 +311,32 @@ fn a_budget_counts_what_is_asked_for() -> Result<()> {
     let second = unsafe { DeviceBuffer::<u8>::from_raw(&context, address, MIB) };
     drop((first, second, third));
     drop(take(&pool, 3 * MIB)?);
+    Ok(())
+}
+
+/// A fill would become a node of the graph, which may run after the memory is freed.
+#[test]
+fn no_fill_where_other_code_captures_the_stream() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let handle = stream.as_raw();
+    // SAFETY: the stream is alive.
+    let begun = unsafe { api::cuStreamBeginCapture_v2(handle, stream_capture_mode::RELAXED) };
+    assert!(begun.is_success(), "{begun}");
+    let zero = buffer.zero();
+    let zeroed = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000);
+    let mut graph = CUgraph::default();
+    // SAFETY: begun above; the graph has no other owner.
+    unsafe {
+        let ended = api::cuStreamEndCapture(handle, &mut graph);
+        assert!(ended.is_success(), "{ended}");
+        assert!(api::cuGraphDestroy(graph).is_success());
+    }
+    assert!(matches!(zero, Err(Error::Capture { .. })), "{zero:?}");
+    assert!(matches!(zeroed, Err(Error::Capture { .. })), "{zeroed:?}");
+    assert_eq!(context.totals(Kind::Pooled).count, 1);
     Ok(())
 }
 

@@ -305,6 +305,7 @@ impl<'a> DeviceMemory<'a> {
             return Ok(());
         }
         if let Some(home) = self.home {
+            self.check_not_captured(entered)?;
             self.order_home(entered)?;
             // SAFETY: the memory has this many bytes, and is valid on its home stream.
             let enqueued = unsafe { copy::set_d8_async(self.address, 0, bytes, home.handle()) };
