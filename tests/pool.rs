@@ -340,6 +340,45 @@ fn no_fill_where_other_code_captures_the_stream() -> Result<()> {
     Ok(())
 }
 
+/// Only the device of a pool has access to its pages. Another context of the device has.
+#[test]
+fn no_memory_of_a_pool_for_scopes_of_other_devices() -> Result<()> {
+    const TEST: &str = "no_memory_of_a_pool_for_scopes_of_other_devices";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    if part().is_none() {
+        let devices = [("CUGUARD_DRIVER", "sim"), ("CUGUARD_SIM", "devices=2")];
+        succeeded(&child(TEST, "two devices", &devices));
+        return Ok(());
+    }
+    let (first, second) = (Context::new(0)?, Context::new(1)?);
+    let dedicated = Context::builder().dedicated().build()?;
+    let pool = Pool::new(&first)?;
+    let mut from = DeviceBuffer::from_slice_in(&pool, &[1_u8, 2, 3])?;
+    for (context, is_refused) in [(&second, true), (&dedicated, false)] {
+        let stream = Stream::new(context)?;
+        let mut to = DeviceBuffer::<u8>::zeroed(context, 3)?;
+        let copied = stream.scope(|s| {
+            let from = s.bind_peer(from.as_view())?;
+            s.copy_from_peer(&mut s.bind_mut(&mut to)?, &from)
+        });
+        let bound = stream.scope(|s| s.bind_peer_mut(&mut from).map(drop));
+        if is_refused {
+            let text = copied.unwrap_err().to_string();
+            assert_eq!(
+                text,
+                "Scope::bind_peer: memory of a pool can only be accessed by its own device, 0, not by device 1"
+            );
+            assert!(matches!(bound, Err(Error::Pool { .. })), "{bound:?}");
+        } else {
+            copied.and(bound)?;
+            assert_eq!(to.to_vec()?, [1, 2, 3]);
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn the_limit_of_a_pool() -> Result<()> {
     let _turn = turn();

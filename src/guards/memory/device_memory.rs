@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, copy, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUresult, CUstream};
+use cuguard_registry::Kind;
 
 use crate::core::{ContextState, Entered, OwnedResource, StreamState, wait};
 use crate::error::{Error, Result};
@@ -74,6 +75,12 @@ impl<'a> DeviceMemory<'a> {
     /// The stream that stream-ordered memory is allocated and freed on; `None` for synchronous memory.
     pub(crate) fn home(&self) -> Option<&'a Arc<StreamState>> {
         self.home
+    }
+
+    /// Whether it is a block of a pool of this crate. Memory without an owner is not.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.owned
+            .is_some_and(|owned| owned.key().kind == Kind::Pooled)
     }
 
     /// A part that lies within the memory.
