@@ -410,6 +410,37 @@ fn the_limit_of_a_pool() -> Result<()> {
     Ok(())
 }
 
+/// What is freed on a stream that still works is waited for before an allocation fails, also where no page may be merged.
+#[test]
+fn blocks_that_wait_for_their_stream_are_waited_for() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::builder().limit(8 << 20).merge(false);
+    let pool = pool.build(&context)?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let first = take(&pool.on(&stream), 6 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    drop(first);
+    let opener = gate.open_later();
+    let second = take(&pool.on(&other), 4 * MIB)?;
+    assert!(gate.is_open());
+    opener.join().unwrap();
+    drop(second);
+    // Not if the policy does not permit it.
+    let strict = OomPolicy::new().wait(false);
+    let context = Context::builder().oom_policy(strict).build()?;
+    let pool = Pool::builder().limit(8 << 20).merge(false);
+    let pool = pool.build(&context)?;
+    let stream = Stream::new(&context)?;
+    let first = take(&pool.on(&stream), 6 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    drop(first);
+    let refused = take(&pool.on(&stream), 4 * MIB);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    gate.open();
+    Ok(())
+}
+
 #[test]
 fn idle_memory_goes_to_the_device_after_the_decay_time() -> Result<()> {
     let _turn = turn();

@@ -82,8 +82,8 @@ impl OomPolicy {
         self
     }
 
-    /// Whether to wait for frees that are pending on streams, where pools hold unused memory, or other code has set a
-    /// pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
+    /// Whether to wait for frees that are pending on streams: in a [`Pool`](crate::Pool); or where pools of the driver hold
+    /// unused memory, or other code has set a pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
     /// does not make the memory available before the host synchronizes with the stream, however long it is idle. An
     /// allocation may then take as long as the work on these streams, but not longer than
     /// [`wait_at_most`](Self::wait_at_most).

@@ -75,6 +75,31 @@ pub(super) fn release(
     any || compacted
 }
 
+/// Releases what is idle of the pools, or of those with this limit, and returns the contexts of pools whose memory waits
+/// for a stream.
+pub(super) fn trim(state: &ContextState, limit: Option<u64>) -> Vec<Arc<ContextState>> {
+    let mut waiting: Vec<Arc<ContextState>> = Vec::new();
+    for (owner, pool) in pools(state) {
+        if limit.is_some_and(|limit| pool.settings().limit != limit) {
+            continue;
+        }
+        let Some(_inside) = owner.try_enter() else {
+            continue;
+        };
+        // What the driver refuses to release is kept, and released when it is freed or trimmed later.
+        let _ = pool.trim(0);
+        let stats = pool.stats();
+        let waits = match stats.used {
+            0 => stats.held,
+            _ => stats.cached,
+        };
+        if waits != 0 && waiting.iter().all(|other| other.number != owner.number) {
+            waiting.push(owner.clone());
+        }
+    }
+    waiting
+}
+
 /// What the pools hold, for the diagnosis.
 pub(super) fn describe(state: &ContextState) -> Vec<PoolUse> {
     let of = |(owner, pool): (Arc<ContextState>, Arc<VirtualPool>)| {

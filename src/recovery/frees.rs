@@ -5,13 +5,15 @@
 //! context. To query the stream, to let time pass or to trim the pool is not enough. (The conformance suite tests
 //! that.) So a stream that is long idle may withhold any amount of memory, and recovery synchronizes with an event
 //! although a query says that it is complete.
+//!
+//! Memory that is freed in a pool of cuguard is released once its stream has passed the free: a query is enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cuguard_sync::process;
 
-use super::pools;
+use super::{compaction, pools};
 use crate::core::ContextState;
 use crate::core::free_event::FreeEvent;
 use crate::core::handle_list::destroy_complete_events;
@@ -33,19 +35,30 @@ pub(super) fn pending(device: u32) -> (u64, u64) {
 }
 
 /// Waits for pending frees, for `most` at most, and calls `enough` each time that some are complete. Returns false if
-/// there are none that could help.
+/// there are none that could help. `limit`: the limit of a pool of cuguard refused the allocation, so that only frees in such
+/// a pool help.
 pub(super) fn wait_for_frees(
     state: &Arc<ContextState>,
     most: Duration,
+    limit: Option<u64>,
     enough: &mut dyn FnMut() -> bool,
 ) -> bool {
     let pools = pools::pools(state);
-    if pools.iter().all(|pool| pool.unused() == 0) && !pools::is_another_set(state) {
-        return false;
-    }
-    let contexts = on_device(state.device);
+    let of_driver = limit.is_none()
+        && (pools.iter().any(|pool| pool.unused() != 0) || pools::is_another_set(state));
+    // A pool of cuguard releases what was freed when the stream has passed the free.
+    let waiting = compaction::trim(state, limit);
+    let of_cuguard = !waiting.is_empty();
+    let contexts = match of_driver {
+        true => on_device(state.device),
+        false => Vec::new(),
+    };
     let mut events = Vec::new();
     let mut any_failed = false;
+    for state in waiting {
+        // Not while it captures.
+        events.extend(FreeEvent::record_all(&state).unwrap_or_default());
+    }
     for state in &contexts {
         let (recorded, failures) = FreeEvent::record_pending(state);
         events.extend(recorded);
@@ -70,7 +83,12 @@ pub(super) fn wait_for_frees(
         let timed_out = begin.elapsed() >= most || process::is_exiting() || state.is_closed();
         let is_over = timed_out || left == 0;
         // Slow streams are not waited for if the others free enough.
-        let is_enough = (is_over || left < before) && enough();
+        let is_enough = (is_over || left < before) && {
+            if of_cuguard {
+                compaction::trim(state, limit);
+            }
+            enough()
+        };
         if is_over || is_enough {
             return true;
         }
