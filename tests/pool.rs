@@ -379,6 +379,39 @@ fn no_memory_of_a_pool_for_scopes_of_other_devices() -> Result<()> {
     Ok(())
 }
 
+/// A capture in global mode prohibits frees on every thread: those of a pool, and of its thread, do not end it.
+#[test]
+fn no_call_of_a_pool_ends_a_capture_of_other_code() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::builder()
+        .decay(Duration::from_millis(5))
+        .build(&context)?;
+    let (captured, stream) = (Stream::new(&context)?, Stream::new(&context)?);
+    let buffer = take(&pool.on(&stream), 64 * MIB)?;
+    let handle = captured.as_raw();
+    // SAFETY: the stream is alive.
+    let begun = unsafe { api::cuStreamBeginCapture_v2(handle, stream_capture_mode::GLOBAL) };
+    assert!(begun.is_success(), "{begun}");
+    let second = take(&pool.on(&stream), 6 * MIB);
+    drop(buffer);
+    let begin = Instant::now();
+    while pool.stats().held >= 64 << 20 && begin.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let held = pool.stats().held;
+    let mut graph = CUgraph::default();
+    // SAFETY: begun above; the graph has no other owner.
+    unsafe {
+        let ended = api::cuStreamEndCapture(handle, &mut graph);
+        assert!(ended.is_success(), "{ended}");
+        assert!(api::cuGraphDestroy(graph).is_success());
+    }
+    drop(second?);
+    assert!(held < 64 << 20, "{held} bytes are held");
+    Ok(())
+}
+
 #[test]
 fn the_limit_of_a_pool() -> Result<()> {
     let _turn = turn();
