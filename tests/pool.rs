@@ -7,6 +7,8 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use cuguard::driver::api;
+use cuguard::driver::sys::{CUgraph, stream_capture_mode};
 use cuguard::memory::Source;
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
 use cuguard::report::Report;
@@ -312,6 +314,104 @@ fn a_budget_counts_what_is_asked_for() -> Result<()> {
     Ok(())
 }
 
+/// A fill would become a node of the graph, which may run after the memory is freed.
+#[test]
+fn no_fill_where_other_code_captures_the_stream() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let handle = stream.as_raw();
+    // SAFETY: the stream is alive.
+    let begun = unsafe { api::cuStreamBeginCapture_v2(handle, stream_capture_mode::RELAXED) };
+    assert!(begun.is_success(), "{begun}");
+    let zero = buffer.zero();
+    let zeroed = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000);
+    let mut graph = CUgraph::default();
+    // SAFETY: begun above; the graph has no other owner.
+    unsafe {
+        let ended = api::cuStreamEndCapture(handle, &mut graph);
+        assert!(ended.is_success(), "{ended}");
+        assert!(api::cuGraphDestroy(graph).is_success());
+    }
+    assert!(matches!(zero, Err(Error::Capture { .. })), "{zero:?}");
+    assert!(matches!(zeroed, Err(Error::Capture { .. })), "{zeroed:?}");
+    assert_eq!(context.totals(Kind::Pooled).count, 1);
+    Ok(())
+}
+
+/// Only the device of a pool has access to its pages. Another context of the device has.
+#[test]
+fn no_memory_of_a_pool_for_scopes_of_other_devices() -> Result<()> {
+    const TEST: &str = "no_memory_of_a_pool_for_scopes_of_other_devices";
+    if !simulated(TEST) {
+        return Ok(());
+    }
+    if part().is_none() {
+        let devices = [("CUGUARD_DRIVER", "sim"), ("CUGUARD_SIM", "devices=2")];
+        succeeded(&child(TEST, "two devices", &devices));
+        return Ok(());
+    }
+    let (first, second) = (Context::new(0)?, Context::new(1)?);
+    let dedicated = Context::builder().dedicated().build()?;
+    let pool = Pool::new(&first)?;
+    let mut from = DeviceBuffer::from_slice_in(&pool, &[1_u8, 2, 3])?;
+    for (context, is_refused) in [(&second, true), (&dedicated, false)] {
+        let stream = Stream::new(context)?;
+        let mut to = DeviceBuffer::<u8>::zeroed(context, 3)?;
+        let copied = stream.scope(|s| {
+            let from = s.bind_peer(from.as_view())?;
+            s.copy_from_peer(&mut s.bind_mut(&mut to)?, &from)
+        });
+        let bound = stream.scope(|s| s.bind_peer_mut(&mut from).map(drop));
+        if is_refused {
+            let text = copied.unwrap_err().to_string();
+            assert_eq!(
+                text,
+                "Scope::bind_peer: memory of a pool can only be accessed by its own device, 0, not by device 1"
+            );
+            assert!(matches!(bound, Err(Error::Pool { .. })), "{bound:?}");
+        } else {
+            copied.and(bound)?;
+            assert_eq!(to.to_vec()?, [1, 2, 3]);
+        }
+    }
+    Ok(())
+}
+
+/// A capture in global mode prohibits frees on every thread: those of a pool, and of its thread, do not end it.
+#[test]
+fn no_call_of_a_pool_ends_a_capture_of_other_code() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::builder()
+        .decay(Duration::from_millis(5))
+        .build(&context)?;
+    let (captured, stream) = (Stream::new(&context)?, Stream::new(&context)?);
+    let buffer = take(&pool.on(&stream), 64 * MIB)?;
+    let handle = captured.as_raw();
+    // SAFETY: the stream is alive.
+    let begun = unsafe { api::cuStreamBeginCapture_v2(handle, stream_capture_mode::GLOBAL) };
+    assert!(begun.is_success(), "{begun}");
+    let second = take(&pool.on(&stream), 6 * MIB);
+    drop(buffer);
+    let begin = Instant::now();
+    while pool.stats().held >= 64 << 20 && begin.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let held = pool.stats().held;
+    let mut graph = CUgraph::default();
+    // SAFETY: begun above; the graph has no other owner.
+    unsafe {
+        let ended = api::cuStreamEndCapture(handle, &mut graph);
+        assert!(ended.is_success(), "{ended}");
+        assert!(api::cuGraphDestroy(graph).is_success());
+    }
+    drop(second?);
+    assert!(held < 64 << 20, "{held} bytes are held");
+    Ok(())
+}
+
 #[test]
 fn the_limit_of_a_pool() -> Result<()> {
     let _turn = turn();
@@ -340,6 +440,37 @@ fn the_limit_of_a_pool() -> Result<()> {
     stream.synchronize()?;
     drop(take(&pool.on(&stream), 4 * MIB)?);
     drop(take(&pool.on(&stream), 8 * MIB)?);
+    Ok(())
+}
+
+/// What is freed on a stream that still works is waited for before an allocation fails, also where no page may be merged.
+#[test]
+fn blocks_that_wait_for_their_stream_are_waited_for() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::builder().limit(8 << 20).merge(false);
+    let pool = pool.build(&context)?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let first = take(&pool.on(&stream), 6 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    drop(first);
+    let opener = gate.open_later();
+    let second = take(&pool.on(&other), 4 * MIB)?;
+    assert!(gate.is_open());
+    opener.join().unwrap();
+    drop(second);
+    // Not if the policy does not permit it.
+    let strict = OomPolicy::new().wait(false);
+    let context = Context::builder().oom_policy(strict).build()?;
+    let pool = Pool::builder().limit(8 << 20).merge(false);
+    let pool = pool.build(&context)?;
+    let stream = Stream::new(&context)?;
+    let first = take(&pool.on(&stream), 6 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    drop(first);
+    let refused = take(&pool.on(&stream), 4 * MIB);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    gate.open();
     Ok(())
 }
 

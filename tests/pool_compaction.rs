@@ -9,6 +9,7 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use cuguard::driver::DriverKind;
 use cuguard::memory::Source;
@@ -263,6 +264,32 @@ fn pinned_pages_stay() -> Result<()> {
     Ok(())
 }
 
+/// `cust` copies without the knowledge of the gate: what it has seen does not move, and `unpin` does not change that.
+#[test]
+fn blocks_that_cust_sees_stay() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for _ in 0..32 {
+        blocks.push(take(&pool, MIB)?);
+    }
+    let mut number = 0;
+    blocks.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    for block in &blocks {
+        assert_eq!(cust::memory::DeviceSlice::len(block), MIB);
+    }
+    assert_eq!(pool.compact()?.merged, 0);
+    for block in &blocks {
+        pool.unpin(block)?;
+    }
+    assert_eq!(pool.compact()?.merged, 0);
+    Ok(())
+}
+
 /// Work in flight is waited for: what it writes is in the block afterwards.
 #[test]
 fn work_in_flight_is_waited_for() -> Result<()> {
@@ -290,6 +317,55 @@ fn work_in_flight_is_waited_for() -> Result<()> {
         assert!(block.to_vec()? == vec![9; MIB]);
     }
     Ok(())
+}
+
+/// An allocation that runs short does not wait for ever for work that does not end.
+#[test]
+fn recovery_waits_no_longer_than_the_policy_permits() -> Result<()> {
+    let _turn = turn();
+    let policy = OomPolicy::new().wait_at_most(Duration::from_millis(20));
+    let context = Context::builder().oom_policy(policy).build()?;
+    let pool = Pool::builder().limit(8 << 20).build(&context)?;
+    let stream = Stream::new(&context)?;
+    let _first = take(&pool.on(&stream), 6 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    let refused = take(&pool.on(&stream), 4 * MIB);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert!(!stream.is_idle()?, "it has waited for the stream");
+    gate.open();
+    Ok(())
+}
+
+/// Neither the wait before the pause nor that during it ends a capture, also one of another guard of the same context.
+#[test]
+fn captures_of_other_threads_survive() -> Result<()> {
+    let _turn = turn();
+    let (context, other) = (context()?, context()?);
+    let (pool, over) = (Pool::new(&context)?, AtomicBool::new(false));
+    thread::scope(|scope| {
+        let threads = [&context, &other].map(|context| {
+            let over = &over;
+            scope.spawn(move || -> Result<()> {
+                let stream = Stream::new(context)?;
+                let mut buffer = DeviceBuffer::<u8>::zeroed(context, 1000)?;
+                while !over.load(Ordering::Relaxed) {
+                    let graph = stream.capture(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 3))?;
+                    drop(graph);
+                }
+                Ok(())
+            })
+        });
+        let mut done = 0;
+        for _ in 0..300 {
+            done += u32::from(pool.compact().is_ok());
+        }
+        over.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().unwrap()?;
+        }
+        assert!(done > 0, "never compacted");
+        Ok(())
+    })
 }
 
 /// Threads allocate, write and read all the time while pages are merged.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cuguard_driver::result::{graph, stream};
+use cuguard_driver::result::{self, graph, stream};
 use cuguard_driver::sys::{CUcontext, CUstream};
 use cuguard_registry::{Key, Kind};
 use cuguard_sync::process;
@@ -23,8 +23,20 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
-    pub(crate) fn add(&self, stream: CUstream) {
-        lock(&self.streams).push(stream);
+    /// Begins a capture on a stream, and adds it.
+    pub(crate) fn begin(
+        &self,
+        stream: CUstream,
+        begin: impl FnOnce() -> result::Result,
+    ) -> result::Result {
+        let mut streams = lock(&self.streams);
+        begin().inspect(|()| streams.push(stream))
+    }
+
+    /// Runs `work`, unless a stream captures. None begins meanwhile.
+    pub(super) fn unless_any<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let streams = lock(&self.streams);
+        streams.is_empty().then(work)
     }
 
     pub(crate) fn remove(&self, stream: CUstream) {

@@ -37,6 +37,14 @@ impl HandleList {
         lock(&self.0)
     }
 
+    /// Adds an event that teardown destroys.
+    pub(crate) fn add_event(&self, event: CUevent) {
+        let mut handles = self.lock();
+        handles.next += 1;
+        let number = handles.next;
+        handles.events.insert(number, event);
+    }
+
     /// Takes all events, for teardown. The gate is closed and the device idle, so every event is complete.
     pub(crate) fn take_events(&self) -> Vec<CUevent> {
         let mut handles = self.lock();

@@ -34,6 +34,7 @@ mod captures;
 mod context_state;
 pub(crate) mod deferred;
 pub(crate) mod free;
+pub(crate) mod free_event;
 mod free_progress;
 pub(crate) mod handle_list;
 pub(crate) mod host_call;

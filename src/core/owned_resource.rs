@@ -255,16 +255,35 @@ impl OwnedResource {
         std::mem::replace(self.flags.get_mut(), flags::DONE) != flags::DONE
     }
 
-    /// Records that `cust` sees stream-ordered memory and may enqueue work on it on the default stream.
+    /// Records that `cust` sees stream-ordered memory and may enqueue work on it on the default stream. A block of a pool
+    /// is pinned until it is freed: `cust` calls the driver outside the gate, where a compaction does not stop it.
+    ///
+    /// The caller is inside the gate. So no compaction runs before the block is pinned, also where this returns on one
+    /// thread while another is about to pin it.
     pub(crate) fn share_with_cust(&self) {
         let (owned, shared) = (flags::OWNED, flags::SHARED_WITH_CUST);
-        let order = Ordering::Relaxed;
-        let _ = self.flags.compare_exchange(owned, shared, order, order);
+        let order = Ordering::SeqCst;
+        let before = self.flags.compare_exchange(owned, shared, order, order);
+        if let (Ok(_), Owner::Pooled(home)) = (before, &self.owner) {
+            home.pool().set_pinned(self.key.address, true);
+        }
+    }
+
+    /// Removes a pin of a block, unless `cust` sees the block. The caller is inside the gate.
+    pub(crate) fn unpin(&self, home: &Home) {
+        if self.is_shared_with_cust() {
+            return;
+        }
+        home.pool().set_pinned(self.key.address, false);
+        // If it was not pinned, that may have removed the pin of `share_with_cust` on another thread.
+        if self.is_shared_with_cust() {
+            home.pool().set_pinned(self.key.address, true);
+        }
     }
 
     /// Whether `cust` ever saw stream-ordered memory.
     pub(crate) fn is_shared_with_cust(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) == flags::SHARED_WITH_CUST
+        self.flags.load(Ordering::SeqCst) == flags::SHARED_WITH_CUST
     }
 
     /// What the resource keeps alive.

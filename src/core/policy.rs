@@ -70,7 +70,7 @@ impl OomPolicy {
     }
 
     /// Whether a [`Pool`](crate::Pool) releases idle memory and merges half-empty pages, if the device has one. To merge, it
-    /// waits for all work of the context; see [`Pool::compact`](crate::Pool::compact).
+    /// waits for all work of the context, but not longer than [`wait_at_most`](Self::wait_at_most); see [`Pool::compact`](crate::Pool::compact).
     pub const fn compact(mut self, compact: bool) -> Self {
         self.compact = compact;
         self
@@ -82,8 +82,8 @@ impl OomPolicy {
         self
     }
 
-    /// Whether to wait for frees that are pending on streams, where pools hold unused memory, or other code has set a
-    /// pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
+    /// Whether to wait for frees that are pending on streams: in a [`Pool`](crate::Pool); or where pools of the driver hold
+    /// unused memory, or other code has set a pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
     /// does not make the memory available before the host synchronizes with the stream, however long it is idle. An
     /// allocation may then take as long as the work on these streams, but not longer than
     /// [`wait_at_most`](Self::wait_at_most).
@@ -92,7 +92,7 @@ impl OomPolicy {
         self
     }
 
-    /// The longest wait for pending frees; 10 seconds by default. Work that itself waits for something which the
+    /// The longest wait for pending frees, and for the device before pages are merged; 10 seconds by default. Work that itself waits for something which the
     /// allocating thread does later would never end.
     pub const fn wait_at_most(mut self, time: Duration) -> Self {
         self.wait_at_most = time;

@@ -2,9 +2,14 @@
 //!
 //! A block moves behind its address, so no work may touch it meanwhile: none that is in flight, and none that is enqueued
 //! before the move is complete. Every operation of this crate that enqueues work enters the gate, so the gate is
-//! [paused](cuguard_sync::Gate::pause), and the device is waited for: before the pause, which may take as long as the work
-//! takes, and during it, which must not. A host function on a stream may be waiting at the gate, and the device for it.
-//! Then the pause ends and it is tried again.
+//! [paused](cuguard_sync::Gate::pause), and the device is waited for: before the pause, which may take as long as the
+//! caller permits, and during it, which must not take long. A host function on a stream may be waiting at the gate, and the
+//! device for it. Then the pause ends and it is tried again.
+//!
+//! The wait before the pause polls events in the streams that are known, outside of the gate: it has a limit, it ends
+//! when the context is closed, and no capture is in its way. Only the wait during the pause is one for the driver's
+//! context, which a capture of another thread would not survive. So every guard of that context is paused: none begins a
+//! capture.
 
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -17,7 +22,9 @@ use cuguard_sync::{PauseError, process};
 use super::captures::Captures;
 use super::context_state::ContextState;
 use super::deferred;
+use super::free_event::FreeEvent;
 use super::handle_list::track_context_wait;
+use super::open_contexts;
 use super::virtual_pool::{VirtualPool, error_of};
 use crate::error::Error;
 
@@ -56,7 +63,7 @@ impl fmt::Display for NotCompacted {
             Self::UsedByPeer => f.write_str("a scope of another context uses memory of this one"),
             Self::Busy => write!(
                 f,
-                "the device did not become idle within {} ms while operations were stopped, in {ATTEMPTS} attempts",
+                "the device did not become idle in time, or not within {} ms while operations were stopped",
                 PATIENCE.as_millis()
             ),
             Self::Closed => f.write_str("the context is closed, or the process is ending"),
@@ -82,12 +89,13 @@ impl NotCompacted {
     }
 }
 
-/// Merges pages of a pool until `wanted` bytes are released, or all that can be merged is. The caller is not inside the
-/// gate.
+/// Merges pages of a pool until `wanted` bytes are released, or all that can be merged is. Waits for work on the device
+/// until `until`, or as long as it takes. The caller is not inside the gate.
 pub(crate) fn compact(
     state: &Arc<ContextState>,
     pool: &VirtualPool,
     wanted: u64,
+    until: Option<Instant>,
 ) -> Result<Compacted, NotCompacted> {
     if !pool.settings().merge {
         return Err(NotCompacted::TurnedOff);
@@ -95,13 +103,25 @@ pub(crate) fn compact(
     // Frees may be all that is needed, and what is deferred must not be in the way.
     deferred::run();
     for _ in 0..ATTEMPTS {
-        wait_for_device(state)?;
+        wait_for_streams(state, until)?;
         match attempt(state, pool, wanted) {
-            Err(NotCompacted::Busy) => {}
+            Err(NotCompacted::Busy) if !is_past(until) => {}
             done => return done,
         }
     }
     Err(NotCompacted::Busy)
+}
+
+fn is_past(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
+/// The guards of the driver's context, in an order that is the same on all threads.
+fn guards_of(state: &ContextState) -> Vec<Arc<ContextState>> {
+    let mut guards = open_contexts::on_device(state.device);
+    guards.retain(|other| other.context == state.context);
+    guards.sort_by_key(|other| other.number);
+    guards
 }
 
 fn attempt(
@@ -109,11 +129,18 @@ fn attempt(
     pool: &VirtualPool,
     wanted: u64,
 ) -> Result<Compacted, NotCompacted> {
-    let paused = state.gate.pause(Instant::now() + PATIENCE);
-    let paused = paused.map_err(|error| match error {
-        PauseError::Closed => NotCompacted::Closed,
-        PauseError::Busy | PauseError::TimedOut => NotCompacted::Busy,
-    })?;
+    let guards = guards_of(state);
+    let mut paused = Vec::new();
+    let until = Instant::now() + PATIENCE;
+    for guard in &guards {
+        match guard.gate.pause(until) {
+            Ok(pause) => paused.push(pause),
+            // Of another guard: nothing begins there.
+            Err(PauseError::Closed) if guard.number != state.number => {}
+            Err(PauseError::Closed) => return Err(NotCompacted::Closed),
+            Err(PauseError::Busy | PauseError::TimedOut) => return Err(NotCompacted::Busy),
+        }
+    }
     if Captures::any_in(state.context, state.device) {
         return Err(NotCompacted::Captured);
     }
@@ -121,22 +148,34 @@ fn attempt(
     if !state.peer_streams.is_empty() {
         return Err(NotCompacted::UsedByPeer);
     }
-    wait_at_most(state, PATIENCE)?;
+    track_context_wait(state, || wait_at_most(state, PATIENCE))?;
     let compacted = pool.merge(wanted).map_err(NotCompacted::Pool);
     drop(paused);
     compacted
 }
 
-/// Waits for the context, for as long as its work takes.
-fn wait_for_device(state: &Arc<ContextState>) -> Result<(), NotCompacted> {
-    if Captures::any_in(state.context, state.device) {
-        return Err(NotCompacted::Captured);
+/// Waits for what is enqueued now in the streams of the context, until `until`. Other work, on streams that are not
+/// known, is found when the context is paused.
+fn wait_for_streams(state: &Arc<ContextState>, until: Option<Instant>) -> Result<(), NotCompacted> {
+    let mut events = Vec::new();
+    for guard in guards_of(state) {
+        events.extend(FreeEvent::record_all(&guard).ok_or(NotCompacted::Captured)?);
     }
-    let Ok((_entered, current)) = state.enter_any_context("Pool::compact") else {
-        return Err(NotCompacted::Closed);
-    };
-    current.map_err(NotCompacted::Driver)?;
-    track_context_wait(state, context::synchronize).map_err(NotCompacted::Driver)
+    let mut pause = Duration::from_micros(20);
+    loop {
+        if state.is_closed() || process::is_exiting() {
+            return Err(NotCompacted::Closed);
+        }
+        events.retain(|event| !event.is_done());
+        if events.is_empty() {
+            return Ok(());
+        }
+        if is_past(until) {
+            return Err(NotCompacted::Busy);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(2));
+    }
 }
 
 /// Waits for the context while its gate is paused, on another thread: the driver's function has no timeout.
@@ -147,7 +186,8 @@ fn wait_at_most(state: &Arc<ContextState>, most: Duration) -> Result<(), NotComp
     let spawned = thread.spawn(move || {
         // Inside, so that teardown and exit wait for this; it passes the pause.
         let _inside = waiting.gate.enter_closed();
-        if !process::is_exiting() {
+        // If the pause ended before this thread ran, the context may be closed and released by now.
+        if !waiting.is_closed() && !process::is_exiting() {
             // Fails where the other thread no longer waits.
             let _ = sender.send(synchronize(&waiting));
         }
@@ -162,7 +202,7 @@ fn wait_at_most(state: &Arc<ContextState>, most: Duration) -> Result<(), NotComp
 }
 
 fn synchronize(state: &ContextState) -> result::Result {
-    // SAFETY: the context is alive: the caller is inside its gate.
+    // SAFETY: the context is alive: the caller is inside its gate, which was not closed then.
     unsafe { context::push_current(state.context)? };
     let waited = context::synchronize();
     if !process::is_exiting() {

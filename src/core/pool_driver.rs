@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use cuguard_driver::result::{self, CallError, copy, event, stream, virtual_memory};
-use cuguard_driver::sys::{CUcontext, CUevent, CUresult, CUstream, flags};
+use cuguard_driver::sys::{CUcontext, CUevent, CUresult, CUstream, flags, stream_capture_mode};
 use cuguard_pool::Driver;
 use cuguard_sync::process;
 
@@ -47,20 +47,33 @@ impl PoolDriver {
             // SAFETY: the context is alive: the caller is inside its gate.
             unsafe { result::context::push_current(self.context)? };
         }
+        // A capture of other code in global mode prohibits most of these calls on every thread, and a call would end it.
+        // They concern nothing that a capture uses.
+        let mode = stream::exchange_capture_mode(stream_capture_mode::RELAXED);
         Ok(Current {
             pushed: !is_current,
+            mode: mode.ok(),
         })
     }
 }
 
-/// The context is current.
+/// The context is current, and calls that a capture does not concern do not end it.
 struct Current {
     pushed: bool,
+    /// The capture mode of the thread before.
+    mode: Option<u32>,
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
-        if self.pushed && !process::is_exiting() {
+        if process::is_exiting() {
+            return;
+        }
+        if let Some(mode) = self.mode {
+            // It was the mode of this thread before, so it is valid.
+            let _ = stream::exchange_capture_mode(mode);
+        }
+        if self.pushed {
             // Pops what `enter` pushed.
             let _ = result::context::pop_current();
         }
@@ -82,8 +95,10 @@ impl Drop for Point {
         let Some(state) = self.state.upgrade() else {
             return;
         };
-        // Points are dropped inside the gate, and by teardown. What is left after that is destroyed with the context.
+        // Points are dropped inside the gate, and by teardown. Where the context is closed, this thread may still be
+        // inside: teardown waits for it, and then destroys the event. What is left after that is destroyed with the context.
         if state.is_closed() && !state.is_torn_down_by(this_thread()) {
+            state.streams.add_event(self.event);
             return;
         }
         let driver = PoolDriver::new(&state);

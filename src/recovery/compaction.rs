@@ -1,6 +1,7 @@
 //! Pools of cuguard: they release idle memory, and merge half-empty pages.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cuguard_report::oom::PoolUse;
 
@@ -29,13 +30,15 @@ pub(super) fn any(state: &ContextState) -> bool {
 }
 
 /// Makes pools release memory: first what is idle, then, if that is not `enough`, what merging gains. Returns false if none
-/// released any. `is_limit`: the limit of a pool refused the allocation.
+/// released any. `is_limit`: the limit of a pool refused the allocation. `wait_at_most`: for work on the device.
 pub(super) fn release(
     state: &ContextState,
     is_limit: bool,
     bytes: u64,
+    wait_at_most: Duration,
     enough: &mut dyn FnMut() -> bool,
 ) -> bool {
+    let begin = Instant::now();
     let pools = pools(state);
     let mut any = false;
     for other in on_device(state.device) {
@@ -63,13 +66,38 @@ pub(super) fn release(
             continue;
         }
         // Why not, is no error of the allocation, which fails for want of memory.
-        let gained = compact(owner, pool, wanted);
+        let gained = compact(owner, pool, wanted, begin.checked_add(wait_at_most));
         compacted |= gained.is_ok_and(|gained| gained.released != 0);
     }
     if compacted {
         enough();
     }
     any || compacted
+}
+
+/// Releases what is idle of the pools, or of those with this limit, and returns the contexts of pools whose memory waits
+/// for a stream.
+pub(super) fn trim(state: &ContextState, limit: Option<u64>) -> Vec<Arc<ContextState>> {
+    let mut waiting: Vec<Arc<ContextState>> = Vec::new();
+    for (owner, pool) in pools(state) {
+        if limit.is_some_and(|limit| pool.settings().limit != limit) {
+            continue;
+        }
+        let Some(_inside) = owner.try_enter() else {
+            continue;
+        };
+        // What the driver refuses to release is kept, and released when it is freed or trimmed later.
+        let _ = pool.trim(0);
+        let stats = pool.stats();
+        let waits = match stats.used {
+            0 => stats.held,
+            _ => stats.cached,
+        };
+        if waits != 0 && waiting.iter().all(|other| other.number != owner.number) {
+            waiting.push(owner.clone());
+        }
+    }
+    waiting
 }
 
 /// What the pools hold, for the diagnosis.

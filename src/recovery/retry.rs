@@ -100,13 +100,17 @@ fn run_steps(
             Refused::Memory(_) => true,
             Refused::Limit { .. } => step == RecoveryStep::Callbacks,
             Refused::PoolLimit { .. } => {
-                matches!(step, RecoveryStep::Callbacks | RecoveryStep::Compact)
+                // Its blocks may wait for their streams.
+                step != RecoveryStep::Trim
             }
         };
         if allowed && matters {
             let before = gather::memory(state);
             let mut outcome = None;
-            let is_pool_limit = matches!(refused, Refused::PoolLimit { .. });
+            let pool_limit = match refused {
+                Refused::PoolLimit { limit, .. } => Some(limit),
+                _ => None,
+            };
             let mut try_again = || {
                 let attempted = if state.callbacks.are_closed() {
                     // Teardown has waited for the callback, and takes its snapshot now.
@@ -124,7 +128,9 @@ fn run_steps(
             result.tried = match step {
                 RecoveryStep::Compact => {
                     let bytes = request.bytes as u64;
-                    compaction::release(state, is_pool_limit, bytes, &mut try_again)
+                    let most = policy.wait_at_most;
+                    let is_limit = pool_limit.is_some();
+                    compaction::release(state, is_limit, bytes, most, &mut try_again)
                 }
                 RecoveryStep::Callbacks => {
                     // An unknown size: as much as they can free.
@@ -135,7 +141,8 @@ fn run_steps(
                     state.callbacks.call_each(bytes, &mut try_again)
                 }
                 RecoveryStep::Wait => {
-                    frees::wait_for_frees(state, policy.wait_at_most, &mut try_again)
+                    let most = policy.wait_at_most;
+                    frees::wait_for_frees(state, most, pool_limit, &mut try_again)
                 }
                 RecoveryStep::Trim => {
                     let any = pools::trim(state);

@@ -83,6 +83,8 @@ pub struct BindableMemory<'env> {
     pub(crate) state: Option<&'env Arc<ContextState>>,
     /// The stream that it was allocated on.
     pub(crate) home: Option<&'env Arc<StreamState>>,
+    /// Whether it is a block of a [`Pool`](crate::Pool).
+    pub(crate) is_pooled: bool,
 }
 
 impl BindableMemory<'_> {
@@ -119,6 +121,7 @@ fn of_buffer<T: DeviceCopy>(buffer: &DeviceBuffer<T>) -> BindableMemory<'_> {
         len: buffer.len(),
         state: Some(buffer.state()),
         home: buffer.home(),
+        is_pooled: buffer.memory().is_pooled(),
     }
 }
 
@@ -132,6 +135,7 @@ fn of_managed<T: DeviceCopy>(managed: &ManagedBuffer<T>) -> BindableMemory<'_> {
         len: managed.len(),
         state: Some(managed.state()),
         home: None,
+        is_pooled: false,
     }
 }
 
@@ -146,6 +150,7 @@ fn of_host(owned: Option<&OwnedResource>, start: *mut c_void, len: usize) -> Bin
         len,
         state: owned.map(OwnedResource::state),
         home: None,
+        is_pooled: false,
     }
 }
 
@@ -207,6 +212,7 @@ fn of_view<'env, T>(view: DeviceView<'env, T>) -> BindableMemory<'env> {
         len: view.len(),
         state: Some(memory.state()),
         home: memory.home(),
+        is_pooled: memory.is_pooled(),
     }
 }
 

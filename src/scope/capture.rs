@@ -66,11 +66,12 @@ impl ScopeEnd {
     fn begin_capture(core: &Arc<StreamState>, capture: Capture) -> Result<Self> {
         let state = core.state();
         let entered = state.enter(OPERATION)?;
-        // SAFETY: the stream is alive.
-        let begun = unsafe { stream::begin_capture(core.handle(), stream_capture_mode::RELAXED) };
+        // Inside the gate, so that teardown finds it, and a compaction.
+        let begun = state.captures.begin(core.handle(), || {
+            // SAFETY: the stream is alive.
+            unsafe { stream::begin_capture(core.handle(), stream_capture_mode::RELAXED) }
+        });
         entered.check(begun)?;
-        // Inside the gate, so that teardown finds it.
-        state.captures.add(core.handle());
         let mut end = Self::new(core);
         end.capture = Some(capture);
         Ok(end)

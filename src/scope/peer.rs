@@ -14,9 +14,7 @@ use super::bindable::BindableMemory;
 use super::bound::Brand;
 use super::{Bindable, BindableMut, DeviceMut, DeviceRef, Scope};
 use crate::core::{ContextState, PeerUse};
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guards::check_len;
 
 /// Device memory of another context that the work of a scope reads; see [`Scope::bind_peer`].
@@ -142,6 +140,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         core.state().enter(operation)?;
         // Empty host memory has no context, and is never copied.
         let state = memory.state.unwrap_or(core.state());
+        if memory.is_pooled && state.device != core.state().device {
+            return Err(Error::Pool {
+                operation,
+                reason: format!(
+                    "memory of a pool can only be accessed by its own device, {}, not by device {}",
+                    state.device,
+                    core.state().device
+                ),
+            });
+        }
         let entered = state.enter(operation)?;
         self.end.keep_peer(state, || PeerUse::new(state, core));
         if let Some(home) = memory.home {
@@ -176,7 +184,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`]; [`Error::Capture`] in a [capture](crate::Stream::capture); for memory that was allocated on a
+    /// [`Error::ContextClosed`]; [`Error::Pool`] for memory of a [`Pool`](crate::Pool) of another device; [`Error::Capture`] in a [capture](crate::Stream::capture); for memory that was allocated on a
     /// stream, any driver error when this stream is ordered after it.
     pub fn bind_peer<M: Bindable + 'env>(&self, memory: M) -> Result<PeerRef<'scope, M::Value>> {
         let memory = memory.into_memory();

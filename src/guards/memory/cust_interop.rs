@@ -23,10 +23,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
         // `cust` works on the default stream: its work must start after that of the home stream, and end before the
         // free.
-        self.owned.share_with_cust();
         match self.state().enter(OPERATION) {
-            // The driver returns this error again from the next call of `cust`.
-            Ok(entered) => drop(self.memory().wait(&entered)),
+            Ok(entered) => {
+                self.owned.share_with_cust();
+                // The driver returns this error again from the next call of `cust`.
+                drop(self.memory().wait(&entered));
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -36,6 +38,10 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     type Target = DeviceSlice<T>;
 
     /// The buffer as a slice of `cust`. Waits for the stream of a stream-ordered buffer.
+    ///
+    /// A buffer of a [`Pool`](crate::Pool) is [pinned](crate::Pool::pin) from then on until it is dropped: a compaction cannot
+    /// stop what `cust` does with the slice. The methods of the buffer itself, and of its [views](crate::DeviceView), pin
+    /// nothing.
     ///
     /// # Panics
     ///

@@ -308,7 +308,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// All memory of the buffer.
-    pub(super) fn memory(&self) -> DeviceMemory<'_> {
+    pub(crate) fn memory(&self) -> DeviceMemory<'_> {
         DeviceMemory::of(&self.owned, self.address(), self.size_in_bytes())
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, copy, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUresult, CUstream};
+use cuguard_registry::Kind;
 
 use crate::core::{ContextState, Entered, OwnedResource, StreamState, wait};
 use crate::error::{Error, Result};
@@ -74,6 +75,12 @@ impl<'a> DeviceMemory<'a> {
     /// The stream that stream-ordered memory is allocated and freed on; `None` for synchronous memory.
     pub(crate) fn home(&self) -> Option<&'a Arc<StreamState>> {
         self.home
+    }
+
+    /// Whether it is a block of a pool of this crate. Memory without an owner is not.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.owned
+            .is_some_and(|owned| owned.key().kind == Kind::Pooled)
     }
 
     /// A part that lies within the memory.
@@ -305,6 +312,7 @@ impl<'a> DeviceMemory<'a> {
             return Ok(());
         }
         if let Some(home) = self.home {
+            self.check_not_captured(entered)?;
             self.order_home(entered)?;
             // SAFETY: the memory has this many bytes, and is valid on its home stream.
             let enqueued = unsafe { copy::set_d8_async(self.address, 0, bytes, home.handle()) };

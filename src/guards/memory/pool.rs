@@ -264,7 +264,7 @@ impl Pool {
     pub fn compact(&self) -> Result<Compaction> {
         const OPERATION: &str = "Pool::compact";
         let state = self.state();
-        let compacted = compact(state, &self.shared, u64::MAX);
+        let compacted = compact(state, &self.shared, u64::MAX, None);
         let compacted = compacted.map_err(|error| error.into_error(state, OPERATION))?;
         Ok(Compaction {
             released: compacted.released,
@@ -294,8 +294,8 @@ impl Pool {
         self.set_pinned("Pool::pin", buffer, true)
     }
 
-    /// Includes the pages of a buffer in compaction again; see [`pin`](Self::pin). Each pin needs one, before the buffer is
-    /// dropped: a small block shares its page, which would stay pinned.
+    /// Includes the pages of a buffer in compaction again; see [`pin`](Self::pin). Each pin needs one. A buffer that was
+    /// dereferenced to a `DeviceSlice` of `cust` stays pinned until it is dropped.
     ///
     /// # Errors
     ///
@@ -313,7 +313,10 @@ impl Pool {
         let _entered = self.state().enter(operation)?;
         match buffer.owned.owner() {
             Owner::Pooled(home) if Arc::ptr_eq(home.pool(), &self.shared) => {
-                self.shared.set_pinned(buffer.address(), pinned);
+                match pinned {
+                    true => self.shared.set_pinned(buffer.address(), true),
+                    false => buffer.owned.unpin(home),
+                }
                 Ok(())
             }
             _ => Err(Error::Pool {

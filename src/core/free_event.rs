@@ -1,0 +1,146 @@
+//! Events that are recorded in the streams of a context, to wait for them without a call that blocks.
+//!
+//! A wait for the whole context has no limit in the driver, and ends a capture of another thread. To query events does
+//! neither.
+
+use std::sync::Arc;
+
+use cuguard_driver::result::{event, stream};
+use cuguard_driver::sys::{CUstream, flags};
+
+use super::context_state::ContextState;
+use super::free_progress::{FreePoint, FreeProgress};
+use super::handle_list::{Handles, destroy_event, record_event};
+use crate::error::Error;
+
+/// The operation that errors name.
+const OPERATION: &str = "out of memory";
+
+/// An event after the frees of a stream, and after its other work.
+///
+/// It is on the list of its context's streams until it is destroyed, so that teardown finds it.
+pub(crate) struct FreeEvent {
+    state: Arc<ContextState>,
+    number: u64,
+    progress: Arc<FreeProgress>,
+    /// Where it is in its stream.
+    point: FreePoint,
+}
+
+impl FreeEvent {
+    /// Records an event in each stream of a context that has frees pending. Also returns how many streams failed.
+    pub(crate) fn record_pending(state: &Arc<ContextState>) -> (Vec<Self>, u64) {
+        let Ok(entered) = state.enter(OPERATION) else {
+            return (Vec::new(), 0);
+        };
+        let recorded = Self::record(state, |handles| {
+            let streams = handles.live.values();
+            let streams = streams.filter(|(_, progress)| progress.pending() != 0);
+            streams
+                .map(|(key, progress)| (CUstream(key.address as usize), progress.clone()))
+                .collect()
+        });
+        drop(entered);
+        // The drops of those that failed enter and lock.
+        (recorded.0, recorded.1.len() as u64)
+    }
+
+    /// Records an event in each stream of a context and in its default stream, as far as the driver permits. `None` if the
+    /// guard captures: no capture begins meanwhile.
+    pub(crate) fn record_all(state: &Arc<ContextState>) -> Option<Vec<Self>> {
+        let Ok(entered) = state.enter(OPERATION) else {
+            return Some(Vec::new());
+        };
+        let recorded = state.captures.unless_any(|| {
+            Self::record(state, |handles| {
+                let streams = handles.live.values();
+                let streams = streams
+                    .map(|(key, progress)| (CUstream(key.address as usize), progress.clone()))
+                    .chain([(CUstream::LEGACY, Arc::default())]);
+                // An event in a stream that other code captures would become a part of its graph.
+                streams
+                    // SAFETY: the stream is on the list, or the default stream, so it is alive.
+                    .filter(|(stream, _)| unsafe { stream::is_capturing(*stream) } == Ok(false))
+                    .collect()
+            })
+        });
+        drop(entered);
+        recorded.map(|(recorded, _)| recorded)
+    }
+
+    /// Records an event in each of some streams. Also returns the events that failed, to be dropped outside of the gate.
+    fn record(
+        state: &Arc<ContextState>,
+        streams: impl FnOnce(&Handles) -> Vec<(CUstream, Arc<FreeProgress>)>,
+    ) -> (Vec<Self>, Vec<Option<Self>>) {
+        let (mut recorded, mut failed) = (Vec::new(), Vec::new());
+        let mut handles = state.streams.lock();
+        for (stream, progress) in streams(&handles) {
+            // Before the event is recorded, so that the event is after all frees up to this point.
+            let point = progress.point();
+            let Ok(event) = event::create(flags::EVENT_DISABLE_TIMING) else {
+                failed.push(None);
+                continue;
+            };
+            let Handles { next, events, .. } = &mut *handles;
+            *next += 1;
+            events.insert(*next, event);
+            let free_event = Self {
+                state: state.clone(),
+                number: *next,
+                progress,
+                point,
+            };
+            // SAFETY: the stream is on the list, which is locked, so it is alive; both are of one context.
+            match unsafe { event::record(event, stream) } {
+                Ok(()) => recorded.push(free_event),
+                Err(_) => failed.push(Some(free_event)),
+            }
+        }
+        drop(handles);
+        (recorded, failed)
+    }
+
+    /// Whether the device has passed the event. If so, synchronizes with it, which returns at once and makes the memory
+    /// available.
+    pub(crate) fn is_done(&self) -> bool {
+        let event = self.state.streams.lock().events.get(&self.number).copied();
+        let Some(event) = event else {
+            // Teardown took it, when the device was idle.
+            return true;
+        };
+        match self.state.enter(OPERATION) {
+            Ok(_entered) => {
+                // SAFETY: the event is alive: only teardown destroys it otherwise, and waits for operations inside the
+                // gate.
+                let passed = unsafe { event::query(event) };
+                // SAFETY: as above.
+                if passed == Ok(true) && unsafe { event::synchronize(event) }.is_ok() {
+                    self.progress.complete_to(self.point);
+                }
+                passed != Ok(false)
+            }
+            // Teardown is about to take it.
+            Err(Error::ContextClosed { .. }) => false,
+            Err(_) => true,
+        }
+    }
+}
+
+impl Drop for FreeEvent {
+    fn drop(&mut self) {
+        // If the context is closed, teardown destroys it; at exit nothing calls the driver.
+        let Ok((_entered, current)) = self.state.enter_any_context(OPERATION) else {
+            return;
+        };
+        let event = self.state.streams.lock().events.remove(&self.number);
+        let Some(event) = event else {
+            return;
+        };
+        match current {
+            // SAFETY: it is off the list, so this is the only reference; its context is current.
+            Ok(()) => drop(unsafe { destroy_event(&self.state, event) }),
+            Err(error) => record_event(&self.state, event, error),
+        }
+    }
+}
