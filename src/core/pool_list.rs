@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use cuguard_driver::result;
 use cuguard_pool::Pool;
 use cuguard_sync::process;
 
 use super::lock::lock;
 use super::pool_driver::PoolDriver;
-use super::virtual_pool::VirtualPool;
+use super::virtual_pool::{self, NotDestroyed, VirtualPool};
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 pub(super) fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
@@ -95,21 +94,19 @@ impl PoolList {
     /// wait. The caller is inside the gate.
     pub(crate) fn destroy_orphans(&self) {
         if self.any() {
-            self.retry_orphans(destroy_if_idle);
+            let mut orphans = std::mem::take(&mut *lock(&self.orphans));
+            orphans.retain(|pool| !destroy_if_idle(pool));
+            lock(&self.orphans).append(&mut orphans);
         }
     }
 
-    fn retry_orphans(&self, destroy: fn(&Pool<PoolDriver>) -> bool) {
-        let mut orphans = std::mem::take(&mut *lock(&self.orphans));
-        orphans.retain(|pool| !destroy(pool));
-        lock(&self.orphans).append(&mut orphans);
-    }
-
     /// Destroys all pools, for teardown: the device is idle, and the context is current. A pool of escaped memory stays
-    /// until the process exits, and so do the blocks where teardown frees no leaks. Returns the first error.
-    pub(crate) fn destroy_all(&self, free_leaks: bool) -> result::Result {
-        let mut first = Ok(());
-        self.retry_orphans(|pool| pool.destroy().is_ok());
+    /// until the process exits, and so do the blocks where teardown frees no leaks. Returns what the driver refused.
+    pub(crate) fn destroy_all(&self, free_leaks: bool) -> Vec<NotDestroyed> {
+        let mut refused = Vec::new();
+        for pool in std::mem::take(&mut *lock(&self.orphans)) {
+            refused.extend(virtual_pool::destroy(&pool).err());
+        }
         let escaped = std::mem::take(&mut *lock(&self.escaped));
         for pool in self.all() {
             if process::is_exiting() {
@@ -119,11 +116,11 @@ impl PoolList {
             if has_escaped || !free_leaks && pool.has_blocks() {
                 pool.abandon();
             } else {
-                first = first.and(pool.destroy());
+                refused.extend(pool.destroy().err());
             }
         }
         // The context is closed: their drops do nothing.
         drop(escaped);
-        first
+        refused
     }
 }

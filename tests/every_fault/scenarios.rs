@@ -35,7 +35,7 @@ pub const SCENARIOS: [(&str, Scenario); 18] = [
     ("matrices and the driver's host memory", matrices),
 ];
 
-fn primary(settings: &ReportSettings) -> Result<Context> {
+pub fn primary(settings: &ReportSettings) -> Result<Context> {
     Context::builder().report(settings.clone()).build()
 }
 

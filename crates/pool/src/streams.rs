@@ -101,12 +101,16 @@ impl<D: Driver> Streams<D> {
         self.poll(driver);
     }
 
-    /// The stream is about to be destroyed: records its point now.
+    /// The stream is about to be destroyed: records its point now. If that is refused, no point is recorded later either, and
+    /// its memory is used by others after [`finish`](Self::finish).
     pub(crate) fn end(&mut self, driver: &D, stream: u64) -> Result<(), D::Error> {
         let Some(entry) = self.entries.get_mut(&stream) else {
             return Ok(());
         };
-        entry.record(driver, &mut self.last, &mut self.unneeded)?;
+        if let Err(error) = entry.record(driver, &mut self.last, &mut self.unneeded) {
+            self.unneeded.extend(entry.dirty.take());
+            return Err(error);
+        }
         entry.ended = true;
         self.poll(driver);
         Ok(())
@@ -114,8 +118,8 @@ impl<D: Driver> Streams<D> {
 
     /// All work of the stream is complete.
     pub(crate) fn finish(&mut self, stream: u64) {
-        if let Some(entry) = self.entries.get_mut(&stream) {
-            entry.finish(&mut self.last, &mut self.unneeded);
+        if let Some(entry) = self.entries.remove(&stream) {
+            self.unneeded.extend(entry.dirty);
         }
     }
 
