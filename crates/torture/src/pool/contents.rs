@@ -12,7 +12,7 @@ use crate::mismatch::{Check, Stop, ensure, ensure_eq};
 const PATTERN: &str = include_str!("../../pattern.ptx");
 
 /// Blocks up to this size are written and compared whole on the simulated GPU.
-pub const WHOLE: usize = 256 << 10;
+pub const WHOLE: usize = 64 << 10;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,33 +43,51 @@ pub fn expected(contents: Contents, range: &Range<usize>, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The parts of a block at `address` that are written and compared: all of a small one; of a large one the page that it may
-/// share, which compaction copies, and both sides of the boundaries of the other pages, which are only mapped.
+/// The parts of a block at `address` that are written and compared: all of a small one; of a large one both ends and the
+/// middle of the page that it may share, which compaction copies, and both sides of boundaries of other pages, which are only
+/// mapped.
 fn parts(address: u64, len: usize) -> Vec<Range<usize>> {
     let page = PAGE as usize;
+    let mut parts = Vec::new();
     let head = (page - (address % PAGE) as usize) % page;
     if len <= WHOLE || len <= head {
-        return std::iter::once(0..len).collect();
+        thin(0..len, &mut parts);
+        return parts;
     }
-    let mut parts = Vec::new();
     let last = head + (len - head) / page * page;
-    if head > 0 {
-        parts.push(0..head);
-    } else {
-        parts.push(0..32);
+    match head {
+        0 => parts.push(0..32),
+        _ => thin(0..head, &mut parts),
     }
+    // All boundaries of most blocks, and some of the largest ones.
+    let stride = page * (len / page / 8).max(1);
     let mut boundary = if head > 0 { head } else { page };
     while boundary <= last && boundary < len {
         parts.push(boundary - 32..(boundary + 32).min(len));
-        boundary += page;
+        boundary += stride;
     }
     let tail = if head > 0 { len - len.min(64) } else { last };
-    if tail < len {
-        parts.push(tail / 4 * 4..len);
-    } else {
-        parts.push(len - 32..len);
+    match tail < len {
+        true => thin(tail / 4 * 4..len, &mut parts),
+        false => parts.push(len - 32..len),
     }
     parts
+}
+
+/// A part as a whole, or both of its ends and its middle.
+fn thin(part: Range<usize>, parts: &mut Vec<Range<usize>>) {
+    const END: usize = 32 << 10;
+    if part.len() <= 2 * END {
+        parts.push(part);
+        return;
+    }
+    let middle = (part.start + part.len() / 2) / 4 * 4;
+    let last = (part.end - END) / 4 * 4;
+    parts.extend([
+        part.start..part.start + END,
+        middle..middle + 64,
+        last..part.end,
+    ]);
 }
 
 /// The means to write and compare contents.
