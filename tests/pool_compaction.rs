@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
+use cuguard::driver::DriverKind;
 use cuguard::memory::Source;
 use cuguard::oom::{OomPolicy, RecoveryStep};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream, assert_no_leaks};
@@ -62,17 +63,26 @@ fn is_marked(buffer: &DeviceBuffer<u8>, number: usize) -> Result<bool> {
     Ok(true)
 }
 
-/// How much of the device the tests use.
-fn budget(context: &Context) -> Result<usize> {
+/// How much of the device the tests use, and how much of what was freed must be had again, in percent.
+///
+/// Where in its page a block lies is chosen at random, so pages merge the better the more there are: 95 % of some GiB. The
+/// simulation of that takes long. With 512 blocks left, four standard deviations are 18 %; with four blocks to a page, 22 %.
+fn budget(context: &Context) -> Result<(usize, usize)> {
     let free = context.memory()?.free as usize;
-    Ok(free.min(1 << 30) / (64 * MIB) * (64 * MIB))
+    let is_simulated = cuguard::driver::load().expect("a driver").kind() == DriverKind::Simulated;
+    let (most, percent) = match is_simulated {
+        true => (1 << 30, 75),
+        false => (16 << 30, 95),
+    };
+    assert!(is_simulated || free > most, "{free} bytes are free");
+    Ok((free.min(most) / (64 * MIB) * (64 * MIB), percent))
 }
 
-/// Fills a pool with blocks, frees every other one, and allocates one block of 95 % of what was freed.
+/// Fills a pool with blocks, frees every other one, and allocates one block of most of what was freed.
 fn refill(size: usize) -> Result<()> {
     let turn = turn();
     let context = context()?;
-    let most = budget(&context)?;
+    let (most, percent) = budget(&context)?;
     // The limit makes a part of the card as full as a whole one.
     let pool = Pool::builder().limit(most as u64).build(&context)?;
     let stream = Stream::new(&context)?;
@@ -89,8 +99,8 @@ fn refill(size: usize) -> Result<()> {
         freed += size;
     }
     let addresses: Vec<_> = blocks.iter().flatten().map(at).collect();
-    let big = take(&pool.on(&stream), freed * 95 / 100)?;
-    assert_eq!(big.len(), freed * 95 / 100);
+    let big = take(&pool.on(&stream), freed / 100 * percent)?;
+    assert_eq!(big.len(), freed / 100 * percent);
     assert_eq!(
         addresses,
         blocks.iter().flatten().map(at).collect::<Vec<_>>()
@@ -166,7 +176,7 @@ fn a_full_card() -> Result<()> {
     let freed = blocks.len().div_ceil(2) * MIB;
     // Memory of the driver gains by it, too.
     // SAFETY: not read.
-    let big = unsafe { DeviceBuffer::<u8>::uninitialized(&context, freed / 100 * 95)? };
+    let big = unsafe { DeviceBuffer::<u8>::uninitialized(&context, freed / 100 * 75)? };
     for (number, block) in blocks.iter().enumerate() {
         assert!(
             block
@@ -396,7 +406,7 @@ fn the_step_can_be_turned_off() -> Result<()> {
             number += 1;
             number % 2 == 0
         });
-        let big = take(&pool, 96 * MIB);
+        let big = take(&pool, 80 * MIB);
         let expected = policy == OomPolicy::new() && merge;
         assert_eq!(big.is_ok(), expected, "{policy:?}, merge {merge}: {big:?}");
     }

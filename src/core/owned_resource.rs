@@ -205,6 +205,7 @@ impl OwnedResource {
     /// The same for a block of a pool, which is freed on the stream of `home`.
     #[track_caller]
     fn from_pool(home: Arc<Home>, address: u64, entry: Entry) -> Self {
+        home.pool().set_pinned(address, false);
         let key = Key::new(Kind::Pooled, address);
         let Some(key) = home.state().registry.recapture(key) else {
             return Self::new(Owner::Pooled(home), key, entry);
@@ -240,6 +241,8 @@ impl OwnedResource {
             drop(old);
         } else if let Owner::Pooled(home) = &self.owner {
             let pools = state.pools_of_cuguard();
+            // Other code may use it without the knowledge of the pool.
+            home.pool().set_pinned(self.key.address, true);
             let old = pools.escape(self.key.address, home.pool());
             drop(inside);
             drop(old);

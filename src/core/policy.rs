@@ -9,6 +9,9 @@ use std::time::Duration;
 /// A step runs only if it can free memory, and the allocation is retried after it. An allocation that succeeds at
 /// once pays nothing for this.
 ///
+/// [Scratch memory](crate::Scope::zeroed) inside a [capture](crate::Stream::capture) has no recovery steps: a stream
+/// that is captured must not be waited for. It fails at once, with the diagnosis.
+///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::Context;

@@ -114,6 +114,14 @@ impl Driver for PoolDriver {
 
     fn reserve(&self, bytes: u64) -> result::Result<u64> {
         let _current = self.enter()?;
+        // As many addresses as the device has memory at once: the pool tries less, and no block needs more.
+        let most = result::device::total_mem(self.device)?.next_power_of_two();
+        if bytes > most as u64 {
+            return Err(CallError {
+                function: "cuMemAddressReserve",
+                code: CUresult::OUT_OF_MEMORY,
+            });
+        }
         virtual_memory::address_reserve(bytes as usize, PAGE)
     }
 

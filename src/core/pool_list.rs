@@ -4,16 +4,44 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use cuguard_pool::Pool;
+use cuguard_driver::result::{self, CallError};
+use cuguard_driver::sys::CUresult;
+use cuguard_pool::{Pool, PoolError};
+use cuguard_registry::{Key, Kind};
 use cuguard_sync::process;
 
+use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_driver::PoolDriver;
-use super::virtual_pool::{self, NotDestroyed, VirtualPool};
+use super::virtual_pool::VirtualPool;
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 pub(super) fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
     pool.trim(0).is_ok() && pool.stats().held == 0 && pool.destroy().is_ok()
+}
+
+/// Destroys a pool, for teardown. Memory that the driver does not release is lost, and recorded.
+fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
+    let destroyed = match state.device_idle.load(Ordering::Acquire) {
+        // What was refused is retried, once.
+        true => pool.destroy().or_else(|_| pool.destroy()),
+        // To unmap memory does not wait for work that uses it, as `cuMemFree` does.
+        false => Err(PoolError::Driver {
+            function: "wait_for_device",
+            error: CallError {
+                function: "cuCtxSynchronize",
+                code: CUresult::NOT_READY,
+            },
+        }),
+    };
+    match destroyed {
+        Err(PoolError::Driver { error, .. }) if pool.stats().held != 0 => {
+            let key = Key::new(Kind::Physical, 0);
+            state.record_failed_free(key, pool.stats().held, None, error);
+            Err(error)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The pools of a context, and the blocks of them that escaped.
@@ -91,21 +119,26 @@ impl PoolList {
     }
 
     /// Destroys the pools whose guards and blocks were dropped, if their streams have done the work that they had. Does not
-    /// wait. The caller is inside the gate.
-    pub(crate) fn destroy_orphans(&self) {
-        if self.any() {
-            let mut orphans = std::mem::take(&mut *lock(&self.orphans));
-            orphans.retain(|pool| !destroy_if_idle(pool));
-            lock(&self.orphans).append(&mut orphans);
+    /// wait. The caller is inside the gate. Returns whether any was destroyed.
+    pub(crate) fn destroy_orphans(&self) -> bool {
+        if !self.any() {
+            return false;
         }
+        let mut orphans = std::mem::take(&mut *lock(&self.orphans));
+        let before = orphans.len();
+        orphans.retain(|pool| !destroy_if_idle(pool));
+        let destroyed = orphans.len() < before;
+        lock(&self.orphans).append(&mut orphans);
+        destroyed
     }
 
     /// Destroys all pools, for teardown: the device is idle, and the context is current. A pool of escaped memory stays
-    /// until the process exits, and so do the blocks where teardown frees no leaks. Returns what the driver refused.
-    pub(crate) fn destroy_all(&self, free_leaks: bool) -> Vec<NotDestroyed> {
-        let mut refused = Vec::new();
+    /// until the process exits, and so do the blocks where teardown frees no leaks. What the driver refuses to release is
+    /// recorded. Returns the first error.
+    pub(super) fn destroy_all(&self, state: &ContextState) -> result::Result {
+        let mut first = Ok(());
         for pool in std::mem::take(&mut *lock(&self.orphans)) {
-            refused.extend(virtual_pool::destroy(&pool).err());
+            first = first.and(destroy(state, &pool));
         }
         let escaped = std::mem::take(&mut *lock(&self.escaped));
         for pool in self.all() {
@@ -113,14 +146,14 @@ impl PoolList {
                 break;
             }
             let has_escaped = escaped.values().any(|other| Arc::ptr_eq(other, &pool));
-            if has_escaped || !free_leaks && pool.has_blocks() {
+            if has_escaped || !state.free_leaks && pool.has_blocks() {
                 pool.abandon();
             } else {
-                refused.extend(pool.destroy().err());
+                first = first.and(pool.destroy(|pool| destroy(state, pool)));
             }
         }
         // The context is closed: their drops do nothing.
         drop(escaped);
-        refused
+        first
     }
 }

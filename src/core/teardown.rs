@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cuguard_driver::result::{self, CallError, context, device, event, stream};
 use cuguard_driver::sys::{CUresult, CUstream, flags};
-use cuguard_registry::{Key, Kind, SnapshotReason};
+use cuguard_registry::{Kind, SnapshotReason};
 use cuguard_sync::process;
 
 use super::captures::Captures;
@@ -226,16 +226,9 @@ impl ContextState {
         if stream_ordered && !process::is_exiting() {
             synchronize();
         }
-        if pushed.is_ok() {
-            for lost in self.pools_of_cuguard().destroy_all(self.free_leaks) {
-                let error = self.error(operation, lost.error, Some(lost.bytes));
-                first = first.and(Err(error));
-                // Blocks have no records any more: what the pool holds is one loss.
-                let key = Key::new(Kind::Pooled, 0);
-                self.record_failed_free(key, lost.bytes, None, lost.error);
-            }
-        }
-        first
+        let pools = self.pools_of_cuguard();
+        let destroyed = pushed.and_then(|()| pools.destroy_all(self));
+        first.and(self.check(operation, destroyed, None))
     }
 
     /// Destroys the events by which other contexts wait for frees in this one. Other code may retain the driver's

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use cuguard_driver::result::CallError;
+use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats};
 use cuguard_sync::process;
@@ -17,7 +17,6 @@ use super::pool_driver::PoolDriver;
 use super::pool_home::Home;
 use super::pool_list::destroy_if_idle;
 use super::pool_stream::StreamId;
-use super::wait::WaitFailures;
 use crate::error::{Error, Result};
 
 /// What the builder of a pool provides.
@@ -202,46 +201,15 @@ impl VirtualPool {
     }
 
     /// Unmaps and releases everything, blocks that are live too. For teardown, with the device idle.
-    pub(crate) fn destroy(&self) -> std::result::Result<(), NotDestroyed> {
+    pub(super) fn destroy(
+        &self,
+        destroy: impl FnOnce(&Pool<PoolDriver>) -> result::Result,
+    ) -> result::Result {
         match self.destroyed.swap(true, Ordering::AcqRel) {
             true => Ok(()),
             false => destroy(&self.pool),
         }
     }
-}
-
-/// A pool that the driver refused to destroy.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NotDestroyed {
-    /// Physical memory that is lost.
-    pub(crate) bytes: u64,
-    pub(crate) error: CallError,
-}
-
-/// Unmaps and releases everything. What the driver refuses is tried again: it is lost after this.
-pub(super) fn destroy(pool: &Pool<PoolDriver>) -> std::result::Result<(), NotDestroyed> {
-    let mut error = CallError {
-        function: "cuMemMap",
-        code: CUresult::UNKNOWN,
-    };
-    for attempt in 0..WaitFailures::ATTEMPTS {
-        match pool.destroy() {
-            Ok(_) => return Ok(()),
-            Err(PoolError::Driver { error: refused, .. }) => error = refused,
-            // Pages that the driver refused to map.
-            Err(PoolError::Limit { .. } | PoolError::Stuck { .. }) => {}
-        }
-        if process::is_exiting() {
-            break;
-        }
-        if attempt > 0 {
-            std::thread::sleep(WaitFailures::PAUSE);
-        }
-    }
-    Err(NotDestroyed {
-        bytes: pool.stats().held,
-        error,
-    })
 }
 
 impl Drop for VirtualPool {

@@ -22,9 +22,10 @@ fn pools(state: &ContextState) -> Vec<(Arc<ContextState>, Arc<VirtualPool>)> {
     contexts.into_iter().flat_map(of).collect()
 }
 
-/// Whether the device has any pool of cuguard.
+/// Whether the device has, or had, any pool of cuguard.
 pub(super) fn any(state: &ContextState) -> bool {
-    !pools(state).is_empty()
+    let contexts = on_device(state.device);
+    contexts.iter().any(|state| state.pools_of_cuguard().any())
 }
 
 /// Makes pools release memory: first what is idle, then, if that is not `enough`, what merging gains. Returns false if none
@@ -39,7 +40,7 @@ pub(super) fn release(
     let mut any = false;
     for other in on_device(state.device) {
         if let Some(_inside) = other.try_enter() {
-            other.pools_of_cuguard().destroy_orphans();
+            any |= other.pools_of_cuguard().destroy_orphans();
         }
     }
     for (owner, pool) in &pools {

@@ -8,16 +8,19 @@ use cuguard::memory::{ManagedAdvice, MemoryLocation, PitchedBuffer, WriteCombine
 use cuguard::report::ReportSettings;
 use cuguard::{
     Chunked, Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool,
-    PinnedBuffer, RegisteredVec, Result, Stream,
+    PinnedBuffer, Pool, RegisteredVec, Result, Stream,
 };
 
 /// With these settings of reports.
 pub type Scenario = fn(&ReportSettings) -> Result<()>;
 
-pub const SCENARIOS: [(&str, Scenario); 18] = [
+pub const SCENARIOS: [(&str, Scenario); 21] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
+    ("a pool of cuguard", pool),
+    ("a pool that is compacted", compacted),
+    ("a pool for all buffers", pool_for_all),
     ("an own context", own_context),
     ("given away", given_away),
     ("forgotten", forgotten),
@@ -97,6 +100,64 @@ fn pools(settings: &ReportSettings) -> Result<()> {
     assert_eq!(buffers[0].to_vec()?, [0; 1000]);
     drop(buffers);
     stream.close()?;
+    context.close()
+}
+
+/// Whatever is refused, a block has its bytes.
+fn pool(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let pool = Pool::new(&context)?;
+    let kept = DeviceBuffer::from_slice_in(&pool.on(&one), &[7_u8; 5000])?;
+    let large = DeviceBuffer::<u8>::zeroed_in(&pool.on(&one), 5 << 20)?;
+    drop(large);
+    let second = DeviceBuffer::<u8>::zeroed_in(&pool.on(&other), 5 << 20)?;
+    let third = second.try_clone()?;
+    let address = third.into_raw();
+    // SAFETY: released above, with this length, on the same stream.
+    let third = unsafe { DeviceBuffer::<u8>::from_raw_on(&other, address, 5 << 20) };
+    drop((second, other));
+    pool.trim()?;
+    assert_eq!(kept.to_vec()?, [7; 5000]);
+    drop(pool);
+    assert_eq!(kept.to_vec()?, [7; 5000]);
+    kept.close()?;
+    drop((third, one));
+    context.close()
+}
+
+fn compacted(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for number in 0..12_u8 {
+        let values = vec![number; 700 << 10];
+        blocks.push((number, DeviceBuffer::from_slice_in(&pool, &values)?));
+    }
+    blocks.retain(|(number, _)| number % 3 == 0);
+    let compacted = pool.compact();
+    for (number, block) in &blocks {
+        // Where the driver refuses the copy there is nothing to compare.
+        if let Ok(values) = block.to_vec() {
+            assert!(values == vec![*number; 700 << 10], "block {number}");
+        }
+    }
+    compacted?;
+    drop((blocks, pool));
+    context.close()
+}
+
+fn pool_for_all(settings: &ReportSettings) -> Result<()> {
+    let builder = Context::builder().report(settings.clone());
+    let context = builder.pool(Pool::builder()).build()?;
+    let stream = Stream::new(&context)?;
+    let buffer = DeviceBuffer::from_slice(&context, &[3_u8; 1000])?;
+    let on = DeviceBuffer::<u8>::zeroed_on(&stream, 3 << 20)?;
+    let boxed = DeviceBox::new(&context, &7_u64)?;
+    assert_eq!(buffer.to_vec()?, [3; 1000]);
+    drop((buffer, on, stream));
+    // Last: it keeps the context open where anything before fails.
+    std::mem::forget(boxed);
     context.close()
 }
 

@@ -1,5 +1,7 @@
 //! Graphs of a context that is closed, leaked graphs, and calls that the driver refuses.
 
+use cuguard::driver::api::cuGraphDestroy;
+use cuguard::driver::sys::CUresult;
 use cuguard::report::{Report, ReportSettings};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
@@ -59,7 +61,56 @@ fn a_leaked_graph_is_reported_and_destroyed() -> Result<()> {
     Ok(())
 }
 
-/// Each driver call of a capture, an instantiation, a launch and an update fails in turn.
+/// An executable does not need the driver's graph. One that cannot be destroyed is no error of what it was made of, and is
+/// recorded.
+#[test]
+fn a_graph_that_cannot_be_destroyed_is_recorded() -> Result<()> {
+    let turn = turn();
+    if !simulated("a_graph_that_cannot_be_destroyed_is_recorded") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let mut one = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let mut two = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
+    let failed = || {
+        let groups = context.snapshot().failed_frees;
+        let of_graphs = groups
+            .iter()
+            .filter(|group| group.function == "cuGraphDestroy");
+        of_graphs
+            .map(|group| group.allocated.amount.count)
+            .sum::<u64>()
+    };
+    let refuse = || sim::inject(Fault::nth_call_of("cuGraphDestroy", 1)).expect("a function");
+    let (first, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut one)?, 1))?;
+    let (second, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut two)?, 2))?;
+    let graphs = [first.as_raw(), second.as_raw()];
+
+    let fault = refuse();
+    let mut exec = first.instantiate()?;
+    assert_eq!((fault.fired(), failed()), (1, 1));
+    exec.launch(&stream)?;
+    let fault = refuse();
+    exec.update(second)?;
+    assert_eq!((fault.fired(), failed()), (1, 2));
+    sim::clear_faults();
+    exec.launch(&stream)?;
+    exec.close()?;
+    assert_eq!((one.to_vec()?, two.to_vec()?), (vec![1; LEN], vec![2; LEN]));
+
+    // They exist, and nothing owns them.
+    for graph in graphs {
+        // SAFETY: the driver refused to destroy it.
+        assert_eq!(unsafe { cuGraphDestroy(graph) }, CUresult::SUCCESS);
+    }
+    drop((one, two, stream));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Each driver call of a capture, an instantiation and a launch fails in turn.
 #[test]
 fn each_refused_call_leaves_no_graph() -> Result<()> {
     let turn = turn();

@@ -1,16 +1,16 @@
 //! Out of memory: when the driver refuses an allocation, the diagnosis goes to standard error, once for each call site,
-//! before the program gets its error code.
+//! before the program gets its error code. It is kept for the report.
 //!
 //! The driver is queried through its own functions, which are not recorded. The program's thread is inside a driver call
 //! that has returned, so the driver can be called here; what it does not return is unknown, and the diagnosis says so.
 
-use std::collections::HashSet;
 use std::ffi::{CStr, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use cuguard_nvml::{Nvml, Process};
 use cuguard_registry::{Kind, Origin, Registry};
+use cuguard_report::audit::Refused;
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
 };
@@ -20,8 +20,11 @@ use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 use crate::real::queries;
 use crate::{origin, python, state};
 
-/// The stack traces that were diagnosed, by hash.
-static DIAGNOSED: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
+/// Held while an allocation is diagnosed, so that the diagnoses of several threads follow each other.
+static DIAGNOSING: Mutex<()> = Mutex::new(());
+
+/// What was refused, by a hash of function and stack trace, in this order. Never held while the driver is called.
+static REFUSED: Mutex<Vec<(u64, Refused)>> = Mutex::new(Vec::new());
 
 /// Held while pools are queried, and while the record of a pool that is about to be destroyed is removed: what has a
 /// record under this lock is not destroyed yet.
@@ -36,22 +39,60 @@ pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
     let origin = Origin::from_frames(origin::trace().stack());
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
-    let mut diagnosed = DIAGNOSED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !diagnosed.insert(hasher.finish()) {
+    let hash = hasher.finish();
+    let bytes = (bytes != 0).then_some(bytes);
+    let new = Refused {
+        function: function.to_owned(),
+        kind,
+        bytes,
+        origin,
+        ..Refused::default()
+    };
+    if !note(hash, new) {
         return;
     }
     register_frames(python::resolve);
-    // Other threads that run out of memory at the same time print after this one.
-    print(&diagnose(function, kind, bytes, origin));
-    drop(diagnosed);
+    let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let why = diagnose(function, kind, bytes, origin);
+    print(&why);
+    drop(diagnosing);
+    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, one)) = refused.iter_mut().find(|(one, _)| *one == hash) {
+        one.diagnosis = why.to_text();
+    }
 }
 
-fn diagnose(function: &'static str, kind: Option<Kind>, bytes: u64, origin: Origin) -> OutOfMemory {
+/// Counts a refused allocation. Returns whether it is the first of its call site.
+fn note(hash: u64, new: Refused) -> bool {
+    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = refused.iter().position(|(one, _)| *one == hash);
+    let index = known.unwrap_or_else(|| {
+        refused.push((hash, new.clone()));
+        refused.len() - 1
+    });
+    let (_, one) = &mut refused[index];
+    one.count = one.count.saturating_add(1);
+    one.largest = one.largest.max(new.bytes);
+    known.is_none()
+}
+
+/// What was refused until now, by call site.
+pub(crate) fn all_refused() -> Vec<Refused> {
+    let refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    refused.iter().map(|(_, one)| one.clone()).collect()
+}
+
+fn diagnose(
+    function: &'static str,
+    kind: Option<Kind>,
+    bytes: Option<u64>,
+    origin: Origin,
+) -> OutOfMemory {
     let code = CUresult::OUT_OF_MEMORY;
     let mut why = OutOfMemory {
         request: FailedRequest {
             operation: function,
-            bytes: (bytes != 0).then_some(bytes),
+            bytes,
             kind,
             stack: origin.stack,
             function: Some(function),

@@ -43,10 +43,15 @@ fn a_program_that_does_not_use_the_driver_is_as_without_the_command() {
     let Some(program) = program() else { return };
     let program = program.to_str().expect("Unicode");
     let unused = output(&mut cuguard_run(&[program, "unused"]));
+    let nothing = "cuguard run: no process used CUDA\n";
     assert_eq!(
         (unused.status.code(), text(&unused.stderr)),
-        (Some(3), String::new())
+        (Some(3), nothing.to_owned())
     );
+    // Not where no report is wanted.
+    let mut silent = cuguard_run(&[program, "unused"]);
+    let silent = output(silent.env("LEAK_REPORT", "0"));
+    assert_eq!(text(&silent.stderr), "");
     // Options after the program's name are the program's; standard input is too.
     let mut child = cuguard_run(&["sh", "-c", "cat; exit $0", "9"])
         .stdin(Stdio::piped())
@@ -60,7 +65,7 @@ fn a_program_that_does_not_use_the_driver_is_as_without_the_command() {
     let output = child.wait_with_output().expect("it can be waited for");
     assert_eq!(output.status.code(), Some(9));
     assert_eq!(text(&output.stdout), "through");
-    assert_eq!(text(&output.stderr), "");
+    assert_eq!(text(&output.stderr), nothing);
 }
 
 #[test]
@@ -90,6 +95,13 @@ fn what_was_found_sets_the_exit_code() {
             25,
         ),
         (&[], Some("exitcode=24,fail_on=growth"), "leak", 3),
+        // Without a code it is 1.
+        (&["--fail-on", "lost"], None, "leak", 1),
+        (&["--fail-on", "growth"], None, "leak", 3),
+        (&["--fail-on", "reachable"], None, "leak", 1),
+        (&[], Some("fail_on=lost"), "leak", 1),
+        (&["--exitcode", "26"], Some("0"), "leak", 26),
+        (&["--exitcode", "26"], Some("off"), "return", 3),
         // A leak of any process counts; otherwise the code is that of the program itself.
         (&["--exitcode", "26"], None, "leak in children", 26),
         (&[], None, "leak in children", 4),
@@ -130,6 +142,53 @@ fn several_processes_have_a_summary() {
             .filter(|line| line.starts_with("  process ") && line.contains(&named));
         assert_eq!(lines.count(), count, "{end}: {stderr}");
     }
+}
+
+/// The report of a child counts only if it has ended before the program.
+#[test]
+fn a_process_that_outlives_the_program_is_named() {
+    let Some(program) = program() else { return };
+    let program = program.to_str().expect("Unicode");
+    let log = subfolder("outlived").join("log");
+    let file = fs::File::create(&log).expect("a file can be created");
+    let arguments = [
+        "--exitcode",
+        "9",
+        "--",
+        program,
+        "unused, outlived by a child",
+    ];
+    let mut command = cuguard_run(&arguments)
+        .stdin(Stdio::piped())
+        .stderr(file)
+        .spawn()
+        .expect("the command can be started");
+    // `wait` would close it.
+    let stdin = command.stdin.take();
+    let status = command.wait().expect("it can be waited for");
+    let stderr = fs::read_to_string(&log).expect("the file is there");
+    assert_eq!(status.code(), Some(3), "{stderr}");
+    let lines = stderr.lines().filter(|line| *line != audited::SIMULATED);
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(
+        lines[0],
+        "cuguard run: 1 process used CUDA, without a report; 1 still runs"
+    );
+    let line = "): still runs; its report will follow, and does not count";
+    assert!(lines[1].ends_with(line), "{stderr}");
+    assert_eq!(lines.len(), 2, "{stderr}");
+    drop(stdin);
+    let has_report = || {
+        let stderr = fs::read_to_string(&log).expect("the file is there");
+        stderr.contains("): lost 4 KiB in 1 allocation")
+    };
+    for _ in 0..3000 {
+        if has_report() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("the child has no report");
 }
 
 #[test]
@@ -251,15 +310,37 @@ fn options_win_over_the_environment() {
     };
     assert!(stderr(&run("json", &[])).starts_with('{'));
     assert!(stderr(&run("json", &["--report", "text"])).starts_with("cuguard: process "));
-    let off = run("0", &["--exitcode", "9"]);
+    let off = run("0", &["--sites"]);
     assert_eq!((off.status.code(), stderr(&off)), (Some(3), String::new()));
     assert_eq!(reports(&run("off", &["--report", "text"])), 1);
-    // A word that cannot be used is named once, and not by the program.
-    let bad = run("1,bogus", &[]);
-    let named = stderr(&bad)
-        .matches("LEAK_REPORT: unknown word \"bogus\"")
-        .count();
-    assert_eq!((named, reports(&bad)), (1, 1), "{}", stderr(&bad));
+    let on = run("0", &["--exitcode", "9"]);
+    assert_eq!((on.status.code(), reports(&on)), (Some(9), 1));
+}
+
+#[test]
+fn a_word_of_leak_report_that_cannot_be_used_is_an_error() {
+    let run = |words: &str| {
+        let mut command = cuguard_run(&["--", "sh", "-c", "echo started"]);
+        output(command.env("LEAK_REPORT", words))
+    };
+    for (words, problem) in [
+        (
+            "1,bogus",
+            "LEAK_REPORT: unknown word \"bogus\"; known words: 0 (off",
+        ),
+        (
+            "json,level=some",
+            "LEAK_REPORT: cannot use \"level=some\": \"some\" is none of counts, sites, stacks",
+        ),
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert_eq!(text(&output.stdout), "", "the program was started");
+        let stderr = text(&output.stderr);
+        let line = format!("cuguard run: {problem}");
+        assert!(stderr.starts_with(&line), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
 }
 
 #[test]
@@ -270,7 +351,7 @@ fn bad_options_are_named() {
         (&["--exitcode", "x", "true"], "'x' for '--exitcode <N>'"),
         (
             &["--fail-on", "lots", "true"],
-            "\"lots\" is none of lost, reachable, growth",
+            "\"lots\" is none of lost, reachable, growth, oom",
         ),
         (
             &["--report", "yaml", "true"],

@@ -149,6 +149,46 @@ fn programs_that_nothing_can_be_preloaded_into_are_named() {
     }
 }
 
+/// Programs with a sanitizer that would not start, or crash. What works is run.
+#[test]
+fn programs_with_sanitizers_are_named() {
+    let folder = subfolder("sanitizers");
+    let source = file(
+        &folder,
+        "program.c",
+        b"int main(void) { return 5; }\n",
+        0o644,
+    );
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    for (options, words) in [
+        (
+            &["-fsanitize=address"][..],
+            Some("it is built with AddressSanitizer, whose runtime (libasan.so."),
+        ),
+        (&["-fsanitize=address", "-static-libasan"], None),
+        (
+            &["-fsanitize=thread"],
+            Some("it is built with ThreadSanitizer, which replaces the same functions. Nothing"),
+        ),
+        (&["-fsanitize=undefined"], None),
+    ] {
+        let program = folder.join("program");
+        let mut command = Command::new(&compiler);
+        let built = command.args(options).arg("-o").args([&program, &source]);
+        if !built.output().is_ok_and(|built| built.status.success()) {
+            not_run(&format!("needs a compiler with {options:?}"));
+            continue;
+        }
+        match words {
+            Some(words) => assert_refused(&program, 125, words),
+            None => {
+                let output = output(cuguard_run(&["--"]).arg(&program));
+                assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+            }
+        }
+    }
+}
+
 #[test]
 fn programs_with_privileges_are_named() {
     let folder = subfolder("privileges");

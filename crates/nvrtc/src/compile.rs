@@ -175,37 +175,45 @@ pub enum Code {
 ///
 /// # Errors
 ///
-/// [`Error::UnsupportedArch`] if NVRTC does not compile for [`Options::arch`]; else as [`compile`].
+/// [`Error::OtherDevice`] if a cubin for [`Options::arch`] does not run on the device, [`Error::UnsupportedArch`] if NVRTC
+/// does not compile for it; [`Error::DeviceTooOld`] if the device is older than all that NVRTC compiles for; else as
+/// [`compile`].
 pub fn compile_for_device(
     source: &str,
     options: &Options,
     device: (u32, u32),
 ) -> Result<Code, Error> {
+    if let Some(arch) = options.target()
+        && !runs_on(arch, device)
+    {
+        return Err(Error::OtherDevice { arch, device });
+    }
     let supported = supported_archs()?;
     let (major, minor) = options.target().unwrap_or(device);
     if supported.contains(&(major, minor)) {
         let options = options.clone().arch(major, minor);
         return compile_to_cubin(source, &options).map(Code::Cubin);
     }
-    let options = match (options.target(), supported.is_empty()) {
-        // An NVRTC that does not list what it supports decides by itself.
-        (_, true) => options.clone(),
-        (Some(_), false) => {
-            return Err(Error::UnsupportedArch {
-                major,
-                minor,
-                supported,
-            });
-        }
-        (None, false) => {
-            let older = supported.into_iter().rfind(|one| *one < device);
-            // Without an older one, NVRTC's default.
-            older.map_or(options.clone(), |(major, minor)| {
-                options.clone().arch(major, minor)
-            })
-        }
+    // An NVRTC that does not list what it supports decides by itself.
+    if supported.is_empty() {
+        return compile(source, options).map(Code::Ptx);
+    }
+    if options.target().is_some() {
+        return Err(Error::UnsupportedArch {
+            major,
+            minor,
+            supported,
+        });
+    }
+    let Some((major, minor)) = supported.iter().copied().rfind(|one| *one < device) else {
+        return Err(Error::DeviceTooOld { device, supported });
     };
-    compile(source, &options).map(Code::Ptx)
+    compile(source, &options.clone().arch(major, minor)).map(Code::Ptx)
+}
+
+/// Whether a cubin runs on a device: it is for one major version, and for its minor version and later ones.
+fn runs_on(arch: (u32, u32), device: (u32, u32)) -> bool {
+    arch.0 == device.0 && arch.1 <= device.1
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -68,6 +68,28 @@ pub enum Error {
         supported: Vec<(u32, u32)>,
     },
 
+    /// Code for the architecture that was asked for does not run on the device.
+    #[error(
+        "NVRTC: code for compute capability {}.{} does not run on a device of {}.{}: only on devices of {}.{} and later          minor versions; leave Options::arch out, or compile to PTX", .arch.0, .arch.1, .device.0, .device.1, .arch.0, .arch.1
+    )]
+    OtherDevice {
+        /// The architecture that was asked for: major and minor number.
+        arch: (u32, u32),
+        /// The compute capability of the device.
+        device: (u32, u32),
+    },
+
+    /// The device is older than all that NVRTC compiles for.
+    #[error(
+        "NVRTC: it compiles for no device as old as compute capability {}.{}, only for {}; use the NVRTC of an older CUDA          toolkit", .device.0, .device.1, Archs(.supported)
+    )]
+    DeviceTooOld {
+        /// The compute capability of the device.
+        device: (u32, u32),
+        /// Those that NVRTC compiles for, in rising order.
+        supported: Vec<(u32, u32)>,
+    },
+
     /// A text for the compiler contains a NUL character.
     #[error("NVRTC: {what} has a NUL character in it")]
     InteriorNul {

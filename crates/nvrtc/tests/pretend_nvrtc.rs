@@ -146,16 +146,37 @@ fn code_for_a_device_is_a_cubin_or_older_ptx() {
         assert_eq!(arch(&code), "option --gpu-architecture=compute_120");
         let code = compile((8, 6), &options).expect("older PTX");
         assert_eq!(arch(&code), "option --gpu-architecture=compute_75");
-        // A device that NVRTC no longer supports: its default.
-        let code = compile((5, 2), &options).expect("NVRTC's default");
-        assert_eq!(arch(&code), "no architecture");
+        // No code runs on a device that NVRTC no longer supports.
+        let error = compile((5, 2), &options).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "NVRTC: it compiles for no device as old as compute capability 5.2, only for 7.5, 9.0, 12.0; \
+             use the NVRTC of an older CUDA toolkit"
+        );
         // An architecture that was asked for is compiled for, or it is an error.
-        let code = compile((5, 2), &options.clone().arch(9, 0)).expect("it is supported");
-        assert_eq!(arch(&code), "sm");
-        let error = compile((9, 0), &options.arch(8, 6)).unwrap_err();
+        for device in [(9, 0), (9, 1)] {
+            let code = compile(device, &options.clone().arch(9, 0)).expect("it runs there");
+            assert_eq!(arch(&code), "sm");
+        }
+        let error = compile((8, 9), &options.clone().arch(8, 6)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "NVRTC: it does not compile for compute capability 8.6; it does for 7.5, 9.0, 12.0"
+        );
+        // Code for another device: older, newer, and of an earlier minor version.
+        for (device, asked) in [((9, 0), (7, 5)), ((5, 2), (9, 0)), ((7, 0), (7, 5))] {
+            let error = compile(device, &options.clone().arch(asked.0, asked.1)).unwrap_err();
+            let other = Error::OtherDevice {
+                arch: asked,
+                device,
+            };
+            assert_eq!(error, other);
+        }
+        let error = compile((9, 0), &options.arch(7, 5)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "NVRTC: code for compute capability 7.5 does not run on a device of 9.0: only on devices of 7.5 and later \
+             minor versions; leave Options::arch out, or compile to PTX"
         );
     });
 }

@@ -22,6 +22,8 @@ pub struct FailOn {
     pub reachable: bool,
     /// Call sites whose live bytes keep rising.
     pub growth: bool,
+    /// Allocations that the driver refused for lack of memory.
+    pub oom: bool,
 }
 
 impl FailOn {
@@ -30,6 +32,7 @@ impl FailOn {
         lost: false,
         reachable: false,
         growth: false,
+        oom: false,
     };
 }
 
@@ -47,10 +50,10 @@ impl Default for FailOn {
 ///
 /// ```
 /// let error = "lots".parse::<cuguard::report::FailOn>().unwrap_err();
-/// assert_eq!(error.to_string(), "\"lots\" is none of lost, reachable, growth");
+/// assert_eq!(error.to_string(), "\"lots\" is none of lost, reachable, growth, oom");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} is none of lost, reachable, growth")]
+#[error("{word:?} is none of lost, reachable, growth, oom")]
 #[non_exhaustive]
 pub struct UnknownFinding {
     /// The word.
@@ -68,6 +71,7 @@ impl FromStr for FailOn {
                 "lost" => fail_on.lost = true,
                 "reachable" => fail_on.reachable = true,
                 "growth" => fail_on.growth = true,
+                "oom" => fail_on.oom = true,
                 _ => {
                     return Err(UnknownFinding {
                         word: word.to_owned(),
@@ -85,6 +89,7 @@ impl fmt::Display for FailOn {
             (self.lost, "lost"),
             (self.reachable, "reachable"),
             (self.growth, "growth"),
+            (self.oom, "oom"),
         ];
         let words = words.into_iter().filter(|(set, _)| *set);
         let words: Vec<_> = words.map(|(_, word)| word).collect();

@@ -249,8 +249,8 @@ mod tests {
             .colour(Colour::Always);
         expected.fail_on = Some(FailOn {
             lost: true,
-            reachable: false,
             growth: true,
+            ..FailOn::NONE
         });
         expected.python = Some(false);
         assert_eq!(
@@ -313,8 +313,8 @@ mod tests {
             "cannot use \"free_leaks\": free_leaks needs a value: one of yes, no",
             "cannot use \"frames=mine\": \"mine\" is none of program, all",
             "cannot use \"off=1\": off takes no value",
-            "cannot use \"fail_on=lost+lots\": \"lost+lots\" is not one or more of lost, reachable, growth, joined by +",
-            "cannot use \"fail_on=\": fail_on needs a value: one or more of lost, reachable, growth, joined by +",
+            "cannot use \"fail_on=lost+lots\": \"lost+lots\" is not one or more of lost, reachable, growth, oom, joined by +",
+            "cannot use \"fail_on=\": fail_on needs a value: one or more of lost, reachable, growth, oom, joined by +",
             "cannot use \"python=3\": \"3\" is none of yes, no",
             "there is an empty word in \"1,colour=purple",
         ];
@@ -378,7 +378,7 @@ mod tests {
         "sample=8",
         "free_leaks=no",
         "color=auto",
-        "fail_on=lost+growth",
+        "fail_on=lost+growth+oom",
         "python=no",
     ];
 

@@ -8,7 +8,7 @@ use crate::words;
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
                      sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
-                     fail_on=lost+reachable+growth, python=yes|no";
+                     fail_on=lost+reachable+growth+oom, python=yes|no";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
@@ -91,7 +91,7 @@ pub(crate) const VALUES: [(&str, &str); 12] = [
     ("colour", "one of auto, always, never"),
     (
         "fail_on",
-        "one or more of lost, reachable, growth, joined by +",
+        "one or more of lost, reachable, growth, oom, joined by +",
     ),
     ("python", "one of yes, no"),
 ];

@@ -35,7 +35,7 @@ const GROUPS: usize = 20;
 /// | `sample=N` | [`sample`](Self::sample) | records one resource in N, from which the report estimates; 1 by default: all are recorded |
 /// | `free_leaks=yes`, `no` | [`free_leaks`](Self::free_leaks) | whether teardown frees leaks; `yes` by default (also `true`, `on`, `1`; `false`, `off`, `0`) |
 /// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of expected leaks, one a line, in the syntax of LeakSanitizer |
-/// | `fail_on=lost+reachable+growth` | [`wanted_fail_on`](Self::wanted_fail_on) | for programs under `cuguard run`: which findings set the exit code, joined by `+`; `lost` by default |
+/// | `fail_on=lost+reachable+growth+oom` | [`wanted_fail_on`](Self::wanted_fail_on) | for programs under `cuguard run`: which findings set the exit code, joined by `+`; `lost` by default. The exit code is then 1, unless `exitcode` sets it |
 /// | `python=yes`, `no` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes` by default |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///

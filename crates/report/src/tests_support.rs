@@ -1,8 +1,11 @@
 //! Shared by the unit tests.
 
 use std::panic::Location;
+use std::rc::Rc;
 
 use cuguard_registry::{Entry, Key, Registry};
+
+use crate::symbols::{Frame, ModuleOffset, Symbol};
 
 /// Records at the calling line.
 pub(crate) trait Insert {
@@ -23,6 +26,25 @@ pub(crate) const ONE_BYTE: Entry = Entry {
     type_name: "u8",
     stream: 0,
 };
+
+/// A frame of a function in a module.
+pub(crate) fn frame(module: &str, function: &str) -> Frame {
+    Frame {
+        address: 1,
+        symbol: Rc::new(Symbol {
+            function: Some(function.to_owned()).filter(|name| !name.is_empty()),
+            ..Symbol::default()
+        }),
+        module: Some(ModuleOffset {
+            path: module.into(),
+            offset: 0,
+            build_id: "".into(),
+        }),
+        inlined: false,
+        own: false,
+        in_app: false,
+    }
+}
 
 /// Reads JSON.
 pub(crate) fn read(text: &str) -> serde_json::Value {

@@ -11,8 +11,8 @@ use crate::rows::{FailedRow, Row};
 use crate::size::ByteSize;
 use crate::symbols::Frame;
 use crate::words::{
-    self, addresses, age, amount_of, context_end, count, description, error_code, nothing, some,
-    sum, total,
+    self, addresses, age, amount_of, context_end, count, description, error_code, in_columns,
+    nothing, some, sum, total,
 };
 
 /// How the text looks.
@@ -32,9 +32,6 @@ enum Tone {
     Strong = 1,
     Quiet = 2,
 }
-
-/// Names of functions are padded to the longest of their stack trace, but to no more than this.
-const MAX_WIDTH: usize = 56;
 
 /// The whole report, with a line break at its end.
 pub(crate) fn render(prepared: &Prepared<'_>, look: Look) -> String {
@@ -288,18 +285,8 @@ impl Page<'_> {
             let location = self.paths.site(site);
             self.line(format!("{INDENT}at {location}"));
         }
-        let widths = rows.iter().map(|(name, _)| name.chars().count());
-        let width = widths
-            .filter(|width| *width <= MAX_WIDTH)
-            .max()
-            .unwrap_or(0);
-        for (name, location) in rows {
-            if location.is_empty() {
-                self.line(format!("{INDENT}{name}"));
-            } else {
-                let location = self.paint(Tone::Quiet, &location);
-                self.line(format!("{INDENT}{name:<width$}  {location}"));
-            }
+        for line in in_columns(&rows, |location| self.paint(Tone::Quiet, location)) {
+            self.line(format!("{INDENT}{line}"));
         }
     }
 

@@ -111,6 +111,21 @@ pub(crate) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
     list(&parts)
 }
 
+/// Names of functions are padded to the longest of their stack trace, but to no more than this.
+const MAX_WIDTH: usize = 56;
+
+/// Frames in two columns: the names of functions, and their locations, which are painted.
+pub(crate) fn in_columns(rows: &[(String, String)], paint: impl Fn(&str) -> String) -> Vec<String> {
+    let widths = rows.iter().map(|(name, _)| name.chars().count());
+    let width = widths.filter(|width| *width <= MAX_WIDTH).max();
+    let width = width.unwrap_or(0);
+    let line = |(name, location): &(String, String)| match location.as_str() {
+        "" => name.clone(),
+        location => format!("{name:<width$}  {}", paint(location)),
+    };
+    rows.iter().map(line).collect()
+}
+
 /// `a`, `a and b`, `a, b and c`.
 pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();

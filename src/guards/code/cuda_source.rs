@@ -44,14 +44,16 @@ impl Module {
         Self::from_cuda_with(context, source, &Options::new())
     }
 
-    /// The same with options of the compiler. An architecture among them is compiled for instead of the device's own.
+    /// The same with options of the compiler. An architecture among them is compiled for instead of the device's own; code for
+    /// it must run on the device.
     ///
     /// NVRTC compiles to code for the device, or to PTX where it is older than the device
     /// ([`compile_for_device`](crate::nvrtc::compile_for_device)).
     ///
     /// # Errors
     ///
-    /// As [`from_cuda`](Self::from_cuda); [`Error::Nvrtc`] if NVRTC does not compile for the architecture among the options.
+    /// As [`from_cuda`](Self::from_cuda); [`Error::Nvrtc`] if NVRTC does not compile for the architecture among the options, or
+    /// its code does not run on the device.
     #[track_caller]
     pub fn from_cuda_with(context: &Context, source: &str, options: &Options) -> Result<Self> {
         const OPERATION: &str = "Module::from_cuda";

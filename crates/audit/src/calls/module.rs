@@ -69,86 +69,59 @@ pub(crate) unsafe fn unload(call: &Call, real: Unload, hmod: CUmodule) -> CUresu
     call.freed(&[Kind::Module], hmod, || unsafe { real(hmod) })
 }
 
-type LoadLibraryData = unsafe extern "C-unwind" fn(
-    *mut CUlibrary,
-    *const c_void,
-    *mut CUjit_option,
-    *mut *mut c_void,
-    u32,
-    *mut CUlibraryOption,
-    *mut *mut c_void,
-    u32,
-) -> CUresult;
+/// A function that loads a library, which differs in what it is loaded from.
+macro_rules! load_library {
+    ($(#[$doc:meta])* $name:ident, $real:ident, $from:ty) => {
+        type $real = unsafe extern "C-unwind" fn(
+            *mut CUlibrary,
+            *const $from,
+            *mut CUjit_option,
+            *mut *mut c_void,
+            u32,
+            *mut CUlibraryOption,
+            *mut *mut c_void,
+            u32,
+        ) -> CUresult;
 
-/// `cuLibraryLoadData`
-pub(crate) unsafe fn load_library_data(
-    call: &Call,
-    real: LoadLibraryData,
-    out: *mut CUlibrary,
-    code: *const c_void,
-    jit_options: *mut CUjit_option,
-    jit_options_values: *mut *mut c_void,
-    num_jit_options: u32,
-    library_options: *mut CUlibraryOption,
-    library_option_values: *mut *mut c_void,
-    num_library_options: u32,
-) -> CUresult {
-    // SAFETY: as the caller guarantees.
-    let result = unsafe {
-        real(
-            out,
-            code,
-            jit_options,
-            jit_options_values,
-            num_jit_options,
-            library_options,
-            library_option_values,
-            num_library_options,
-        )
+        $(#[$doc])*
+        pub(crate) unsafe fn $name(
+            call: &Call,
+            real: $real,
+            out: *mut CUlibrary,
+            from: *const $from,
+            jit_options: *mut CUjit_option,
+            jit_options_values: *mut *mut c_void,
+            num_jit_options: u32,
+            library_options: *mut CUlibraryOption,
+            library_option_values: *mut *mut c_void,
+            num_library_options: u32,
+        ) -> CUresult {
+            // SAFETY: as the caller guarantees.
+            let result = unsafe {
+                real(
+                    out,
+                    from,
+                    jit_options,
+                    jit_options_values,
+                    num_jit_options,
+                    library_options,
+                    library_option_values,
+                    num_library_options,
+                )
+            };
+            // SAFETY: the driver wrote to it.
+            unsafe { call.created(result, out, New::in_process(Kind::Library, 0)) }
+        }
     };
-    // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::Library, 0)) }
 }
 
-type LoadLibraryFile = unsafe extern "C-unwind" fn(
-    *mut CUlibrary,
-    *const c_char,
-    *mut CUjit_option,
-    *mut *mut c_void,
-    u32,
-    *mut CUlibraryOption,
-    *mut *mut c_void,
-    u32,
-) -> CUresult;
-
-/// `cuLibraryLoadFromFile`
-pub(crate) unsafe fn load_library_file(
-    call: &Call,
-    real: LoadLibraryFile,
-    out: *mut CUlibrary,
-    file_name: *const c_char,
-    jit_options: *mut CUjit_option,
-    jit_options_values: *mut *mut c_void,
-    num_jit_options: u32,
-    library_options: *mut CUlibraryOption,
-    library_option_values: *mut *mut c_void,
-    num_library_options: u32,
-) -> CUresult {
-    // SAFETY: as the caller guarantees.
-    let result = unsafe {
-        real(
-            out,
-            file_name,
-            jit_options,
-            jit_options_values,
-            num_jit_options,
-            library_options,
-            library_option_values,
-            num_library_options,
-        )
-    };
-    // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::Library, 0)) }
+load_library! {
+    /// `cuLibraryLoadData`
+    load_library_data, LoadLibraryData, c_void
+}
+load_library! {
+    /// `cuLibraryLoadFromFile`
+    load_library_file, LoadLibraryFile, c_char
 }
 
 type UnloadLibrary = unsafe extern "C-unwind" fn(CUlibrary) -> CUresult;

@@ -50,6 +50,7 @@ static EXECL: Real = Real::new(c"execl");
 static EXECLP: Real = Real::new(c"execlp");
 static EXECLE: Real = Real::new(c"execle");
 static PTHREAD_EXIT: Real = Real::new(c"pthread_exit");
+static PTHREAD_CANCEL: Real = Real::new(c"pthread_cancel");
 static SIGNAL: Real = Real::new(c"signal");
 
 /// Looks all of them up.
@@ -65,6 +66,7 @@ pub(super) fn resolve() {
         &EXECLP,
         &EXECLE,
         &PTHREAD_EXIT,
+        &PTHREAD_CANCEL,
         &SIGNAL,
     ] {
         real.get();
@@ -261,6 +263,16 @@ unsafe extern "C" fn before_pthread_exit(_: *const c_char, _: u32) -> *const c_v
     }
 }
 
+/// What `pthread_cancel` calls first, with the thread as a pointer. Returns the C library's function.
+unsafe extern "C" fn before_pthread_cancel(thread: *const c_char, _: u32) -> *const c_void {
+    reporter::note_thread_cancelled(thread as libc::pthread_t);
+    let address = PTHREAD_CANCEL.get();
+    match address.is_null() {
+        true => not_found as *const c_void,
+        false => address,
+    }
+}
+
 /// Exports a function that calls another with its first argument and a number, and then jumps to the function that this
 /// returns, with all registers and the stack as its caller left them.
 macro_rules! hooked {
@@ -328,4 +340,8 @@ hooked! {
 hooked! {
     /// Ends the thread. Frames of its callers are unwound, so this must not be one of them.
     pthread_exit, before_pthread_exit, 0
+}
+hooked! {
+    /// Cancels a thread. It may be the calling one, whose frames are unwound then.
+    pthread_cancel, before_pthread_cancel, 0
 }

@@ -31,6 +31,7 @@
 mod exiting;
 mod forked;
 mod functions;
+mod linker;
 mod made;
 mod output;
 mod reason;
@@ -50,6 +51,7 @@ use cuguard_registry::Level;
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
+pub(crate) use run_folder::note_crate;
 pub(crate) use start::start;
 pub(crate) use sticky::{failed, failure};
 

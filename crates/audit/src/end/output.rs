@@ -1,11 +1,11 @@
 //! Writes the report, and sets the exit code.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::Duration;
 
 use cuguard_report::{ReportSettings, open_report_file};
 
@@ -82,15 +82,12 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// Writes that the report took too long. Async-signal-safe.
-pub(super) fn print_late(limit: Duration) {
+/// Writes why there is no report. Async-signal-safe.
+pub(super) fn print_why(why: fmt::Arguments<'_>) {
     let mut buffer = [0_u8; 160];
     let mut rest = &mut buffer[..];
-    let (process, seconds) = (start::process(), limit.as_secs());
-    let _ = writeln!(
-        rest,
-        "cuguard: process {process}: no report: it was not complete after {seconds} s (CUGUARD_REPORT_LIMIT)"
-    );
+    let process = start::process();
+    let _ = writeln!(rest, "cuguard: process {process}: no report: {why}");
     let length = 160 - rest.len();
     print(std::str::from_utf8(&buffer[..length]).unwrap_or_default());
 }
@@ -98,10 +95,7 @@ pub(super) fn print_late(limit: Duration) {
 /// Writes the report as the settings say, records it for `cuguard run`, and keeps the exit code.
 pub(super) fn deliver(made: &Made, reason: Reason) {
     let settings = settings::get();
-    let fail_on = settings.wanted_fail_on();
-    let found = (fail_on.lost && made.lost.count != 0)
-        || (fail_on.reachable && made.reachable.count != 0)
-        || (fail_on.growth && made.growing != 0);
+    let found = made.fails(settings.wanted_fail_on());
     // `cuguard run` sets the exit code itself.
     let is_alone = start::start().run_folder.is_none();
     if let Some(code) = settings.wanted_exit_code().filter(|_| found && is_alone) {

@@ -57,7 +57,13 @@ pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
         libc::SIGPIPE => "SIGPIPE",
         libc::SIGALRM => "SIGALRM",
         libc::SIGTERM => "SIGTERM",
+        libc::SIGSTKFLT => "SIGSTKFLT",
         libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGVTALRM => "SIGVTALRM",
+        libc::SIGPROF => "SIGPROF",
+        libc::SIGIO => "SIGIO",
+        libc::SIGPWR => "SIGPWR",
         _ => return None,
     })
 }
@@ -71,7 +77,11 @@ impl fmt::Display for Reason {
             Self::Exec => f.write_str("exec"),
             Self::Signal(signal) => match signal_name(*signal) {
                 Some(name) => f.write_str(name),
-                None => write!(f, "signal {signal}"),
+                None => match signal - libc::SIGRTMIN() {
+                    0 => f.write_str("SIGRTMIN"),
+                    above @ 1.. => write!(f, "SIGRTMIN+{above}"),
+                    _ => write!(f, "signal {signal}"),
+                },
             },
         }
     }
@@ -95,6 +105,9 @@ mod tests {
             assert_eq!(Reason::from_code(reason.code()), reason);
         }
         assert_eq!(Reason::Signal(libc::SIGTERM).to_string(), "SIGTERM");
-        assert_eq!(Reason::Signal(64).to_string(), "signal 64");
+        let first = libc::SIGRTMIN();
+        assert_eq!(Reason::Signal(first).to_string(), "SIGRTMIN");
+        assert_eq!(Reason::Signal(first + 2).to_string(), "SIGRTMIN+2");
+        assert_eq!(Reason::Signal(first - 1).to_string(), "signal 33");
     }
 }

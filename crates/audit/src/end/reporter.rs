@@ -9,11 +9,16 @@
 //! ```
 //!
 //! One word holds the phase. Other threads wait for it with a futex, which a signal handler may do too.
+//!
+//! The thread that exits may hold a lock of the dynamic linker: in a constructor of a library, or in a callback of
+//! `dl_iterate_phdr`. Names cannot be looked up on another thread then. [`linker`] finds that out, and the report is made on
+//! the thread that exits.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Reason, made, output, signals, start};
+use super::{Reason, linker, made, output, signals, start};
 
 const IDLE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -37,8 +42,8 @@ static DEATH: AtomicI32 = AtomicI32::new(0);
 /// A word that nothing changes or wakes, to wait for.
 static NEVER: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the main thread has called `pthread_exit`.
-static MAIN_HAS_ENDED: AtomicBool = AtomicBool::new(false);
+/// Whether the main thread has called `pthread_exit`, or was cancelled.
+static MAIN_MAY_END: AtomicBool = AtomicBool::new(false);
 
 /// How often it is then checked whether other threads exist.
 const POLL: Duration = Duration::from_millis(20);
@@ -89,15 +94,15 @@ fn run() {
     THREAD.store(thread(), Ordering::Release);
     loop {
         let events = EVENTS.load(Ordering::Acquire);
-        let main_has_ended = MAIN_HAS_ENDED.load(Ordering::Acquire);
-        if main_has_ended && is_last_thread() {
+        let main_may_end = MAIN_MAY_END.load(Ordering::Acquire);
+        if main_may_end && is_last_thread() {
             // As the C library does when the last thread ends.
             // SAFETY: handlers of the program may run on any thread.
             unsafe { libc::exit(0) };
         }
         let death = DEATH.load(Ordering::Acquire);
         match PHASE.load(Ordering::Acquire) {
-            REQUESTED => make(),
+            REQUESTED if linker::is_free() => make(),
             phase @ (IDLE | DONE) if death != 0 => {
                 if claim(Reason::Signal(death)) {
                     make();
@@ -105,7 +110,7 @@ fn run() {
                     signals::die(death);
                 }
             }
-            _ => wait(&EVENTS, events, main_has_ended.then_some(POLL)),
+            _ => wait(&EVENTS, events, main_may_end.then_some(POLL)),
         }
     }
 }
@@ -113,8 +118,21 @@ fn run() {
 /// A thread calls `pthread_exit`. After the main thread has, the process ends with its last thread, and this one must not
 /// keep it.
 pub(super) fn note_thread_end() {
-    if thread() == start::process() && THREAD.load(Ordering::Acquire) != 0 {
-        MAIN_HAS_ENDED.store(true, Ordering::Release);
+    if thread() == start::process() {
+        note_main_may_end();
+    }
+}
+
+/// A thread is cancelled. The main one may end then as by `pthread_exit`, at once, later or never.
+pub(super) fn note_thread_cancelled(thread: libc::pthread_t) {
+    if start::is_main_thread(thread) && start::is_own_process() {
+        note_main_may_end();
+    }
+}
+
+fn note_main_may_end() {
+    if THREAD.load(Ordering::Acquire) != 0 {
+        MAIN_MAY_END.store(true, Ordering::Release);
         announce();
     }
 }
@@ -196,6 +214,7 @@ fn claim(reason: Reason) -> bool {
     });
     if claimed.is_ok() {
         REASON.store(reason.code(), Ordering::Release);
+        linker::forget();
         PHASE.store(REQUESTED, Ordering::Release);
     }
     claimed.is_ok()
@@ -217,7 +236,16 @@ fn request_once(reason: Reason) -> bool {
                 output::print("cuguard: no report: the reporting thread could not be started\n");
                 PHASE.store(DONE, Ordering::Release);
             }
-            _ => announce(),
+            _ => {
+                announce();
+                if !linker::wait() {
+                    // This thread may be the one that has locked it.
+                    match on_call {
+                        true => make(),
+                        false => give_up(format_args!("the dynamic linker is locked")),
+                    }
+                }
+            }
         }
     }
     wait_until_done();
@@ -237,9 +265,16 @@ fn wait_until_done() {
         }
         wait(&PHASE, phase, Some(left));
     }
-    // The thread does not write its report any more.
+    let seconds = limit().as_secs();
+    give_up(format_args!(
+        "it was not complete after {seconds} s (CUGUARD_REPORT_LIMIT)"
+    ));
+}
+
+/// Ends the request without a report. The thread does not write it any more.
+fn give_up(why: fmt::Arguments<'_>) {
     if PHASE.swap(DONE, Ordering::AcqRel) != DONE {
-        output::print_late(limit());
+        output::print_why(why);
     }
     wake(&PHASE);
 }
@@ -247,19 +282,19 @@ fn wait_until_done() {
 /// In a forked child, where the thread does not exist.
 pub(super) fn forget() {
     THREAD.store(0, Ordering::Relaxed);
-    MAIN_HAS_ENDED.store(false, Ordering::Relaxed);
+    MAIN_MAY_END.store(false, Ordering::Relaxed);
     DEATH.store(0, Ordering::Relaxed);
     PHASE.store(IDLE, Ordering::Release);
 }
 
-/// Lets the thread look at the phase and at [`MAIN_HAS_ENDED`].
+/// Lets the thread look at the phase and at [`MAIN_MAY_END`].
 fn announce() {
     EVENTS.fetch_add(1, Ordering::AcqRel);
     wake(&EVENTS);
 }
 
 /// Waits while the word has this value, at most so long. May return early.
-fn wait(word: &'static AtomicU32, value: u32, most: Option<Duration>) {
+pub(super) fn wait(word: &'static AtomicU32, value: u32, most: Option<Duration>) {
     let time = most.map(|most| libc::timespec {
         tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: most.subsec_nanos().into(),
@@ -270,7 +305,7 @@ fn wait(word: &'static AtomicU32, value: u32, most: Option<Duration>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
 }
 
-fn wake(word: &'static AtomicU32) {
+pub(super) fn wake(word: &'static AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word lives as long as the process.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };

@@ -6,8 +6,9 @@
 //! | record | fields |
 //! |---|---|
 //! | `start` | process; only of the command's own child: the library is loaded |
+//! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
 //! | `use` | process, command line: the process has used the driver |
-//! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, sum in words |
+//! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
 //!
 //! A report for standard error that is closed goes to the file `report-PROCESS`, and the command prints it.
 
@@ -16,6 +17,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Made, Reason, start};
 
@@ -71,6 +73,14 @@ pub(super) fn note_start() {
     }
 }
 
+/// Records that the cuguard crate in this process uses the driver.
+pub(crate) fn note_crate() {
+    static NOTED: AtomicBool = AtomicBool::new(false);
+    if !NOTED.swap(true, Ordering::Relaxed) {
+        record(&["crate", &start::process().to_string()]);
+    }
+}
+
 /// Records that the process uses the driver.
 pub(super) fn note_use() {
     if start::start().run_folder.is_some() {
@@ -88,6 +98,7 @@ pub(super) fn note_end(made: &Made, reason: Reason) {
         made.destroyed.bytes,
         made.destroyed.count,
         made.growing,
+        made.refused,
     ];
     let numbers = numbers.map(|number| number.to_string()).join("\t");
     let process = start::process().to_string();

@@ -11,7 +11,7 @@
 //! Crashes (`SIGSEGV`, `SIGBUS`, …) are not handled: memory that is being searched may be what is broken.
 
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::search::Entered;
 #[cfg(target_arch = "x86_64")]
 use crate::search::is_in_system_call;
 
-/// The signals. Each ends the process by default. `abort` raises `SIGABRT`, also for uncaught exceptions.
-const SIGNALS: [c_int; 10] = [
+/// The signals that end the process by default, but for real-time ones. `abort` raises `SIGABRT`, also for uncaught exceptions.
+const SIGNALS: [c_int; 16] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -32,8 +32,19 @@ const SIGNALS: [c_int; 10] = [
     libc::SIGPIPE,
     libc::SIGALRM,
     libc::SIGTERM,
+    libc::SIGSTKFLT,
     libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
 ];
+
+/// The real-time signals, which end the process by default too. Those below belong to the C library.
+fn real_time() -> RangeInclusive<c_int> {
+    libc::SIGRTMIN()..=libc::SIGRTMAX()
+}
 
 /// Whether [`install`] has run in this process or, before a fork, in its parent.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -75,7 +86,7 @@ pub(super) fn install() {
         return;
     }
     INSTALLED.store(true, Ordering::Release);
-    for signal in SIGNALS {
+    for signal in SIGNALS.into_iter().chain(real_time()) {
         let mut old = action(libc::SIG_DFL, 0);
         // SAFETY: a valid action is written to.
         let code = unsafe { real_sigaction(signal, std::ptr::null(), &mut old) };
@@ -234,7 +245,8 @@ const KEPT: usize = 4096;
 
 /// Whether the handler stands for the default disposition of a signal, in this process.
 fn stands_for_default(signal: c_int) -> bool {
-    INSTALLED.load(Ordering::Acquire) && SIGNALS.contains(&signal) && start::is_own_process()
+    let is_listed = SIGNALS.contains(&signal) || real_time().contains(&signal);
+    is_listed && INSTALLED.load(Ordering::Acquire) && start::is_own_process()
 }
 
 /// Changes the disposition of a signal, as the C library's function, and hides the handler.

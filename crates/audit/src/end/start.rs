@@ -46,6 +46,14 @@ pub(crate) fn process() -> i32 {
     unsafe { libc::getpid() }
 }
 
+/// The main thread, by its C library's name: the one that the constructor ran on.
+static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this is the main thread.
+pub(super) fn is_main_thread(thread: libc::pthread_t) -> bool {
+    MAIN_THREAD.load(Ordering::Relaxed) == thread
+}
+
 /// This process owns the memory from now on.
 pub(super) fn own() {
     OWNER.store(process(), Ordering::Relaxed);
@@ -70,6 +78,8 @@ fn variable(name: &std::ffi::CStr) -> Option<OsString> {
 
 fn construct() {
     own();
+    // SAFETY: always succeeds.
+    MAIN_THREAD.store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
     let words = variable(c"LEAK_REPORT");
     let names_file = words.as_ref().is_some_and(|words| {
         let words = words.to_string_lossy();

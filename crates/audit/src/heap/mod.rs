@@ -35,6 +35,7 @@ mod runs;
 mod slabs;
 #[cfg(target_arch = "x86_64")]
 mod stubs;
+mod tables;
 pub(crate) mod threads;
 
 use std::alloc::{GlobalAlloc, Layout};

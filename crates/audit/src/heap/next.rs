@@ -13,6 +13,28 @@ use super::objects;
 /// Where the next function is. The stubs jump through it; before the lookup it leads to a function that looks up.
 pub(super) struct Next(pub(super) AtomicPtr<c_void>);
 
+/// The functions, and the variables with their addresses, as the arguments of a macro.
+macro_rules! functions {
+    ($macro:ident) => {
+        $macro! {
+            malloc MALLOC
+            calloc CALLOC
+            realloc REALLOC
+            free FREE
+            posix_memalign POSIX_MEMALIGN
+            aligned_alloc ALIGNED_ALLOC
+            memalign MEMALIGN
+            valloc VALLOC
+            pvalloc PVALLOC
+            malloc_usable_size MALLOC_USABLE_SIZE
+            reallocarray REALLOCARRAY
+            pthread_create PTHREAD_CREATE
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use functions;
+
 macro_rules! next {
     ($($name:ident $variable:ident)*) => {
         $(
@@ -34,20 +56,7 @@ macro_rules! next {
     };
 }
 
-next! {
-    malloc MALLOC
-    calloc CALLOC
-    realloc REALLOC
-    free FREE
-    posix_memalign POSIX_MEMALIGN
-    aligned_alloc ALIGNED_ALLOC
-    memalign MEMALIGN
-    valloc VALLOC
-    pvalloc PVALLOC
-    malloc_usable_size MALLOC_USABLE_SIZE
-    reallocarray REALLOCARRAY
-    pthread_create PTHREAD_CREATE
-}
+functions!(next);
 
 static FIRST_IS_OURS: AtomicBool = AtomicBool::new(false);
 static IS_GLIBC: AtomicBool = AtomicBool::new(false);

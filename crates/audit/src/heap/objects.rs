@@ -2,11 +2,13 @@
 //!
 //! Without `dlsym`, which this library replaces, and without allocating: it is needed before there is a `malloc`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::slice;
 
 use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info, size_t};
+
+pub(crate) use super::tables::Tables;
 
 /// A loaded object.
 pub(crate) struct Object<'a> {
@@ -19,13 +21,16 @@ impl<'a> Object<'a> {
         self.info.dlpi_addr as usize
     }
 
+    /// The path as the dynamic linker has it.
+    pub(crate) fn c_path(&self) -> Option<&'a CStr> {
+        let name = self.info.dlpi_name;
+        // SAFETY: the dynamic linker's string, valid while the object is loaded.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
+    }
+
     /// The path; empty for the program itself.
     pub(crate) fn path(&self) -> &'a [u8] {
-        if self.info.dlpi_name.is_null() {
-            return b"";
-        }
-        // SAFETY: the dynamic linker's string, valid while the object is loaded.
-        unsafe { CStr::from_ptr(self.info.dlpi_name) }.to_bytes()
+        self.c_path().map_or(b"", CStr::to_bytes)
     }
 
     pub(crate) fn file_name(&self) -> &'a [u8] {
@@ -66,112 +71,10 @@ impl<'a> Object<'a> {
 
     /// The address of a dynamic symbol that the object defines.
     pub(crate) fn symbol(&self, name: &[u8]) -> Option<usize> {
-        let dynamic = Dynamic::of(self)?;
-        let index = match dynamic.gnu_hash {
-            0 => dynamic.find_by_hash(name),
-            _ => dynamic.find_by_gnu_hash(name),
-        }?;
-        // SAFETY: the index is that of a symbol of the table.
-        let symbol = unsafe { &*dynamic.symbols.add(index) };
+        let is_defined = |symbol: &Elf64_Sym, _| symbol.st_value != 0;
+        let tables = Tables::of(self)?;
+        let symbol = tables.find(name, is_defined)?;
         Some(self.base().wrapping_add(symbol.st_value as usize))
-    }
-}
-
-const DT_HASH: i64 = 4;
-const DT_STRTAB: i64 = 5;
-const DT_SYMTAB: i64 = 6;
-const DT_GNU_HASH: i64 = 0x6fff_fef5;
-
-/// The tables of the dynamic section that a lookup needs. Addresses; zero where one is missing.
-struct Dynamic {
-    symbols: *const Elf64_Sym,
-    strings: *const c_char,
-    hash: usize,
-    gnu_hash: usize,
-}
-
-impl Dynamic {
-    fn of(object: &Object<'_>) -> Option<Dynamic> {
-        let mut headers = object.headers().iter();
-        let header = headers.rfind(|header| header.p_type == libc::PT_DYNAMIC)?;
-        let base = object.base();
-        let mut entry = (base + header.p_vaddr as usize) as *const [i64; 2];
-        let (mut symbols, mut strings, mut hash, mut gnu_hash) = (0, 0, 0, 0);
-        loop {
-            // SAFETY: the dynamic section ends with an entry of tag zero.
-            let [tag, value] = unsafe { *entry };
-            // The dynamic linker turned offsets into addresses, but not those of the vDSO.
-            let value = value as usize;
-            let address = if value < base { base + value } else { value };
-            match tag {
-                0 => break,
-                DT_HASH => hash = address,
-                DT_STRTAB => strings = address,
-                DT_SYMTAB => symbols = address,
-                DT_GNU_HASH => gnu_hash = address,
-                _ => {}
-            }
-            // SAFETY: as above.
-            entry = unsafe { entry.add(1) };
-        }
-        if symbols == 0 || strings == 0 || (hash == 0 && gnu_hash == 0) {
-            return None;
-        }
-        Some(Dynamic {
-            symbols: symbols as *const Elf64_Sym,
-            strings: strings as *const c_char,
-            hash,
-            gnu_hash,
-        })
-    }
-
-    /// Whether the symbol of this index is a definition with this name.
-    fn defines(&self, index: usize, name: &[u8]) -> bool {
-        // SAFETY: the index comes from the object's hash table; names are terminated strings.
-        unsafe {
-            let symbol = &*self.symbols.add(index);
-            symbol.st_shndx != 0
-                && symbol.st_value != 0
-                && CStr::from_ptr(self.strings.add(symbol.st_name as usize)).to_bytes() == name
-        }
-    }
-
-    fn find_by_gnu_hash(&self, name: &[u8]) -> Option<usize> {
-        let wanted = name.iter().fold(5381_u32, |hash, byte| {
-            hash.wrapping_mul(33).wrapping_add(u32::from(*byte))
-        });
-        // SAFETY: the layout is that of DT_GNU_HASH: four words, a Bloom filter of 64-bit words, the buckets, and the
-        // chains, each of which ends with an odd hash.
-        unsafe {
-            let header = self.gnu_hash as *const u32;
-            let (buckets, first) = (*header, *header.add(1));
-            let filter_words = *header.add(2);
-            if buckets == 0 {
-                return None;
-            }
-            let bucket = header.add(4 + 2 * filter_words as usize);
-            let chain = bucket.add(buckets as usize);
-            let mut index = *bucket.add((wanted % buckets) as usize);
-            if index < first {
-                return None;
-            }
-            loop {
-                let hash = *chain.add((index - first) as usize);
-                if hash | 1 == wanted | 1 && self.defines(index as usize, name) {
-                    return Some(index as usize);
-                }
-                if hash & 1 != 0 {
-                    return None;
-                }
-                index += 1;
-            }
-        }
-    }
-
-    fn find_by_hash(&self, name: &[u8]) -> Option<usize> {
-        // SAFETY: the layout is that of DT_HASH: two counts, the buckets, the chains.
-        let count = unsafe { *(self.hash as *const u32).add(1) };
-        (0..count as usize).find(|index| self.defines(*index, name))
     }
 }
 

@@ -166,18 +166,5 @@ pub(super) mod first {
         };
     }
 
-    first! {
-        malloc MALLOC
-        calloc CALLOC
-        realloc REALLOC
-        free FREE
-        posix_memalign POSIX_MEMALIGN
-        aligned_alloc ALIGNED_ALLOC
-        memalign MEMALIGN
-        valloc VALLOC
-        pvalloc PVALLOC
-        malloc_usable_size MALLOC_USABLE_SIZE
-        reallocarray REALLOCARRAY
-        pthread_create PTHREAD_CREATE
-    }
+    next::functions!(first);
 }

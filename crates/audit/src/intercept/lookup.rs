@@ -213,6 +213,8 @@ pub unsafe extern "C" fn cuguard_audit_real(
     handle: *mut c_void,
     name: *const c_char,
 ) -> *mut c_void {
+    // Nothing may unwind into the program.
+    let _ = std::panic::catch_unwind(crate::end::note_crate);
     // SAFETY: as the caller guarantees.
     unsafe { real::call_dlsym(handle, name) }
 }

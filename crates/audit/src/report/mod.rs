@@ -21,7 +21,7 @@ use cuguard_sync::clock;
 
 use self::targets::{Fates, Targets};
 use crate::search::{Limits, search};
-use crate::{python, state};
+use crate::{python, shortage, state};
 
 /// The functions that were called and are not recorded, with the number of calls.
 type Unrecorded = fn() -> Vec<(String, u64)>;
@@ -131,6 +131,7 @@ pub(crate) fn make(
             function: function.to_owned(),
             code,
         }),
+        refused: shortage::all_refused(),
     };
     render(&process, settings)
 }

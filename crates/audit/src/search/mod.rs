@@ -38,7 +38,7 @@ mod stop;
 mod survey;
 mod targets;
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use entry::Entered;
@@ -61,16 +61,30 @@ use targets::Targets;
 pub(crate) struct Limits {
     /// The search ends then, and says what it left out.
     pub(crate) time: Duration,
-    /// Threads of the search, the calling one included.
-    pub(crate) threads: usize,
+    /// Further threads of the search.
+    pub(crate) helpers: usize,
+}
+
+/// Whether searches create no threads.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Searches create no threads from now on: the calling thread has locked the dynamic linker, and each new thread would wait
+/// for it.
+pub(crate) fn search_alone() {
+    ALONE.store(true, Ordering::Relaxed);
 }
 
 impl Default for Limits {
-    /// Five seconds, and a thread for each processor, up to 16.
+    /// Five seconds, and a thread for each processor, up to 16. One helper at least: the search learns from it where the C
+    /// library has the stack of a thread.
     fn default() -> Limits {
+        let processors = || std::thread::available_parallelism().map_or(1, |count| count.get());
         Limits {
             time: Duration::from_secs(5),
-            threads: std::thread::available_parallelism().map_or(1, |count| count.get().min(16)),
+            helpers: match ALONE.load(Ordering::Relaxed) {
+                true => 0,
+                false => processors().clamp(2, 16) - 1,
+            },
         }
     }
 }
@@ -135,7 +149,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         let library = modules.iter().find(|module| module.name() == "libc.so.6");
         Glibc::examine(library.map_or_else(Vec::new, |library| library.data.clone()))
     });
-    let crew = Crew::new(limits.threads.max(2) - 1);
+    let crew = Crew::new(limits.helpers);
 
     // From here to the drop of `stopped` nothing may use `malloc` or the dynamic linker: a stopped thread may hold
     // their locks.

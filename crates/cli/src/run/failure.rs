@@ -12,6 +12,8 @@ pub(super) enum Failure {
     Output { path: PathBuf, why: String },
     #[error("--suppress {}: {why}", path.display())]
     Suppress { path: PathBuf, why: String },
+    #[error("LEAK_REPORT: {}", problems.join("; LEAK_REPORT: "))]
+    Words { problems: Vec<String> },
     #[error("{name}: not found{}", where_to_look(name))]
     NotFound { name: String },
     #[error("{}: cannot be executed: {why}", path.display())]
@@ -47,7 +49,7 @@ impl Failure {
     /// The exit code, as of `env` and `timeout`.
     pub(super) fn code(&self) -> u8 {
         match self {
-            Self::NoProgram | Self::Output { .. } | Self::Suppress { .. } => 2,
+            Self::NoProgram | Self::Output { .. } | Self::Suppress { .. } | Self::Words { .. } => 2,
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
             Self::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,

@@ -11,6 +11,7 @@
 //! to a private folder. [`child`] waits, and forwards signals. Nothing here calls the driver or knows how a report is made.
 
 mod child;
+mod elf;
 mod failure;
 mod library;
 mod program;
@@ -42,7 +43,7 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 
     /// The exit code if something of --fail-on was found in any process, 1 to 255. Otherwise, and
-    /// without this option, it is the program's
+    /// without this option and --fail-on, it is the program's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     exitcode: Option<u8>,
 
@@ -50,11 +51,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     suppress: Vec<PathBuf>,
 
-    /// Record stack traces (the default)
+    /// Record whole stack traces (the default)
     #[arg(long, conflicts_with = "sites")]
     stacks: bool,
 
-    /// Record call sites only
+    /// Record and show only the line that allocates, and the CUDA function that it calls, instead of the
+    /// whole stack trace: cheaper, and shorter reports
     #[arg(long)]
     sites: bool,
 
@@ -62,7 +64,8 @@ pub(crate) struct Options {
     #[arg(long)]
     no_python: bool,
 
-    /// What counts for --exitcode: one or more of lost, reachable, growth, separated by commas [default: lost]
+    /// What sets the exit code: one or more of lost, reachable, growth, oom, separated by commas [default: lost].
+    /// Without --exitcode the code is then 1
     #[arg(long, value_name = "FINDINGS")]
     fail_on: Option<FailOn>,
 
@@ -84,23 +87,26 @@ enum Format {
 const NOTES: &str = "\
 The program runs unchanged, with a library preloaded that records what it allocates from the CUDA
 driver. When a process of it ends, the library reports what was lost, what is still reachable and what
-grew. Processes that do not use CUDA print nothing; after several that do, a summary follows.
+grew. Processes that do not use CUDA print nothing; after several that do, a summary follows, and one line
+where none did. The reports of processes that outlive the program follow when they end, and count neither
+for the summary nor for the exit code.
 
 Examples:
   cuguard run -- ./simulation --steps 100
   cuguard run --exitcode 23 -- python3 train.py
   cuguard run --report json --output leaks-%p.json -- torchrun train.py
-  cuguard run --sites --fail-on lost,growth --exitcode 1 -- ctest
+  cuguard run --sites --fail-on lost,growth -- ctest
 
 The environment variable LEAK_REPORT has the same settings, and others:
   LEAK_REPORT=json,file=leaks-%p.json,exitcode=23,fail_on=lost+growth,python=no,level=sites,max=50
-Options win over its words; --report and --output replace its format and its file together.
+Options win over its words, also over 0, which turns reports off; --report and --output replace its
+format and its file together.
 
 Exit codes: the program's own, or that of --exitcode. A program that a signal ends, ends this command
 by the same signal, which shells show as 128 + N.
-  2    wrong options
-  125  the program cannot be audited: it is static, for another architecture or set-user-ID, or the
-       library cannot be preloaded
+  2    wrong options, or a wrong word in LEAK_REPORT
+  125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
+       a sanitizer, or the library cannot be preloaded
   126  the program cannot be executed
   127  the program was not found";
 
@@ -121,10 +127,7 @@ fn print(text: &str) {
 }
 
 fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
-    let (words, warnings) = words::compose(options, environment.as_deref())?;
-    for warning in warnings {
-        print(&format!("cuguard run: {warning}\n"));
-    }
+    let words = words::compose(options, environment.as_deref())?;
     let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
     let file = program::find(name)?;
     program::check(&file)?;

@@ -6,12 +6,13 @@
 use std::env;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::child::SHELL;
+use super::elf;
 use super::failure::Failure;
 
 /// How many scripts may be each other's interpreters.
@@ -112,7 +113,7 @@ fn check_file(path: &Path, scripts: usize) -> Result<(), Failure> {
             None => Ok(()),
         };
     }
-    check_elf(start, &mut file).map_err(|(why, help)| Failure::NotAudited {
+    elf::check(start, &mut file).map_err(|(why, help)| Failure::NotAudited {
         path: path.to_owned(),
         why,
         help,
@@ -172,112 +173,6 @@ fn check_privileges(path: &Path, info: &Metadata) -> Result<(), Failure> {
             help: "run a copy of the file, which has no privileges, or run it as the user that it changes to",
         })
     })
-}
-
-/// What cannot be audited, and what helps.
-type Reason = (String, &'static str);
-
-const OTHER_ARCHITECTURE: &str =
-    "use a cuguard that is built for that architecture, if the CUDA driver has one";
-
-/// Machines of `e_machine`.
-const MACHINES: [(u16, &str); 8] = [
-    (3, "x86"),
-    (20, "PowerPC"),
-    (21, "PowerPC, 64 bit"),
-    (22, "S390"),
-    (40, "ARM, 32 bit"),
-    (62, "x86_64"),
-    (183, "aarch64"),
-    (243, "RISC-V"),
-];
-
-/// The machine that this program, and so the library, is built for.
-const OWN_MACHINE: u16 = if cfg!(target_arch = "aarch64") {
-    183
-} else {
-    62
-};
-
-fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(
-        bytes.get(offset..offset + 2)?.try_into().ok()?,
-    ))
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(
-        bytes.get(offset..offset + 4)?.try_into().ok()?,
-    ))
-}
-
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(
-        bytes.get(offset..offset + 8)?.try_into().ok()?,
-    ))
-}
-
-/// Checks the header of an ELF file, and its loader.
-fn check_elf(start: &[u8], file: &mut File) -> Result<(), Reason> {
-    let machine_name = |machine: u16| {
-        let known = MACHINES.iter().find(|(number, _)| *number == machine);
-        known.map_or_else(
-            || format!("machine {machine}"),
-            |(_, name)| (*name).to_owned(),
-        )
-    };
-    match (start.get(4), start.get(5)) {
-        (Some(2), Some(1)) => {}
-        (Some(1), _) => return Err(("it is a program of 32 bit".to_owned(), OTHER_ARCHITECTURE)),
-        _ => {
-            return Err((
-                "it is a program of another architecture (big-endian)".to_owned(),
-                OTHER_ARCHITECTURE,
-            ));
-        }
-    }
-    let damaged = || ("its ELF header is damaged".to_owned(), "build it again");
-    let machine = u16_at(start, 18).ok_or_else(damaged)?;
-    if machine != OWN_MACHINE {
-        let (is, own) = (machine_name(machine), machine_name(OWN_MACHINE));
-        return Err((
-            format!("it is a program for {is}, and this cuguard is for {own}"),
-            OTHER_ARCHITECTURE,
-        ));
-    }
-    let table = u64_at(start, 32).ok_or_else(damaged)?;
-    let (size, count) = (
-        u16_at(start, 54).ok_or_else(damaged)?,
-        u16_at(start, 56).ok_or_else(damaged)?,
-    );
-    let mut headers = vec![0; usize::from(size) * usize::from(count)];
-    file.seek(SeekFrom::Start(table)).map_err(|_| damaged())?;
-    file.read_exact(&mut headers).map_err(|_| damaged())?;
-    let loader = headers
-        .chunks_exact(usize::from(size).max(1))
-        .find(|header| u32_at(header, 0) == Some(3));
-    let Some(header) = loader else {
-        return Err((
-            "it is linked statically and has no loader".to_owned(),
-            "link it dynamically (without -static), or run the dynamic program that it starts",
-        ));
-    };
-    let (offset, length) = (
-        u64_at(header, 8).ok_or_else(damaged)?,
-        u64_at(header, 32).ok_or_else(damaged)?,
-    );
-    let mut name = vec![0; usize::try_from(length.min(4096)).unwrap_or(0)];
-    file.seek(SeekFrom::Start(offset)).map_err(|_| damaged())?;
-    file.read_exact(&mut name).map_err(|_| damaged())?;
-    let name = String::from_utf8_lossy(&name);
-    let name = name.trim_end_matches('\0');
-    if name.contains("ld-musl") {
-        return Err((
-            format!("its loader is {name}, of another C library than the audit library's"),
-            "build it for glibc, as the CUDA driver requires",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

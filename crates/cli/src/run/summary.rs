@@ -29,6 +29,8 @@ struct Report {
     reachable: Amount,
     destroyed: Amount,
     growing: u64,
+    /// Allocations that the driver refused for lack of memory.
+    refused: u64,
     line: String,
 }
 
@@ -39,6 +41,14 @@ struct Process {
     reports: Vec<Report>,
     /// How often a program in it started to use the driver.
     uses: usize,
+    /// Whether it has outlived the program.
+    is_running: bool,
+}
+
+impl Process {
+    fn has_all_reports(&self) -> bool {
+        self.reports.len() >= self.uses
+    }
 }
 
 /// All records of a run.
@@ -46,6 +56,8 @@ struct Process {
 pub(super) struct Summary {
     /// Whether the library was loaded into the program.
     is_loaded: bool,
+    /// Whether a program with the cuguard crate inside used the driver, and has a report of its own.
+    has_crate: bool,
     processes: BTreeMap<u32, Process>,
     /// Reports of processes whose standard error was closed.
     kept: Vec<(String, String)>,
@@ -56,6 +68,9 @@ impl Summary {
     pub(super) fn read(folder: &Path) -> Self {
         let records = fs::read(folder.join("records")).unwrap_or_default();
         let mut summary = Self::parse(&String::from_utf8_lossy(&records));
+        for (number, process) in &mut summary.processes {
+            process.is_running = !process.has_all_reports() && is_running(*number);
+        }
         for file in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
             if let Some(process) = name.strip_prefix("report-") {
@@ -74,13 +89,14 @@ impl Summary {
             let fields: Vec<&str> = record.split('\t').collect();
             match fields[..] {
                 ["start", _] => summary.is_loaded = true,
+                ["crate", _] => summary.has_crate = true,
                 ["use", process, command] => {
                     if let Some(process) = summary.process(process) {
                         process.command = command.to_owned();
                         process.uses += 1;
                     }
                 }
-                ["end", process, _, ref numbers @ .., line] if numbers.len() == 7 => {
+                ["end", process, _, ref numbers @ .., line] if numbers.len() == 8 => {
                     let numbers: Vec<u64> =
                         numbers.iter().map(|n| n.parse().unwrap_or(0)).collect();
                     let amount = |at: usize| Amount {
@@ -92,6 +108,7 @@ impl Summary {
                         reachable: amount(2),
                         destroyed: amount(4),
                         growing: numbers[6],
+                        refused: numbers[7],
                         line: line.to_owned(),
                     };
                     if let Some(process) = summary.process(process) {
@@ -120,10 +137,11 @@ impl Summary {
             (fail_on.lost && report.lost.count != 0)
                 || (fail_on.reachable && report.reachable.count != 0)
                 || (fail_on.growth && report.growing != 0)
+                || (fail_on.oom && report.refused != 0)
         })
     }
 
-    /// What the command prints after the reports. Nothing, if there was one process and it has a report.
+    /// What the command prints after the reports. Nothing, if there was one process that used CUDA and it has a report.
     pub(super) fn text(&self, program: &OsStr, status: &ExitStatus) -> String {
         let mut text = String::new();
         for (process, report) in &self.kept {
@@ -140,26 +158,32 @@ impl Summary {
             );
             return text;
         }
-        let silent: Vec<_> = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.reports.len() < process.uses)
-            .collect();
-        if self.processes.len() < 2 && silent.is_empty() {
+        if self.processes.is_empty() {
+            if !self.has_crate {
+                text.push_str("cuguard run: no process used CUDA\n");
+            }
             return text;
         }
-        let _ = writeln!(text, "cuguard run: {}", self.sentence(silent.len()));
+        if self.processes.len() < 2 && self.processes.values().all(Process::has_all_reports) {
+            return text;
+        }
+        let _ = writeln!(text, "cuguard run: {}", self.sentence());
         for (number, process) in self.processes.iter().take(LISTED) {
             let command = &process.command;
             for report in &process.reports {
                 let _ = writeln!(text, "  process {number} ({command}): {}", report.line);
             }
-            if process.reports.len() < process.uses {
+            if process.is_running {
+                let _ = writeln!(
+                    text,
+                    "  process {number} ({command}): still runs; its report will follow, and does not count"
+                );
+            } else if !process.has_all_reports() {
                 let why = match status.signal() {
                     Some(signal) if self.processes.len() == 1 => {
                         format!("signal {signal} ended it")
                     }
-                    _ => "it was killed, or crashed, or still runs".to_owned(),
+                    _ => "it was killed, or crashed".to_owned(),
                 };
                 let _ = writeln!(text, "  process {number} ({command}): no report: {why}");
             }
@@ -171,7 +195,7 @@ impl Summary {
     }
 
     /// The sums over all processes.
-    fn sentence(&self, silent: usize) -> String {
+    fn sentence(&self) -> String {
         let processes = match self.processes.len() {
             1 => "1 process used CUDA".to_owned(),
             many => format!("{many} processes used CUDA"),
@@ -182,14 +206,29 @@ impl Summary {
                 sum.bytes = sum.bytes.saturating_add(amount.bytes);
                 sum.count = sum.count.saturating_add(amount.count);
             }
-            match sum.count {
-                0 => "nothing".to_owned(),
-                1 => format!("{} in 1 resource", ByteSize(sum.bytes)),
-                many => format!("{} in {many} resources", ByteSize(sum.bytes)),
+            let resources = match sum.count {
+                0 => return "nothing".to_owned(),
+                1 => "1 resource".to_owned(),
+                many => format!("{many} resources"),
+            };
+            // Handles, such as streams, have no bytes.
+            match sum.bytes {
+                0 => resources,
+                bytes => format!("{} in {resources}", ByteSize(bytes)),
             }
         };
+        let number = |of: fn(&Process) -> bool| {
+            let processes = self.processes.values();
+            processes.filter(|process| of(process)).count()
+        };
+        let running = match number(|process| process.is_running) {
+            0 => String::new(),
+            1 => "; 1 still runs".to_owned(),
+            many => format!("; {many} still run"),
+        };
+        let silent = number(|process| !process.has_all_reports() && !process.is_running);
         if self.reports().next().is_none() {
-            return format!("{processes}, without a report");
+            return format!("{processes}, without a report{running}");
         }
         let mut sentence = format!(
             "{processes}: lost {}; reachable {}; destroyed with their context {}",
@@ -197,15 +236,33 @@ impl Summary {
             sum(|report| report.reachable),
             sum(|report| report.destroyed)
         );
-        let growing: u64 = self.reports().map(|report| report.growing).sum();
-        if growing != 0 {
-            let _ = write!(sentence, "; {growing} growing");
+        match self.reports().map(|report| report.growing).sum::<u64>() {
+            0 => {}
+            1 => sentence.push_str("; 1 call site growing"),
+            many => {
+                let _ = write!(sentence, "; {many} call sites growing");
+            }
+        }
+        match self.reports().map(|report| report.refused).sum::<u64>() {
+            0 => {}
+            1 => sentence.push_str("; 1 allocation refused for lack of memory"),
+            many => {
+                let _ = write!(sentence, "; {many} allocations refused for lack of memory");
+            }
         }
         if silent != 0 {
             let _ = write!(sentence, "; {silent} without a report");
         }
-        sentence
+        sentence + &running
     }
+}
+
+/// Whether a process has not ended. It is no child of this one.
+fn is_running(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name is in parentheses and may have any letters.
+    let state = status.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
@@ -223,21 +280,55 @@ mod tests {
     }
 
     const USE: &str = "start\t7\nuse\t7\ta b\n";
-    const END: &str = "end\t7\texit\t1024\t2\t0\t0\t0\t0\t1\tlost 1 KiB\n";
+    const END: &str = "end\t7\texit\t1024\t2\t0\t0\t0\t3\t1\t4\tlost 1 KiB\n";
 
     #[test]
     fn one_process_with_a_report_needs_no_summary() {
         assert_eq!(text(&format!("{USE}{END}"), 0), "");
-        assert_eq!(text("start\t7\n", 0), "");
+    }
+
+    #[test]
+    fn a_run_without_cuda_is_named() {
+        let line = "cuguard run: no process used CUDA\n";
+        assert_eq!(text("start\t7\n", 0), line);
+        assert_eq!(text("start\t7\n", 9), line);
+        // The crate inside reports itself.
+        assert_eq!(text("start\t7\ncrate\t7\n", 0), "");
+    }
+
+    #[test]
+    fn processes_that_still_run_are_counted() {
+        let mut summary = Summary::parse(&format!("{USE}{END}use\t8\tc\nuse\t9\td\n"));
+        summary
+            .processes
+            .get_mut(&8)
+            .expect("it is there")
+            .is_running = true;
+        let text = summary.text(OsStr::new("program"), &ExitStatus::from_raw(0));
+        let lines: Vec<_> = text.lines().collect();
+        assert!(
+            lines[0].ends_with("; 1 without a report; 1 still runs"),
+            "{text}"
+        );
+        assert_eq!(
+            lines[2..],
+            [
+                "  process 8 (c): still runs; its report will follow, and does not count",
+                "  process 9 (d): no report: it was killed, or crashed"
+            ]
+        );
+        assert!(super::is_running(std::process::id()));
+        assert!(!super::is_running(u32::MAX));
     }
 
     #[test]
     fn several_processes_are_summed_up() {
-        let records =
-            format!("{USE}use\t8\tc\n{END}end\t8\texit\t1024\t1\t5\t1\t0\t0\t0\tlost 1 KiB too\n");
+        let records = format!(
+            "{USE}use\t8\tc\n{END}end\t8\texit\t1024\t1\t5\t1\t0\t0\t0\t0\tlost 1 KiB too\n"
+        );
         assert_eq!(
             text(&records, 0),
-            "cuguard run: 2 processes used CUDA: lost 2 KiB in 3 resources; reachable 5 B in 1 resource; destroyed with their context nothing; 1 growing
+            "cuguard run: 2 processes used CUDA: lost 2 KiB in 3 resources; reachable 5 B in 1 resource; destroyed with their context 3 resources; 1 call site growing; 4 allocations refused for lack of memory
   process 7 (a b): lost 1 KiB
   process 8 (c): lost 1 KiB too
 "
@@ -268,6 +359,7 @@ mod tests {
             ("lost", true),
             ("reachable", false),
             ("growth", true),
+            ("oom", true),
             ("reachable+lost", true),
         ] {
             let fail_on: FailOn = list.parse().expect("good findings");

@@ -33,16 +33,22 @@ fn is_format(word: &str) -> bool {
     FORMATS.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// The words for the program, and what cannot be used in the environment's.
-pub(super) fn compose(
-    options: &Options,
-    environment: Option<&OsStr>,
-) -> Result<(Words, Vec<String>), Failure> {
-    let mut warnings = Vec::new();
+/// The exit code where `--fail-on` names findings, and nothing names the code.
+pub(super) const FAILED: u8 = 1;
+
+fn is_off(word: &str) -> bool {
+    OFF.iter().any(|off| off.eq_ignore_ascii_case(word))
+}
+
+/// The words for the program. A word of the environment that cannot be used is an error.
+pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<Words, Failure> {
+    let mut problems = Vec::new();
     let list = environment.unwrap_or_default().to_string_lossy();
     let folder = env::current_dir().unwrap_or_default();
     let list = resolve_words(&list, &folder);
     let replaces_format = options.report.is_some() || options.output.is_some();
+    // Who asks for a report or an exit code wants it, though the environment turns all reports off.
+    let replaces_off = replaces_format || options.exitcode.is_some() || options.fail_on.is_some();
     let mut words: Vec<String> = Vec::new();
     for word in list
         .split(',')
@@ -52,21 +58,18 @@ pub(super) fn compose(
         if replaces_format && (is_format(word) || name(word) == "file") {
             continue;
         }
-        let (_, problems) = ReportSettings::parse(word);
-        if problems.is_empty() {
-            words.push(word.to_owned());
+        if replaces_off && is_off(word) {
+            continue;
         }
-        warnings.extend(
-            problems
-                .iter()
-                .map(|problem| format!("LEAK_REPORT: {problem}")),
-        );
+        let (_, unusable) = ReportSettings::parse(word);
+        problems.extend(unusable.iter().map(ToString::to_string));
+        words.push(word.to_owned());
+    }
+    if !problems.is_empty() {
+        return Err(Failure::Words { problems });
     }
     // As without this command, `0` turns everything off.
-    if words
-        .iter()
-        .any(|word| OFF.iter().any(|off| off.eq_ignore_ascii_case(word)))
-    {
+    if words.iter().any(|word| is_off(word)) {
         words = vec!["0".to_owned()];
     } else {
         for option in option_words(options, &folder)? {
@@ -76,6 +79,10 @@ pub(super) fn compose(
             }
             words.push(option);
         }
+        let has = |wanted: &str| words.iter().any(|word| name(word) == wanted);
+        if has("fail_on") && !has("exitcode") {
+            words.push(format!("exitcode={FAILED}"));
+        }
     }
     if words.is_empty() {
         words.push("1".to_owned());
@@ -84,14 +91,11 @@ pub(super) fn compose(
     let (settings, _) = ReportSettings::parse(&text);
     let shared = (settings.file_of(1, 0) == settings.file_of(2, 0)).then(|| settings.file_of(1, 0));
     let file = shared.flatten();
-    Ok((
-        Words {
-            text,
-            settings,
-            file,
-        },
-        warnings,
-    ))
+    Ok(Words {
+        text,
+        settings,
+        file,
+    })
 }
 
 /// The words that options stand for.
@@ -203,7 +207,7 @@ mod tests {
     use clap::Parser;
 
     use super::super::Options;
-    use super::{Words, compose};
+    use super::{Failure, Words, compose};
 
     #[derive(Parser)]
     struct Command {
@@ -211,12 +215,16 @@ mod tests {
         options: Options,
     }
 
-    fn words(environment: Option<&str>, arguments: &[&str]) -> (Words, Vec<String>) {
+    fn compose_words(environment: Option<&str>, arguments: &[&str]) -> Result<Words, Failure> {
         let command = ["run"].iter().chain(arguments).chain(&["--", "program"]);
         let options = Command::try_parse_from(command)
             .expect("good options")
             .options;
-        compose(&options, environment.map(OsStr::new)).expect("good words")
+        compose(&options, environment.map(OsStr::new))
+    }
+
+    fn words(environment: Option<&str>, arguments: &[&str]) -> Words {
+        compose_words(environment, arguments).expect("good words")
     }
 
     #[test]
@@ -236,31 +244,56 @@ mod tests {
             (
                 Some("1"),
                 &["--fail-on", "lost,growth", "--no-python"],
-                "1,fail_on=lost+growth,python=no",
+                "1,fail_on=lost+growth,python=no,exitcode=1",
             ),
             (
                 Some("python=yes,1"),
                 &["--stacks", "--no-python"],
                 "1,level=stacks,python=no",
             ),
-            (Some("0,max=3"), &["--exitcode", "3"], "0"),
+            (Some("0,max=3"), &["--exitcode", "3"], "max=3,exitcode=3"),
             (Some("Off"), &["--report", "json"], "json"),
+            (Some("no"), &["--output", "/x"], "file=/x"),
+            (Some("0"), &["--fail-on", "lost"], "fail_on=lost,exitcode=1"),
+            // How much is recorded does not matter without a report.
+            (Some("0,max=3"), &["--sites", "--no-python"], "0"),
+            (Some("fail_on=growth"), &[], "fail_on=growth,exitcode=1"),
+            (
+                Some("exitcode=0"),
+                &["--fail-on", "lost"],
+                "exitcode=0,fail_on=lost",
+            ),
         ] {
-            let (words, warnings) = words(environment, arguments);
+            let words = words(environment, arguments);
             assert_eq!(words.text(), expected, "{environment:?} {arguments:?}");
-            assert_eq!(warnings, [""; 0]);
         }
     }
 
     #[test]
-    fn names_are_absolute_and_bad_words_are_named_once() {
+    fn names_are_absolute() {
         let folder = std::env::current_dir().expect("there is a folder");
         let folder = folder.to_str().expect("Unicode");
-        let (words, warnings) = words(Some("bogus,file=x,max=-1"), &[]);
+        let words = words(Some("file=x"), &[]);
         assert_eq!(words.text(), format!("file={folder}/x"));
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings[0].starts_with("LEAK_REPORT: unknown word \"bogus\""));
-        assert!(warnings[1].starts_with("LEAK_REPORT: cannot use \"max=-1\""));
+    }
+
+    #[test]
+    fn bad_words_of_the_environment_are_errors() {
+        let words = compose_words(Some("bogus,file=x,max=-1"), &[]);
+        let failure = words.expect_err("bad words");
+        assert_eq!(failure.code(), 2);
+        let text = failure.to_string();
+        assert!(
+            text.starts_with("LEAK_REPORT: unknown word \"bogus\"; known words: 0 (off"),
+            "{text}"
+        );
+        assert!(
+            text.contains("; LEAK_REPORT: cannot use \"max=-1\": "),
+            "{text}"
+        );
+        // Also where an option replaces what a good word would set.
+        assert!(compose_words(Some("exitcode=many"), &["--exitcode", "3"]).is_err());
+        assert!(compose_words(Some("0,bogus"), &[]).is_err());
     }
 
     #[test]
@@ -295,8 +328,8 @@ mod tests {
 
     #[test]
     fn only_a_file_of_all_processes_is_prepared() {
-        assert!(words(None, &["--output", "/x"]).0.file.is_some());
-        assert!(words(None, &["--output", "/x-%p"]).0.file.is_none());
-        assert!(words(None, &[]).0.file.is_none());
+        assert!(words(None, &["--output", "/x"]).file.is_some());
+        assert!(words(None, &["--output", "/x-%p"]).file.is_none());
+        assert!(words(None, &[]).file.is_none());
     }
 }

@@ -65,7 +65,7 @@ pub fn program() -> Option<&'static Path> {
     let program = PROGRAM.get_or_init(|| {
         let folder = subfolder("program");
         let (program, source) = (folder.join("ends"), folder.join("ends.c"));
-        fs::write(&source, include_str!("../../../audit/tests/ends.c"))
+        fs::write(&source, include_str!("../../../audit/tests/ends/ends.c"))
             .expect("a file can be written");
         std::os::unix::fs::symlink(simulated_driver(), folder.join("libcuda.so.1"))
             .expect("a link can be created");

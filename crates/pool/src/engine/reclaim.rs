@@ -52,7 +52,7 @@ impl<D: Driver> State<D> {
     /// What stays mapped though no block uses it. Without it, a program that frees and allocates blocks of many sizes would
     /// unmap the windows of one size for the next, and map them again soon: 50 microseconds instead of 100 nanoseconds.
     fn slack(&self) -> u64 {
-        SLACK.max(self.handles.held() / 64)
+        SLACK.max(self.handles.held() / 128)
     }
 
     /// Unmaps and releases everything that no block uses. Returns the bytes released.

@@ -207,25 +207,7 @@ mod tests {
 
     use super::{Class, class};
     use crate::foreign::FOREIGN_FRAME;
-    use crate::symbols::{Frame, ModuleOffset, Symbol};
-
-    fn frame(module: &str, function: &str) -> Frame {
-        Frame {
-            address: 1,
-            symbol: Rc::new(Symbol {
-                function: Some(function.to_owned()).filter(|name| !name.is_empty()),
-                ..Symbol::default()
-            }),
-            module: Some(ModuleOffset {
-                path: module.into(),
-                offset: 0,
-                build_id: "".into(),
-            }),
-            inlined: false,
-            own: false,
-            in_app: false,
-        }
-    }
+    use crate::tests_support::frame;
 
     #[test]
     fn native_frames() {

@@ -1,4 +1,5 @@
-//! The report as workflow commands of GitHub Actions: an error at the call site of what is lost, a warning where memory grows.
+//! The report as workflow commands of GitHub Actions: an error at the call site of what is lost and of what else fails the run,
+//! a warning where memory grows or was refused.
 
 use std::fmt::Write;
 
@@ -6,7 +7,8 @@ use cuguard_registry::Fate;
 
 use super::prepare::Prepared;
 use super::tables::first_user;
-use super::text::{line, who};
+use super::text::{line, refusal, who, word};
+use crate::fail_on::FailOn;
 use crate::github::{property, value};
 use crate::size::ByteSize;
 use crate::symbols::Frame;
@@ -14,31 +16,53 @@ use crate::words::{age, amount_of, count, printable};
 
 /// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository, to which the runner
 /// expects relative files.
-pub(super) fn render(prepared: &Prepared<'_>, max: usize, root: Option<&str>) -> String {
+pub(super) fn render(
+    prepared: &Prepared<'_>,
+    max: usize,
+    fail_on: FailOn,
+    root: Option<&str>,
+) -> String {
     let mut text = String::new();
-    let lost = prepared.of(Fate::Lost);
-    for row in lost.iter().take(max) {
-        let title = format!("lost {}", amount_of(row.group.kind, row.group.amount));
-        annotate(&mut text, prepared, root, ("error", &title), &row.frames);
+    let command = |fails: bool| if fails { "error" } else { "warning" };
+    for row in prepared.refused.iter().take(max) {
+        let title = refusal(row.refused);
+        let kind = (command(fail_on.oom), title.as_str());
+        let diagnosis = Some(row.refused.diagnosis.as_str());
+        annotate(&mut text, prepared, root, kind, &row.frames, diagnosis);
+    }
+    // Reachable memory is no leak, and annotated only where it fails the run.
+    let fates = [(Fate::Lost, true), (Fate::Reachable, fail_on.reachable)];
+    let fates = fates.into_iter().filter(|(_, is_shown)| *is_shown);
+    let mut not_shown = Vec::new();
+    for (fate, _) in fates {
+        let rows = prepared.of(fate);
+        for row in rows.iter().take(max) {
+            let amount = amount_of(row.group.kind, row.group.amount);
+            let from = match row.group.holder {
+                Some(holder) => format!(", from {}", printable(holder)),
+                None => String::new(),
+            };
+            let title = format!("{} {amount}{from}", word(fate));
+            let kind = ("error", title.as_str());
+            annotate(&mut text, prepared, root, kind, &row.frames, None);
+        }
+        if rows.len() > max {
+            let (groups, all) = (count(rows.len() as u64, "group"), rows.len());
+            let of_what = word(fate);
+            not_shown.push(format!(
+                "; {max} of {groups} shown of what is {of_what}, max={all} shows all"
+            ));
+        }
     }
     for growing in prepared.growing.iter().take(max) {
         let growth = &growing.growth;
         let rate = ByteSize(growth.bytes_per_second());
         let title = format!("growing +{rate}/s in the last {}", age(growth.over));
-        annotate(
-            &mut text,
-            prepared,
-            root,
-            ("warning", &title),
-            &growing.frames,
-        );
+        let kind = (command(fail_on.growth), title.as_str());
+        annotate(&mut text, prepared, root, kind, &growing.frames, None);
     }
-    let mut last = format!("cuguard: {}: {}", who(prepared), line(prepared));
-    if lost.len() > max {
-        let (groups, all) = (count(lost.len() as u64, "group"), lost.len());
-        let _ = write!(last, "; {max} of {groups} shown, max={all} shows all");
-    }
-    text + &last + "\n"
+    let last = format!("cuguard: {}: {}", who(prepared), line(prepared));
+    text + &last + &not_shown.concat() + "\n"
 }
 
 fn annotate(
@@ -47,6 +71,7 @@ fn annotate(
     root: Option<&str>,
     (command, title): (&str, &str),
     frames: &[Frame],
+    more: Option<&str>,
 ) {
     let mut message = title.to_owned();
     for frame in frames {
@@ -55,6 +80,9 @@ fn annotate(
             let file = prepared.paths.shorten(file);
             let _ = write!(message, "  {}:{line}", printable(&file));
         }
+    }
+    for line in more.unwrap_or_default().lines() {
+        let _ = write!(message, "\n{}", printable(line));
     }
     let _ = write!(text, "::{command} ");
     let at = first_user(frames).map(|frame| &frame.symbol);

@@ -61,6 +61,18 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
     let failure = process.failure.as_ref().map(|failure| {
         object! {"function": failure.function.as_str(), "code": failure.code}
     });
+    let refused = prepared.refused.iter().take(shown).map(|row| {
+        object! {
+            "function": row.refused.function.as_str(),
+            "kind": row.refused.kind.map(|kind| kind.name()),
+            "bytes": row.refused.bytes,
+            "largest_bytes": row.refused.largest,
+            "count": row.refused.count,
+            "diagnosis": row.refused.diagnosis.as_str(),
+            "stack": list(&row.frames, frame),
+        }
+    });
+    let refused = Value::Array(refused.collect());
     object! {
         "version": VERSION,
         "tool": "cuguard-audit",
@@ -75,6 +87,8 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         "destroyed_with_context": amount(prepared.amount(Fate::DestroyedWithContext)),
         "freed_late": amount(prepared.amount(Fate::FreedLate)),
         "failure": failure,
+        "refused_count": prepared.refused_count(),
+        "refused": refused,
         "search": search,
         "totals": totals,
         "groups": Value::Array(groups),

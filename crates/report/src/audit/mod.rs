@@ -24,7 +24,8 @@ use cuguard_registry::{Amount, Fate};
 
 use self::class::{Class, class};
 use self::prepare::Prepared;
-pub use self::process::{Failure, Process, Search};
+pub use self::process::{Failure, Process, Refused, Search};
+use crate::fail_on::FailOn;
 use crate::output::is_coloured;
 use crate::settings::{Colour, ReportSettings};
 use crate::symbols::Frame;
@@ -68,6 +69,29 @@ pub struct Rendered {
     pub destroyed: Amount,
     /// How many call sites grow.
     pub growing: u64,
+    /// How many allocations the driver refused for lack of memory.
+    pub refused: u64,
+}
+
+impl Rendered {
+    /// Whether there is a finding that sets the exit code.
+    ///
+    /// ```
+    /// use cuguard::report::FailOn;
+    /// use cuguard_report::audit::Rendered;
+    ///
+    /// let report = Rendered { refused: 1, ..Rendered::default() };
+    /// assert!(!report.fails(FailOn::default()));
+    /// assert!(report.fails("lost+oom".parse()?));
+    /// # Ok::<(), cuguard::report::UnknownFinding>(())
+    /// ```
+    #[must_use]
+    pub fn fails(&self, fail_on: FailOn) -> bool {
+        (fail_on.lost && self.lost.count != 0)
+            || (fail_on.reachable && self.reachable.count != 0)
+            || (fail_on.growth && self.growing != 0)
+            || (fail_on.oom && self.refused != 0)
+    }
 }
 
 /// Renders a report: names are resolved, suppressions are applied, and groups that a reader cannot tell apart are merged.
@@ -81,6 +105,7 @@ pub fn render(process: &Process, settings: &ReportSettings) -> Rendered {
         reachable: prepared.amount(Fate::Reachable),
         destroyed: prepared.amount(Fate::DestroyedWithContext),
         growing: prepared.growing.len() as u64,
+        refused: prepared.refused_count(),
         ..Rendered::default()
     };
     if formats.text {
@@ -91,14 +116,21 @@ pub fn render(process: &Process, settings: &ReportSettings) -> Rendered {
             true => colour == Colour::Always,
             false => is_coloured(colour),
         };
-        rendered.text = text::render(&prepared, settings.shown(), coloured);
+        // Standard error has the diagnoses already.
+        let options = text::Options {
+            max: settings.shown(),
+            coloured,
+            diagnoses: to_file,
+        };
+        rendered.text = text::render(&prepared, options);
     }
     if formats.json {
         rendered.json = json::render(&prepared, settings.max) + "\n";
     }
     if formats.github {
         let root = std::env::var("GITHUB_WORKSPACE").ok();
-        rendered.github = github::render(&prepared, settings.shown(), root.as_deref());
+        let fail_on = settings.wanted_fail_on();
+        rendered.github = github::render(&prepared, settings.shown(), fail_on, root.as_deref());
     }
     rendered
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use cuguard_registry::{Amount, Fate, Kind, Level};
 
 use super::class::{Class, class};
-use super::process::Process;
+use super::process::{Process, Refused};
 use super::tables::{self, Growing, PeakTable, Share, memory};
 use crate::paths::Paths;
 use crate::prepare::is_suppressed;
@@ -37,7 +37,15 @@ pub(super) struct Prepared<'a> {
     pub(super) by_frame: Vec<Share>,
     pub(super) growing: Vec<Growing>,
     pub(super) peak: Option<PeakTable>,
+    pub(super) refused: Vec<RefusedRow<'a>>,
     pub(super) paths: Paths,
+}
+
+/// Allocations of one call site that the driver refused, with the names of its frames.
+#[derive(Debug)]
+pub(super) struct RefusedRow<'a> {
+    pub(super) refused: &'a Refused,
+    pub(super) frames: Vec<Frame>,
 }
 
 impl<'a> Prepared<'a> {
@@ -76,18 +84,27 @@ impl<'a> Prepared<'a> {
             })
             .collect();
         let growing = tables::growing(process, &mut symbols).into_iter();
-        let growing = growing.filter_map(|mut growing| {
-            let row = Row {
+        // The frames of a call site as they are shown, unless it is suppressed.
+        let shown = |frames: Vec<Frame>| {
+            let mut row = Row {
                 group: Cow::Owned(cuguard_registry::Group::new(Kind::Device, "", 0, 0)),
-                frames: growing.frames,
+                frames,
                 indirect: Vec::new(),
             };
-            let shown = !is_suppressed(&row, suppressions, &paths);
-            growing.frames = row.frames;
-            cut(&mut growing.frames, depth, all_frames);
-            shown.then_some(growing)
+            let is_shown = !is_suppressed(&row, suppressions, &paths);
+            cut(&mut row.frames, depth, all_frames);
+            is_shown.then_some(row.frames)
+        };
+        let growing = growing.filter_map(|growing| {
+            let frames = shown(growing.frames)?;
+            Some(Growing { frames, ..growing })
         });
         let growing = growing.collect();
+        let refused = process.refused.iter().filter_map(|refused| {
+            let frames = shown(symbols.frames(refused.origin.stack, all_frames))?;
+            Some(RefusedRow { refused, frames })
+        });
+        let refused = refused.collect();
         let peak = tables::peak(process, &mut symbols);
         for row in &mut rows {
             cut(&mut row.frames, depth, all_frames);
@@ -110,8 +127,14 @@ impl<'a> Prepared<'a> {
             by_frame: tables::by_frame(&alive),
             growing,
             peak,
+            refused,
             paths,
         }
+    }
+
+    /// How many allocations the driver refused for lack of memory.
+    pub(super) fn refused_count(&self) -> u64 {
+        total(self.refused.iter().map(|row| row.refused.count))
     }
 
     /// The rows of one fate.
@@ -152,7 +175,9 @@ fn addresses(process: &Process) -> impl Iterator<Item = usize> + '_ {
     let sites = process.history.sites.iter().map(|site| site.origin.stack);
     let peak = process.peak.iter().flat_map(|peak| &peak.sites);
     let peak = peak.map(|(origin, _)| origin.stack);
-    groups.chain(sites).chain(peak).flatten().copied()
+    let refused = process.refused.iter().map(|refused| refused.origin.stack);
+    let stacks = groups.chain(sites).chain(peak).chain(refused);
+    stacks.flatten().copied()
 }
 
 /// Leaves out frames of these crates and of language runtimes, and those inside of CUDA libraries that have no name. Then
@@ -203,29 +228,14 @@ fn is_library(class: Class) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use super::cut;
-    use crate::symbols::{Frame, ModuleOffset, Symbol};
+    use crate::symbols::Frame;
+    use crate::tests_support;
 
+    /// `libfoo.so!name`, or a name of the program.
     fn frame(function: &str) -> Frame {
-        // `libfoo.so!name`, or a name of the program.
         let (module, function) = function.split_once('!').unwrap_or(("a.out", function));
-        Frame {
-            address: 1,
-            symbol: Rc::new(Symbol {
-                function: Some(function.to_owned()).filter(|name| !name.is_empty()),
-                ..Symbol::default()
-            }),
-            module: Some(ModuleOffset {
-                path: module.into(),
-                offset: 0,
-                build_id: "".into(),
-            }),
-            inlined: false,
-            own: false,
-            in_app: false,
-        }
+        tests_support::frame(module, function)
     }
 
     fn shown(stack: &[&str], depth: usize) -> Vec<String> {

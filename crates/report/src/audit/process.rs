@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cuguard_registry::{Group, History, Kind, Peak, Totals};
+use cuguard_registry::{Group, History, Kind, Origin, Peak, Totals};
 
 /// What is known of a process when its report is made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,6 +29,27 @@ pub struct Process {
     pub search: Option<Search>,
     /// The error after which the driver fails every call.
     pub failure: Option<Failure>,
+    /// What the driver refused for lack of memory, by function and call site, in the order of the first of each.
+    pub refused: Vec<Refused>,
+}
+
+/// Allocations of one call site that the driver refused for lack of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The function of the driver.
+    pub function: String,
+    /// What was to be allocated, where the function says it.
+    pub kind: Option<Kind>,
+    /// The bytes of the first; `None` where only the driver knows.
+    pub bytes: Option<u64>,
+    /// The bytes of the largest.
+    pub largest: Option<u64>,
+    /// How many were refused.
+    pub count: u64,
+    /// The call site.
+    pub origin: Origin,
+    /// Why the first was refused, as it was printed then: lines of text.
+    pub diagnosis: String,
 }
 
 /// How addresses were searched for.

@@ -8,7 +8,7 @@ use cuguard_registry::{
 };
 use serde_json::json;
 
-use super::{Failure, Process, Rendered, Search, render};
+use super::{Failure, Process, Refused, Rendered, Search, render};
 use crate::foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 use crate::settings::ReportSettings;
 use crate::tests_support::{member_names, read};
@@ -119,6 +119,15 @@ fn process() -> Process {
             cut_short: None,
         }),
         failure: None,
+        refused: vec![Refused {
+            function: "cuMemAlloc_v2".to_owned(),
+            kind: Some(Kind::Device),
+            bytes: Some(1 << 30),
+            largest: Some(2 << 30),
+            count: 3,
+            origin: origin(&[LOAD, MAIN]),
+            diagnosis: "why\n  because\n".to_owned(),
+        }],
     }
 }
 
@@ -132,8 +141,12 @@ fn with(words: &str, process: &Process) -> Rendered {
 fn the_whole_text() {
     let report = with("1,colour=never", &process());
     let expected = "\
-cuguard: process 4711 (python train.py): lost 8 MiB in 2 allocations and 1 stream; reachable 3 GiB in 12 allocations and 1 reserved address range; destroyed with their context 2 events; freed after their context was destroyed 100 B in 1 allocation; 1 call site growing
+cuguard: process 4711 (python train.py): lost 8 MiB in 2 allocations and 1 stream; reachable 3 GiB in 12 allocations and 1 reserved address range; destroyed with their context 2 events; freed after their context was destroyed 100 B in 1 allocation; 1 call site growing; 3 allocations refused for lack of memory
   100 resources allocated, ran for 32.4 s, ended by exit
+
+refused 3 allocations of device memory for lack of memory, the largest of 2 GiB, by cuMemAlloc_v2
+    load      /nowhere/model.py:10
+    <module>  /nowhere/train.py:30
 
 lost 8 MiB in 2 allocations of device memory
   thread main, allocated 1.5 s ago, 0x7f00
@@ -188,7 +201,7 @@ searched 987 MiB of the process in 420 ms
     assert_eq!(report.lost, Amount::new(3, 8 << 20));
     assert_eq!(report.reachable, Amount::new(13, 3 << 30));
     assert_eq!(report.destroyed, Amount::new(2, 0));
-    assert_eq!(report.growing, 1);
+    assert_eq!((report.growing, report.refused), (1, 3));
     assert!(report.json.is_empty() && report.github.is_empty());
 }
 
@@ -251,6 +264,17 @@ fn json_has_everything() {
     assert_eq!(value["unrecorded_functions"][0]["calls"], 3);
     assert_eq!(value["search"]["cut_short"], json!(null));
     assert_eq!(value["groups_not_shown"], 0);
+    assert_eq!(value["refused_count"], 3);
+    let refused = &value["refused"][0];
+    assert_eq!(refused["function"], "cuMemAlloc_v2");
+    assert_eq!(refused["kind"], "device");
+    assert_eq!(
+        (&refused["bytes"], &refused["count"]),
+        (&json!(1 << 30), &json!(3))
+    );
+    assert_eq!(refused["largest_bytes"], 2_u64 << 30);
+    assert_eq!(refused["diagnosis"], "why\n  because\n");
+    assert_eq!(refused["stack"][0]["function"], "load");
     let few = read(with("json,max=1", &process()).json.trim_end());
     assert_eq!(few["groups"].as_array().unwrap().len(), 4);
     assert_eq!(few["groups_not_shown"], 2);
@@ -284,7 +308,7 @@ fn suppressed_groups_are_counted_and_not_shown() {
         report.line.starts_with("nothing is lost; reachable 3 GiB")
             && report
                 .line
-                .ends_with("; suppressed 8 MiB in 2 allocations and 1 stream"),
+                .contains("; suppressed 8 MiB in 2 allocations and 1 stream; "),
         "{}",
         report.line
     );
@@ -303,20 +327,88 @@ fn annotations_are_at_the_lines_of_the_user() {
     let lines: Vec<_> = report.github.lines().collect();
     assert_eq!(
         lines[0],
+        "::warning file=/nowhere/model.py,line=10,title=cuguard%3A refused 3 allocations of device memory for lack of memory%2C the largest of 2 GiB::\
+         refused 3 allocations of device memory for lack of memory, the largest of 2 GiB%0A  load  /nowhere/model.py:10%0A  <module>  /nowhere/train.py:30%0Awhy%0A  because"
+    );
+    assert_eq!(
+        lines[1],
         "::error file=/nowhere/train.py,line=20,title=cuguard%3A lost 8 MiB in 2 allocations of device memory::\
          lost 8 MiB in 2 allocations of device memory%0A  train  /nowhere/train.py:20%0A  <module>  /nowhere/train.py:30"
     );
     assert!(
-        lines[1]
+        lines[2]
             .starts_with("::error file=/nowhere/train.py,line=20,title=cuguard%3A lost 1 stream::")
     );
     assert!(
-        lines[2].starts_with(
+        lines[3].starts_with(
             "::warning file=/nowhere/train.py,line=20,title=cuguard%3A growing +1 MiB/s"
         )
     );
-    assert!(lines[3].starts_with("cuguard: process 4711 (python train.py): lost 8 MiB"));
-    assert_eq!(lines.len(), 4);
+    assert!(lines[4].starts_with("cuguard: process 4711 (python train.py): lost 8 MiB"));
+    assert_eq!(lines.len(), 5);
+}
+
+/// What fails the run is an error at its line, also what is no leak.
+#[test]
+fn what_fails_the_run_is_annotated() {
+    let commands = |words: &str| {
+        let report = with(words, &process());
+        let lines = report.github.lines().filter(|line| line.starts_with("::"));
+        let commands = lines.map(|line| {
+            let command = line.split_once(' ').expect("a command").0.to_owned();
+            let title = line.split_once("title=cuguard%3A ").expect("a title").1;
+            let title = title.split(' ').next().unwrap_or_default();
+            format!("{command} {title}")
+        });
+        commands.collect::<Vec<_>>()
+    };
+    let lost = ["::error lost", "::error lost"];
+    let mut expected = vec!["::warning refused"];
+    expected.extend(lost);
+    expected.push("::warning growing");
+    assert_eq!(commands("github"), expected);
+    let mut expected = vec!["::error refused"];
+    expected.extend(lost);
+    expected.extend(["::error reachable", "::error reachable", "::error growing"]);
+    assert_eq!(
+        commands("github,fail_on=lost+reachable+growth+oom"),
+        expected
+    );
+    let report = with("github,fail_on=reachable,max=1", &process());
+    let last = "; 1 of 2 groups shown of what is lost, max=2 shows all; 1 of 2 groups shown of what is reachable, max=2 shows all\n";
+    assert!(report.github.ends_with(last), "{}", report.github);
+}
+
+#[test]
+fn a_file_has_the_diagnosis_of_what_was_refused() {
+    let text = with("text,file=/nowhere/x.txt", &process()).text;
+    let expected = "
+refused 3 allocations of device memory for lack of memory, the largest of 2 GiB, by cuMemAlloc_v2
+    load      /nowhere/model.py:10
+    <module>  /nowhere/train.py:30
+  | why
+  |   because
+";
+    assert!(text.contains(expected), "{text}");
+    let mut process = process();
+    process.refused[0].kind = Some(Kind::Context);
+    (process.refused[0].count, process.refused[0].largest) = (1, None);
+    let text = with("1", &process).text;
+    assert!(
+        text.contains("refused 1 context for lack of memory, by cuMemAlloc_v2\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_report_that_the_program_asked_for_is_no_end() {
+    let process = Process {
+        reason: "requested".to_owned(),
+        ..process()
+    };
+    let text = with("1,colour=never", &process).text;
+    let line = "\n  100 resources allocated, ran for 32.4 s, and still runs: the program asked for this report\n";
+    assert!(text.contains(line), "{text}");
 }
 
 /// Text of the program does not reach a terminal as it is, nor does it end a line.

@@ -5,20 +5,23 @@ use std::fmt::Write;
 use cuguard_registry::{Fate, Group};
 
 use super::prepare::{FATES, Prepared};
+use super::process::Refused;
 use super::tables::Share;
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{age, amount_of, count, description, list, list_some, printable, some, sum};
+use crate::words::{
+    age, amount_of, count, description, in_columns, list, list_some, printable, some, sum,
+};
 
 /// How many rows a table has at most.
 const TABLE: usize = 10;
 
-/// Names of functions are padded to the longest of their stack trace, but to no more than this.
-const MAX_WIDTH: usize = 56;
-
 /// How many suppressions that matched nothing are listed.
 const UNUSED: usize = 8;
+
+/// Why a report was made that the program asked for.
+const REQUESTED: &str = "requested";
 
 /// Longer command lines are cut.
 const COMMAND: usize = 120;
@@ -51,10 +54,17 @@ pub(super) fn line(prepared: &Prepared<'_>) -> String {
         0 => {}
         growing => parts.push(format!("{} growing", count(growing, "call site"))),
     }
+    match prepared.refused_count() {
+        0 => {}
+        refused => {
+            let refused = count(refused, "allocation");
+            parts.push(format!("{refused} refused for lack of memory"));
+        }
+    }
     parts.join("; ")
 }
 
-fn word(fate: Fate) -> &'static str {
+pub(super) fn word(fate: Fate) -> &'static str {
     match fate {
         Fate::Lost => "lost",
         Fate::Reachable => "reachable",
@@ -77,15 +87,44 @@ pub(super) fn who(prepared: &Prepared<'_>) -> String {
     }
 }
 
+/// `refused 2 allocations of device memory for lack of memory, the largest of 3 GiB`.
+pub(super) fn refusal(refused: &Refused) -> String {
+    let what = match refused.kind {
+        None => count(refused.count, "allocation"),
+        Some(kind) if kind.is_memory() => {
+            format!("{} of {kind}", count(refused.count, "allocation"))
+        }
+        Some(kind) => count(refused.count, &kind.to_string()),
+    };
+    let size = match (refused.count, refused.largest) {
+        (_, None) => String::new(),
+        (1, Some(bytes)) => format!(", {}", ByteSize(bytes)),
+        (_, Some(bytes)) => format!(", the largest of {}", ByteSize(bytes)),
+    };
+    format!("refused {what} for lack of memory{size}")
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// How many groups of each fate are shown.
+    pub(super) max: usize,
+    pub(super) coloured: bool,
+    /// Whether the diagnoses of refused allocations are in it.
+    pub(super) diagnoses: bool,
+}
+
 /// The whole report, with a line break at its end.
-pub(super) fn render(prepared: &Prepared<'_>, max: usize, coloured: bool) -> String {
+pub(super) fn render(prepared: &Prepared<'_>, options: Options) -> String {
     let mut page = Page {
         text: String::new(),
         prepared,
-        max,
-        coloured,
+        max: options.max,
+        coloured: options.coloured,
+        diagnoses: options.diagnoses,
     };
     page.header();
+    page.refused();
     for fate in FATES {
         page.rows(fate);
     }
@@ -101,6 +140,7 @@ struct Page<'a> {
     prepared: &'a Prepared<'a>,
     max: usize,
     coloured: bool,
+    diagnoses: bool,
 }
 
 impl Page<'_> {
@@ -130,8 +170,12 @@ impl Page<'_> {
         if !process.duration.is_zero() {
             let _ = write!(second, ", ran for {}", age(process.duration));
         }
-        if !process.reason.is_empty() {
-            let _ = write!(second, ", ended by {}", printable(&process.reason));
+        match process.reason.as_str() {
+            "" => {}
+            REQUESTED => second.push_str(", and still runs: the program asked for this report"),
+            reason => {
+                let _ = write!(second, ", ended by {}", printable(reason));
+            }
         }
         let second = self.paint(Tone::Quiet, &second);
         self.line(second);
@@ -146,6 +190,33 @@ impl Page<'_> {
             let what = self.paint(Tone::Notice, "the search for addresses was cut short:");
             self.line(format!("  {what} {}", printable(why)));
             self.line("  what was not found is listed as alive, and may be lost");
+        }
+    }
+
+    fn refused(&mut self) {
+        let prepared = self.prepared;
+        for row in prepared.refused.iter().take(self.max) {
+            let what = self.paint(Tone::Bad, &refusal(row.refused));
+            let function = printable(&row.refused.function).into_owned();
+            self.line("");
+            self.line(format!("{what}, by {function}"));
+            self.frames(&row.frames);
+            if self.diagnoses {
+                for line in row.refused.diagnosis.lines() {
+                    self.line(format!("  | {}", printable(line)).trim_end());
+                }
+            }
+        }
+        if prepared.refused.len() > self.max {
+            let all = prepared.refused.len();
+            let few = format!(
+                "… {} of {} shown that the driver refused memory; max={all} shows all",
+                self.max,
+                count(all as u64, "call site")
+            );
+            let few = self.paint(Tone::Quiet, &few);
+            self.line("");
+            self.line(few);
         }
     }
 
@@ -221,18 +292,8 @@ impl Page<'_> {
             return self.line("    at an unknown call site");
         }
         let rows: Vec<_> = frames.iter().map(|frame| self.frame(frame)).collect();
-        let widths = rows.iter().map(|(name, _)| name.chars().count());
-        let width = widths
-            .filter(|width| *width <= MAX_WIDTH)
-            .max()
-            .unwrap_or(0);
-        for (name, location) in rows {
-            if location.is_empty() {
-                self.line(format!("    {name}"));
-            } else {
-                let location = self.paint(Tone::Quiet, &location);
-                self.line(format!("    {name:<width$}  {location}"));
-            }
+        for line in in_columns(&rows, |location| self.paint(Tone::Quiet, location)) {
+            self.line(format!("    {line}"));
         }
     }
 

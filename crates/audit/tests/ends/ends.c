@@ -1,8 +1,10 @@
 /* Ends as its first argument says, after a call of the driver unless the name starts with "unused". */
 #define _GNU_SOURCE
 #include <assert.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -115,6 +117,21 @@ static void be_terminated(void) {
     raise(SIGTERM);
 }
 
+static void *cancel(void *thread) {
+    expect(pthread_cancel(*(pthread_t *)thread), 0, "pthread_cancel");
+    return NULL;
+}
+
+static int exit_in_callback(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)info, (void)size, (void)unused;
+    exit(28);
+}
+
+static int underscore_exit_in_callback(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)info, (void)size, (void)unused;
+    _exit(29);
+}
+
 static void start_threads(void) {
     pthread_t thread;
     for (int i = 0; i < 4; i++) {
@@ -146,6 +163,22 @@ int main(int argc, char **argv) {
             _exit(4);
         }
         expect(wait_for(child), 4, "child");
+        return 3;
+    }
+    if (IS("unused, outlived by a child")) {
+        /* The child ends when standard input does. */
+        int ready[2];
+        char letter = 'x';
+        expect(pipe(ready), 0, "pipe");
+        if (fork() == 0) {
+            use_driver();
+            leak(4096);
+            expect(write(ready[1], &letter, 1), 1, "write");
+            expect(read(0, &letter, 1), 0, "read");
+            exit(4);
+        }
+        close(ready[1]);
+        expect(read(ready[0], &letter, 1), 1, "read");
         return 3;
     }
     if (IS("unused exec of many")) {
@@ -234,6 +267,13 @@ int main(int argc, char **argv) {
     if (IS("SIGHUP")) raise(SIGHUP);
     if (IS("SIGPIPE")) raise(SIGPIPE);
     if (IS("SIGKILL")) raise(SIGKILL);
+    /* Any signal by its number. */
+    if (IS("signal")) raise(atoi(argv[2]));
+    if (IS("own real-time signal")) {
+        /* A handler of the program's own stays, and the default comes back. */
+        expect(signal(SIGRTMIN + 3, own_handler) == SIG_DFL, 1, "signal shows the default");
+        raise(SIGRTMIN + 3);
+    }
     if (IS("own handler")) {
         signal(SIGTERM, own_handler);
         raise(SIGTERM);
@@ -268,6 +308,25 @@ int main(int argc, char **argv) {
         pthread_create(&thread, NULL, end_later, NULL);
         pthread_exit(NULL);
     }
+    if (IS("main is cancelled")) {
+        pthread_t thread, self_thread = pthread_self();
+        pthread_create(&thread, NULL, end_later, NULL);
+        pthread_create(&thread, NULL, cancel, &self_thread);
+        for (;;) pause();
+    }
+    if (IS("main is not cancelled")) {
+        /* Cancellation is disabled, and the other threads have ended. */
+        pthread_t thread, self_thread = pthread_self();
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+        pthread_create(&thread, NULL, cancel, &self_thread);
+        pthread_join(thread, NULL);
+        usleep(200 * 1000);
+        return 3;
+    }
+    /* With a lock of the dynamic linker held. */
+    if (IS("exit in a callback")) dl_iterate_phdr(exit_in_callback, NULL);
+    if (IS("_exit in a callback")) dl_iterate_phdr(underscore_exit_in_callback, NULL);
+    if (IS("exit in a constructor")) dlopen(argv[2], RTLD_NOW);
     if (IS("_exit while exiting")) {
         atexit(exit_at_once);
         exit(1);

@@ -1,0 +1,157 @@
+//! The program that ends as it is asked to, and how it ended.
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output};
+use std::sync::OnceLock;
+
+/// A library that cargo built for this test: in the folder of the test program, or its parent.
+pub(crate) fn built(name: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("this program has a file");
+    let folders = program.ancestors().skip(1).take(2);
+    let mut files = folders.map(|folder| folder.join(name));
+    files
+        .find(|file| file.is_file())
+        .expect("the library is built")
+}
+
+/// A folder of its own for this test program, which is removed when it exits.
+pub(crate) fn folder() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    extern "C" fn remove() {
+        if let Some(folder) = FOLDER.get() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+    let folder = FOLDER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("cuguard-ends-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder can be created");
+        // SAFETY: the function does not unwind.
+        unsafe { libc::atexit(remove) };
+        folder
+    });
+    folder.clone()
+}
+
+/// Compiles the program against the simulated driver, once. `None` without a C compiler, with a line on stderr.
+pub(crate) fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let folder = folder();
+        let (program, source) = (folder.join("ends"), folder.join("ends.c"));
+        std::fs::write(&source, include_str!("ends.c")).expect("a file can be written");
+        std::os::unix::fs::symlink(built("libcuda_sim.so"), folder.join("libcuda.so.1"))
+            .expect("a link can be created");
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let output = Command::new(&compiler)
+            .args(["-std=gnu11", "-Wall", "-pthread", "-o"])
+            .args([&program, &source])
+            .arg("-L")
+            .arg(&folder)
+            .args(["-l:libcuda.so.1", "-ldl"])
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(program),
+            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+        }
+    });
+    if program.is_none() {
+        not_run("needs a C compiler");
+    }
+    program.as_deref()
+}
+
+pub(crate) fn command(program: &Path, end: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .arg(end)
+        .env("LD_PRELOAD", built("libcuguard_audit.so"))
+        .env("LD_LIBRARY_PATH", folder())
+        .env("LEAK_REPORT", "json")
+        .env_remove("CUGUARD_RUN");
+    // A shell ignores these in background processes, which inherit that.
+    // SAFETY: the calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    command
+}
+
+pub(crate) fn run(program: &Path, end: &str) -> Output {
+    command(program, end)
+        .output()
+        .expect("the program can be started")
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The reasons of the reports on standard error, sorted. They are JSON.
+pub(crate) fn reasons(output: &Output) -> Vec<String> {
+    let stderr = text(&output.stderr);
+    let reports = stderr
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| {
+            let report: serde_json::Value = serde_json::from_str(line).expect("the report is JSON");
+            report["reason"].as_str().expect("a reason").to_owned()
+        });
+    let mut reports: Vec<_> = reports.collect();
+    reports.sort();
+    reports
+}
+
+#[track_caller]
+pub(crate) fn assert_end(output: &Output, status: i32, expected: &[&str]) {
+    let all = format!(
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    assert_eq!(output.status, ExitStatus::from_raw(status), "{all}");
+    assert_eq!(reasons(output), expected, "{all}");
+}
+
+/// The raw status of an exit code.
+pub(crate) const fn code(code: i32) -> i32 {
+    code << 8
+}
+
+/// A signal that dumps core, or would.
+pub(crate) fn without_core(output: &Output) -> Output {
+    let mut output = output.clone();
+    output.status = ExitStatus::from_raw(output.status.into_raw() & !0x80);
+    output
+}
+
+/// What the simulated driver prints.
+pub(crate) const SIMULATED: &str =
+    "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)\n";
+
+/// The one report of a program, which ends with this code.
+#[track_caller]
+pub(crate) fn report(command: &mut Command, expected: i32) -> serde_json::Value {
+    let output = command.output().expect("it runs");
+    assert_end(&output, code(expected), &["exit"]);
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    serde_json::from_str(line.expect("a report")).expect("the report is JSON")
+}
+
+/// Prints that the calling test was not run.
+pub(crate) fn not_run(why: &str) {
+    let test = std::thread::current();
+    let test = test.name().unwrap_or("a test");
+    // Written past the test harness, which captures the output of passing tests.
+    let _ = std::io::stderr().write_all(format!("{test}: NOT RUN: {why}\n").as_bytes());
+}
