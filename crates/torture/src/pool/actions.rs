@@ -235,7 +235,7 @@ impl PoolWorld {
         let other = self.stream(stream)?;
         let bound = self.context().make_current()?;
         // SAFETY: the block is alive, and its free waits for this stream.
-        let code = unsafe { api::cuMemsetD8Async(address.into(), 0xEE, len, other.as_raw()) };
+        let code = unsafe { api::cuMemsetD8Async(address, 0xEE, len, other.as_raw()) };
         drop(bound);
         called("cuMemsetD8Async", code)?;
         block.buffer.record_stream(other)?;

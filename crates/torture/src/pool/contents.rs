@@ -142,7 +142,7 @@ impl Inspector {
         let at = buffer.as_view().as_device_ptr().as_raw();
         let contents = Contents::Pattern { seed, at };
         let len = buffer.len();
-        let mut rest = vec![0..len];
+        let mut rest = Vec::new();
         if let Some(kernels) = &mut self.kernels {
             let words = len as u64 / 4;
             let fill = kernels.module.function("fill_pattern")?;
@@ -152,8 +152,8 @@ impl Inspector {
                 // SAFETY: fill_pattern(words, count, seed) writes `count` words, which the block has.
                 unsafe { s.launch(&fill, (64, 256), &[&data, &words, &seed]) }
             })?;
-            rest = vec![len / 4 * 4..len];
-        } else if len > WHOLE {
+            rest.push(len / 4 * 4..len);
+        } else {
             rest = parts(at, len);
         }
         for range in rest.into_iter().filter(|range| !range.is_empty()) {
@@ -173,7 +173,8 @@ impl Inspector {
             if let Some(kernels) = &mut self.kernels {
                 ensure_eq("wrong words", count_wrong(kernels, buffer, seed)?, 0)?;
                 self.checks += 1;
-                rest = vec![len / 4 * 4..len];
+                rest.clear();
+                rest.push(len / 4 * 4..len);
             }
         }
         for range in rest.into_iter().filter(|range| !range.is_empty()) {

@@ -39,7 +39,7 @@ pub struct Model {
 impl Model {
     /// A block was allocated: it must overlap with no other.
     pub fn allocated(&mut self, address: u64, bytes: u64, pool: u64) -> Check {
-        ensure(address != 0 && address % 256 == 0, || {
+        ensure(address != 0 && address.is_multiple_of(256), || {
             format!("a block of {bytes} bytes at {address:#x}")
         })?;
         let end = address + rounded(bytes);
