@@ -13,6 +13,7 @@ use cuguard_sync::process;
 use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_driver::PoolDriver;
+use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
@@ -124,12 +125,29 @@ impl PoolList {
         if !self.any() {
             return false;
         }
-        let mut orphans = std::mem::take(&mut *lock(&self.orphans));
-        let before = orphans.len();
-        orphans.retain(|pool| !destroy_if_idle(pool));
-        let destroyed = orphans.len() < before;
-        lock(&self.orphans).append(&mut orphans);
-        destroyed
+        // They stay in the list meanwhile: a stream may end on another thread.
+        let mut destroyed = lock(&self.orphans).clone();
+        destroyed.retain(|pool| destroy_if_idle(pool));
+        for pool in &destroyed {
+            self.remove_orphan(pool);
+        }
+        !destroyed.is_empty()
+    }
+
+    /// A pool is destroyed.
+    pub(super) fn remove_orphan(&self, pool: &Arc<Pool<PoolDriver>>) {
+        lock(&self.orphans).retain(|other| !Arc::ptr_eq(other, pool));
+    }
+
+    /// A stream ends: pools without guards and blocks record their last event in it, too. The caller is inside the gate.
+    pub(super) fn stream_ends_in_orphans(&self, stream: &StreamId) {
+        if self.any() {
+            let orphans = lock(&self.orphans).clone();
+            for pool in orphans {
+                // What was freed on it stays until teardown then.
+                let _ = pool.stream_ends(stream);
+            }
+        }
     }
 
     /// Destroys all pools, for teardown: the device is idle, and the context is current. A pool of escaped memory stays

@@ -42,8 +42,13 @@ impl Drop for StreamIdGuard {
         if process::is_exiting() {
             return;
         }
-        for pool in self.state.pools_of_cuguard().all() {
+        let pools = self.state.pools_of_cuguard();
+        for pool in pools.all() {
             pool.stream_ends(&self.state, self.id);
+        }
+        // If the context is closed, teardown destroys the pools.
+        if let Some(_inside) = self.state.try_enter() {
+            pools.stream_ends_in_orphans(&self.id);
         }
     }
 }

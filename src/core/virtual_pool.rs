@@ -225,9 +225,12 @@ impl Drop for VirtualPool {
         let Some(_inside) = state.try_enter() else {
             return;
         };
-        if !destroy_if_idle(&self.pool) {
+        // In the list from now on: a stream on which blocks were freed may end on another thread.
+        state.pools_of_cuguard().add_orphan(self.pool.clone());
+        if destroy_if_idle(&self.pool) {
+            state.pools_of_cuguard().remove_orphan(&self.pool);
+        } else {
             // A stream still works on freed blocks, or this is a host function, where the driver permits no call.
-            state.pools_of_cuguard().add_orphan(self.pool.clone());
             pool_decay::watch_orphan(&state, &self.pool);
         }
     }
