@@ -307,6 +307,27 @@ fn a_pool_without_a_guard_knows_that_a_stream_ends() -> Result<()> {
     Ok(())
 }
 
+/// The pool could not be destroyed with its last block, and a stream on which the block was freed ends.
+#[test]
+fn a_stream_ends_after_a_pool_without_blocks() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let last = take(&Pool::new(&context)?.on(&home), 5 * MIB)?;
+    let bound = context.make_current()?;
+    other.add_callback(Box::new(move || drop(last))).unwrap();
+    other.synchronize()?;
+    drop(bound);
+    drop(home);
+    context.synchronize()?;
+    drop(take(&Pool::new(&context)?.on(&other), 5 * MIB)?);
+    drop(other);
+    assert_no_leaks!(context);
+    drop(context);
+    turn.all_came_back();
+    Ok(())
+}
+
 /// The same where the stream ends inside the host function: the pool does not use it any more, and its memory waits until
 /// the device is known to be idle.
 #[test]

@@ -4,6 +4,7 @@
 //! Whatever happens: no panic, no use of what is gone (the simulation looks), an error that names
 //! the operation, and nothing lost: what is still in the driver afterwards is in the report.
 
+mod pool_scenarios;
 mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,6 +17,7 @@ use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{Context, DeviceBuffer, Stream};
+use pool_scenarios::POOL_SCENARIOS;
 use scenarios::{SCENARIOS, Scenario};
 use support::*;
 
@@ -27,6 +29,7 @@ fn left(before: &Counters, after: &Counters) -> bool {
         || after.pools > before.pools
         || after.allocations().count > before.allocations().count
         || after.registered.count > before.registered.count
+        || after.reserved.count > before.reserved.count
 }
 
 /// One attempt, with a fault in it. Answers whether the fault was met.
@@ -85,6 +88,23 @@ fn settle(devices: u32) {
     }
 }
 
+/// The scenarios whose name begins with `CUGUARD_TEST_SCENARIO`, or all of them.
+fn scenarios() -> impl Iterator<Item = (&'static str, Scenario)> {
+    let wanted = std::env::var("CUGUARD_TEST_SCENARIO").unwrap_or_default();
+    let all = SCENARIOS.into_iter().chain(POOL_SCENARIOS);
+    all.filter(move |(name, _)| name.starts_with(&wanted))
+}
+
+/// Whether each call is to fail with every code.
+fn all_faults() -> bool {
+    std::env::var("CUGUARD_TEST_FAULTS").is_ok_and(|value| value == "all")
+}
+
+/// Whether only some scenarios are wanted.
+fn is_selected() -> bool {
+    std::env::var_os("CUGUARD_TEST_SCENARIO").is_some()
+}
+
 fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("cuguard-{name}-{}.txt", std::process::id()))
 }
@@ -105,25 +125,33 @@ fn large_device() {
 }
 
 /// Every call fails with each of the codes `always`, and with one of the `others` in turn: all of them for each call take
-/// many minutes, and run with `CUGUARD_TEST_FAULTS=all`.
+/// many minutes, and run with `CUGUARD_TEST_FAULTS=all`. `CUGUARD_TEST_CODE` selects one of the codes.
 fn every_call(
     mode: &str,
+    scenarios: impl Iterator<Item = (&'static str, Scenario)>,
     always: &[CUresult],
     others: &[CUresult],
     fault: impl Fn(u64, CUresult) -> Fault,
-) {
+) -> u64 {
     let file = scratch(mode);
-    let all = std::env::var("CUGUARD_TEST_FAULTS").is_ok_and(|value| value == "all");
+    let all = all_faults();
     let count = others.len() as u64;
     let always = always.iter().map(|code| (code, None));
     let others = others
         .iter()
         .zip(0..)
         .map(|(code, turn)| (code, Some(turn)));
-    let codes: Vec<_> = always.chain(others).collect();
+    let mut codes: Vec<_> = always.chain(others).collect();
+    if let Ok(code) = std::env::var("CUGUARD_TEST_CODE") {
+        codes = vec![codes[code.parse::<usize>().expect("a number")]];
+    }
     let mut faults = 0_u64;
-    for ((name, scenario), number) in SCENARIOS.into_iter().zip(0..) {
+    for ((name, scenario), number) in scenarios.zip(0..) {
         for (code, turn) in &codes {
+            // The first code is enough where scenarios are long; the others have their turns.
+            if turn.is_none() && *code != codes[0].0 && name.starts_with("a pool") && !all {
+                continue;
+            }
             for call in 1.. {
                 assert!(call < 500, "{name} never ends");
                 if turn.is_some_and(|turn| !all && (call + number) % count != turn) {
@@ -140,7 +168,7 @@ fn every_call(
     // What the harness keeps to itself when a test passes is wanted here.
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{mode}: {faults} faults injected");
-    assert!(faults > 500);
+    faults
 }
 
 #[test]
@@ -159,23 +187,56 @@ fn each_call_refused_once() {
         CUresult::STREAM_CAPTURE_UNSUPPORTED,
         CUresult(54_321),
     ];
-    every_call("once", &always, &others, |call, code| {
+    let faults = every_call("once", scenarios(), &always, &others, |call, code| {
         Fault::nth_call(call).returning(code)
     });
+    assert!(faults > 500 || is_selected());
 }
 
 /// From one call on nothing works any more, as on a device that is lost.
 #[test]
 fn each_call_refused_and_all_after_it() {
-    if !simulated("each_call_refused_and_all_after_it") {
+    if simulated("each_call_refused_and_all_after_it") {
+        large_device();
+        let _turn = turn();
+        let faults = for_good(scenarios().filter(|(name, _)| !name.starts_with("a pool")));
+        assert!(faults > 500 || is_selected());
+    }
+}
+
+/// The same with pools, whose addresses stay reserved then: each scenario and each code in a process of its own, as the
+/// simulated GPU has addresses for about 1,000 pools.
+#[test]
+fn each_call_of_a_pool_refused_and_all_after_it() {
+    const TEST: &str = "each_call_of_a_pool_refused_and_all_after_it";
+    if !simulated(TEST) {
         return;
     }
-    large_device();
-    let _turn = turn();
-    let others = [CUresult::ILLEGAL_ADDRESS, CUresult::CONTEXT_IS_DESTROYED];
-    every_call("for good", &[CUresult::UNKNOWN], &others, |call, code| {
+    if part().is_some() {
+        large_device();
+        let _turn = turn();
+        assert!(for_good(scenarios()) > 10);
+        return;
+    }
+    for (name, _) in scenarios().filter(|(name, _)| name.starts_with("a pool")) {
+        // The others take as long again.
+        let codes = if all_faults() { 0..3 } else { 0..1 };
+        for code in codes {
+            let code = &code.to_string();
+            let variables = [("CUGUARD_TEST_SCENARIO", name), ("CUGUARD_TEST_CODE", code)];
+            succeeded(&child(TEST, "child", &variables));
+        }
+    }
+}
+
+fn for_good(scenarios: impl Iterator<Item = (&'static str, Scenario)>) -> u64 {
+    let (always, others) = (
+        [CUresult::UNKNOWN],
+        [CUresult::ILLEGAL_ADDRESS, CUresult::CONTEXT_IS_DESTROYED],
+    );
+    every_call("for good", scenarios, &always, &others, |call, code| {
         Fault::nth_call(call).returning(code).sticky()
-    });
+    })
 }
 
 /// Memory runs out at every allocation in turn.
@@ -187,7 +248,7 @@ fn out_of_memory_at_every_allocation() {
     large_device();
     let _turn = turn();
     let file = scratch("memory");
-    for (name, scenario) in SCENARIOS {
+    for (name, scenario) in scenarios() {
         // One is out of memory however much there is, the other allocates nothing.
         if matches!(name, "out of memory" | "the device heap") {
             continue;

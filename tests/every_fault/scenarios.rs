@@ -38,7 +38,7 @@ pub const SCENARIOS: [(&str, Scenario); 21] = [
     ("matrices and the driver's host memory", matrices),
 ];
 
-fn primary(settings: &ReportSettings) -> Result<Context> {
+pub fn primary(settings: &ReportSettings) -> Result<Context> {
     Context::builder().report(settings.clone()).build()
 }
 

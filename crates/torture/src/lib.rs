@@ -12,6 +12,8 @@
 //! It runs on the simulated GPU and on a real one. There, free memory before and after is compared, and
 //! kernels check contents.
 //!
+//! Programs over the pool of cuguard are their own: [`PoolProgram`], [`run_pool`].
+//!
 //! Layers, from the top down: `run` (a program from begin to end), `actions` with `make`, `raw`, `scope`,
 //! `kernel`, `host_function` and `spare` (the steps), `world` (the state), `model` and `report` (what must
 //! be), then plain data.
@@ -25,6 +27,7 @@ mod mismatch;
 mod mode;
 mod model;
 mod outcome;
+mod pool;
 mod program;
 mod raw;
 mod report;
@@ -40,6 +43,7 @@ mod world;
 
 pub use mode::Mode;
 pub use outcome::Outcome;
+pub use pool::{How, PoolAction, PoolOutcome, PoolProgram, PoolStep, run_pool};
 pub use program::Program;
 pub use run::{free_bytes, run, run_with};
 pub use step::{Action, End, LastByte, Make, ResourceType, Step, Task, Work, size};
