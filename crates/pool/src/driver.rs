@@ -28,6 +28,13 @@ pub trait Driver: Send + Sync {
     /// Frees a whole reserved range, with nothing mapped in it.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
 
+    /// Fails with out of memory where the device has less than this free. Asked before many handles are created, so that a
+    /// block that cannot fit fails at once and does not take the whole device first. A driver that does not know returns `Ok`.
+    fn require_free(&self, bytes: u64) -> Result<(), Self::Error> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// Creates physical memory and returns its handle.
     fn create(&self, bytes: u64) -> Result<u64, Self::Error>;
 

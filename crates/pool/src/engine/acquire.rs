@@ -5,9 +5,9 @@ use crate::error::PoolError;
 use crate::frames::Place;
 use crate::handles::Handle;
 use crate::mask;
-use crate::size::{GRANULES, LARGE_PAGES};
+use crate::size::{GRANULES, LARGE_PAGES, PAGE};
 use crate::slab::FrameId;
-use crate::state::{Result, State};
+use crate::state::{Result, State, refused};
 
 impl<D: Driver> State<D> {
     /// Handles of this many pages in all, large ones where they fit.
@@ -26,7 +26,11 @@ impl<D: Driver> State<D> {
             self.make_idle(missing.pages());
             self.take_idle(&mut missing, &mut handles);
         }
-        match self.create_missing(missing, &mut handles) {
+        let created = match self.check_room(missing.pages()) {
+            Ok(()) => self.create_missing(missing, &mut handles),
+            Err(error) => Err(error),
+        };
+        match created {
             Ok(()) => Ok(handles),
             Err(error) => {
                 for handle in handles {
@@ -34,6 +38,31 @@ impl<D: Driver> State<D> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Fails where there is no room for this many pages more, before any is created. What no block uses has been released
+    /// then.
+    fn check_room(&mut self, pages: u64) -> Result<(), D> {
+        // Few pages are created in no time, and asking costs a call.
+        if pages <= LARGE_PAGES || self.has_room(pages).is_ok() {
+            return Ok(());
+        }
+        self.release_all_idle();
+        self.has_room(pages)
+    }
+
+    fn has_room(&self, pages: u64) -> Result<(), D> {
+        // Idle handles are released for what is created.
+        let more = pages.saturating_sub(self.handles.idle_pages()) * PAGE;
+        let (held, limit) = (self.handles.held(), self.settings.limit);
+        if held.saturating_add(more) > limit {
+            return Err(PoolError::Limit { held, limit });
+        }
+        match self.driver.require_free(more) {
+            Err(error) if D::is_out_of_memory(&error) => Err(refused("create")(error)),
+            // Not known.
+            _ => Ok(()),
         }
     }
 

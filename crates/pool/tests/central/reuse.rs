@@ -449,3 +449,35 @@ fn the_size_of_a_block_is_known() {
     }
     model.destroy();
 }
+
+/// A block that cannot fit does not take the whole device before it fails.
+#[test]
+fn what_cannot_fit_fails_before_anything_is_created() {
+    let limited = Settings {
+        limit: 500 * MIB,
+        ..Settings::default()
+    };
+    for settings in [Settings::default(), limited] {
+        let mut model = Model::new(1 << 30, settings);
+        model.allocate(0, 100 * MIB).unwrap();
+        for _ in 0..8 {
+            model.allocate(0, 10 * MIB).unwrap();
+        }
+        let room = settings.limit.min(1 << 30);
+        let created = model.fake.calls_of("create");
+        let error = model.allocate(0, room - 100 * MIB).unwrap_err();
+        let is_expected = match error {
+            PoolError::Driver { error, .. } => error == Error::OutOfMemory,
+            PoolError::Limit { limit, .. } => limit == settings.limit,
+            PoolError::Stuck { .. } => false,
+        };
+        assert!(is_expected, "{error}");
+        assert_eq!(model.fake.calls_of("create"), created);
+        // What is idle counts as room, in handles of any size.
+        model.free_where(0, |number| number > 0);
+        model.fake.complete_all();
+        model.allocate(0, room - 100 * MIB).unwrap();
+        model.check();
+        model.destroy();
+    }
+}

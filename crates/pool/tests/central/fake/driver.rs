@@ -48,6 +48,14 @@ impl Driver for Fake {
         Ok(())
     }
 
+    fn require_free(&self, bytes: u64) -> Result<(), Error> {
+        let inner = self.call("require_free")?;
+        match inner.card - inner.taken < bytes {
+            true => Err(Error::OutOfMemory),
+            false => Ok(()),
+        }
+    }
+
     fn create(&self, bytes: u64) -> Result<u64, Error> {
         let mut inner = self.call("create")?;
         assert!(bytes == PAGE || bytes == 64 * MIB);
