@@ -382,13 +382,18 @@ fn captures_of_other_threads_survive() -> Result<()> {
                 while !over.load(Ordering::Relaxed) {
                     let graph = stream.capture(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 3))?;
                     drop(graph);
+                    // Room for a compaction, which fails during a capture.
+                    thread::sleep(Duration::from_micros(500));
                 }
                 Ok(())
             })
         });
         let mut done = 0;
-        for _ in 0..300 {
+        for _ in 0..50_000 {
             done += u32::from(pool.compact().is_ok());
+            if done == 1000 {
+                break;
+            }
         }
         over.store(true, Ordering::Relaxed);
         for thread in threads {
