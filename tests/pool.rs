@@ -412,6 +412,20 @@ fn no_call_of_a_pool_ends_a_capture_of_other_code() -> Result<()> {
     Ok(())
 }
 
+/// As the driver aligns in practice, and as textures need it.
+#[test]
+fn every_block_is_aligned_to_512_bytes() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for bytes in (1..9000).step_by(97).chain([70_000, 300_000, 3 << 20]) {
+        blocks.push(take(&pool, bytes)?);
+    }
+    assert!(blocks.iter().all(|block| at(block).is_multiple_of(512)));
+    Ok(())
+}
+
 #[test]
 fn the_limit_of_a_pool() -> Result<()> {
     let _turn = turn();

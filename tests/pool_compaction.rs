@@ -14,6 +14,7 @@ use std::time::Duration;
 use cuguard::driver::DriverKind;
 use cuguard::memory::Source;
 use cuguard::oom::{OomPolicy, RecoveryStep};
+use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream, assert_no_leaks};
 use gate::Gate;
 use support::*;
@@ -290,6 +291,36 @@ fn blocks_that_cust_sees_stay() -> Result<()> {
     Ok(())
 }
 
+/// Pages that the driver refuses to map again and again are mapped before operations continue: every block can be read.
+#[test]
+fn refused_mappings_are_repaired_while_operations_are_stopped() -> Result<()> {
+    if !simulated("refused_mappings_are_repaired_while_operations_are_stopped") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for number in 0..32 {
+        let mut block = take(&pool, MIB)?;
+        mark(&mut block, number)?;
+        blocks.push((number, block));
+    }
+    blocks.retain(|(number, _)| number % 2 == 0);
+    let faults: Vec<_> = (1..=20)
+        .map(|nth| sim::inject(Fault::nth_call_of("cuMemMap", nth)).unwrap())
+        .collect();
+    let compacted = pool.compact();
+    let fired: u64 = faults.iter().map(|fault| fault.fired()).sum();
+    sim::clear_faults();
+    assert!(compacted.is_err() && fired == 20, "{compacted:?}, {fired}");
+    for (number, block) in &blocks {
+        assert!(is_marked(block, *number)?, "block {number}");
+    }
+    assert!(pool.compact()?.merged > 0);
+    Ok(())
+}
+
 /// Work in flight is waited for: what it writes is in the block afterwards.
 #[test]
 fn work_in_flight_is_waited_for() -> Result<()> {
@@ -351,13 +382,18 @@ fn captures_of_other_threads_survive() -> Result<()> {
                 while !over.load(Ordering::Relaxed) {
                     let graph = stream.capture(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 3))?;
                     drop(graph);
+                    // Room for a compaction, which fails during a capture.
+                    thread::sleep(Duration::from_micros(500));
                 }
                 Ok(())
             })
         });
         let mut done = 0;
-        for _ in 0..300 {
+        for _ in 0..50_000 {
             done += u32::from(pool.compact().is_ok());
+            if done == 1000 {
+                break;
+            }
         }
         over.store(true, Ordering::Relaxed);
         for thread in threads {

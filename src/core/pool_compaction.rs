@@ -34,6 +34,10 @@ const ATTEMPTS: u32 = 4;
 /// How long operations of other threads are stopped, at most, until the device is idle.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// How often it is tried to map a page again that was moved and could not be mapped, and the time between.
+const REPAIRS: u32 = 50;
+const REPAIR_PAUSE: Duration = Duration::from_millis(10);
+
 /// Why a pool was not compacted.
 #[derive(Debug)]
 pub(crate) enum NotCompacted {
@@ -150,8 +154,22 @@ fn attempt(
     }
     track_context_wait(state, || wait_at_most(state, PATIENCE))?;
     let compacted = pool.merge(wanted).map_err(NotCompacted::Pool);
+    repair(pool);
     drop(paused);
     compacted
+}
+
+/// Maps pages again that the driver refused to map, while nothing can be enqueued that uses them. Gives up after some
+/// attempts: then operations of the pool fail, which try again each, and work on these blocks is an error of the device.
+fn repair(pool: &VirtualPool) {
+    for _ in 0..REPAIRS {
+        if pool.stats().stuck_windows == 0 || process::is_exiting() {
+            return;
+        }
+        std::thread::sleep(REPAIR_PAUSE);
+        // Repairs before anything else, and merges nothing for 0 bytes.
+        let _ = pool.merge(0);
+    }
 }
 
 /// Waits for what is enqueued now in the streams of the context, until `until`. Other work, on streams that are not

@@ -13,14 +13,15 @@ pub(crate) const LARGE_PAGES: u64 = LARGE / PAGE;
 /// Blocks that occupy less are slots of a size class.
 pub(crate) const SMALLEST_RANGE: u64 = 256 << 10;
 /// The number of size classes.
-pub(crate) const CLASSES: usize = 59;
+pub(crate) const CLASSES: usize = 51;
 
-const FINE: u64 = 256;
-const LAST_FINE: u64 = 2 << 10;
+/// Every slot is aligned to this: the driver aligns to as much in practice, and textures need it.
+const FINE: u64 = 512;
+const LAST_FINE: u64 = 4 << 10;
 const LAST_STEPPED: u64 = 64 << 10;
 
-/// What a block of this size occupies: a multiple of 256 bytes up to 2 KiB, eight steps a doubling up to 64 KiB, then a
-/// multiple of 16 KiB. A block of 0 bytes occupies 256.
+/// What a block of this size occupies: a multiple of 512 bytes up to 4 KiB, eight steps a doubling up to 64 KiB, then a
+/// multiple of 16 KiB. A block of 0 bytes occupies 512.
 pub const fn rounded(bytes: u64) -> u64 {
     if bytes == 0 {
         FINE
@@ -43,9 +44,9 @@ pub(crate) const fn class_of(rounded: u64) -> usize {
     } else if rounded <= LAST_STEPPED {
         let doubling = (rounded - 1).ilog2();
         let step = 1 << (doubling - 3);
-        8 + (doubling as usize - 11) * 8 + ((rounded - (1 << doubling)) / step) as usize - 1
+        8 + (doubling as usize - 12) * 8 + ((rounded - (1 << doubling)) / step) as usize - 1
     } else {
-        48 + ((rounded - LAST_STEPPED) / GRANULE) as usize - 1
+        40 + ((rounded - LAST_STEPPED) / GRANULE) as usize - 1
     }
 }
 
@@ -53,12 +54,12 @@ pub(crate) const fn class_of(rounded: u64) -> usize {
 pub(crate) const fn class_bytes(class: usize) -> u64 {
     if class < 8 {
         (class as u64 + 1) * FINE
-    } else if class < 48 {
-        let doubling = 11 + (class - 8) / 8;
+    } else if class < 40 {
+        let doubling = 12 + (class - 8) / 8;
         let step = 1 << (doubling - 3);
         (1 << doubling) + ((class - 8) % 8 + 1) as u64 * step
     } else {
-        LAST_STEPPED + (class - 47) as u64 * GRANULE
+        LAST_STEPPED + (class - 39) as u64 * GRANULE
     }
 }
 
@@ -75,14 +76,15 @@ mod tests {
             assert_eq!(rounded(bytes), bytes, "class {class}");
             assert_eq!(class_of(bytes), class, "class {class}");
             assert_eq!(rounded(last + 1), bytes, "class {class}");
+            assert_eq!(bytes % 512, 0, "class {class}");
             last = bytes;
         }
         assert_eq!(rounded(last + 1), SMALLEST_RANGE);
     }
 
     #[test]
-    fn rounding_up_wastes_an_eighth_at_most_from_2_kib_on() {
-        for bytes in (2049..(4 << 20)).step_by(97) {
+    fn rounding_up_wastes_an_eighth_at_most_from_4_kib_on() {
+        for bytes in (4097..(4 << 20)).step_by(97) {
             let rounded = rounded(bytes);
             assert!(rounded >= bytes);
             assert!(
@@ -91,6 +93,6 @@ mod tests {
             );
         }
         assert_eq!(rounded(u64::MAX) % GRANULE, 0);
-        assert_eq!(rounded(0), 256);
+        assert_eq!(rounded(0), 512);
     }
 }

@@ -3,7 +3,7 @@
 /// The largest block that caches hold, in bytes.
 pub(crate) const LARGEST: u64 = 1 << 20;
 /// The number of sizes.
-pub(crate) const CLASSES: usize = 108;
+pub(crate) const CLASSES: usize = 100;
 
 /// What a list may hold, in bytes, unless that is less than one block.
 const LIST_BYTES: u64 = 1 << 20;
@@ -40,12 +40,12 @@ static FACTS: [Facts; CLASSES] = {
     facts
 };
 
-/// Multiples of 256 bytes up to 2 KiB, eight steps a doubling up to 64 KiB, then multiples of 16 KiB.
+/// Multiples of 512 bytes up to 4 KiB, eight steps a doubling up to 64 KiB, then multiples of 16 KiB.
 const fn class_bytes(index: u64) -> u64 {
     match index {
-        0..8 => (index + 1) << 8,
-        8..48 => (9 + index % 8) << (8 + (index - 8) / 8),
-        _ => (64 << 10) + ((index - 47) << 14),
+        0..8 => (index + 1) << 9,
+        8..40 => (9 + index % 8) << (9 + (index - 8) / 8),
+        _ => (64 << 10) + ((index - 39) << 14),
     }
 }
 
@@ -53,15 +53,15 @@ impl Class {
     /// The smallest class in which a block of this size fits. `None` if caches hold no such blocks.
     #[inline]
     pub(crate) const fn of(bytes: u64) -> Option<Self> {
-        let index = if bytes <= 2 << 10 {
-            bytes.saturating_sub(1) >> 8
+        let index = if bytes <= 4 << 10 {
+            bytes.saturating_sub(1) >> 9
         } else if bytes <= 64 << 10 {
-            // Between 11 and 15.
+            // Between 12 and 15.
             let doubling = (bytes - 1).ilog2();
             // The leading bit and the next three are 8 to 15.
-            ((doubling as u64 - 11) << 3) + ((bytes - 1) >> (doubling - 3))
+            ((doubling as u64 - 12) << 3) + ((bytes - 1) >> (doubling - 3))
         } else if bytes <= LARGEST {
-            48 + ((bytes - (64 << 10) - 1) >> 14)
+            40 + ((bytes - (64 << 10) - 1) >> 14)
         } else {
             return None;
         };
