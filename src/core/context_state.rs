@@ -79,6 +79,8 @@ pub(crate) struct ContextState {
     pub(crate) teardown_thread: AtomicUsize,
     /// Teardown has seen that the device runs no work of this context.
     pub(crate) device_idle: AtomicBool,
+    /// It has seen that of streams that exist, not of destroyed ones.
+    pub(super) only_streams_idle: AtomicBool,
     pub(crate) unregistered: Unregistered,
     /// The pools of escaped memory by its address: a pool must not be destroyed before its memory is freed.
     escaped_pools: Mutex<HashMap<u64, Arc<PoolState>>>,
@@ -139,6 +141,7 @@ impl ContextState {
             gate: Gate::default(),
             teardown_thread: AtomicUsize::new(0),
             device_idle: AtomicBool::new(false),
+            only_streams_idle: AtomicBool::new(false),
             unregistered: Unregistered::default(),
             escaped_pools: Mutex::default(),
             virtual_pools: PoolList::default(),

@@ -145,14 +145,22 @@ pub(crate) fn track_context_wait<T, E>(
     wait: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let mut points = Vec::new();
+    let mut ended = Vec::new();
     let mut contexts = open_contexts::on_device(state.device);
     contexts.retain(|other| other.context == state.context);
     for other in contexts {
         for (_, progress) in other.streams.lock().live.values() {
             points.push((progress.clone(), progress.point()));
         }
+        let unfinished = other.pools_of_cuguard().unfinished();
+        ended.extend(unfinished.into_iter().map(|one| (other.clone(), one)));
     }
     wait().inspect(|_| {
+        for (context, unfinished) in ended {
+            if let Some(_inside) = context.try_enter() {
+                unfinished.finish();
+            }
+        }
         for (progress, point) in points {
             progress.complete_to(point);
         }

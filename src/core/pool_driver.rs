@@ -146,6 +146,17 @@ impl Driver for PoolDriver {
         unsafe { virtual_memory::address_free(address, bytes as usize) }
     }
 
+    fn require_free(&self, bytes: u64) -> result::Result {
+        let _current = self.enter()?;
+        match result::memory::info()?.free as u64 >= bytes {
+            true => Ok(()),
+            false => Err(CallError {
+                function: "cuMemCreate",
+                code: CUresult::OUT_OF_MEMORY,
+            }),
+        }
+    }
+
     fn create(&self, bytes: u64) -> result::Result<u64> {
         let _current = self.enter()?;
         virtual_memory::create(bytes as usize, self.device)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
@@ -21,9 +22,22 @@ fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
     pool.trim(0).is_ok() && pool.stats().held == 0 && pool.destroy().is_ok()
 }
 
+/// Waits a while for work of destroyed streams on freed blocks. Returns whether no work can use the pool any more.
+fn becomes_idle(pool: &Pool<PoolDriver>) -> bool {
+    (0..1000).any(|_| {
+        let is_idle = pool.trim(0).is_ok() && pool.stats().held == 0;
+        if !is_idle {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        is_idle
+    })
+}
+
 /// Destroys a pool, for teardown. Memory that the driver does not release is lost, and recorded.
 fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
-    let destroyed = match state.device_idle.load(Ordering::Acquire) {
+    let is_idle = state.device_idle.load(Ordering::Acquire)
+        && (!state.only_streams_idle.load(Ordering::Acquire) || becomes_idle(pool));
+    let destroyed = match is_idle {
         // What was refused is retried, once.
         true => pool.destroy().or_else(|_| pool.destroy()),
         // To unmap memory does not wait for work that uses it, as `cuMemFree` does.
@@ -66,6 +80,19 @@ impl Entry {
     /// Whether its guard and all of its blocks are dropped.
     fn is_orphan(&self) -> bool {
         self.guard.strong_count() == 0
+    }
+}
+
+/// Streams of a pool that ended without a point. Their work is complete when the device has been waited for.
+pub(super) struct Unfinished {
+    pool: Arc<Pool<PoolDriver>>,
+    streams: Vec<u64>,
+}
+
+impl Unfinished {
+    /// The device has been waited for since. The caller is inside the gate.
+    pub(super) fn finish(self) {
+        self.pool.ended_streams_are_idle(&self.streams);
     }
 }
 
@@ -122,6 +149,15 @@ impl PoolList {
             let ended = pool.stream_ends(&stream);
             note_if_broken(state, "Stream::drop", &ended);
         }
+    }
+
+    /// Streams that ended without a point, to be [finished](Unfinished::finish) after a wait for the device.
+    pub(super) fn unfinished(&self) -> Vec<Unfinished> {
+        let of = |Entry { pool, .. }: Entry| {
+            let streams = pool.unfinished_streams();
+            (!streams.is_empty()).then_some(Unfinished { pool, streams })
+        };
+        self.entries().into_iter().filter_map(of).collect()
     }
 
     /// Whether there ever was a pool.

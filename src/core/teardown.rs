@@ -118,6 +118,7 @@ impl ContextState {
         let mut dead = 0;
         // By another guard of the context: the captures of this one have ended.
         let mut captures = Captures::any_in(self.context, self.device);
+        let mut ended_by_wait = false;
         for _ in 0..WaitFailures::ATTEMPTS {
             if process::is_exiting() {
                 break;
@@ -127,12 +128,15 @@ impl ContextState {
                 true => self.wait_for_streams(),
             };
             let Err(error) = waited else {
+                let only_streams = captures && !(ended_by_wait && context::synchronize().is_ok());
+                self.only_streams_idle
+                    .store(only_streams, Ordering::Release);
                 self.device_idle.store(true, Ordering::Release);
                 break;
             };
             if error.code == CUresult::STREAM_CAPTURE_UNSUPPORTED && !captures {
-                // It has begun since, or is other code's.
-                captures = true;
+                // It has begun since, or is other code's. The wait has ended it.
+                (captures, ended_by_wait) = (true, true);
                 continue;
             }
             first = first.and(Err(self.error(operation, error, None)));
