@@ -153,7 +153,7 @@ fn every_call(
                 continue;
             }
             for call in 1.. {
-                assert!(call < 500, "{name} never ends");
+                assert!(call < 1000, "{name} never ends");
                 if turn.is_some_and(|turn| !all && (call + number) % count != turn) {
                     continue;
                 }
