@@ -105,13 +105,18 @@ fn the_sources_are_as_modelled() {
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
-            "fn own(",
+            "fn own_buffer(",
             &["busy.store(true", "fence::light()", "state.load"],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
             "fn insert(",
-            &["self.own(key)", "buffer.get(", "table(old", "buffer.put("],
+            &["self.own(key)", "own.push("],
+        ),
+        (
+            include_str!("../../crates/registry/src/recent.rs"),
+            "fn push(",
+            &["buffer.get(", "table(old", "buffer.put("],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
@@ -127,7 +132,7 @@ fn the_sources_are_as_modelled() {
             include_str!("../../crates/registry/src/recent.rs"),
             "fn flush(",
             &[
-                "self.own(key)",
+                "self.own_buffer()",
                 "self.lock()",
                 "== OFF",
                 "store(WANTED",
