@@ -81,7 +81,7 @@ pub enum Error {
 
     /// The device is older than all that NVRTC compiles for.
     #[error(
-        "NVRTC: it compiles for no device as old as compute capability {}.{}, only for {}; use the NVRTC of an older CUDA          toolkit", .device.0, .device.1, Archs(.supported)
+        "NVRTC: it compiles for no device as old as compute capability {}.{}, only for {}; use the NVRTC of an older CUDA toolkit", .device.0, .device.1, Archs(.supported)
     )]
     DeviceTooOld {
         /// The compute capability of the device.

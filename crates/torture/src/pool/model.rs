@@ -7,12 +7,12 @@ use crate::mismatch::{Check, Stop, ensure};
 pub const PAGE: u64 = 2 << 20;
 const GRANULE: u64 = 16 << 10;
 
-/// What a block of this size occupies: multiples of 256 bytes up to 2 KiB, eight steps a doubling up to 64 KiB, then
+/// What a block of this size occupies: multiples of 512 bytes up to 4 KiB, eight steps a doubling up to 64 KiB, then
 /// multiples of 16 KiB.
 pub fn rounded(bytes: u64) -> u64 {
     let unit = match bytes {
-        0..=2048 => 256,
-        2049..=65_536 => (1 << (bytes - 1).ilog2()) / 8,
+        0..=4096 => 512,
+        4097..=65_536 => (1 << (bytes - 1).ilog2()) / 8,
         _ => GRANULE,
     };
     bytes.div_ceil(unit) * unit
@@ -39,7 +39,7 @@ pub struct Model {
 impl Model {
     /// A block was allocated: it must overlap with no other.
     pub fn allocated(&mut self, address: u64, bytes: u64, pool: u64) -> Check {
-        ensure(address != 0 && address.is_multiple_of(256), || {
+        ensure(address != 0 && address.is_multiple_of(512), || {
             format!("a block of {bytes} bytes at {address:#x}")
         })?;
         let end = address + rounded(bytes);
@@ -97,11 +97,10 @@ mod tests {
     #[test]
     fn sizes_are_rounded_as_the_pool_documents_it() {
         let expected = [
-            (1, 256),
-            (256, 256),
-            (257, 512),
-            (2048, 2048),
-            (2049, 2304),
+            (1, 512),
+            (512, 512),
+            (513, 1024),
+            (2049, 2560),
             (4096, 4096),
             (4097, 4608),
             (65_536, 65_536),
