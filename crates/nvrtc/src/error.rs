@@ -70,7 +70,7 @@ pub enum Error {
 
     /// Code for the architecture that was asked for does not run on the device.
     #[error(
-        "NVRTC: code for compute capability {}.{} does not run on a device of {}.{}: only on devices of {}.{} and later          minor versions; leave Options::arch out, or compile to PTX", .arch.0, .arch.1, .device.0, .device.1, .arch.0, .arch.1
+        "NVRTC: code for compute capability {}.{} does not run on a device of {}.{}: only on devices of {}.{} and later minor versions; leave Options::arch out, or compile to PTX", .arch.0, .arch.1, .device.0, .device.1, .arch.0, .arch.1
     )]
     OtherDevice {
         /// The architecture that was asked for: major and minor number.

@@ -117,10 +117,10 @@ mod tests {
         let mut model = Model::default();
         model.allocated(0x1000, 1000, 1).unwrap();
         model.allocated(0x1400, 1000, 1).unwrap();
-        assert!(model.allocated(0x1300, 1, 1).is_err());
-        assert!(model.allocated(0xf00, 257, 2).is_err());
+        assert!(model.allocated(0x1200, 1, 1).is_err());
+        assert!(model.allocated(0xe00, 513, 2).is_err());
         model.freed(0x1000);
-        model.allocated(0x1300, 1, 1).unwrap();
+        model.allocated(0x1200, 1, 1).unwrap();
         assert_eq!(model.live(), (2, 1001));
     }
 }
