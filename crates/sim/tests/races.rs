@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ffi::c_void;
 use std::sync::Once;
 
 use common::*;
@@ -21,6 +22,16 @@ fn seen(what: impl FnOnce()) -> Vec<String> {
     let before = misuses().len();
     what();
     misuses().split_off(before)
+}
+
+/// New pages of the host.
+fn map(len: usize) -> *mut c_void {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, where the system likes.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at
 }
 
 #[track_caller]
@@ -259,18 +270,19 @@ fn host_memory_freed_while_registered() {
     let _turn = turn();
     noting();
     let seen = seen(|| {
-        // Large memory is returned to the system, which reuses the addresses.
+        // Mapped, not from the heap: which addresses an allocator reuses depends on its threads. The
+        // system maps the pages of the next allocation where these were, unless another thread is
+        // faster.
         for _ in 0..100 {
-            let own = vec![0u8; 4 * MIB];
-            let start = own.as_ptr().cast_mut().cast();
-            let result = cu::cuMemHostRegister_v2(start, 4 * MIB, 0);
+            let own = map(4 * MIB);
+            let result = cu::cuMemHostRegister_v2(own, 4 * MIB, 0);
             if result == CUresult::HOST_MEMORY_ALREADY_REGISTERED {
-                // Kept, so that the next allocation has another address.
-                std::mem::forget(own);
+                // Kept, so that the next mapping has another address.
                 continue;
             }
             ok(result);
-            drop(own);
+            // SAFETY: mapped above; only its registration is left, which is what this tests.
+            assert_eq!(unsafe { libc::munmap(own, 4 * MIB) }, 0);
             let mut out = std::ptr::null_mut();
             let result = cu::cuMemHostAlloc(&mut out, 4 * MIB, 0);
             if result == CUresult::INVALID_VALUE {
