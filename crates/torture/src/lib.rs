@@ -36,6 +36,7 @@ mod run;
 mod scope;
 mod spare;
 mod step;
+mod steps;
 mod text;
 mod thread;
 mod views;

@@ -1,7 +1,7 @@
 //! Runs a program: each step is done, the model does the same, and the two are compared.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use cuguard::{Context, Level};
 
@@ -11,6 +11,7 @@ use crate::outcome::Outcome;
 use crate::program::Program;
 use crate::spare;
 use crate::step::{Make, ResourceType, Step};
+use crate::steps::{run_steps, turn};
 use crate::thread::on_thread;
 use crate::world::{World, level};
 
@@ -44,32 +45,16 @@ pub fn run(program: &Program) -> Outcome {
 ///
 /// As [`run`].
 pub fn run_with(program: &Program, mode: Mode) -> Outcome {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     if mode == Mode::Thorough {
         spare::end();
     }
     let before = before(mode);
-    let mut world =
+    let world =
         begin(program, mode, &before).unwrap_or_else(|stop| panic!("at the beginning: {stop}"));
-    let trace = std::env::var_os("CUGUARD_TORTURE_TRACE").is_some();
-    for (number, step) in program.steps.iter().enumerate() {
-        if trace {
-            // For programs that end the process.
-            eprintln!("step {number}, {step:?}");
-        }
-        let result;
-        (world, result) = do_step(world, *step);
-        match result {
-            Ok(Ok(())) => {}
-            Ok(Err(stop)) => panic!("step {number}, {step:?}: {stop}"),
-            Err(payload) => {
-                eprintln!("step {number}, {step:?}: an unexpected panic");
-                resume_unwind(payload);
-            }
-        }
+    let mut world = run_steps(world, &program.steps, do_step, |world| {
         world.outcome.steps += 1;
-    }
+    });
     let outcome =
         finish(&mut world, program.end).unwrap_or_else(|stop| panic!("at the end: {stop}"));
     // A real driver caches memory and returns it at any time.

@@ -2,21 +2,15 @@
 //! `CUGUARD_TORTURE_STEPS=1000000` it goes on until so many steps were done, and with
 //! `CUGUARD_TORTURE_SEED` it begins elsewhere. It runs on the simulated GPU and on a real one.
 
+mod support;
+
 use std::io::Write;
 use std::time::Instant;
 
 use cuguard::driver::{self, DriverKind};
 use cuguard_torture::{Outcome, Program, free_bytes, run};
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-
-/// What a real driver may cache: 1 page for each of a few pools. A simulated one is compared to the
-/// byte after each program.
-const SLACK: u64 = 16 << 20;
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().expect("a number"))
-}
+use proptest::strategy::Strategy;
+use support::{SLACK, Torture, lines, many, number};
 
 /// Attempts to shrink a program that failed. Each creates contexts, which takes a third of a second on a real GPU.
 fn shrink_attempts() -> u32 {
@@ -26,76 +20,44 @@ fn shrink_attempts() -> u32 {
     }
 }
 
-/// Runs programs until `steps` are done; returns the number of programs and what they did.
-fn many(steps: u64, most: usize, seed: u64) -> (u64, Outcome) {
-    let mut programs = 0;
-    let mut sum = Outcome::default();
-    let mut round = 0_u64;
-    while sum.steps < steps {
-        let config = Config {
-            cases: 10,
-            failure_persistence: None,
-            max_shrink_iters: shrink_attempts(),
-            ..Config::default()
-        };
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        bytes[8..16].copy_from_slice(&round.to_le_bytes());
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        let mut runner = TestRunner::new_with_rng(config, rng);
-        let counts = std::cell::RefCell::new((0, Outcome::default()));
-        let is_first = std::cell::Cell::new(true);
-        let result = runner.run(&Program::strategy(most), |program| {
-            let done = run_quietly(&program).inspect_err(|error| {
-                // Before shrinking, which a time limit may end.
-                if is_first.replace(false) {
-                    let line = format!("torture: seed {seed}, round {round} failed: {error}\n");
-                    let _ = std::io::stderr().write_all(line.as_bytes());
-                }
-            })?;
-            let mut counts = counts.borrow_mut();
-            counts.0 += 1;
-            add(&mut counts.1, &done);
-            Ok(())
-        });
-        if let Err(TestError::Fail(reason, program)) = result {
-            let steps = program.steps.iter().enumerate();
-            let steps: String = steps
-                .map(|(n, step)| format!("  {n}: {step:?}\n"))
-                .collect();
-            let (begin, end) = (program.begin, program.end);
-            panic!("seed {seed}, round {round}: {reason}\nbegin {begin}\n{steps}end {end}");
-        }
-        let (more, done) = counts.into_inner();
-        programs += more;
-        add(&mut sum, &done);
-        round += 1;
+struct Programs;
+
+impl Torture for Programs {
+    type Program = Program;
+    type Outcome = Outcome;
+
+    const NAME: &'static str = "torture";
+    const CASES: u32 = 10;
+
+    fn strategy(most: usize) -> impl Strategy<Value = Program> {
+        Program::strategy(most)
     }
-    (programs, sum)
-}
 
-/// Returns a failure as an error, so that shrinking prints nothing for each attempt.
-fn run_quietly(program: &Program) -> Result<Outcome, TestCaseError> {
-    std::panic::catch_unwind(|| run(program)).map_err(|payload| {
-        let text = payload
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| payload.downcast_ref::<&str>().copied());
-        TestCaseError::fail(text.unwrap_or("a panic").to_owned())
-    })
-}
+    fn run(program: &Program) -> Outcome {
+        run(program)
+    }
 
-fn add(sum: &mut Outcome, more: &Outcome) {
-    sum.steps += more.steps;
-    sum.allocations += more.allocations;
-    sum.bytes += more.bytes;
-    sum.forgotten += more.forgotten;
-    sum.escaped += more.escaped;
-    sum.scopes += more.scopes;
-    sum.graphs += more.graphs;
-    sum.panics += more.panics;
-    sum.kernels += more.kernels;
-    sum.contexts += more.contexts;
+    fn steps(outcome: &Outcome) -> u64 {
+        outcome.steps
+    }
+
+    fn add(sum: &mut Outcome, more: &Outcome) {
+        sum.steps += more.steps;
+        sum.allocations += more.allocations;
+        sum.bytes += more.bytes;
+        sum.forgotten += more.forgotten;
+        sum.escaped += more.escaped;
+        sum.scopes += more.scopes;
+        sum.graphs += more.graphs;
+        sum.panics += more.panics;
+        sum.kernels += more.kernels;
+        sum.contexts += more.contexts;
+    }
+
+    fn describe(program: &Program) -> String {
+        let steps = lines(&program.steps);
+        format!("begin {}\n{steps}end {}", program.begin, program.end)
+    }
 }
 
 #[test]
@@ -108,10 +70,11 @@ fn random_programs_do_what_the_model_does() {
     };
     let wanted = number("CUGUARD_TORTURE_STEPS");
     let seed = number("CUGUARD_TORTURE_SEED").unwrap_or(1);
+    let shrink = shrink_attempts();
     // A real driver allocates memory for itself in the first programs.
-    many(default.min(1_000), most, seed + 1);
+    many::<Programs>(default.min(1_000), most, shrink, seed + 1);
     let (free, begin) = (free_bytes(), Instant::now());
-    let (programs, sum) = many(wanted.unwrap_or(default), most, seed);
+    let (programs, sum) = many::<Programs>(wanted.unwrap_or(default), most, shrink, seed);
     let lost = free.saturating_sub(free_bytes());
     let seconds = begin.elapsed().as_secs_f64();
     // Not `eprintln!`, which the test harness captures.
@@ -131,7 +94,7 @@ fn random_programs_do_what_the_model_does() {
         sum.escaped,
         sum.kernels,
     );
-    assert!(lost <= SLACK, "{lost} bytes of the device are gone");
+    assert!(lost <= SLACK, "{lost} bytes of the device are lost");
     assert!(
         sum.scopes > 0 && sum.graphs > 0 && sum.panics > 0 && sum.forgotten > 0 && sum.escaped > 0
     );

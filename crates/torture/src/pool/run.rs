@@ -1,7 +1,6 @@
 //! Runs a program over pools.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cuguard::driver::{self, DriverKind};
 use cuguard::sim;
@@ -10,6 +9,7 @@ use super::step::{PoolProgram, PoolStep};
 use super::world::{PoolOutcome, PoolWorld};
 use crate::mismatch::{Check, ensure_eq};
 use crate::run::free_bytes;
+use crate::steps::{run_steps, turn};
 use crate::thread::on_thread;
 
 /// Runs a program and checks everything. One runs at a time, as the driver's figures are those of the process.
@@ -28,30 +28,14 @@ use crate::thread::on_thread;
 ///
 /// Where the crate under test does anything else than the model; the message names the step.
 pub fn run_pool(program: &PoolProgram) -> PoolOutcome {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let simulated = driver::load().expect("a driver").kind() == DriverKind::Simulated;
     let (free, counters) = (free_bytes(), sim::live_counters());
     let world = PoolWorld::new(program.begin, simulated);
-    let mut world = Box::new(world.unwrap_or_else(|stop| panic!("at the beginning: {stop}")));
-    let trace = std::env::var_os("CUGUARD_TORTURE_TRACE").is_some();
-    for (number, step) in program.steps.iter().enumerate() {
-        if trace {
-            // For programs that end the process.
-            eprintln!("step {number}, {step:?}");
-        }
-        let result;
-        (world, result) = do_step(world, *step);
-        match result {
-            Ok(Ok(())) => {}
-            Ok(Err(stop)) => panic!("step {number}, {step:?}: {stop}"),
-            Err(payload) => {
-                eprintln!("step {number}, {step:?}: an unexpected panic");
-                resume_unwind(payload);
-            }
-        }
+    let world = Box::new(world.unwrap_or_else(|stop| panic!("at the beginning: {stop}")));
+    let world = run_steps(world, &program.steps, do_step, |world| {
         world.outcome.steps += 1;
-    }
+    });
     let end = finish(*world, program.end);
     let outcome = end.unwrap_or_else(|stop| panic!("at the end: {stop}"));
     // A real driver caches memory and releases it at any time.
