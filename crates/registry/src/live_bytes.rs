@@ -2,16 +2,17 @@
 //!
 //! Every thread counts its own bytes, allocated and freed. The peak needs the sum of all at every moment, so there is one
 //! number for all threads as well, the *bound*. As long as one thread allocates at a time the bound is the sum, and the
-//! peak is exact. Once threads contend for it, each claims [`SLACK`] bytes in advance, and changes the bound only when it
-//! needs more or has twice as much unused. The peak is then too high by at most twice the slack for each thread.
+//! peak is exact. Once threads contend for it, each claims room for one more of its largest blocks, up to [`MOST_SLACK`], and
+//! changes the bound only when it needs more or has twice as much unused. The peak is then too high by at most two such
+//! blocks for each thread.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use cuguard_sync::PerThread;
 
-/// What a thread claims in advance, once threads contend: enough for pairs of blocks up to this size.
-pub(crate) const SLACK: u64 = 1 << 20;
+/// What a thread claims in advance at most: with larger blocks every allocation changes the bound.
+pub(crate) const MOST_SLACK: u64 = 1 << 20;
 /// How often the bound is changed by another thread than before until that counts as contention.
 const SWITCHES: u32 = 1000;
 
@@ -28,6 +29,21 @@ struct OfThread {
     freed: AtomicU64,
     /// Its part of the bound: at least what it allocated less what it freed, and wrapping as that is.
     claimed: AtomicU64,
+    /// The largest block since threads contend, at most [`MOST_SLACK`]; 0 before.
+    slack: AtomicU64,
+}
+
+impl OfThread {
+    /// What to claim in advance, after a call about a block of this size.
+    #[inline]
+    fn slack(&self, shared: &Shared, bytes: u64) -> u64 {
+        if !shared.is_contended.load(Relaxed) {
+            return 0;
+        }
+        let slack = self.slack.load(Relaxed).max(bytes.min(MOST_SLACK));
+        self.slack.store(slack, Relaxed);
+        slack
+    }
 }
 
 /// On cache lines of its own (processors fetch them in pairs): threads that use different kinds do not contend.
@@ -36,8 +52,7 @@ struct OfThread {
 struct Shared {
     bound: AtomicU64,
     peak: AtomicU64,
-    /// 0, or [`SLACK`] once threads have contended.
-    slack: AtomicU64,
+    is_contended: AtomicBool,
     last_slot: AtomicUsize,
     switches: AtomicU32,
 }
@@ -54,7 +69,7 @@ impl LiveBytes {
         let claimed = one.claimed.load(Relaxed);
         // Both may be below zero: this thread frees what others allocated.
         if live.wrapping_sub(claimed) as i64 > 0 {
-            let claim = live.wrapping_add(self.shared.slack.load(Relaxed));
+            let claim = live.wrapping_add(one.slack(&self.shared, bytes));
             one.claimed.store(claim, Relaxed);
             self.shared.raise(claim.wrapping_sub(claimed));
             self.shared.note_slot(index);
@@ -71,7 +86,7 @@ impl LiveBytes {
         };
         let live = one.allocated.load(Relaxed).wrapping_sub(freed);
         let claimed = one.claimed.load(Relaxed);
-        let slack = self.shared.slack.load(Relaxed);
+        let slack = one.slack(&self.shared, bytes);
         if claimed.wrapping_sub(live) > 2 * slack {
             let claim = live.wrapping_add(slack);
             one.claimed.store(claim, Relaxed);
@@ -123,7 +138,7 @@ impl Shared {
     fn note_switch(&self, index: usize) {
         self.last_slot.store(index, Relaxed);
         if self.switches.fetch_add(1, Relaxed) == SWITCHES {
-            self.slack.store(SLACK, Relaxed);
+            self.is_contended.store(true, Relaxed);
         }
     }
 }
@@ -142,7 +157,9 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use super::{LiveBytes, SLACK, SWITCHES};
+    use super::{LiveBytes, MOST_SLACK, Relaxed, SWITCHES};
+
+    const BLOCK: u64 = 1000;
 
     #[test]
     fn one_thread_has_an_exact_peak() {
@@ -184,24 +201,31 @@ mod tests {
                     barrier.wait();
                     // One of another thread is freed for each that this thread allocates.
                     for _ in 0..5000 {
-                        bytes.add(SLACK / 2);
+                        bytes.add(BLOCK);
                         sender.send(()).unwrap();
                         receiver.lock().unwrap().recv().unwrap();
-                        bytes.sub(SLACK / 2);
+                        bytes.sub(BLOCK);
                     }
                     barrier.wait();
-                    bytes.add(1000);
+                    bytes.add(BLOCK);
                 });
             }
         });
-        assert_eq!(bytes.live(), 4000);
-        assert!(bytes.bound() >= 4000);
-        let most = THREADS * (SLACK / 2 + 2 * SLACK);
-        assert!(
-            (SLACK / 2..=most).contains(&bytes.peak()),
-            "{}",
-            bytes.peak()
-        );
+        assert_eq!(bytes.live(), THREADS * BLOCK);
+        assert!(bytes.bound() >= THREADS * BLOCK);
+        let most = THREADS * (BLOCK + 2 * BLOCK);
+        assert!((BLOCK..=most).contains(&bytes.peak()), "{}", bytes.peak());
+    }
+
+    /// Blocks beyond the most slack: each changes the bound, and the sum stays exact.
+    #[test]
+    fn the_slack_has_a_limit() {
+        let bytes = LiveBytes::default();
+        bytes.shared.is_contended.store(true, Relaxed);
+        bytes.add(10 * MOST_SLACK);
+        assert_eq!(bytes.bound(), 11 * MOST_SLACK);
+        bytes.sub(10 * MOST_SLACK);
+        assert_eq!((bytes.live(), bytes.bound()), (0, MOST_SLACK));
     }
 
     #[test]
