@@ -2,6 +2,8 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "support/pool_blocks.rs"]
+mod pool_blocks;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,27 +11,14 @@ use std::time::{Duration, Instant};
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUgraph, stream_capture_mode};
-use cuguard::memory::Source;
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
 use cuguard::report::Report;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Kind, Level, Pool, Result, Stream, assert_no_leaks,
 };
 use gate::Gate;
+use pool_blocks::{MIB, at, take};
 use support::*;
-
-const MIB: usize = 1 << 20;
-
-/// Uninitialized memory.
-#[track_caller]
-fn take(source: &impl Source, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    // SAFETY: the tests read only what they have written.
-    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
-}
-
-fn at(buffer: &DeviceBuffer<u8>) -> u64 {
-    buffer.as_view().as_device_ptr().as_raw()
-}
 
 #[test]
 fn buffers_of_every_size_hold_what_is_copied_to_them() -> Result<()> {

@@ -2,6 +2,8 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "support/pool_blocks.rs"]
+mod pool_blocks;
 #[path = "support/room.rs"]
 mod room;
 mod support;
@@ -12,25 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use cuguard::driver::DriverKind;
-use cuguard::memory::Source;
 use cuguard::oom::{OomPolicy, RecoveryStep};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream, assert_no_leaks};
 use gate::Gate;
+use pool_blocks::{MIB, at, every_other, take};
 use support::*;
-
-const MIB: usize = 1 << 20;
-
-/// Uninitialized memory.
-#[track_caller]
-fn take(source: &impl Source, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    // SAFETY: the tests read only what they have written.
-    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
-}
-
-fn at(buffer: &DeviceBuffer<u8>) -> u64 {
-    buffer.as_view().as_device_ptr().as_raw()
-}
 
 /// A byte of a block, by the number of the block and the position.
 fn byte(number: usize, position: usize) -> u8 {
@@ -245,15 +234,7 @@ fn pinned_pages_stay() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let pool = Pool::new(&context)?;
-    let mut blocks = Vec::new();
-    for _ in 0..32 {
-        blocks.push(take(&pool, MIB)?);
-    }
-    let mut number = 0;
-    blocks.retain(|_| {
-        number += 1;
-        number % 2 == 0
-    });
+    let blocks = every_other(&pool, 32)?;
     for block in &blocks {
         pool.pin(block)?;
     }
@@ -271,15 +252,7 @@ fn blocks_that_cust_sees_stay() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let pool = Pool::new(&context)?;
-    let mut blocks = Vec::new();
-    for _ in 0..32 {
-        blocks.push(take(&pool, MIB)?);
-    }
-    let mut number = 0;
-    blocks.retain(|_| {
-        number += 1;
-        number % 2 == 0
-    });
+    let blocks = every_other(&pool, 32)?;
     for block in &blocks {
         assert_eq!(cust::memory::DeviceSlice::len(block), MIB);
     }

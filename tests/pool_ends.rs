@@ -2,6 +2,8 @@
 
 #[path = "support/gate.rs"]
 mod gate;
+#[path = "support/pool_blocks.rs"]
+mod pool_blocks;
 mod support;
 
 use std::mem::ManuallyDrop;
@@ -9,20 +11,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use cuguard::memory::Source;
 use cuguard::report::ReportSettings;
 use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result, Stream, assert_no_leaks, sim};
 use gate::Gate;
+use pool_blocks::{MIB, take};
 use support::*;
-
-const MIB: usize = 1 << 20;
-
-/// Uninitialized memory.
-#[track_caller]
-fn take(source: &impl Source, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    // SAFETY: the tests read only what they have written.
-    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
-}
 
 /// In every order of drops everything is freed, and the last of them closes the context.
 #[test]
