@@ -388,7 +388,7 @@ fn two_devices(settings: &ReportSettings) -> Result<()> {
 
 /// A context of other code, which stays, and its default stream.
 fn borrowed_context(settings: &ReportSettings) -> Result<()> {
-    let owner = Context::builder().report(ReportSettings::off()).build()?;
+    let owner = Context::builder().report(settings.clone()).build()?;
     let builder = Context::builder().report(settings.clone());
     // SAFETY: `owner` is dropped after it, and so after its resources.
     let context = unsafe { builder.build_borrowed(owner.as_raw())? };
