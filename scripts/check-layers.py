@@ -31,14 +31,15 @@ except ImportError:
 CRATES = [
     ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc"],
     ["cuguard-sim", "cuguard-stack", "cuguard-nvml"],
-    ["cuguard-driver", "cuguard-libcuda-sim"],
+    ["cuguard-driver", "cuguard-libcuda-sim", "cuguard-recording"],
     ["cuguard-registry", "cuguard-pool"],
     ["cuguard-report"],
+    ["cuguard-view"],
     ["cuguard", "cuguard-audit"],
     ["cuguard-cli", "cuguard-torture", "cuguard-foreign"],
 ]
 # These know no CUDA types.
-NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report"}
+NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view"}
 CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 # The modules of src/, from the bottom up.
 MODULES = ["error", "core", "exit", "recovery", "guards", "scope", "chunked", "lib", "guide"]

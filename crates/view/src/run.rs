@@ -1,0 +1,132 @@
+//! One run of a program as plain data: all that is shown is computed from it.
+
+/// The end of an allocation that was not freed.
+pub const FOREVER: u64 = u64::MAX;
+
+/// One run: a process, with its allocations and call sites.
+///
+/// Everything is referred to by index, so that ten million allocations fit into memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// The file that it was read from.
+    pub source: String,
+    /// The command line.
+    pub command: String,
+    /// The process id.
+    pub pid: u32,
+    /// The name of the machine.
+    pub host: String,
+    /// The rank in a distributed job.
+    pub rank: Option<u32>,
+    /// When it began, in nanoseconds since 1970 UTC.
+    pub started: u64,
+    /// The last moment, in nanoseconds since the begin.
+    pub end: u64,
+    /// Whether the process exited. Otherwise it was killed, or still runs.
+    pub exited: bool,
+    /// The kinds of resources.
+    pub kinds: Vec<Kind>,
+    /// Call sites. The first is unknown.
+    pub sites: Vec<CallSite>,
+    /// Labels and names of threads. The first is empty.
+    pub names: Vec<String>,
+    /// In order of [`Allocation::start`].
+    pub allocations: Vec<Allocation>,
+    /// Contexts and out-of-memory errors, in order of time.
+    pub marks: Vec<Mark>,
+    /// What could not be read, in words.
+    pub problems: Vec<String>,
+}
+
+/// A kind of resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// As in reports: `device`, `pinned`, `stream`.
+    pub name: String,
+    /// Whether it takes memory of a device.
+    pub on_device: bool,
+    /// Whether it is memory at all.
+    pub is_memory: bool,
+}
+
+/// A call site: the stack trace, resolved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallSite {
+    /// The type of the elements; empty where it is unknown.
+    pub type_name: String,
+    /// Innermost first. Empty for an unknown call site.
+    pub frames: Vec<Frame>,
+}
+
+/// A frame of a stack trace, with names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// The function, or the module and offset, or the address.
+    pub function: String,
+    /// The source file; empty where it is unknown.
+    pub file: String,
+    /// The line; 0 where it is unknown.
+    pub line: u32,
+    /// The file name of the program or library; empty where it is unknown.
+    pub library: String,
+    /// Whether it is the program's own, as far as can be told, and not of a library or a runtime.
+    pub in_app: bool,
+}
+
+/// One allocation, or a handle with no bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// When it was allocated, in nanoseconds since the begin of the run.
+    pub start: u64,
+    /// When it was freed, or [`FOREVER`].
+    pub end: u64,
+    /// An address or a handle.
+    pub address: u64,
+    /// 0 for handles.
+    pub bytes: u64,
+    /// The stream's handle; 0 for none.
+    pub stream: u64,
+    /// An index of [`Run::sites`].
+    pub site: u32,
+    /// An index of [`Run::names`].
+    pub thread: u32,
+    /// An index of [`Run::names`].
+    pub label: u32,
+    /// The number of its context; 0 for none.
+    pub context: u32,
+    /// An index of [`Run::kinds`].
+    pub kind: u8,
+}
+
+/// A moment that is shown on its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Nanoseconds since the begin of the run.
+    pub time: u64,
+    /// What happened.
+    pub kind: MarkKind,
+}
+
+/// What happened at a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A context was created.
+    ContextCreated {
+        /// Its number.
+        context: u32,
+        /// The ordinal of its device.
+        device: u32,
+    },
+    /// A context ended.
+    ContextEnded {
+        /// Its number.
+        context: u32,
+    },
+    /// An allocation failed for lack of memory.
+    OutOfMemory {
+        /// The bytes that were asked for.
+        bytes: u64,
+        /// An index of [`Run::sites`].
+        site: u32,
+    },
+}
