@@ -160,8 +160,8 @@ pub mod oom {
 pub mod report {
     #[doc(inline)]
     pub use cuguard_report::{
-        ByteSize, Checkpoint, Colour, FailOn, PatternError, Problem, Report, ReportSettings,
-        UnknownFinding, display_diff,
+        ByteSize, Checkpoint, Colour, FailOn, PatternError, Problem, RecordPolicy, Report,
+        ReportSettings, UnknownFinding, display_diff,
     };
 }
 

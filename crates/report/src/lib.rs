@@ -38,6 +38,7 @@ mod prepare;
 #[cfg(test)]
 mod prepare_tests;
 mod problem;
+mod recording;
 mod report_trait;
 mod resolve;
 mod rows;
@@ -65,12 +66,14 @@ use crate::prepare::{Prepared, View};
 use crate::summary::Summary;
 
 pub use checkpoint::Checkpoint;
+pub use cuguard_recording::Policy as RecordPolicy;
 pub use diff_text::display_diff;
 pub use fail_on::{FailOn, UnknownFinding};
 pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;
+pub use recording::{end_recording, start_recording, start_recording_with};
 pub use report_trait::Report;
 pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};
