@@ -250,6 +250,7 @@ impl Inner {
             self.grow(chunk_size).map_err(NoChunk::Io)?;
         }
         let bytes = self.free.next().ok_or(NoChunk::Closed)?;
+        mapped::populate(bytes);
         self.used += chunk_size;
         self.sequence += 1;
         Ok(Chunk::begin(bytes, kind, self.sequence))

@@ -69,6 +69,19 @@ pub(super) fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> 
     }
 }
 
+/// Maps all pages of a chunk for writing in one system call. Otherwise each page is a page fault at the first event in it.
+pub(super) fn populate(bytes: &mut [u8]) {
+    // SAFETY: the whole of a mapping's part is borrowed exclusively; its contents stay as they are. Kernels before 5.14
+    // refuse, which changes nothing.
+    unsafe {
+        libc::madvise(
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            libc::MADV_POPULATE_WRITE,
+        )
+    };
+}
+
 /// The most bytes that a file of this process may have.
 fn size_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
