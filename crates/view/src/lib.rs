@@ -10,6 +10,8 @@
 
 #![forbid(unsafe_code)]
 
+mod resolver;
 mod run;
 
+pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
