@@ -12,23 +12,35 @@
 
 mod amount;
 mod by;
+mod diff;
 mod error;
 mod from_recording;
 mod group;
+mod json_parts;
+mod keys;
+mod look;
 mod moment;
+mod output;
+mod ranks;
 mod resolver;
 mod run;
 mod site;
+mod stack_text;
+mod summary;
 mod sweep;
 mod timeline;
 mod words;
 
 pub use amount::Amount;
 pub use by::By;
+pub use diff::{Change, Diff, Match, diff};
 pub use error::ViewError;
 pub use group::{Group, group};
+pub use look::{Frames, Look};
 pub use moment::{At, Moment, Peak, moment, peak};
+pub use output::{flamegraph, folded, json, pprof, text};
+pub use ranks::{Difference, Rank, Ranks};
 pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
-pub use site::Frames;
+pub use summary::Overview;
 pub use timeline::{Memory, Series, Timeline, timeline};

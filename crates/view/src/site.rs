@@ -1,16 +1,7 @@
-//! Which frames of a call site are shown, and which one it is named after.
+//! What runs and call sites are called, and which frames are shown.
 
-use crate::run::{CallSite, Frame};
-
-/// Which frames of a stack trace are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Frames {
-    /// Those of the program; all where there is none.
-    #[default]
-    Program,
-    /// All.
-    All,
-}
+use crate::look::Frames;
+use crate::run::{CallSite, Frame, Run};
 
 impl CallSite {
     /// The frames that are shown, innermost first.
@@ -42,5 +33,27 @@ impl CallSite {
             .shown(Frames::Program)
             .map(|frame| frame.library.as_str());
         libraries.find(|library| !library.is_empty()).unwrap_or("")
+    }
+}
+
+impl Run {
+    /// What tells this run from others: the rank and the host, or the process.
+    ///
+    /// ```
+    /// use cuguard_view::Run;
+    ///
+    /// let run = Run { rank: Some(3), host: "node7".to_owned(), pid: 42, ..Run::default() };
+    /// assert_eq!(run.title(), "rank 3 on node7");
+    /// ```
+    #[must_use]
+    pub fn title(&self) -> String {
+        let on = match self.host.as_str() {
+            "" => String::new(),
+            host => format!(" on {host}"),
+        };
+        match self.rank {
+            Some(rank) => format!("rank {rank}{on}"),
+            None => format!("process {}{on}", self.pid),
+        }
     }
 }
