@@ -12,6 +12,8 @@
 
 mod resolver;
 mod run;
+mod symbols;
 
 pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
+pub use symbols::{SymbolOptions, Symbols, call_site, foreign_frame};
