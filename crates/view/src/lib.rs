@@ -10,10 +10,12 @@
 
 #![forbid(unsafe_code)]
 
+mod input;
 mod resolver;
 mod run;
 mod symbols;
 
+pub use input::{NoReport, read_reports};
 pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
 pub use symbols::{SymbolOptions, Symbols, call_site, foreign_frame};

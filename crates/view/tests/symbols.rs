@@ -219,7 +219,7 @@ fn a_file_with_another_build_id_is_not_used() {
     };
     let mut recording = record(&program);
     recording.modules[0].build_id = "00112233445566778899aabbccddeeff00112233".to_owned();
-    let (frames, problems) = resolve(&recording, &[folder.0.clone()]);
+    let (frames, problems) = resolve(&recording, std::slice::from_ref(&folder.0));
     assert_is_offset(&frames, "app");
     let [problem] = &problems[..] else {
         panic!("{problems:?}")
@@ -267,7 +267,7 @@ fn without_a_build_id_the_file_must_be_older_than_the_process() {
     assert_is_offset(&frames, "app");
     assert!(problems[0].contains("written after"), "{problems:?}");
     // In a folder that was named, the name of the file is enough.
-    assert_has_lines(&resolve(&recording, &[folder.0.clone()]).0);
+    assert_has_lines(&resolve(&recording, std::slice::from_ref(&folder.0)).0);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn broken_files_are_named() {
         stacks: vec![Stack::default(), stack],
         ..Recording::default()
     };
-    let (frames, problems) = resolve(&recording, &[folder.0.clone()]);
+    let (frames, problems) = resolve(&recording, std::slice::from_ref(&folder.0));
     assert_eq!(frames[0].function, "app+0x17ff");
     assert!(
         problems[0].contains("no program or library"),

@@ -211,7 +211,7 @@ mod tests {
             build_id: id.clone(),
             ..Module::default()
         };
-        assert_eq!(files.of(&moved), [copy.clone()]);
+        assert_eq!(files.of(&moved), std::slice::from_ref(&copy));
         // The name of a file is not enough.
         fs::write(&copy, b"\x7fELF").unwrap();
         assert!(files.of(&moved).is_empty());

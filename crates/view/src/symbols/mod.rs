@@ -21,6 +21,7 @@ use addr2line::Loader;
 use cuguard_recording::{Embedded, Frame as RecordedFrame, Module, Recording};
 use cuguard_report::{FrameClass, FrameNames};
 
+pub(crate) use self::stack::shown;
 pub use self::stack::{call_site, foreign_frame};
 
 use self::files::Files;

@@ -1,6 +1,6 @@
 //! A stack trace as it is shown: without frames of these crates and of runtimes, by the rules of leak reports.
 
-use cuguard_recording::{Frame as RecordedFrame, Stack};
+use cuguard_recording::{Frame as RecordedFrame, Site, Stack};
 use cuguard_report::{FrameClass, FrameNames};
 
 use crate::resolver::Resolver;
@@ -37,9 +37,13 @@ pub fn call_site(stack: &Stack, resolver: &mut dyn Resolver) -> CallSite {
             line,
         } => vec![foreign_frame(function, file, *line)],
     });
-    let mut frames = frames.collect();
+    shown(frames.collect(), stack.site.as_ref(), &stack.type_name)
+}
+
+/// The same for frames that are resolved. `site` is the line of a guard.
+pub(crate) fn shown(mut frames: Vec<Frame>, site: Option<&Site>, type_name: &str) -> CallSite {
     cut(&mut frames);
-    if let Some(site) = &stack.site {
+    if let Some(site) = site {
         if frames.is_empty() {
             frames.push(Frame {
                 function: format!("{}:{}", site.file, site.line),
@@ -57,7 +61,7 @@ pub fn call_site(stack: &Stack, resolver: &mut dyn Resolver) -> CallSite {
         }
     }
     CallSite {
-        type_name: stack.type_name.clone(),
+        type_name: type_name.to_owned(),
         frames,
     }
 }
