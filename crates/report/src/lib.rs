@@ -64,6 +64,7 @@ use crate::paths::Paths;
 use crate::prepare::{Prepared, View};
 use crate::summary::Summary;
 
+pub use audit::{FrameClass, FrameNames};
 pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
 pub use fail_on::{FailOn, UnknownFinding};

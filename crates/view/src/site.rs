@@ -1,5 +1,7 @@
 //! What runs and call sites are called, and which frames are shown.
 
+use cuguard_report::{FrameClass, FrameNames};
+
 use crate::look::Frames;
 use crate::run::{CallSite, Frame, Run};
 
@@ -26,13 +28,21 @@ impl CallSite {
         self.shown(Frames::Program).next()
     }
 
-    /// The library that the memory is counted for: that of the innermost frame with a known one, among those of the
-    /// program.
+    /// The library that the memory is counted for: that of the innermost frame outside of the driver and the CUDA runtime,
+    /// through which every allocation goes.
     pub(crate) fn library(&self) -> &str {
-        let mut libraries = self
-            .shown(Frames::Program)
-            .map(|frame| frame.library.as_str());
-        libraries.find(|library| !library.is_empty()).unwrap_or("")
+        let is_driver = |frame: &Frame| {
+            let names = FrameNames {
+                function: Some(&frame.function),
+                file: Some(frame.file.as_str()).filter(|file| !file.is_empty()),
+                module: &frame.library,
+                is_foreign: false,
+            };
+            FrameClass::of(&names) == FrameClass::Driver
+        };
+        let libraries = self.frames.iter().filter(|frame| !frame.library.is_empty());
+        let mut outside = libraries.filter(|frame| !is_driver(frame));
+        outside.next().map_or("", |frame| &frame.library)
     }
 }
 
