@@ -22,7 +22,7 @@ pub enum By {
     Stack,
     /// The innermost function of the program.
     Function,
-    /// The library of that function.
+    /// The library of the innermost function outside of the driver and the CUDA runtime.
     Library,
     /// The label.
     Label,
