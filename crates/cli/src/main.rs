@@ -1,9 +1,11 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks. `--help` lists
-//! their options.
+//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard report`
+//! and `cuguard diff` show recordings. `--help` lists their options.
 
+mod diff;
 mod doctor;
+mod report;
 mod run;
 
 use std::process::ExitCode;
@@ -24,6 +26,10 @@ enum Command {
     Doctor(doctor::Options),
     /// Run a CUDA program unchanged, and report what it leaks
     Run(run::Options),
+    /// Show what recordings have: text, JSON, flame graphs, profiles
+    Report(report::Options),
+    /// Show what grew between two recordings, or two moments of one
+    Diff(diff::Options),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +40,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Run(options) => run::run(&options, words),
+        Command::Report(options) => report::run(&options),
+        Command::Diff(options) => diff::run(&options),
     }
 }
 
