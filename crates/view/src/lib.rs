@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod page;
 mod run;
 
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
