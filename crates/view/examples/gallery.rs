@@ -16,7 +16,9 @@ mod runs;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let Some(folder) = std::env::args_os().nth(1).map(PathBuf::from) else {
-        return Err("usage: gallery FOLDER [EVENTS]: the folder that the pages are written to".into());
+        return Err(
+            "usage: gallery FOLDER [EVENTS]: the folder that the pages are written to".into(),
+        );
     };
     fs::create_dir_all(&folder)?;
     let write = |name: &str, runs: &[Run]| -> Result<(), Box<dyn Error>> {

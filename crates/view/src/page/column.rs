@@ -72,7 +72,14 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
         assert_eq!(base64(&[0xfb, 0xff]), "+/8=");

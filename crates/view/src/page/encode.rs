@@ -41,23 +41,40 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
 
     let (starts, ends) = thin::positions(run, &order);
     // In the order of their begin, which need not be that of the run where two begin at once.
-    let mut chosen: Vec<u32> = (0..run.allocations.len() as u32).filter(|index| starts[*index as usize] != NEVER).collect();
+    let mut chosen: Vec<u32> = (0..run.allocations.len() as u32)
+        .filter(|index| starts[*index as usize] != NEVER)
+        .collect();
     chosen.sort_unstable_by_key(|index| starts[*index as usize]);
-    let tick = if order.events.len() > EXACT_EVENTS { 1000 } else { 1 };
+    let tick = if order.events.len() > EXACT_EVENTS {
+        1000
+    } else {
+        1
+    };
     let of = |index: &u32| &run.allocations[*index as usize];
-    let shift = chosen.iter().map(|index| of(index).address).fold(0, |bits, address| bits | address).trailing_zeros().min(12);
+    let shift = chosen
+        .iter()
+        .map(|index| of(index).address)
+        .fold(0, |bits, address| bits | address)
+        .trailing_zeros()
+        .min(12);
 
     let mut columns = Columns::default();
     let frames = head::frames(&run.sites, &mut columns);
     columns.extend_deltas(order.events.iter().map(|event| event.time / tick));
-    columns.extend_deltas(chosen.iter().map(|index| u64::from(starts[*index as usize])));
+    columns.extend_deltas(
+        chosen
+            .iter()
+            .map(|index| u64::from(starts[*index as usize])),
+    );
     columns.extend(chosen.iter().map(|index| match ends[*index as usize] {
         NEVER => 0,
         end => u64::from(end - starts[*index as usize]),
     }));
     columns.extend_deltas(chosen.iter().map(|index| of(index).address >> shift));
     columns.extend(chosen.iter().map(|index| of(index).bytes));
-    let mut column = |value: fn(&Allocation) -> u32| columns.extend(chosen.iter().map(|index| u64::from(value(of(index)))));
+    let mut column = |value: fn(&Allocation) -> u32| {
+        columns.extend(chosen.iter().map(|index| u64::from(value(of(index)))))
+    };
     column(|allocation| allocation.site);
     column(|allocation| allocation.thread);
     column(|allocation| allocation.label);
@@ -75,7 +92,11 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
         started: run.started / 1_000_000,
         end: run.end,
         exited: run.exited,
-        kinds: run.kinds.iter().map(|kind| (&*kind.name, kind.on_device, kind.is_memory)).collect(),
+        kinds: run
+            .kinds
+            .iter()
+            .map(|kind| (&*kind.name, kind.on_device, kind.is_memory))
+            .collect(),
         names: &run.names,
         streams: streams.names,
         frames,

@@ -72,7 +72,9 @@ pub(super) fn marks(run: &Run, order: &Order, kept: impl Fn(u32) -> i64) -> Vec<
                 MarkKind::ContextCreated { context, device } => {
                     (head.what, head.context, head.device) = ("created", context, device);
                 }
-                MarkKind::ContextEnded { context } => (head.what, head.context) = ("ended", context),
+                MarkKind::ContextEnded { context } => {
+                    (head.what, head.context) = ("ended", context)
+                }
                 MarkKind::OutOfMemory { bytes, site } => {
                     (head.what, head.bytes, head.site) = ("oom", bytes.min(MAX_SAFE), site);
                 }
@@ -83,14 +85,23 @@ pub(super) fn marks(run: &Run, order: &Order, kept: impl Fn(u32) -> i64) -> Vec<
 }
 
 /// Frames, each once, and the column of call sites: for each the number of frames and their indices.
-pub(super) fn frames<'a>(sites: &'a [CallSite], columns: &mut Columns) -> Vec<(&'a str, &'a str, u32, &'a str, bool)> {
+pub(super) fn frames<'a>(
+    sites: &'a [CallSite],
+    columns: &mut Columns,
+) -> Vec<(&'a str, &'a str, u32, &'a str, bool)> {
     let mut indices: HashMap<&Frame, u64> = HashMap::new();
     let mut frames = Vec::new();
     for site in sites {
         columns.push(site.frames.len() as u64);
         for frame in &site.frames {
             let index = *indices.entry(frame).or_insert_with(|| {
-                frames.push((&*frame.function, &*frame.file, frame.line, &*frame.library, frame.in_app));
+                frames.push((
+                    &*frame.function,
+                    &*frame.file,
+                    frame.line,
+                    &*frame.library,
+                    frame.in_app,
+                ));
                 frames.len() as u64 - 1
             });
             columns.push(index);

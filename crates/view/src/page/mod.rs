@@ -59,7 +59,10 @@ impl Default for Options {
 /// Those of `out`, and [`io::ErrorKind::InvalidInput`] without any run.
 pub fn write(runs: &[Run], out: &mut dyn Write, options: &Options) -> io::Result<()> {
     if runs.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a page needs at least one run"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a page needs at least one run",
+        ));
     }
     let each = (options.max_allocations / runs.len()).max(1);
     let mut overviews = Vec::new();

@@ -60,7 +60,10 @@ impl Order {
 
     /// The position of the last event at or before `time`; none before the first.
     pub(super) fn at(&self, time: u64) -> Option<u32> {
-        self.events.partition_point(|event| event.time <= time).checked_sub(1).map(|position| position as u32)
+        self.events
+            .partition_point(|event| event.time <= time)
+            .checked_sub(1)
+            .map(|position| position as u32)
     }
 }
 

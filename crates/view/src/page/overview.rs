@@ -30,7 +30,10 @@ pub(super) struct Overview {
 
 impl Overview {
     pub(super) fn of(run: &Run, order: &Order) -> Self {
-        let alive = run.allocations.iter().filter(|allocation| allocation.end == FOREVER);
+        let alive = run
+            .allocations
+            .iter()
+            .filter(|allocation| allocation.end == FOREVER);
         Self {
             rank: run.rank,
             host: run.host.clone(),
@@ -43,7 +46,11 @@ impl Overview {
             allocations: run.allocations.len() as u64,
             alive: alive.clone().count() as u64,
             alive_bytes: alive.map(|allocation| allocation.bytes).sum(),
-            out_of_memory: run.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. })).count(),
+            out_of_memory: run
+                .marks
+                .iter()
+                .filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }))
+                .count(),
             curve: curve(run, order),
         }
     }
@@ -61,7 +68,11 @@ fn curve(run: &Run, order: &Order) -> Vec<u64> {
             curve[part] = live;
         }
         let bytes = device_bytes(run, event.allocation);
-        live = if event.is_free { live.saturating_sub(bytes) } else { live.saturating_add(bytes) };
+        live = if event.is_free {
+            live.saturating_sub(bytes)
+        } else {
+            live.saturating_add(bytes)
+        };
         curve[part] = curve[part].max(live);
     }
     curve[part + 1..].fill(live);

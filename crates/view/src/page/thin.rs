@@ -35,10 +35,15 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
     }
     let mut keep = needed(run, order);
     let needed = keep.iter().filter(|keep| **keep).count();
-    let mut rest: Vec<u32> = (0u32..).zip(&keep).filter(|(_, keep)| !**keep).map(|(index, _)| index).collect();
+    let mut rest: Vec<u32> = (0u32..)
+        .zip(&keep)
+        .filter(|(_, keep)| !**keep)
+        .map(|(index, _)| index)
+        .collect();
     let area = |index: &u32| {
         let allocation = &run.allocations[*index as usize];
-        u128::from(allocation.end.saturating_sub(allocation.start)) * u128::from(allocation.bytes.max(1))
+        u128::from(allocation.end.saturating_sub(allocation.start))
+            * u128::from(allocation.bytes.max(1))
     };
     let take = limit.saturating_sub(needed).min(rest.len());
     if take > 0 && take < rest.len() {
@@ -58,7 +63,12 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
 fn needed(run: &Run, order: &Order) -> Vec<bool> {
     let mut times: Vec<u64> = Vec::new();
     times.extend(order.peak.map(|peak| peak.time));
-    times.extend(run.marks.iter().filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. })).map(|mark| mark.time));
+    times.extend(
+        run.marks
+            .iter()
+            .filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }))
+            .map(|mark| mark.time),
+    );
     times.sort_unstable();
     times.dedup();
     run.allocations
@@ -83,7 +93,9 @@ fn left_out(run: &Run, order: &Order, keep: &[bool]) -> LeftOut {
         } else {
             sum.count += 1;
             sum.bytes = sum.bytes.saturating_add(allocation.bytes);
-            sum.longest = sum.longest.max(allocation.end.saturating_sub(allocation.start));
+            sum.longest = sum
+                .longest
+                .max(allocation.end.saturating_sub(allocation.start));
             live = live.saturating_add(allocation.bytes);
             sum.at_once = sum.at_once.max(live);
         }
@@ -96,7 +108,11 @@ pub(super) fn positions(run: &Run, order: &Order) -> (Vec<u32>, Vec<u32>) {
     let mut starts = vec![NEVER; run.allocations.len()];
     let mut ends = vec![NEVER; run.allocations.len()];
     for (position, event) in (0u32..).zip(&order.events) {
-        let side = if event.is_free { &mut ends } else { &mut starts };
+        let side = if event.is_free {
+            &mut ends
+        } else {
+            &mut starts
+        };
         side[event.allocation as usize] = position;
     }
     (starts, ends)
@@ -130,7 +146,13 @@ mod tests {
 
     #[test]
     fn the_smallest_area_is_left_out_first() {
-        let run = run(&[(0, 10, 100), (20, 21, 5), (22, 23, 7), (30, FOREVER, 1), (40, 90, 2)]);
+        let run = run(&[
+            (0, 10, 100),
+            (20, 21, 5),
+            (22, 23, 7),
+            (30, FOREVER, 1),
+            (40, 90, 2),
+        ]);
         let kept = keep(&run, &Order::of(&run), 3);
         assert_eq!(kept.keep, Some(vec![true, false, false, true, true]));
         assert_eq!(
@@ -146,7 +168,13 @@ mod tests {
 
     #[test]
     fn what_is_alive_at_the_peak_or_the_end_is_kept_beyond_the_limit() {
-        let run = run(&[(0, 10, 100), (1, 10, 100), (20, FOREVER, 1), (21, FOREVER, 1), (30, 31, 3)]);
+        let run = run(&[
+            (0, 10, 100),
+            (1, 10, 100),
+            (20, FOREVER, 1),
+            (21, FOREVER, 1),
+            (30, 31, 3),
+        ]);
         let kept = keep(&run, &Order::of(&run), 1);
         assert_eq!(kept.keep, Some(vec![true, true, true, true, false]));
     }

@@ -39,7 +39,12 @@ impl Builder {
                 host: "node-7".into(),
                 started: 1_790_000_000_000_000_000,
                 exited: true,
-                kinds: vec![kind("device", true, true), kind("pinned", false, true), kind("pooled", true, true), kind("stream", false, false)],
+                kinds: vec![
+                    kind("device", true, true),
+                    kind("pinned", false, true),
+                    kind("pooled", true, true),
+                    kind("stream", false, false),
+                ],
                 sites: vec![CallSite::default()],
                 names: vec![String::new()],
                 ..Run::default()
@@ -74,7 +79,9 @@ impl Builder {
     /// A call site from lines `function|file|line|library`, innermost first; a `!` before it marks the program's own.
     pub fn site(&mut self, type_name: &str, frames: &[&str]) -> u32 {
         let frames = frames.iter().map(|text| {
-            let (in_app, text) = text.strip_prefix('!').map_or((false, *text), |rest| (true, rest));
+            let (in_app, text) = text
+                .strip_prefix('!')
+                .map_or((false, *text), |rest| (true, rest));
             let mut parts = text.split('|');
             let mut next = || parts.next().unwrap_or("").to_owned();
             Frame {
@@ -122,7 +129,10 @@ impl Builder {
         let allocation = &mut self.run.allocations[index];
         assert_eq!(allocation.end, FOREVER, "freed twice");
         allocation.end = self.now;
-        self.free.entry(round(allocation.bytes)).or_default().push(allocation.address);
+        self.free
+            .entry(round(allocation.bytes))
+            .or_default()
+            .push(allocation.address);
         self.now += 600;
     }
 
@@ -145,7 +155,10 @@ impl Builder {
     }
 
     pub fn mark(&mut self, kind: MarkKind) {
-        self.run.marks.push(Mark { time: self.now, kind });
+        self.run.marks.push(Mark {
+            time: self.now,
+            kind,
+        });
         self.now += 500;
     }
 

@@ -9,10 +9,33 @@ const MILLISECOND: u64 = 1_000_000;
 /// Few allocations, whose figures can be computed by hand.
 pub fn small() -> Run {
     let mut b = Builder::new("./solver --steps 4");
-    b.mark(MarkKind::ContextCreated { context: 1, device: 0 });
-    let grid = b.site("f32", &["!solver::grid::Grid::new|src/grid.rs|41|solver", "!solver::main|src/main.rs|12|solver", "main|||libc.so.6"]);
-    let halo = b.site("f64", &["cuguard::DeviceBuffer::zeroed|buffer.rs|90|solver", "!solver::halo::exchange|src/halo.rs|77|solver", "!solver::main|src/main.rs|20|solver"]);
-    let stage = b.site("u8", &["!solver::io::stage|src/io.rs|5|solver", "!solver::main|src/main.rs|30|solver"]);
+    b.mark(MarkKind::ContextCreated {
+        context: 1,
+        device: 0,
+    });
+    let grid = b.site(
+        "f32",
+        &[
+            "!solver::grid::Grid::new|src/grid.rs|41|solver",
+            "!solver::main|src/main.rs|12|solver",
+            "main|||libc.so.6",
+        ],
+    );
+    let halo = b.site(
+        "f64",
+        &[
+            "cuguard::DeviceBuffer::zeroed|buffer.rs|90|solver",
+            "!solver::halo::exchange|src/halo.rs|77|solver",
+            "!solver::main|src/main.rs|20|solver",
+        ],
+    );
+    let stage = b.site(
+        "u8",
+        &[
+            "!solver::io::stage|src/io.rs|5|solver",
+            "!solver::main|src/main.rs|30|solver",
+        ],
+    );
     let stream = b.site("", &["!solver::streams|src/main.rs|14|solver"]);
     b.pass(10 * MILLISECOND);
     let first = b.allocate(grid, DEVICE, 64 * MIB, "grid");
@@ -30,7 +53,10 @@ pub fn small() -> Run {
     b.allocate(halo, DEVICE, 5 * MIB, "halo");
     b.allocate(halo, DEVICE, 700, "halo");
     b.pass(10 * MILLISECOND);
-    b.mark(MarkKind::OutOfMemory { bytes: 4096 * MIB, site: grid });
+    b.mark(MarkKind::OutOfMemory {
+        bytes: 4096 * MIB,
+        site: grid,
+    });
     b.pass(10 * MILLISECOND);
     b.free(first);
     b.free(pinned);
@@ -72,39 +98,133 @@ pub fn hostile() -> Run {
     let largest = b.allocate(0, DEVICE, 1 << 40, "");
     b.run.allocations[largest].address = u64::MAX - 5;
     b.run.allocations[largest].stream = u64::MAX;
-    b.mark(MarkKind::OutOfMemory { bytes: u64::MAX, site: 0 });
+    b.mark(MarkKind::OutOfMemory {
+        bytes: u64::MAX,
+        site: 0,
+    });
     b.finish()
 }
 
 /// Training of a network: parameters stay, activations come and go with each step, one cache only grows, and in the end memory runs out.
 pub fn training(steps: u32, leaks: bool) -> Run {
     let mut b = Builder::new("python train.py --model gpt-small --batch 32 --steps 60");
-    let torch = ["c10::cuda::CUDACachingAllocator::malloc|||libc10_cuda.so", "at::empty_cuda|||libtorch_cuda.so"];
+    let torch = [
+        "c10::cuda::CUDACachingAllocator::malloc|||libc10_cuda.so",
+        "at::empty_cuda|||libtorch_cuda.so",
+    ];
     let python = |b: &mut Builder, frames: &[&str]| {
-        let all: Vec<&str> = torch.iter().copied().chain(frames.iter().copied()).collect();
+        let all: Vec<&str> = torch
+            .iter()
+            .copied()
+            .chain(frames.iter().copied())
+            .collect();
         b.site("", &all)
     };
-    let module = "torch::nn::modules::_call_impl|/opt/venv/torch/nn/modules/module.py|1518|python3.11";
+    let module =
+        "torch::nn::modules::_call_impl|/opt/venv/torch/nn/modules/module.py|1518|python3.11";
     let step = "!train_step|/home/me/gpt/train.py|88|python3.11";
     let main = "!main|/home/me/gpt/train.py|131|python3.11";
-    let weights = python(&mut b, &["!__init__|/home/me/gpt/model.py|22|python3.11", "!build|/home/me/gpt/model.py|60|python3.11", main]);
-    let adam = python(&mut b, &["_init_group|/opt/venv/torch/optim/adamw.py|110|python3.11", "step|/opt/venv/torch/optim/adamw.py|180|python3.11", step, main]);
-    let attention = python(&mut b, &["at::native::bmm|||libtorch_cuda.so", "!forward|/home/me/gpt/attention.py|47|python3.11", module, step, main]);
-    let mlp = python(&mut b, &["at::native::gelu|||libtorch_cuda.so", "!forward|/home/me/gpt/mlp.py|19|python3.11", module, step, main]);
-    let logits = python(&mut b, &["at::native::linear|||libtorch_cuda.so", "!forward|/home/me/gpt/model.py|74|python3.11", module, step, main]);
-    let backward = python(&mut b, &["torch::autograd::Engine::evaluate_function|||libtorch_cpu.so", "torch::autograd::Engine::thread_main|||libtorch_cpu.so"]);
-    let cache = python(&mut b, &["!remember|/home/me/gpt/metrics.py|33|python3.11", "!log_step|/home/me/gpt/metrics.py|51|python3.11", step, main]);
-    let loader = b.site("", &["cudaHostAlloc|||libcudart.so.12", "!prefetch|/home/me/gpt/data.py|64|python3.11", main]);
-    let workspace = b.site("", &["cublasCreate_v2|||libcublas.so.12", "at::cuda::getCurrentCUDABlasHandle|||libtorch_cuda.so", step, main]);
+    let weights = python(
+        &mut b,
+        &[
+            "!__init__|/home/me/gpt/model.py|22|python3.11",
+            "!build|/home/me/gpt/model.py|60|python3.11",
+            main,
+        ],
+    );
+    let adam = python(
+        &mut b,
+        &[
+            "_init_group|/opt/venv/torch/optim/adamw.py|110|python3.11",
+            "step|/opt/venv/torch/optim/adamw.py|180|python3.11",
+            step,
+            main,
+        ],
+    );
+    let attention = python(
+        &mut b,
+        &[
+            "at::native::bmm|||libtorch_cuda.so",
+            "!forward|/home/me/gpt/attention.py|47|python3.11",
+            module,
+            step,
+            main,
+        ],
+    );
+    let mlp = python(
+        &mut b,
+        &[
+            "at::native::gelu|||libtorch_cuda.so",
+            "!forward|/home/me/gpt/mlp.py|19|python3.11",
+            module,
+            step,
+            main,
+        ],
+    );
+    let logits = python(
+        &mut b,
+        &[
+            "at::native::linear|||libtorch_cuda.so",
+            "!forward|/home/me/gpt/model.py|74|python3.11",
+            module,
+            step,
+            main,
+        ],
+    );
+    let backward = python(
+        &mut b,
+        &[
+            "torch::autograd::Engine::evaluate_function|||libtorch_cpu.so",
+            "torch::autograd::Engine::thread_main|||libtorch_cpu.so",
+        ],
+    );
+    let cache = python(
+        &mut b,
+        &[
+            "!remember|/home/me/gpt/metrics.py|33|python3.11",
+            "!log_step|/home/me/gpt/metrics.py|51|python3.11",
+            step,
+            main,
+        ],
+    );
+    let loader = b.site(
+        "",
+        &[
+            "cudaHostAlloc|||libcudart.so.12",
+            "!prefetch|/home/me/gpt/data.py|64|python3.11",
+            main,
+        ],
+    );
+    let workspace = b.site(
+        "",
+        &[
+            "cublasCreate_v2|||libcublas.so.12",
+            "at::cuda::getCurrentCUDABlasHandle|||libtorch_cuda.so",
+            step,
+            main,
+        ],
+    );
 
     b.pass(300 * MILLISECOND);
-    b.mark(MarkKind::ContextCreated { context: 1, device: 0 });
+    b.mark(MarkKind::ContextCreated {
+        context: 1,
+        device: 0,
+    });
     b.pass(200 * MILLISECOND);
     let mut kept = Vec::new();
     for layer in 0..24 {
         b.pass(6 * MILLISECOND);
         for bytes in [24 * MIB, 8 * MIB, 32 * MIB, 32 * MIB, 6144] {
-            kept.push(b.allocate(weights, DEVICE, bytes, if layer == 0 { "embedding" } else { "parameters" }));
+            kept.push(b.allocate(
+                weights,
+                DEVICE,
+                bytes,
+                if layer == 0 {
+                    "embedding"
+                } else {
+                    "parameters"
+                },
+            ));
         }
     }
     kept.push(b.allocate(loader, PINNED, 96 * MIB, "prefetch"));
@@ -150,7 +270,10 @@ pub fn training(steps: u32, leaks: bool) -> Run {
     }
     if leaks {
         b.pass(4 * MILLISECOND);
-        b.mark(MarkKind::OutOfMemory { bytes: 2048 * MIB, site: logits });
+        b.mark(MarkKind::OutOfMemory {
+            bytes: 2048 * MIB,
+            site: logits,
+        });
         b.pass(60 * MILLISECOND);
     }
     for index in kept {
@@ -167,10 +290,32 @@ pub fn training(steps: u32, leaks: bool) -> Run {
 /// Small blocks that live long, between large ones that do not: pages stay, nearly empty.
 pub fn fragmented() -> Run {
     let mut b = Builder::new("./server --cache 512");
-    b.mark(MarkKind::ContextCreated { context: 1, device: 0 });
-    let request = b.site("f32", &["!server::request::load|src/request.rs|88|server", "!server::serve|src/main.rs|40|server"]);
-    let header = b.site("u32", &["!server::cache::Entry::header|src/cache.rs|23|server", "!server::cache::insert|src/cache.rs|57|server", "!server::serve|src/main.rs|44|server"]);
-    let batch = b.site("f16", &["!server::batch::grow|src/batch.rs|112|server", "!server::serve|src/main.rs|47|server"]);
+    b.mark(MarkKind::ContextCreated {
+        context: 1,
+        device: 0,
+    });
+    let request = b.site(
+        "f32",
+        &[
+            "!server::request::load|src/request.rs|88|server",
+            "!server::serve|src/main.rs|40|server",
+        ],
+    );
+    let header = b.site(
+        "u32",
+        &[
+            "!server::cache::Entry::header|src/cache.rs|23|server",
+            "!server::cache::insert|src/cache.rs|57|server",
+            "!server::serve|src/main.rs|44|server",
+        ],
+    );
+    let batch = b.site(
+        "f16",
+        &[
+            "!server::batch::grow|src/batch.rs|112|server",
+            "!server::serve|src/main.rs|47|server",
+        ],
+    );
     let mut small = Vec::new();
     let mut large = Vec::new();
     for _ in 0..1800 {
@@ -202,7 +347,10 @@ pub fn fragmented() -> Run {
         let large_one = b.allocate(batch, DEVICE, 60 * MIB, "batch");
         large.push(large_one);
     }
-    b.mark(MarkKind::OutOfMemory { bytes: 512 * MIB, site: batch });
+    b.mark(MarkKind::OutOfMemory {
+        bytes: 512 * MIB,
+        site: batch,
+    });
     b.pass(100 * MILLISECOND);
     for allocation in large.into_iter().chain(small) {
         b.free(allocation);
@@ -230,9 +378,26 @@ pub fn many(events: usize) -> Run {
     let mut b = Builder::new("./simulation --long");
     let mut sites = Vec::new();
     for number in 0..400 {
-        let function = format!("!simulation::module{}::kernel{number}|src/module{}.rs|{}|simulation", number % 20, number % 20, 10 + number);
-        let caller = format!("!simulation::module{}::run|src/module{}.rs|7|simulation", number % 20, number % 20);
-        sites.push(b.site("f32", &["cuguard::DeviceBuffer::zeroed|buffer.rs|90|simulation", &function, &caller, "!simulation::main|src/main.rs|9|simulation"]));
+        let function = format!(
+            "!simulation::module{}::kernel{number}|src/module{}.rs|{}|simulation",
+            number % 20,
+            number % 20,
+            10 + number
+        );
+        let caller = format!(
+            "!simulation::module{}::run|src/module{}.rs|7|simulation",
+            number % 20,
+            number % 20
+        );
+        sites.push(b.site(
+            "f32",
+            &[
+                "cuguard::DeviceBuffer::zeroed|buffer.rs|90|simulation",
+                &function,
+                &caller,
+                "!simulation::main|src/main.rs|9|simulation",
+            ],
+        ));
     }
     let labels: Vec<String> = (0..30).map(|number| format!("field {number}")).collect();
     let mut alive = Vec::new();

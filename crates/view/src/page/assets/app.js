@@ -107,17 +107,21 @@ class App {
     ];
     byId("moment").replaceChildren(
       el("div", { class: "card-head" }, this.heading, el("div", { class: "controls" }, peak.position >= 0 ? el("div", { class: "zoom", role: "group", "aria-label": "Moments" }, ...quick) : null, this.tabList)),
-      this.panel);
+      this.failure = el("p", { class: "failure", hidden: true }), this.panel);
     this.showMoment();
   }
 
   showMoment() {
     const bytes = sumBytes(this.run, this.alive);
-    const name = this.position === this.peak.position && this.position >= 0 ? " · the peak"
+    const failed = this.facts.ooms.find((mark) => mark.position === this.position && mark.time === this.time);
+    const name = failed ? " · out of memory"
+      : this.position === this.peak.position && this.position >= 0 ? " · the peak"
       : this.position === this.run.events - 1 && this.time >= this.run.end ? (this.run.exited ? " · exit" : " · the end") : "";
     this.heading.replaceChildren(`At ${formatTime(this.time, this.run.end / 1e4)}${name}`,
-      el("span", { class: "moment-figure", data: { figure: "moment", value: String(bytes), count: String(this.alive.length), position: String(this.position) } },
+      el("span", { class: "moment-figure", data: { figure: "moment", value: String(bytes), count: String(this.alive.length), position: String(this.position), time: String(this.time) } },
         `${formatBytes(bytes)} in ${plural(this.alive.length, "allocation")}${this.query ? " that match" : ""}`));
+    this.failure.hidden = !failed;
+    if (failed) this.failure.replaceChildren(`An allocation of ${formatBytes(failed.bytes)} failed here, in `, ...siteWords(this.run, failed.site), ".");
     this.views[this.tab].render(this.panel);
   }
 }
@@ -126,6 +130,8 @@ class App {
 function handleKey(app, event) {
   const search = byId("search");
   const typing = event.target.closest?.("input, select, textarea");
+  // The browser closes the list by itself.
+  if (byId("help").open) return;
   if (event.key === "Escape") {
     if (search.value) {
       search.value = "";
@@ -135,7 +141,7 @@ function handleKey(app, event) {
     tip.hide();
     return;
   }
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const { timeline } = app;
   const steps = event.shiftKey ? 10 : 1;
   const nextOom = () => app.facts.ooms.find((mark) => mark.time > app.time) ?? app.facts.ooms[0];

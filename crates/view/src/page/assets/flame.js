@@ -35,8 +35,8 @@ function flameTree(run, allocations, keep) {
 
 function frameClass(frame) {
   if (!frame) return "root";
-  if (/\.py$/.test(frame.file)) return "python";
-  return frame.app ? "app" : "library";
+  if (frame.app) return "app";
+  return /\.py$/.test(frame.file) ? "python" : "library";
 }
 
 /// Neighbours of one colour need a difference: a shade by name, the same every time.
@@ -71,8 +71,8 @@ class Flame {
     panel.replaceChildren(
       el("div", { class: "panel-head" },
         el("p", { class: "keys" },
-          el("span", {}, el("i", { class: "swatch app" }), "the program"), el("span", {}, el("i", { class: "swatch python" }), "Python"),
-          el("span", {}, el("i", { class: "swatch library" }), "libraries")),
+          el("span", {}, el("i", { class: "swatch app" }), "the program"), el("span", {}, el("i", { class: "swatch python" }), "Python libraries"),
+          el("span", {}, el("i", { class: "swatch library" }), "native libraries")),
         el("label", { class: "check" }, only, "Only the program’s own frames"),
         this.back = el("button", { type: "button", class: "quiet", id: "flame-reset", onclick: () => this.focusOn(this.root) }, "All frames")),
       this.graph, this.detail);

@@ -200,7 +200,7 @@ class MemoryMap {
   }
 
   draw(canvas, width, region, per) {
-    const size = region.cells.length > 1500 ? 9 : region.cells.length > 300 ? 12 : 16;
+    const size = region.cells.length > 1500 ? 9 : region.cells.length > 900 ? 12 : 16;
     const columns = Math.max(8, Math.floor(width / size));
     canvas.cells = { size, columns };
     const context = prepareCanvas(canvas, width, Math.ceil(region.cells.length / columns) * size);

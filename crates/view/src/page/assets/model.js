@@ -18,10 +18,21 @@ function timeAt(run, position) {
   return position < 0 ? 0 : run.time[position];
 }
 
-/// The frame that names a call site: the innermost of the program itself.
+/// Functions that only pass a request on: they say nothing about who asked for memory.
+const ALLOCATORS = /alloc|::empty|^cuMem|^cudaMem|^at::detail::/i;
+
+/// The frame that names a call site: the innermost of the program itself, or else of a library beside its allocator.
 function mainFrame(run, site) {
   const frames = run.sites[site]?.frames ?? [];
-  return frames.find((frame) => frame.app) ?? frames[0] ?? null;
+  return frames.find((frame) => frame.app) ?? frames.find((frame) => !ALLOCATORS.test(frame.name)) ?? frames[0] ?? null;
+}
+
+/// `attention.py:47`: tells call sites in functions of one name apart.
+function sitePlace(run, site) {
+  const frame = mainFrame(run, site);
+  if (!frame?.file) return frame?.library ?? "";
+  const name = frame.file.split(/[\\/]/).pop();
+  return frame.line ? `${name}:${frame.line}` : name;
 }
 
 function siteName(run, site) {
@@ -94,20 +105,30 @@ function largestGroups(run, by, chosen, limit) {
   const size = keys.reduce((most, key) => Math.max(most, key), 0) + 1;
   const live = new Float64Array(size);
   const most = new Float64Array(size);
+  const area = new Float64Array(size);
+  const end = timeAt(run, run.events - 1);
   for (let position = 0; position < run.events; position += 1) {
     const i = run.event[position] >>> 1;
     if (!chosen[i]) continue;
     const key = keys[i];
-    if (run.event[position] & 1) live[key] -= run.bytes[i];
-    else if ((live[key] += run.bytes[i]) > most[key]) most[key] = live[key];
+    const rest = run.bytes[i] * (end - run.time[position]);
+    if (run.event[position] & 1) {
+      live[key] -= run.bytes[i];
+      area[key] -= rest;
+    } else {
+      area[key] += rest;
+      if ((live[key] += run.bytes[i]) > most[key]) most[key] = live[key];
+    }
   }
   const ranked = Array.from(most.keys()).filter((key) => most[key] > 0).sort((a, b) => most[b] - most[a] || a - b);
   // One group more costs nothing where "others" would hold only that one.
   const shown = ranked.slice(0, ranked.length === limit + 1 ? limit + 1 : limit);
-  const groups = shown.map((key) => ({ key, name: name(key), most: most[key], site: by === "site" ? key : null }));
+  // What lives long is at the bottom of the stack, where it does not move with the rest.
+  shown.sort((a, b) => area[b] - area[a] || a - b);
+  const groups = shown.map((key) => ({ key, name: name(key), most: most[key], place: by === "site" ? sitePlace(run, key) : "" }));
   const others = groups.length;
   if (ranked.length > shown.length) {
-    groups.push({ key: -1, name: `${formatCount(ranked.length - shown.length)} others`, most: 0, isOthers: true, site: null });
+    groups.push({ key: -1, name: `${formatCount(ranked.length - shown.length)} others`, most: 0, isOthers: true, place: "" });
   }
   const place = new Uint8Array(size).fill(others);
   shown.forEach((key, index) => (place[key] = index));

@@ -9,6 +9,12 @@ function strong(text) {
   return el("strong", {}, text);
 }
 
+/// A call site in a sentence.
+function siteWords(run, site) {
+  const place = sitePlace(run, site);
+  return place ? [code(siteName(run, site)), ` (${place})`] : [code(siteName(run, site))];
+}
+
 /// The first memory that a run has: that of devices, where there is some.
 function defaultScope(run) {
   const has = (test) => run.kind.some((kind, i) => run.bytes[i] > 0 && test(run.kinds[kind] ?? {}));
@@ -88,25 +94,28 @@ function words(run, facts) {
   if (facts.peak.position >= 0) {
     const top = facts.atPeak[0];
     text.push(`${memory} peaked at `, strong(formatBytes(facts.peak.bytes)), ` after ${formatTime(timeAt(run, facts.peak.position))}; `,
-      `${formatPercent(top.bytes, facts.peak.bytes)} of it was allocated by `, code(top.name), ". ");
+      `${formatPercent(top.bytes, facts.peak.bytes)} of it was allocated by `, ...siteWords(run, top.key), ". ");
   }
   const { leaks, ooms, pages } = facts;
   const verb = run.exited ? (leaks.allocations.length === 1 ? "was not freed" : "were not freed") : (leaks.allocations.length === 1 ? "was alive at the end" : "were alive at the end");
   if (!leaks.allocations.length) text.push(run.exited ? "Everything was freed. " : "Nothing was alive at the end. ");
   else {
     text.push(strong(plural(leaks.allocations.length, "resource")), ` (${formatBytes(sumBytes(run, leaks.allocations))}) ${verb}, `,
-      leaks.groups.length === 1 ? "all from " : `from ${plural(leaks.groups.length, "call site")}, most of it from `, code(leaks.groups[0].name), ". ");
+      leaks.groups.length === 1 ? "all from " : `from ${plural(leaks.groups.length, "call site")}, most of it from `, ...siteWords(run, leaks.groups[0].key), ". ");
   }
   if (ooms.length) {
-    text.push(strong(ooms.length === 1 ? "An allocation failed" : `${formatCount(ooms.length)} allocations failed`), " for lack of memory, the first of ",
-      `${formatBytes(ooms[0].bytes)} at ${formatTime(ooms[0].time)} in `, code(siteName(run, ooms[0].site)), ". ");
+    const [first] = ooms;
+    text.push(...(ooms.length === 1
+      ? [strong(`An allocation of ${formatBytes(first.bytes)} failed`), " for lack of memory"]
+      : [strong(`${formatCount(ooms.length)} allocations failed`), ` for lack of memory, the first of ${formatBytes(first.bytes)}`]),
+      ` at ${formatTime(first.time)} in `, ...siteWords(run, first.site), ". ");
   }
   if (pages.wasted > 0.25 * (pages.used + pages.wasted)) {
     text.push(`At the peak ${formatPercent(pages.wasted, pages.used + pages.wasted)} of the 2 MiB pages in use was wasted: memory is fragmented. `);
   }
   const [suspect] = growthSuspects(run);
   if (suspect) {
-    text.push(code(siteName(run, suspect.site)), ` still grew at the end, by ${formatBytes(Math.round(suspect.rate))} a second. `);
+    text.push(...siteWords(run, suspect.site), ` still grew at the end, by ${formatBytes(Math.round(suspect.rate))} a second. `);
   }
   return text;
 }

@@ -65,7 +65,7 @@ class GroupTable {
   render(panel) {
     const { run } = this.app;
     this.body = el("tbody");
-    this.headers = COLUMNS.map((column) => el("th", { scope: "col", class: column.isText ? "" : "number", title: column.hint, data: { column: column.id } },
+    this.headers = COLUMNS.map((column) => el("th", { scope: "col", class: column.isText || column.id === "share" ? "" : "number", title: column.hint, data: { column: column.id } },
       el("button", { type: "button", onclick: () => this.sortBy(column) }, column.title || GROUPINGS.find(([id]) => id === this.by)[1])));
     const kinds = [["", "every kind"], ...run.kinds.map((kind, index) => [String(index), kind.name])];
     const sizes = [["0", "any size"], ...[2 ** 10, 2 ** 20, 2 ** 24, 2 ** 30].map((bytes) => [String(bytes), `≥ ${formatBytes(bytes)}`])];

@@ -61,7 +61,6 @@ class Timeline {
     this.plot = new uPlot(this.options(), this.data(), this.box);
     this.listen(this.plot.over);
     this.showLegend();
-    this.zoomOut.disabled = this.from <= 0 && this.to >= this.end();
   }
 
   size() {
@@ -77,6 +76,8 @@ class Timeline {
   /// The curves of the window. uPlot paints the first series first: it is the sum of all, and each further one lacks a group.
   data() {
     const { app } = this;
+    this.zoomOut.disabled = this.from <= 0 && this.to >= this.end();
+    Object.assign(this.box.dataset, { from: this.from, to: this.to });
     const groups = app.painted.groups.length;
     this.curves = curves(app.run, app.painted.paint, groups, this.from, this.to, Math.max(100, this.size().width - 80));
     const stacked = [];
@@ -106,7 +107,7 @@ class Timeline {
         y: { range: (_, low, high) => [0, Math.max(1, high * 1.04)] },
       },
       axes: [
-        axis({ incrs: NICE_TIMES, space: 90, values: (_, splits, __, ___, step) => splits.map((time) => formatTime(time, step)) }),
+        axis({ incrs: NICE_TIMES, space: 72, size: 30, values: (_, splits, __, ___, step) => splits.map((time) => formatTime(time, step)) }),
         axis({ incrs: NICE_BYTES, space: 44, size: 76, values: (_, splits) => splits.map((bytes) => formatBytes(bytes)) }),
       ],
       series: [{}, ...groups.map((_, index) => {
@@ -189,7 +190,6 @@ class Timeline {
     const width = Math.min(end, Math.max(to - from, 20));
     this.from = Math.max(0, Math.min(from, end - width));
     this.to = this.from + width;
-    this.zoomOut.disabled = this.from <= 0 && this.to >= end;
     tip.hide();
     this.plot?.setData(this.data());
   }
@@ -211,15 +211,15 @@ class Timeline {
     if (left === null || left < 0 || !this.curves) return tip.hide();
     const { app } = this;
     const step = this.stepAt(plot.posToVal(left, "x"));
-    const values = app.painted.groups.map((group, index) => ({ name: group.name, index, bytes: this.curves.values[index][step] }));
+    const values = app.painted.groups.map((group, index) => ({ name: group.name, place: group.place, index, bytes: this.curves.values[index][step] }));
     const total = values.reduce((sum, { bytes }) => sum + bytes, 0);
     const box = plot.over.getBoundingClientRect();
     tip.show(box.left + left, box.top + top, [
       el("div", { class: "tip-head" }, el("span", {}, formatTime(this.curves.x[step], (this.to - this.from) / 1000)), el("strong", {}, formatBytes(total))),
       // From the top of the stack down, as in the picture.
-      ...values.reverse().filter(({ bytes }) => bytes > 0).map(({ name, index, bytes }) =>
+      ...values.reverse().filter(({ bytes }) => bytes > 0).map(({ name, place, index, bytes }) =>
         el("div", { class: "tip-row" }, el("i", { class: "swatch", style: { background: groupColor(app.painted.groups, index) } }),
-          el("span", { class: "tip-name" }, name), el("span", {}, formatBytes(bytes)))),
+          el("span", { class: "tip-name" }, name, el("span", { class: "muted" }, ` ${place}`)), el("span", {}, formatBytes(bytes)))),
     ]);
   }
 
@@ -232,9 +232,9 @@ class Timeline {
       this.plot?.redraw(false);
     };
     this.legend.replaceChildren(...app.painted.groups.map((group, index) =>
-      el("li", { onmouseenter: focus(index), onmouseleave: focus(null), title: group.name },
+      el("li", { onmouseenter: focus(index), onmouseleave: focus(null), title: `${group.name} ${group.place}` },
         el("i", { class: "swatch", style: { background: groupColor(app.painted.groups, index) } }),
-        el("span", { class: "legend-name" }, group.name),
+        el("span", { class: "legend-name" }, group.name, group.place ? el("span", { class: "muted" }, ` ${group.place}`) : null),
         el("span", { class: "legend-value", data: { group: group.name, value: String(alive[index]) } }, formatBytes(alive[index])))));
   }
 
@@ -270,7 +270,9 @@ class Timeline {
     };
     ctx.save();
     ctx.font = `${12 * scale}px ${css("--sans")}`;
+    // uPlot leaves the alignment of its axes behind.
     ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
     const taken = [];
     for (const mark of this.marks()) {
       if (mark.time < this.from || mark.time > this.to) continue;
@@ -278,9 +280,10 @@ class Timeline {
       const color = css({ peak: "--text", oom: "--bad" }[mark.what] ?? "--muted");
       line(x, color, mark.what === "oom" ? [] : [3, 3], mark.what === "oom" ? 1.5 : 1);
       // A label is left out where it would cover another; then the sign alone remains, or nothing.
-      for (const text of [`${mark.sign} ${mark.text}`, mark.sign]) {
+      for (const [text, isLeft] of [[`${mark.sign} ${mark.text}`, false], [`${mark.text} ${mark.sign}`, true], [mark.sign, false]]) {
         const wide = ctx.measureText(text).width;
-        const start = Math.max(left, Math.min(x - 5 * scale, left + width - wide));
+        const start = isLeft ? x + 5 * scale - wide : x - 5 * scale;
+        if (start < left - 60 * scale || start + wide > left + width + 12 * scale) continue;
         if (taken.some(([a, b]) => start < b + 8 * scale && start + wide > a - 8 * scale)) continue;
         taken.push([start, start + wide]);
         ctx.fillStyle = color;
