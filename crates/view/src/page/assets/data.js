@@ -54,16 +54,30 @@ class ColumnReader {
   }
 
   fill(column) {
-    for (let i = 0; i < column.length; i += 1) column[i] = this.next();
+    const { bytes } = this;
+    for (let i = 0; i < column.length; i += 1) {
+      // Most values have one byte or two. Millions are read: a call for each is what opening the page would wait for.
+      const low = bytes[this.offset];
+      const high = bytes[this.offset + 1];
+      if (low < 0x80) {
+        column[i] = low;
+        this.offset += 1;
+      } else if (high < 0x80) {
+        column[i] = (low & 0x7f) | (high << 7);
+        this.offset += 2;
+      } else column[i] = this.next();
+    }
     return column;
   }
 
   /// Differences to the value before, with the sign in the last bit.
   fillDeltas(column, scale = 1) {
+    const coded = this.fill(new Float64Array(column.length));
     let value = 0;
     for (let i = 0; i < column.length; i += 1) {
-      const coded = this.next();
-      value += coded % 2 ? -(coded + 1) / 2 : coded / 2;
+      const code = coded[i];
+      const half = Math.floor(code / 2);
+      value += code === 2 * half ? half : -half - 1;
       column[i] = value * scale;
     }
     return column;

@@ -36,6 +36,12 @@ function samplesBySite(run) {
 /// A model that is loaded grows too, but stops. A suspect still grows late, hardly ever falls, and has allocated at least
 /// five times more often than it freed in that time.
 function growthSuspects(run) {
+  // Asked for by the summary and by the list.
+  run.suspects ??= findSuspects(run);
+  return run.suspects;
+}
+
+function findSuspects(run) {
   if (run.count < 10) return [];
   const { samples, from, to } = samplesBySite(run);
   const middle = samples[SAMPLES / 2 - 1];

@@ -238,15 +238,15 @@ class Timeline {
         el("span", { class: "legend-value", data: { group: group.name, value: String(alive[index]) } }, formatBytes(alive[index])))));
   }
 
-  /// What is marked: the peak, failed allocations, contexts.
+  /// What is marked: failed allocations, the peak, contexts. The first get their labels first.
   marks() {
     const { run, peak } = this.app;
     const marks = [];
-    if (peak.position >= 0) {
-      marks.push({ what: "peak", time: timeAt(run, peak.position), position: peak.position, text: `peak ${formatBytes(peak.bytes)}`, sign: "▲" });
-    }
     for (const mark of run.marks) {
       if (mark.what === "oom") marks.push({ ...mark, text: `out of memory: ${formatBytes(mark.bytes)}`, sign: "✕" });
+    }
+    if (peak.position >= 0) {
+      marks.push({ what: "peak", time: timeAt(run, peak.position), position: peak.position, text: `peak ${formatBytes(peak.bytes)}`, sign: "▲" });
     }
     for (const mark of run.marks) {
       if (mark.what === "created") marks.push({ ...mark, text: `context ${mark.context} on device ${mark.device}`, sign: "◇" });
