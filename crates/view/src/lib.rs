@@ -24,6 +24,7 @@ mod look;
 mod moment;
 mod output;
 mod ranks;
+pub mod page;
 mod resolver;
 mod run;
 mod site;
