@@ -103,7 +103,10 @@ impl Running {
             .env("XDG_RUNTIME_DIR", &folder)
             .env_remove("LEAK_REPORT");
         if let Some(words) = words {
-            command.env("LEAK_REPORT", words.replace("FOLDER", folder.to_str().unwrap()));
+            command.env(
+                "LEAK_REPORT",
+                words.replace("FOLDER", folder.to_str().unwrap()),
+            );
         }
         let mut child = command
             .stdin(Stdio::piped())
@@ -126,7 +129,11 @@ impl Running {
     fn line_with(&mut self, start: &str) -> String {
         loop {
             let mut line = String::new();
-            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "the child ended");
+            assert_ne!(
+                self.stdout.read_line(&mut line).unwrap(),
+                0,
+                "the child ended"
+            );
             if let Some(rest) = line.strip_prefix(start) {
                 return rest.trim_end().to_owned();
             }
@@ -179,7 +186,10 @@ fn a_request_has_a_report_and_figures() {
         search: true,
     };
     let text = ask(running.process(), text).unwrap().concat();
-    assert!(text.contains("\"weights\"") && text.contains("tests/live.rs"), "{text}");
+    assert!(
+        text.contains("\"weights\"") && text.contains("tests/live.rs"),
+        "{text}"
+    );
     let stats = ask(running.process(), Request::Stats { sites: 1 }).unwrap();
     let stats = json(&stats[0]);
     assert_eq!(stats["tool"], "cuguard");
@@ -188,12 +198,21 @@ fn a_request_has_a_report_and_figures() {
     assert_eq!(stats["device_live_count"], 2);
     assert_eq!(stats["sites"][0]["bytes"], 3 << 20);
     assert_eq!(stats["sites"][0]["label"], "weights");
-    assert!(stats["sites"][0]["file"].as_str().unwrap().ends_with("live.rs"));
+    assert!(
+        stats["sites"][0]["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("live.rs")
+    );
     assert_eq!(stats["sites_not_shown"], 1);
     let folder = running.folder.join("cuguard");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     let ended = running.end();
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
     // It was no leak.
     assert!(String::from_utf8_lossy(&ended.stderr).contains("nothing leaked"));
 }
@@ -271,21 +290,30 @@ fn requests_while_other_threads_allocate() {
         assert!(bytes >= 4 << 20, "{bytes}");
     }
     let ended = running.end();
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
 }
 
 /// What is left over from a process with the same id, as after `SIGKILL`, is replaced.
 #[test]
 fn sockets_of_killed_processes_are_removed() {
     let killed = Running::start("", Some("1"));
-    let socket = killed.folder.join(format!("cuguard/{}.sock", killed.process()));
+    let socket = killed
+        .folder
+        .join(format!("cuguard/{}.sock", killed.process()));
     assert!(socket.exists());
     killed.signal(libc::SIGKILL);
     let (process, folder) = (killed.process(), killed.folder.clone());
     let Running { mut child, .. } = killed;
     child.wait().unwrap();
     assert!(socket.exists());
-    assert!(matches!(ask(process, DUMP), Err(AskError::NoProcess { .. })));
+    assert!(matches!(
+        ask(process, DUMP),
+        Err(AskError::NoProcess { .. })
+    ));
     // The next process in that folder.
     let mut next = Command::new(env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture"])

@@ -45,7 +45,9 @@ fn descendants(process: u32) -> Vec<u32> {
         for thread in threads.into_iter().flatten().flatten() {
             let children = fs::read_to_string(thread.path().join("children"));
             let children = children.unwrap_or_default();
-            let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+            let children = children
+                .split_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok());
             found.extend(children);
         }
     }

@@ -118,11 +118,7 @@ impl Running {
 
     fn dump(&self, arguments: &[&str]) -> Output {
         let process = self.process.to_string();
-        output(
-            self.cuguard(&["dump"])
-                .args(arguments)
-                .arg(process),
-        )
+        output(self.cuguard(&["dump"]).args(arguments).arg(process))
     }
 
     fn signal(&self, signal: i32) {
@@ -173,7 +169,9 @@ fn json(output: &Output) -> serde_json::Value {
 
 #[test]
 fn a_dump_says_what_is_lost_and_the_program_runs_on() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "", &[]);
     let report = json(&running.dump(&["--json"]));
     assert_eq!(report["reason"], "dump");
@@ -189,11 +187,17 @@ fn a_dump_says_what_is_lost_and_the_program_runs_on() {
     // A second time, as text, and without the search.
     let dumped = text(&running.dump(&[]).stdout);
     assert!(dumped.contains(", and still runs"), "{dumped}");
-    assert!(dumped.contains("its threads were stopped meanwhile"), "{dumped}");
+    assert!(
+        dumped.contains("its threads were stopped meanwhile"),
+        "{dumped}"
+    );
     assert!(dumped.contains("lose at "), "{dumped}");
     let dumped = text(&running.dump(&["--no-search"]).stdout);
     assert!(dumped.contains(": alive 4.00 MiB"), "{dumped}");
-    assert!(dumped.contains("not searched for lost addresses"), "{dumped}");
+    assert!(
+        dumped.contains("not searched for lost addresses"),
+        "{dumped}"
+    );
     assert!(!dumped.contains("nothing is lost"), "{dumped}");
     let ended = running.end();
     assert!(ended.status.success());
@@ -206,7 +210,9 @@ fn a_dump_says_what_is_lost_and_the_program_runs_on() {
 
 #[test]
 fn the_command_run_leads_to_the_program() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "", &[]);
     let command = running.command.id().to_string();
     let report = json(&output(&mut running.cuguard(&["dump", "--json", &command])));
@@ -216,7 +222,9 @@ fn the_command_run_leads_to_the_program() {
 
 #[test]
 fn a_dump_goes_to_a_file() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "", &[]);
     let file = running.runtime.join("now.json");
     let dumped = running.dump(&["--json", "--output", file.to_str().unwrap()]);
@@ -234,14 +242,21 @@ fn a_dump_goes_to_a_file() {
 
 #[test]
 fn the_signal_writes_a_report_to_the_file() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let file = subfolder("signal").join("reports.json");
     let running = Running::start(
         program,
         "",
         &["--report", "json", "--output", file.to_str().unwrap()],
     );
-    let lines = || fs::read_to_string(&file).unwrap_or_default().matches('\n').count();
+    let lines = || {
+        fs::read_to_string(&file)
+            .unwrap_or_default()
+            .matches('\n')
+            .count()
+    };
     for count in 1..=2 {
         running.signal(libc::SIGUSR2);
         wait_until("a report", || lines() == count);
@@ -262,7 +277,9 @@ fn the_signal_writes_a_report_to_the_file() {
 
 #[test]
 fn another_signal_and_none_can_be_chosen() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let file = subfolder("other-signal").join("reports.json");
     let words = format!("json,file={},dump-signal=USR1", file.display());
     let running = Running::start_with(program, "", |command| {
@@ -286,7 +303,9 @@ fn another_signal_and_none_can_be_chosen() {
 
 #[test]
 fn a_program_that_handles_the_signal_is_left_alone() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     for what in ["own handler before", "own handler after"] {
         let running = Running::start(program, what, &[]);
         running.signal(libc::SIGUSR2);
@@ -303,7 +322,9 @@ fn a_program_that_handles_the_signal_is_left_alone() {
 
 #[test]
 fn a_program_that_blocks_all_signals_has_dumps() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "blocked", &[]);
     running.signal(libc::SIGUSR2);
     assert_eq!(json(&running.dump(&["--json"]))["lost"]["bytes"], 1 << 20);
@@ -312,13 +333,12 @@ fn a_program_that_blocks_all_signals_has_dumps() {
 
 #[test]
 fn a_forked_child_neither_serves_nor_reports() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let mut running = Running::start(program, "fork", &[]);
     // Printed before or after the parent's line.
-    let children = fs::read_to_string(format!(
-        "/proc/{0}/task/{0}/children",
-        running.process
-    ));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.process));
     let Ok(children) = children else {
         return not_run("this kernel does not list children");
     };
@@ -326,7 +346,10 @@ fn a_forked_child_neither_serves_nor_reports() {
     let dumped = output(&mut running.cuguard(&["dump", &child.to_string()]));
     assert_eq!(dumped.status.code(), Some(1));
     let stderr = text(&dumped.stderr);
-    assert!(stderr.contains("has no reports that can be requested"), "{stderr}");
+    assert!(
+        stderr.contains("has no reports that can be requested"),
+        "{stderr}"
+    );
     // The default disposition, as without this.
     send(child, libc::SIGUSR2);
     let signal = running.line_with("child ended by ");
@@ -337,7 +360,9 @@ fn a_forked_child_neither_serves_nor_reports() {
 
 #[test]
 fn a_program_after_exec_is_served_anew() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "exec", &[]);
     let report = json(&running.dump(&["--json"]));
     assert!(report["command"].as_str().unwrap().ends_with("after exec"));
@@ -348,7 +373,9 @@ fn a_program_after_exec_is_served_anew() {
 
 #[test]
 fn descriptors_that_a_program_closed_are_not_used() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "closes all", &[]);
     // Its files must stay empty.
     running.signal(libc::SIGUSR2);
@@ -360,7 +387,9 @@ fn descriptors_that_a_program_closed_are_not_used() {
 
 #[test]
 fn a_process_ends_with_its_last_thread() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "main thread ends", &[]);
     assert_eq!(json(&running.dump(&["--json"]))["reason"], "dump");
     let ended = running.end();
@@ -369,7 +398,9 @@ fn a_process_ends_with_its_last_thread() {
 
 #[test]
 fn only_the_user_can_open_the_socket() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "", &[]);
     let folder = fs::metadata(running.runtime.join("cuguard")).unwrap();
     assert_eq!(folder.mode() & 0o777, 0o700);
@@ -392,7 +423,9 @@ fn only_the_user_can_open_the_socket() {
 
 #[test]
 fn a_process_of_another_user_is_refused() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     // SAFETY: always succeeds.
     if unsafe { libc::geteuid() } != 0 {
         return not_run("needs root, to become another user");
@@ -406,7 +439,11 @@ fn a_process_of_another_user_is_refused() {
     fs::copy(command.get_program(), &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     command = Command::new(&copy);
-    command.args(["dump", &process]).uid(65534).gid(65534).current_dir("/");
+    command
+        .args(["dump", &process])
+        .uid(65534)
+        .gid(65534)
+        .current_dir("/");
     let dumped = command.output();
     fs::remove_file(&copy).unwrap();
     let dumped = dumped.expect("it runs");
@@ -418,7 +455,9 @@ fn a_process_of_another_user_is_refused() {
 
 #[test]
 fn processes_without_reports_are_named() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let refused = |command: &mut Command| {
         let refused = output(command);
         assert_eq!(refused.status.code(), Some(1));
@@ -427,13 +466,20 @@ fn processes_without_reports_are_named() {
     for command in ["dump", "watch"] {
         let option: &[&str] = if command == "watch" { &["--once"] } else { &[] };
         let run = |process: u32| {
-            refused(cuguard("auto", &[command]).args(option).arg(process.to_string()))
+            refused(
+                cuguard("auto", &[command])
+                    .args(option)
+                    .arg(process.to_string()),
+            )
         };
         let ending = format!("cuguard {command}: there is no process 99999999\n");
         assert_eq!(run(99_999_999), ending);
         // This process.
         let stderr = run(std::process::id());
-        assert!(stderr.contains("has no reports that can be requested"), "{stderr}");
+        assert!(
+            stderr.contains("has no reports that can be requested"),
+            "{stderr}"
+        );
         assert!(stderr.contains("LEAK_REPORT=1"), "{stderr}");
     }
     for wrong in ["0", "-1", "x", "1.5", "99999999999"] {
@@ -452,21 +498,43 @@ fn processes_without_reports_are_named() {
 
 #[test]
 fn watch_prints_one_frame() {
-    let Some(program) = live_program() else { return };
+    let Some(program) = live_program() else {
+        return;
+    };
     let running = Running::start(program, "", &[]);
     let process = running.process.to_string();
-    let arguments = ["watch", "--once", "--interval", "0.1", "--top", "1", &process];
+    let arguments = [
+        "watch",
+        "--once",
+        "--interval",
+        "0.1",
+        "--top",
+        "1",
+        &process,
+    ];
     let watched = output(&mut running.cuguard(&arguments));
     assert!(watched.status.success(), "{}", text(&watched.stderr));
     let frame = text(&watched.stdout);
     let lines: Vec<_> = frame.lines().collect();
-    assert!(lines[0].starts_with(&format!("process {process} (")), "{frame}");
+    assert!(
+        lines[0].starts_with(&format!("process {process} (")),
+        "{frame}"
+    );
     let device = "device memory: 4.00 MiB in 2 allocations, +0 B/s, 0 allocations/s";
     assert_eq!(lines[1], device, "{frame}");
-    assert!(frame.contains("  device: 4.00 MiB in 2, peak 4.00 MiB\n"), "{frame}");
-    assert!(frame.contains("  3.00 MiB         1  device            hold at "), "{frame}");
+    assert!(
+        frame.contains("  device: 4.00 MiB in 2, peak 4.00 MiB\n"),
+        "{frame}"
+    );
+    assert!(
+        frame.contains("  3.00 MiB         1  device            hold at "),
+        "{frame}"
+    );
     assert!(frame.contains("live.c:"), "{frame}");
-    assert!(frame.contains("\n  and 1 more\n") || frame.contains("\n  and 2 more\n"), "{frame}");
+    assert!(
+        frame.contains("\n  and 1 more\n") || frame.contains("\n  and 2 more\n"),
+        "{frame}"
+    );
     // Without a terminal there is no screen.
     let refused = output(&mut running.cuguard(&["watch", &process]));
     assert_eq!(refused.status.code(), Some(1));

@@ -38,10 +38,10 @@ pub(super) struct Site {
     pub(super) kind: String,
     pub(super) bytes: u64,
     pub(super) count: u64,
-    label: Option<String>,
-    function: Option<String>,
-    file: Option<String>,
-    line: Option<u32>,
+    pub(super) label: Option<String>,
+    pub(super) function: Option<String>,
+    pub(super) file: Option<String>,
+    pub(super) line: Option<u32>,
 }
 
 impl Site {
