@@ -217,9 +217,9 @@ mod tests {
         let screen = shown(&history, 100, 30);
         for part in [
             "process 4711 (train)",
-            "device memory: 3.00 MiB in 3 allocations",
-            "device: 3.00 MiB in 3, peak 4.00 MiB",
-            "at most 3.00 MiB",
+            "device memory: 3 MiB in 3 allocations",
+            "device: 3 MiB in 3, peak 4 MiB",
+            "at most 3 MiB",
             "unknown call site",
             "q quit",
         ] {
