@@ -66,6 +66,7 @@ use crate::paths::Paths;
 use crate::prepare::{Prepared, View};
 use crate::summary::Summary;
 
+pub use audit::{FrameClass, FrameNames};
 pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
 pub use dump_signal::{DumpSignal, UnknownSignal};

@@ -10,6 +10,25 @@
 
 #![forbid(unsafe_code)]
 
+mod amount;
+mod by;
+mod error;
+mod from_recording;
+mod group;
+mod moment;
+mod resolver;
 mod run;
+mod site;
+mod sweep;
+mod timeline;
+mod words;
 
+pub use amount::Amount;
+pub use by::By;
+pub use error::ViewError;
+pub use group::{Group, group};
+pub use moment::{At, Moment, Peak, moment, peak};
+pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
+pub use site::Frames;
+pub use timeline::{Memory, Series, Timeline, timeline};

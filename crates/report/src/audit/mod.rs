@@ -23,6 +23,7 @@ mod text;
 use cuguard_registry::{Amount, Fate};
 
 use self::class::{Class, class};
+pub use self::class::{FrameClass, FrameNames};
 use self::prepare::Prepared;
 pub use self::process::{DUMP, Failure, Process, Refused, Search};
 use crate::fail_on::FailOn;
