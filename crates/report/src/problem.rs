@@ -8,9 +8,9 @@ use crate::words;
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
                      sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
-                     fail_on=lost+reachable+growth+oom, python=yes|no, \
-                     dump-signal=USR1|USR2|HUP|IO|PWR|none, record, record-limit=SIZE, \
-                     record-policy=all|last|aggregate, embed-symbols";
+                     fail_on=lost+reachable+growth+oom, python=yes|no, record, record-limit=SIZE, \
+                     record-policy=all|last|aggregate, embed-symbols, \
+                     dump-signal=USR1|USR2|HUP|IO|PWR|none";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
