@@ -7,8 +7,30 @@
 //! The file is a sequence of chunks. Each thread appends to a chunk of its own, in memory that is mapped from the file, so
 //! that events need no lock and no system call, and a process that is killed leaves all that it wrote.
 //!
+//! - [`start`] begins the recording of the process, [`record`] appends an event, [`note_exit`] ends it.
+//! - [`Recording::open`] reads a file, as much of it as can be read.
+//!
 //! This crate must not know the driver and its types, how records are stored, or how anything is printed.
 
+#![deny(unsafe_code)]
+
 mod data;
+mod definition;
+mod event;
+mod foreign;
+mod format;
+mod options;
+mod process;
+mod read;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod write;
 
 pub use data::{Embedded, End, Event, Frame, Kind, Meta, Module, Recording, Site, Stack, What};
+pub use foreign::{ResolveForeign, register_foreign};
+pub use options::{Definitions, Options, Policy, StackDefinition, StartError, UnknownPolicy};
+pub use process::{
+    addresses, embed_symbols, host, is_on, note_exit, path, record, record_label, start,
+};
+pub use read::{OpenError, ReadError};

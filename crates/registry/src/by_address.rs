@@ -17,6 +17,7 @@ use crate::group::Group;
 use crate::history::{History, Peak};
 use crate::kind::Kind;
 use crate::record::{Entry, Key, Record, Removed};
+use crate::recorder;
 use crate::registry::{Registry, set};
 use crate::trace::Trace;
 
@@ -59,7 +60,13 @@ impl Registry {
         let addressed = self.addressed();
         if addressed.in_table.may_have(key.address) {
             // Freed by a function that is not recorded.
-            self.remove_from_table(key);
+            let old = self.remove_from_table(key);
+            if let Some(old) = old.filter(|_| recorder::is_on()) {
+                recorder::replaced(0, key, &old, record.created_nanoseconds());
+            }
+        }
+        if recorder::is_on() {
+            recorder::allocated(0, key, &record);
         }
         let put = |key, record| self.put_by_address(key, record);
         match self.recent.insert_by_address(key, record, put) {
@@ -107,6 +114,11 @@ impl Registry {
             }
             None => return self.find_any(kinds, address),
         }
+        if recorder::is_on()
+            && let Some(removed) = &removed
+        {
+            recorder::freed(0, removed.key(), &removed.record);
+        }
         removed
     }
 
@@ -124,8 +136,7 @@ impl Registry {
     /// ```
     #[cold]
     pub fn put_back_removed(&self, removed: &Removed) {
-        let key = Key::by_address(removed.kind, removed.address);
-        self.put_back(key, Some(removed.record), removed.record.bytes());
+        self.put_back(removed.key(), Some(removed.record), removed.record.bytes());
     }
 
     /// Removes what the calling thread does not have among its newest.
@@ -145,8 +156,14 @@ impl Registry {
                 })
             })
         };
+        let recorded = |found: Removed| {
+            if recorder::is_on() {
+                recorder::freed(0, found.key(), &found.record);
+            }
+            found
+        };
         if let Some(found) = from_table() {
-            return Some(found);
+            return Some(recorded(found));
         }
         if let Some(slot) = self.recent.holder(kinds, address) {
             self.recent.flush(slot, |key, record| self.put(key, record));
@@ -157,7 +174,7 @@ impl Registry {
             keys.clone()
                 .for_each(|key| self.destroyed.note_late_free(key));
         }
-        found
+        found.map(recorded)
     }
 
     /// Removes a record by address from the table.
@@ -200,6 +217,9 @@ impl Registry {
             return false;
         };
         self.counters.add(to.kind, record.bytes());
+        if recorder::is_on() {
+            recorder::allocated_again(0, to, &record);
+        }
         self.put_by_address(to, record);
         true
     }

@@ -73,6 +73,14 @@ pub(crate) fn thread_name(id: NameId) -> Option<&'static str> {
     }
 }
 
+/// The text of a label or the name of a thread, without interning anything.
+pub(crate) fn name_text(id: NameId) -> Option<String> {
+    match id & NUMBERED {
+        0 => names::text(id).map(str::to_owned),
+        _ => Some(number_text(id & !NUMBERED)),
+    }
+}
+
 /// The label scope of the calling thread.
 #[inline]
 pub(crate) fn scope() -> NameId {
@@ -96,9 +104,14 @@ pub fn note_exit() {
 
 /// The time of a snapshot that is taken now.
 pub(crate) fn snapshot_time() -> Duration {
+    Duration::from_nanos(snapshot_nanoseconds())
+}
+
+/// [`snapshot_time`] in nanoseconds.
+pub(crate) fn snapshot_nanoseconds() -> u64 {
     match EXIT.load(Ordering::Relaxed) {
-        0 => now(),
-        exit => Duration::from_nanos(exit),
+        0 => clock::nanoseconds(),
+        exit => exit,
     }
 }
 

@@ -16,6 +16,8 @@
 //! and a name), function names (a stack trace is addresses, which reports resolve), `LEAK_REPORT`, or how
 //! anything is printed.
 //!
+//! While a recording is on, each insert and each remove is an event of it ([`start_recording`]).
+//!
 //! Interned call sites and names belong to the process and are never freed: they are small, and there
 //! are as many as the program has call sites that allocate.
 
@@ -51,6 +53,7 @@ mod recent;
 #[cfg(test)]
 mod recent_tests;
 mod record;
+mod recorder;
 mod registry;
 #[cfg(test)]
 mod registry_tests;
@@ -74,6 +77,10 @@ pub use late::Late;
 pub use origin::{Origin, Site};
 pub use pages::{PAGE, PageUse, SharedPages};
 pub use record::{Entry, Key, Record, Removed};
+pub use recorder::{
+    end_recording, record_context_created, record_context_ended, record_out_of_memory,
+    start_recording,
+};
 pub use registry::Registry;
 pub use shared::shared_pages;
 pub use snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot, SnapshotReason};

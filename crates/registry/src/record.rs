@@ -287,6 +287,13 @@ pub struct Removed {
     pub record: Record,
 }
 
+impl Removed {
+    /// The key that it had.
+    pub(crate) fn key(&self) -> Key {
+        Key::by_address(self.kind, self.address)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::Location;

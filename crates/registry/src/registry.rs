@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use crate::names;
 use crate::pages::PAGE;
 use crate::recent::{RecentRecords, Removed};
 use crate::record::{Entry, Key, Record};
+use crate::recorder;
 use crate::sampling::Sampling;
 use crate::snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot};
 use crate::usage::{Baseline, MemoryUsage, UsageBuilder};
@@ -71,6 +72,8 @@ pub struct Registry {
     /// Whether anything was ever allocated without a record. Otherwise an unknown key is not ours, and
     /// the counters stay as they are.
     ever_unrecorded: AtomicBool,
+    /// The number of the context in recordings; 0 where each record has its own.
+    context: AtomicU32,
 }
 
 impl fmt::Debug for Registry {
@@ -109,7 +112,28 @@ impl Registry {
             sampling: Sampling::default(),
             ever_recorded: AtomicBool::new(false),
             ever_unrecorded: AtomicBool::new(false),
+            context: AtomicU32::new(0),
         }
+    }
+
+    /// Sets the number of the context that all records are of, for recordings.
+    ///
+    /// ```
+    /// use cuguard_registry::{Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32).in_context(1);
+    /// assert!(registry.live().is_zero());
+    /// ```
+    #[must_use]
+    pub fn in_context(self, number: u32) -> Self {
+        self.context.store(number, Relaxed);
+        self
+    }
+
+    /// The number of the context in recordings.
+    #[inline]
+    pub(crate) fn context(&self) -> u32 {
+        self.context.load(Relaxed)
     }
 
     /// Records only one resource in `one_in`; all are counted.
@@ -161,6 +185,9 @@ impl Registry {
             && let Some((_, old)) = self.flushed_for(freed).remove(&freed)
         {
             self.counters.sub(key.kind, old.bytes());
+            if recorder::is_on() {
+                recorder::freed(self.context(), freed, &old);
+            }
         }
         let level = self.level();
         if level == Level::Counts || !self.sampling.picks(key.kind, nth) {
@@ -170,6 +197,9 @@ impl Registry {
         set(&self.ever_recorded);
         let call_site = call_site::intern(site, type_name, level, self.depth);
         let record = Record::new(bytes, stream, call_site);
+        if recorder::is_on() {
+            recorder::allocated(self.context(), key, &record);
+        }
         let put = |key, record| self.put(key, record);
         if let Some(record) = self.recent.insert(key, record, put) {
             self.put(key, record);
@@ -244,7 +274,12 @@ impl Registry {
             Removed::Elsewhere => self.find_and_remove(key),
         };
         match record {
-            Some(record) => self.counters.sub(key.kind, record.bytes()),
+            Some(record) => {
+                self.counters.sub(key.kind, record.bytes());
+                if recorder::is_on() {
+                    recorder::freed(self.context(), key, &record);
+                }
+            }
             None if self.ever_unrecorded.load(Relaxed) => self.counters.sub(key.kind, bytes),
             None => {}
         }
@@ -265,6 +300,9 @@ impl Registry {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
+                if recorder::is_on() {
+                    recorder::allocated_again(self.context(), key, &record);
+                }
                 self.put(key, record);
             }
             None if self.ever_unrecorded.load(Relaxed) => self.counters.restore(key.kind, bytes),
@@ -328,6 +366,9 @@ impl Registry {
         let name = names::intern(label);
         if let Some(mut record) = self.flushed_for(key).get_mut(&key) {
             record.name = name;
+            if recorder::is_on() {
+                recorder::labelled(key, &record);
+            }
         }
     }
 
@@ -354,6 +395,9 @@ impl Registry {
         for (key, record) in &drained {
             self.counters.sub(key.kind, record.bytes());
             self.note_removed(*key, record);
+            if recorder::is_on() {
+                recorder::freed(self.context(), *key, record);
+            }
         }
         drained.sort_unstable_by_key(|(key, record)| {
             let kind = (key.kind.teardown_rank(), key.kind);

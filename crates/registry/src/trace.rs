@@ -1,6 +1,8 @@
 //! Stack traces that the caller captures, interned.
 
-use crate::call_site::{self, CallSite, CallSiteId};
+use std::panic::Location;
+
+use crate::call_site::{self, CallSite, CallSiteId, MAX_DEPTH};
 use crate::caller;
 use crate::names::NameId;
 
@@ -36,6 +38,20 @@ impl Trace {
                 [] => None,
                 _ => call_site::intern_frames(stack, ""),
             },
+            thread: caller::thread(),
+        }
+    }
+
+    /// The calling stack, with the line of the program where it is known.
+    ///
+    /// ```
+    /// assert!(!cuguard_registry::Trace::here(None).stack().is_empty());
+    /// ```
+    #[must_use]
+    pub fn here(site: Option<&'static Location<'static>>) -> Self {
+        let id = call_site::intern_stack(site, "", MAX_DEPTH);
+        Self {
+            call_site: call_site::get(id),
             thread: caller::thread(),
         }
     }

@@ -33,10 +33,11 @@ const RUNTIME_CRATES: [&str; 7] = [
 ];
 
 /// These crates.
-const OWN_CRATES: [&str; 12] = [
+const OWN_CRATES: [&str; 13] = [
     "cuguard",
     "cuguard_audit",
     "cuguard_driver",
+    "cuguard_live",
     "cuguard_nvml",
     "cuguard_pool",
     "cuguard_recording",

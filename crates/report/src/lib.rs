@@ -20,6 +20,7 @@
 pub mod audit;
 mod checkpoint;
 mod diff_text;
+mod dump_signal;
 mod environment;
 mod fail_on;
 mod foreign;
@@ -43,6 +44,7 @@ mod resolve;
 mod rows;
 mod settings;
 mod size;
+mod stats;
 mod summary;
 mod suppress;
 mod symbols;
@@ -67,6 +69,7 @@ use crate::summary::Summary;
 pub use audit::{FrameClass, FrameNames};
 pub use checkpoint::Checkpoint;
 pub use diff_text::display_diff;
+pub use dump_signal::{DumpSignal, UnknownSignal};
 pub use fail_on::{FailOn, UnknownFinding};
 pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
@@ -76,6 +79,7 @@ pub use report_trait::Report;
 pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
+pub use stats::{SiteNames, Stats};
 
 /// 0 until a report sets an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
@@ -149,6 +153,13 @@ fn log_at_exit(line: String) -> bool {
         let _ = sender.send(log(&line));
     });
     spawned.is_ok() && receiver.recv_timeout(Duration::from_secs(2)) == Ok(true)
+}
+
+/// Writes a report of a context that is in use where the settings say. The exit code does not depend on it. Other threads run, and
+/// no lock is waited for without a limit.
+pub fn write_requested(snapshot: &Snapshot, settings: &ReportSettings) {
+    let prepared = Prepared::new(snapshot, View::of(settings));
+    output::deliver(&prepared, settings, true);
 }
 
 /// Prints the suppressions that no report used. Called last, when the process exits.

@@ -8,7 +8,8 @@ use crate::words;
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
                      sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
-                     fail_on=lost+reachable+growth+oom, python=yes|no";
+                     fail_on=lost+reachable+growth+oom, python=yes|no, \
+                     dump-signal=USR1|USR2|HUP|IO|PWR|none";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
@@ -75,7 +76,7 @@ const FLAGS: [&str; 9] = [
 ];
 
 /// Words with a value, and which values they take.
-pub(crate) const VALUES: [(&str, &str); 12] = [
+pub(crate) const VALUES: [(&str, &str); 13] = [
     (
         "file",
         "a file name, in which %p is the process id, %c the context and %% a percent sign",
@@ -94,6 +95,7 @@ pub(crate) const VALUES: [(&str, &str); 12] = [
         "one or more of lost, reachable, growth, oom, joined by +",
     ),
     ("python", "one of yes, no"),
+    ("dump-signal", "one of USR1, USR2, HUP, IO, PWR, none"),
 ];
 
 /// ` (did you mean json?)` for an unknown word that is nearly a known one.

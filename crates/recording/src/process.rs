@@ -1,0 +1,180 @@
+//! The recording of the process: at most one.
+//!
+//! ```text
+//!            start              exit, fork, error
+//!     off ──────────► on ──────────────────────► off for good
+//! ```
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, TryLockError};
+
+use cuguard_sync::process::is_forked;
+
+use crate::data::{Embedded, Event};
+use crate::options::{Definitions, Options, StartError};
+use crate::write::{self, Cursor, Writer};
+
+/// Whether events are recorded.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// The recording. It stays when recording ends: threads may be within it.
+static WRITER: OnceLock<&'static Writer> = OnceLock::new();
+
+/// For threads whose own cursor is dropped already, and in a signal handler that interrupts a thread in its own.
+static SHARED: Mutex<Option<Cursor>> = Mutex::new(None);
+
+thread_local! {
+    static CURSOR: RefCell<Option<Cursor>> = const { RefCell::new(None) };
+}
+
+/// Whether events are recorded: one load, for hot paths.
+///
+/// ```
+/// assert!(!cuguard_recording::is_on());
+/// ```
+#[inline(always)]
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Starts the recording of this process. `definitions` says what the numbers in events mean.
+///
+/// # Errors
+/// There is one recording a process; the file cannot be created; this is a forked child.
+pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result<(), StartError> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    if is_forked() {
+        return Err(StartError::Forked);
+    }
+    let _starting = STARTING.lock();
+    if let Some(writer) = WRITER.get() {
+        return Err(StartError::Already(writer.path().to_owned()));
+    }
+    let writer = Writer::create(options, definitions)?;
+    if WRITER.set(writer).is_ok() {
+        // The child shares the mapped file: it would overwrite what this process records.
+        write::on_fork(turn_off);
+        ON.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+extern "C" fn turn_off() {
+    ON.store(false, Ordering::Release);
+}
+
+/// The file that this process records into, or did.
+///
+/// ```
+/// assert_eq!(cuguard_recording::path(), None);
+/// ```
+#[must_use]
+pub fn path() -> Option<&'static Path> {
+    WRITER.get().map(|writer| writer.path())
+}
+
+/// The recording, if it is on.
+#[inline]
+fn writer() -> Option<&'static Writer> {
+    match is_on() && !is_forked() {
+        true => WRITER.get().copied(),
+        false => None,
+    }
+}
+
+/// Calls `use_it` with the cursor of the thread, or with the one that all threads share.
+#[inline]
+fn with_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
+    let own = CURSOR.try_with(|cursor| {
+        let Ok(mut cursor) = cursor.try_borrow_mut() else {
+            return false;
+        };
+        use_it(cursor.get_or_insert_with(|| Cursor::new(writer)));
+        true
+    });
+    if !own.unwrap_or(false) {
+        with_shared_cursor(writer, use_it);
+    }
+    if writer.has_failed() {
+        turn_off();
+    }
+}
+
+#[cold]
+fn with_shared_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
+    // A thread that ends may wait here. A signal handler may not: it may have interrupted the holder.
+    for _ in 0..1000 {
+        match SHARED.try_lock() {
+            Ok(mut cursor) => return use_it(cursor.get_or_insert_with(|| Cursor::new(writer))),
+            Err(TryLockError::Poisoned(_)) => break,
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    writer.drop_event();
+}
+
+/// Records an event. Its time is that of [`cuguard_sync::clock`], its numbers are those of [`Definitions`]. Does nothing
+/// while [`is_on`] returns `false`.
+///
+/// Call it after the driver allocated and before it frees: addresses are reused.
+///
+/// ```
+/// use cuguard_recording::{Event, What, record};
+///
+/// let what = What::Freed { kind: 0, address: 0x7f00_0000_0000, context: 1 };
+/// record(&Event { time: cuguard_sync::clock::nanoseconds(), thread: 1, what });
+/// ```
+#[inline(never)]
+pub fn record(event: &Event) {
+    if let Some(writer) = writer() {
+        let event = Event {
+            time: writer.since_begin(event.time),
+            ..*event
+        };
+        with_cursor(writer, |cursor| cursor.record(&event));
+    }
+}
+
+/// Records a name for something alive, in place of the label that it has.
+#[cold]
+pub fn record_label(time: u64, thread: u32, kind: u8, address: u64, label: u32) {
+    if let Some(writer) = writer() {
+        let time = writer.since_begin(time);
+        with_cursor(writer, |cursor| {
+            cursor.label(time, thread, kind, address, label);
+        });
+    }
+}
+
+/// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set.
+#[must_use]
+pub fn addresses() -> Vec<u64> {
+    writer().map(Writer::addresses).unwrap_or_default()
+}
+
+/// Adds the names of functions, for machines without the program.
+pub fn embed_symbols(symbols: impl IntoIterator<Item = Embedded>) {
+    if let Some(writer) = writer() {
+        writer.symbols(symbols.into_iter());
+    }
+}
+
+/// The process exits, at this time of [`cuguard_sync::clock`]: the recording ends.
+pub fn note_exit(time: u64) {
+    if let Some(writer) = writer() {
+        turn_off();
+        writer.exit(time);
+    }
+}
+
+/// The name of this machine, for the names of files.
+///
+/// ```
+/// assert!(!cuguard_recording::host().contains('\n'));
+/// ```
+#[must_use]
+pub fn host() -> String {
+    write::host()
+}

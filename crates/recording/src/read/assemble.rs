@@ -1,0 +1,246 @@
+//! Puts a recording together: definitions get indexes, events their order and their labels.
+
+use std::collections::HashMap;
+
+use super::chunks::{self, Raw};
+use super::error::ReadError;
+use crate::data::{Embedded, End, Event, Frame, Kind, Recording, Stack, What};
+use crate::definition::Definition;
+
+/// Reads a recording.
+pub(super) fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
+    let raw = chunks::read(bytes)?;
+    let mut recording = Recording {
+        meta: raw.meta.clone(),
+        stacks: vec![Stack::default()],
+        names: vec![String::new()],
+        dropped: raw.dropped,
+        ..Recording::default()
+    };
+    let mut numbers = Numbers::default();
+    numbers.define(&mut recording, raw.definitions);
+    recording.problems.extend(raw.problems);
+    note_dropped(&mut recording, raw.complete_from);
+
+    let Raw {
+        mut events, labels, ..
+    } = Raw {
+        events: raw.events,
+        labels: raw.labels,
+        ..Raw::default()
+    };
+    numbers.translate(&mut recording, &mut events);
+    if !events.is_sorted_by_key(|event| event.time) {
+        events.sort_by_key(|event| event.time);
+    }
+    // A process that was killed while an allocation became an event has it in both places.
+    events
+        .dedup_by(|second, first| first == second && matches!(first.what, What::Allocated { .. }));
+    recording.events = events;
+    apply_labels(&mut recording, labels, &numbers);
+    Ok(recording)
+}
+
+fn note_dropped(recording: &mut Recording, complete_from: u64) {
+    let dropped = recording.dropped;
+    if dropped == 0 {
+        return;
+    }
+    let what = match complete_from {
+        0 => format!("the size limit left out {dropped} events of short-lived allocations"),
+        time => format!(
+            "the size limit dropped {dropped} events; none is missing from {:.3} s on",
+            time as f64 / 1e9
+        ),
+    };
+    recording.problems.push(what);
+}
+
+/// The indexes of what the process had numbers for.
+#[derive(Debug, Default)]
+struct Numbers {
+    names: HashMap<u32, u32>,
+    stacks: HashMap<u32, u32>,
+}
+
+impl Numbers {
+    fn define(&mut self, recording: &mut Recording, definitions: Vec<Definition>) {
+        let foreign: HashMap<u64, Frame> = definitions.iter().filter_map(foreign).collect();
+        let mut symbols: HashMap<u64, usize> = HashMap::new();
+        for definition in definitions {
+            match definition {
+                Definition::Name { id, text } => {
+                    let index = recording.names.len() as u32;
+                    // Two threads may define the same name.
+                    if *self.names.entry(id).or_insert(index) == index {
+                        recording.names.push(text);
+                    }
+                }
+                Definition::Kind { index, kind } => {
+                    let index = usize::from(index);
+                    fill_kinds(&mut recording.kinds, index);
+                    recording.kinds[index] = kind;
+                }
+                Definition::Module(module) => recording.modules.push(module),
+                Definition::Foreign { .. } => {}
+                Definition::Stack {
+                    id,
+                    site,
+                    type_name,
+                    frames,
+                } => {
+                    let index = recording.stacks.len() as u32;
+                    if *self.stacks.entry(id).or_insert(index) == index {
+                        let frame = |address: u64| {
+                            let known = foreign.get(&address).cloned();
+                            known.unwrap_or(Frame::Native(address))
+                        };
+                        recording.stacks.push(Stack {
+                            site,
+                            type_name,
+                            frames: frames.into_iter().map(frame).collect(),
+                        });
+                    }
+                }
+                Definition::Symbol(symbol) => add_symbol(recording, &mut symbols, symbol),
+                Definition::Exit { time } => recording.end = End::Exit { time },
+                Definition::Stopped { time, why } => {
+                    let seconds = time as f64 / 1e9;
+                    let problem = format!(
+                        "the recording ends at {seconds:.3} s, before the process did: {why}"
+                    );
+                    recording.problems.push(problem);
+                }
+            }
+        }
+    }
+
+    /// Replaces the numbers of the process in events by indexes.
+    fn translate(&self, recording: &mut Recording, events: &mut [Event]) {
+        let (mut unknown_stacks, mut unknown_names) = (0_u64, 0_u64);
+        let mut kinds = 0;
+        let mut stack = |id: &mut u32| {
+            let index = if *id == 0 {
+                Some(&0)
+            } else {
+                self.stacks.get(id)
+            };
+            unknown_stacks += u64::from(index.is_none());
+            *id = index.copied().unwrap_or_default();
+        };
+        let mut name = |id: &mut u32| {
+            let index = if *id == 0 {
+                Some(&0)
+            } else {
+                self.names.get(id)
+            };
+            unknown_names += u64::from(index.is_none());
+            *id = index.copied().unwrap_or_default();
+        };
+        for event in events {
+            name(&mut event.thread);
+            match &mut event.what {
+                What::Allocated {
+                    kind,
+                    stack: id,
+                    label,
+                    ..
+                } => {
+                    stack(id);
+                    name(label);
+                    kinds = kinds.max(*kind);
+                }
+                What::Freed { kind, .. } => kinds = kinds.max(*kind),
+                What::OutOfMemory { stack: id, .. } => stack(id),
+                What::ContextCreated { .. } | What::ContextEnded { .. } => {}
+            }
+        }
+        if kinds > 0 || !recording.kinds.is_empty() {
+            fill_kinds(&mut recording.kinds, kinds.into());
+        }
+        for (count, what) in [(unknown_stacks, "call sites"), (unknown_names, "names")] {
+            if count > 0 {
+                let problem = format!("{count} events refer to {what} that are not in the file");
+                recording.problems.push(problem);
+            }
+        }
+    }
+}
+
+fn foreign(definition: &Definition) -> Option<(u64, Frame)> {
+    match definition {
+        Definition::Foreign {
+            address,
+            function,
+            file,
+            line,
+        } => Some((
+            *address,
+            Frame::Foreign {
+                function: function.clone(),
+                file: file.clone(),
+                line: *line,
+            },
+        )),
+        _ => None,
+    }
+}
+
+fn add_symbol(recording: &mut Recording, known: &mut HashMap<u64, usize>, symbol: Embedded) {
+    let index = recording.symbols.len();
+    if *known.entry(symbol.address).or_insert(index) == index {
+        recording.symbols.push(symbol);
+    }
+}
+
+/// Kinds that the file does not define have a number for a name.
+fn fill_kinds(kinds: &mut Vec<Kind>, last: usize) {
+    for index in kinds.len()..=last {
+        kinds.push(Kind {
+            name: format!("kind {index}"),
+            ..Kind::default()
+        });
+    }
+}
+
+/// Gives allocations the names that they got while they were alive. The last one counts.
+fn apply_labels(
+    recording: &mut Recording,
+    mut labels: Vec<(u64, u8, u64, u32)>,
+    numbers: &Numbers,
+) {
+    if labels.is_empty() {
+        return;
+    }
+    labels.sort_by_key(|(time, ..)| *time);
+    let mut alive: HashMap<(u8, u64), usize> = HashMap::new();
+    let mut labels = labels.into_iter().peekable();
+    // One more turn than there are events, for labels after the last.
+    for at in 0..=recording.events.len() {
+        let time = recording
+            .events
+            .get(at)
+            .map_or(u64::MAX, |event| event.time);
+        // An allocation that has the time of its label comes first.
+        while let Some((_, kind, address, label)) =
+            labels.next_if(|(named, ..)| *named < time || time == u64::MAX)
+        {
+            let index = alive.get(&(kind, address));
+            let event = index.and_then(|index| recording.events.get_mut(*index));
+            if let Some(event) = event
+                && let What::Allocated { label: own, .. } = &mut event.what
+            {
+                *own = numbers.names.get(&label).copied().unwrap_or_default();
+            }
+        }
+        match recording.events.get(at).map(|event| event.what) {
+            Some(What::Allocated { kind, address, .. }) => {
+                alive.insert((kind, address), at);
+            }
+            Some(What::Freed { kind, address, .. }) => {
+                alive.remove(&(kind, address));
+            }
+            _ => {}
+        }
+    }
+}

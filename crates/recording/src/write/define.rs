@@ -1,0 +1,249 @@
+//! Definitions: what the numbers in events mean, each written once, before the first event with it.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::file::{Chunk, ChunkFile, NoChunk};
+use super::once::Once;
+use crate::data::{Embedded, Module};
+use crate::definition::Definition;
+use crate::foreign;
+use crate::options::{Definitions, StackDefinition};
+
+/// Addresses outside of all modules are remembered by page, so that the modules are not listed again for each.
+const PAGE: u64 = 4096;
+
+#[derive(Debug, Default)]
+struct Inner {
+    chunk: Option<Chunk>,
+    /// Modules that are written.
+    modules: Vec<Module>,
+    /// Their addresses, in order.
+    ranges: Vec<Range<u64>>,
+    /// Pages with code that belongs to no module.
+    unknown: HashSet<u64>,
+    /// Frames of interpreters that are written.
+    foreign: HashSet<u64>,
+    /// Names whose number is too large for a bit: threads without a name.
+    names: HashSet<u32>,
+    /// The addresses of all stacks, where their symbols are to be embedded.
+    addresses: HashSet<u64>,
+}
+
+/// Writes definitions.
+#[derive(Debug, Default)]
+pub(super) struct Definer {
+    inner: Mutex<Inner>,
+    stacks: Once,
+    names: Once,
+    keep_addresses: bool,
+}
+
+impl Definer {
+    pub(super) fn new(keep_addresses: bool) -> Self {
+        Self {
+            keep_addresses,
+            ..Self::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the kinds, and the modules that are loaded now.
+    pub(super) fn begin(&self, file: &ChunkFile, source: &dyn Definitions) -> Result<(), NoChunk> {
+        let loaded = loaded_modules();
+        let mut inner = self.lock();
+        for (index, kind) in (0..=u8::MAX).zip(source.kinds()) {
+            inner.write(file, &Definition::Kind { index, kind })?;
+        }
+        inner.add_modules(file, loaded)
+    }
+
+    /// Writes a call site, unless it is written.
+    #[inline]
+    pub(super) fn stack(
+        &self,
+        file: &ChunkFile,
+        source: &dyn Definitions,
+        id: u32,
+    ) -> Result<(), NoChunk> {
+        match id == 0 || self.stacks.has(id) {
+            true => Ok(()),
+            false => self.new_stack(file, source, id),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_stack(
+        &self,
+        file: &ChunkFile,
+        source: &dyn Definitions,
+        id: u32,
+    ) -> Result<(), NoChunk> {
+        let StackDefinition {
+            site,
+            type_name,
+            frames,
+        } = source.stack(id).unwrap_or_default();
+        let frames: Vec<u64> = frames.iter().map(|frame| *frame as u64).collect();
+        // Looked up without the lock: other threads may hold locks of the interpreter or the dynamic linker, and wait
+        // for this one.
+        let foreign: Vec<Definition> = frames.iter().filter_map(|frame| foreign(*frame)).collect();
+        let is_native = |frame: &&u64| {
+            let same = |definition: &Definition| matches!(definition, Definition::Foreign { address, .. } if address == *frame);
+            !foreign.iter().any(same)
+        };
+        let native: Vec<u64> = frames.iter().filter(is_native).copied().collect();
+        let is_outside = native.iter().any(|frame| !self.lock().is_known(*frame));
+        let loaded = is_outside.then(loaded_modules);
+
+        let mut inner = self.lock();
+        if let Some(loaded) = loaded {
+            inner.add_modules(file, loaded)?;
+            let unknown = native.iter().filter(|frame| !inner.is_known(**frame));
+            let unknown: Vec<u64> = unknown.map(|frame| frame / PAGE).collect();
+            inner.unknown.extend(unknown);
+        }
+        if self.keep_addresses {
+            inner.addresses.extend(&native);
+        }
+        for definition in foreign {
+            if let Definition::Foreign { address, .. } = definition
+                && inner.foreign.insert(address)
+            {
+                inner.write(file, &definition)?;
+            }
+        }
+        let definition = Definition::Stack {
+            id,
+            site,
+            type_name: type_name.to_owned(),
+            frames,
+        };
+        inner.write(file, &definition)?;
+        self.stacks.add(id);
+        Ok(())
+    }
+
+    /// Writes a name, unless it is written.
+    #[inline]
+    pub(super) fn name(
+        &self,
+        file: &ChunkFile,
+        source: &dyn Definitions,
+        id: u32,
+    ) -> Result<(), NoChunk> {
+        match id == 0 || self.names.has(id) {
+            true => Ok(()),
+            false => self.new_name(file, source, id),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_name(&self, file: &ChunkFile, source: &dyn Definitions, id: u32) -> Result<(), NoChunk> {
+        if self.lock().names.contains(&id) {
+            return Ok(());
+        }
+        let text = source.name(id).unwrap_or_default();
+        let mut inner = self.lock();
+        inner.write(file, &Definition::Name { id, text })?;
+        self.names.add(id);
+        if !self.names.has(id) {
+            inner.names.insert(id);
+        }
+        Ok(())
+    }
+
+    /// Writes what is known at the end.
+    pub(super) fn write(&self, file: &ChunkFile, definition: &Definition) -> Result<(), NoChunk> {
+        self.lock().write(file, definition)
+    }
+
+    /// Writes names of functions.
+    pub(super) fn symbols(
+        &self,
+        file: &ChunkFile,
+        symbols: impl Iterator<Item = Embedded>,
+    ) -> Result<(), NoChunk> {
+        // Collected first: resolving may allocate and record.
+        let symbols: Vec<Embedded> = symbols.collect();
+        let mut inner = self.lock();
+        for symbol in symbols {
+            inner.write(file, &Definition::Symbol(symbol))?;
+        }
+        Ok(())
+    }
+
+    /// The addresses of all stacks so far, in order.
+    pub(super) fn addresses(&self) -> Vec<u64> {
+        let mut addresses: Vec<u64> = self.lock().addresses.iter().copied().collect();
+        addresses.sort_unstable();
+        addresses
+    }
+}
+
+impl Inner {
+    fn write(&mut self, file: &ChunkFile, definition: &Definition) -> Result<(), NoChunk> {
+        let record = definition.encode();
+        if let Some(chunk) = &mut self.chunk
+            && chunk.append(&record)
+        {
+            return Ok(());
+        }
+        let mut chunk = file.definitions()?;
+        // A new chunk has room for the largest definition.
+        chunk.append(&record);
+        self.chunk = Some(chunk);
+        Ok(())
+    }
+
+    fn add_modules(&mut self, file: &ChunkFile, loaded: Vec<Module>) -> Result<(), NoChunk> {
+        for module in loaded {
+            if !self.modules.contains(&module) {
+                self.write(file, &Definition::Module(module.clone()))?;
+                self.ranges.push(module.start..module.end);
+                self.modules.push(module);
+            }
+        }
+        self.ranges.sort_unstable_by_key(|range| range.start);
+        Ok(())
+    }
+
+    /// Whether the address is in a module that is written, or known to be in none.
+    fn is_known(&self, address: u64) -> bool {
+        let above = self.ranges.partition_point(|range| range.start <= address);
+        let is_inside = above > 0 && self.ranges[above - 1].contains(&address);
+        is_inside || self.unknown.contains(&(address / PAGE))
+    }
+}
+
+/// The frame of an interpreter that an address stands for.
+fn foreign(address: u64) -> Option<Definition> {
+    let (function, file, line) = foreign::resolve(address as usize)?;
+    Some(Definition::Foreign {
+        address,
+        function,
+        file,
+        line,
+    })
+}
+
+fn loaded_modules() -> Vec<Module> {
+    let modules = cuguard_stack::modules();
+    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    modules
+        .iter()
+        .map(|module| Module {
+            path: module.path.to_string_lossy().into_owned(),
+            build_id: hexadecimal(&module.build_id),
+            start: module.range().start as u64,
+            end: module.range().end as u64,
+            bias: module.offset(0).wrapping_neg() as u64,
+        })
+        .collect()
+}

@@ -1,0 +1,317 @@
+//! The file: grows, and hands out chunks that threads own.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::mapped;
+use crate::format::{self, chunk, header};
+use crate::options::{Options, Policy};
+
+/// The file grows by at least this, and at most [`MAX_STEP`]: a process that is killed leaves at most so much unused.
+const MIN_STEP: u64 = 1 << 20;
+
+/// The most that the file grows by at once.
+const MAX_STEP: u64 = 32 << 20;
+
+/// A part of the file that one owner appends to.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) bytes: &'static mut [u8],
+    /// The end of what is committed.
+    end: usize,
+    /// How many events it has, for the count of those that are dropped.
+    pub(super) events: u64,
+}
+
+impl Chunk {
+    fn begin(bytes: &'static mut [u8], kind: u32, sequence: u64) -> Self {
+        // A reused chunk is empty before it changes.
+        mapped::commit(bytes, chunk::COMMITTED, 0);
+        bytes[..chunk::RECORDS][chunk::LEFT_OUT..].fill(0);
+        bytes[chunk::SEQUENCE..][..8].copy_from_slice(&sequence.to_le_bytes());
+        bytes[chunk::KIND..][..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[..4].copy_from_slice(chunk::MAGIC);
+        Self {
+            bytes,
+            end: chunk::RECORDS,
+            events: 0,
+        }
+    }
+
+    /// Appends a record. Returns whether there was room for it.
+    #[inline]
+    pub(super) fn append(&mut self, record: &[u8]) -> bool {
+        let end = self.end + record.len();
+        let Some(place) = self.bytes.get_mut(self.end..end) else {
+            return false;
+        };
+        place.copy_from_slice(record);
+        mapped::commit(self.bytes, chunk::COMMITTED, (end - chunk::RECORDS) as u32);
+        self.end = end;
+        true
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.len() - self.end >= self.bytes.len() / 8
+    }
+}
+
+/// Why there is no chunk.
+#[derive(Debug)]
+pub(super) enum NoChunk {
+    /// The recording has ended.
+    Closed,
+    /// The size limit is reached.
+    Limit,
+    /// The file cannot grow.
+    Io(io::Error),
+}
+
+/// A full chunk.
+#[derive(Debug)]
+struct Retired {
+    chunk: Chunk,
+    /// The time of its last event.
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    header: &'static mut [u8],
+    /// Chunks of the file that were never handed out.
+    free: std::slice::ChunksExactMut<'static, u8>,
+    /// The length of the file.
+    length: u64,
+    /// How much of it was handed out.
+    used: u64,
+    sequence: u64,
+    /// Full chunks in the order in which they became full, to be overwritten.
+    retired: VecDeque<Retired>,
+    /// Chunks of ended threads that have room for more.
+    partial: Vec<Chunk>,
+    /// Pending chunks of ended threads.
+    pending: Vec<Chunk>,
+    dropped: u64,
+    complete_from: u64,
+    is_closed: bool,
+}
+
+/// The file of a recording.
+#[derive(Debug)]
+pub(super) struct ChunkFile {
+    inner: Mutex<Inner>,
+    chunk_size: u64,
+    limit: u64,
+    policy: Policy,
+}
+
+impl ChunkFile {
+    /// Creates the file. Returns the path, too, which has the process id appended where the file is in use.
+    pub(super) fn create(options: &Options, meta: &[u8]) -> io::Result<(Self, PathBuf)> {
+        let (file, path) = open(&options.path, options.replace)?;
+        let chunk_size = u64::from(options.chunk_size);
+        let step = MIN_STEP.min(64 * chunk_size);
+        mapped::allocate(&file, 0, step)?;
+        let (header, free) =
+            mapped::map(&file, 0, step as usize)?.split_at_mut(chunk_size as usize);
+        let room = header.len() - header::META;
+        let meta = &meta[..meta.len().min(room)];
+        header[header::META..][..meta.len()].copy_from_slice(meta);
+        header[header::LENGTH..][..4].copy_from_slice(&(meta.len() as u32).to_le_bytes());
+        header[header::CHUNK_SIZE..][..4].copy_from_slice(&options.chunk_size.to_le_bytes());
+        header[header::VERSION..][..4].copy_from_slice(&format::VERSION.to_le_bytes());
+        header[..8].copy_from_slice(format::MAGIC);
+        let inner = Inner {
+            file,
+            header,
+            free: free.chunks_exact_mut(chunk_size as usize),
+            length: step,
+            used: chunk_size,
+            sequence: 0,
+            retired: VecDeque::new(),
+            partial: Vec::new(),
+            pending: Vec::new(),
+            dropped: 0,
+            complete_from: 0,
+            is_closed: false,
+        };
+        let file = Self {
+            inner: Mutex::new(inner),
+            chunk_size,
+            limit: if options.limit == 0 {
+                u64::MAX
+            } else {
+                options.limit
+            },
+            policy: options.policy,
+        };
+        Ok((file, path))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A chunk for events. The second value says that the limit is reached and short-lived allocations are to be left
+    /// out.
+    pub(super) fn events(&self) -> Result<(Chunk, bool), NoChunk> {
+        let mut inner = self.lock();
+        let is_full = inner.used + self.chunk_size > self.limit;
+        let aggregate = is_full && self.policy == Policy::Aggregate;
+        if inner.is_closed {
+            return Err(NoChunk::Closed);
+        }
+        if let Some(chunk) = inner.partial.pop() {
+            return Ok((chunk, aggregate));
+        }
+        if aggregate && inner.used + self.chunk_size > self.limit.saturating_mul(2) {
+            return Err(NoChunk::Limit);
+        }
+        if is_full
+            && self.policy == Policy::Last
+            && let Some(Retired { chunk: old, last }) = inner.retired.pop_front()
+        {
+            inner.drop_events(old.events, last);
+            inner.sequence += 1;
+            let chunk = Chunk::begin(old.bytes, chunk::EVENTS, inner.sequence);
+            return Ok((chunk, false));
+        }
+        // Also by the policy `last`, where every chunk belongs to a thread that may still write to it.
+        Ok((inner.new_chunk(chunk::EVENTS, self.chunk_size)?, aggregate))
+    }
+
+    /// A chunk for definitions, whatever the limit.
+    pub(super) fn definitions(&self) -> Result<Chunk, NoChunk> {
+        let mut inner = self.lock();
+        if inner.is_closed {
+            return Err(NoChunk::Closed);
+        }
+        inner.new_chunk(chunk::DEFINITIONS, self.chunk_size)
+    }
+
+    /// A chunk for allocations that may be short-lived.
+    pub(super) fn pending(&self) -> Result<Chunk, NoChunk> {
+        let mut inner = self.lock();
+        match inner.pending.pop() {
+            _ if inner.is_closed => Err(NoChunk::Closed),
+            Some(chunk) => Ok(chunk),
+            None => inner.new_chunk(chunk::PENDING, self.chunk_size),
+        }
+    }
+
+    /// Returns a chunk for events that is full, or whose thread ends. `last` is the time of its last event.
+    pub(super) fn retire(&self, chunk: Chunk, last: u64) {
+        if chunk.has_room() {
+            self.lock().partial.push(chunk);
+        } else if self.policy == Policy::Last {
+            self.lock().retired.push_back(Retired { chunk, last });
+        }
+    }
+
+    /// Returns a pending chunk, whose thread ends.
+    pub(super) fn retire_pending(&self, chunk: Chunk) {
+        self.lock().pending.push(chunk);
+    }
+
+    /// Counts an event that could not be written.
+    pub(super) fn drop_event(&self) {
+        let mut inner = self.lock();
+        inner.dropped += 1;
+        let dropped = inner.dropped;
+        mapped::commit_wide(inner.header, header::DROPPED, dropped);
+    }
+
+    /// Ends the recording: no chunk is handed out any more, and the file loses what was not used.
+    pub(super) fn close(&self) {
+        let mut inner = self.lock();
+        if !inner.is_closed {
+            inner.is_closed = true;
+            inner.free = <&mut [u8]>::default().chunks_exact_mut(1);
+            // Beyond all chunks that were handed out. A longer file is as good.
+            let _ = inner.file.set_len(inner.used);
+        }
+    }
+}
+
+impl Inner {
+    fn drop_events(&mut self, events: u64, last: u64) {
+        self.dropped += events;
+        self.complete_from = self.complete_from.max(last.saturating_add(1));
+        mapped::commit_wide(self.header, header::DROPPED, self.dropped);
+        mapped::commit_wide(self.header, header::COMPLETE_FROM, self.complete_from);
+    }
+
+    fn new_chunk(&mut self, kind: u32, chunk_size: u64) -> Result<Chunk, NoChunk> {
+        if self.free.len() == 0 {
+            self.grow(chunk_size).map_err(NoChunk::Io)?;
+        }
+        let bytes = self.free.next().ok_or(NoChunk::Closed)?;
+        self.used += chunk_size;
+        self.sequence += 1;
+        Ok(Chunk::begin(bytes, kind, self.sequence))
+    }
+
+    fn grow(&mut self, chunk_size: u64) -> io::Result<()> {
+        let step = (self.length / 2).clamp(MIN_STEP, MAX_STEP).max(chunk_size);
+        let large = step.next_multiple_of(chunk_size);
+        // Where the disk has no room for a large step it may have it for one chunk.
+        let step = match mapped::allocate(&self.file, self.length, large) {
+            Ok(()) => large,
+            Err(_) => {
+                mapped::allocate(&self.file, self.length, chunk_size)?;
+                chunk_size
+            }
+        };
+        let bytes = mapped::map(&self.file, self.length, step as usize)?;
+        self.free = bytes.chunks_exact_mut(chunk_size as usize);
+        self.length += step;
+        Ok(())
+    }
+}
+
+/// Creates a file that no other process uses.
+///
+/// A file that exists is removed and not truncated: another process may have it mapped, and would get `SIGBUS`.
+fn open(path: &Path, replace: bool) -> io::Result<(File, PathBuf)> {
+    let create = |path: &Path| -> io::Result<File> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
+        // Some file systems have no locks; then two processes must have different files.
+        let _ = mapped::lock(&file);
+        Ok(file)
+    };
+    match create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        result => return result.map(|file| (file, path.to_owned())),
+    }
+    let is_regular = std::fs::metadata(path)?.is_file();
+    if !is_regular {
+        let text = "it exists and is no regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    if replace && !is_in_use(path) {
+        std::fs::remove_file(path)?;
+        return Ok((create(path)?, path.to_owned()));
+    }
+    let mut other = path.as_os_str().to_owned();
+    other.push(format!(".{}", std::process::id()));
+    let other = PathBuf::from(other);
+    match std::fs::remove_file(&other) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    Ok((create(&other)?, other))
+}
+
+/// Whether another process records into the file.
+fn is_in_use(path: &Path) -> bool {
+    let would_block = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    File::open(path).is_ok_and(|file| mapped::lock(&file).is_err_and(would_block))
+}

@@ -1,0 +1,103 @@
+//! The mapped file: all `unsafe` code of writing.
+
+#![allow(
+    unsafe_code,
+    reason = "mapping a file and calling libc; what the rest sees is an exclusive slice"
+)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use memmap2::{MmapMut, MmapOptions};
+
+/// Maps a part of the file, for the life of the process: threads keep chunks of it for as long as they run.
+///
+/// The caller maps each part once, and the file is not truncated below its end.
+pub(super) fn map(file: &File, offset: u64, length: usize) -> io::Result<&'static mut [u8]> {
+    // SAFETY: `ChunkFile` creates the file for this process alone, holds a lock on it, maps no part twice and truncates it
+    // only beyond the chunks that it handed out. A process that writes to it all the same can change only bytes, none
+    // of which this process reads.
+    let map = unsafe { MmapOptions::new().offset(offset).len(length).map_mut(file) }?;
+    let map: &'static mut MmapMut = Box::leak(Box::new(map));
+    Ok(map)
+}
+
+/// Stores how many bytes are complete, after those bytes: also a process that is killed in between leaves only complete
+/// ones.
+#[inline]
+pub(super) fn commit(bytes: &mut [u8], at: usize, length: u32) {
+    let field = &mut bytes[at..at + size_of::<u32>()];
+    let field: *mut u32 = field.as_mut_ptr().cast();
+    assert!(field.is_aligned(), "chunks and their fields are aligned");
+    // SAFETY: `field` is aligned, is valid for four bytes, and is borrowed exclusively.
+    let field = unsafe { AtomicU32::from_ptr(field) };
+    field.store(length.to_le(), Ordering::Release);
+}
+
+/// [`commit`] for eight bytes.
+#[inline]
+pub(super) fn commit_wide(bytes: &mut [u8], at: usize, value: u64) {
+    let field = &mut bytes[at..at + size_of::<u64>()];
+    let field: *mut u64 = field.as_mut_ptr().cast();
+    assert!(field.is_aligned(), "chunks and their fields are aligned");
+    // SAFETY: `field` is aligned, is valid for eight bytes, and is borrowed exclusively.
+    let field = unsafe { AtomicU64::from_ptr(field) };
+    field.store(value.to_le(), Ordering::Release);
+}
+
+/// Allocates a part of the file on the disk. A page without a block would end the process with `SIGBUS` when the disk is
+/// full; this fails instead.
+pub(super) fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    let end = offset.saturating_add(length);
+    if size_limit().is_some_and(|limit| end > limit) {
+        // The kernel would send SIGXFSZ, which ends the process by default.
+        let text = "the limit of the process for the size of files (ulimit -f) is reached";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+    let offset = libc::off_t::try_from(offset).map_err(too_large)?;
+    let length = libc::off_t::try_from(length).map_err(too_large)?;
+    loop {
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is passed.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, length) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+/// The most bytes that a file of this process may have.
+fn size_limit() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: `limit` is valid for writing.
+    let code = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    (code == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Locks the file, so that another process does not record into it. Fails where another one does.
+pub(super) fn lock(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is passed.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Calls `handler` in every forked child. It must be async-signal-safe.
+pub(crate) fn on_fork(handler: extern "C" fn()) {
+    // SAFETY: the handler is a function of this library, which is not unloaded: the libraries of cuguard are linked so
+    // that they stay, and programs do.
+    let code = unsafe { libc::pthread_atfork(None, None, Some(handler_type(handler))) };
+    // It fails for want of memory alone.
+    debug_assert_eq!(code, 0);
+}
+
+fn handler_type(handler: extern "C" fn()) -> unsafe extern "C" fn() {
+    handler
+}

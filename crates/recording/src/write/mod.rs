@@ -1,0 +1,22 @@
+//! Writing: a file that is mapped into memory, chunks of it that threads own, definitions that they share.
+//!
+//! ```text
+//! Writer ──┬── ChunkFile     grows the file and hands out chunks, under a lock
+//!          ├── Definer       stacks, names, modules: a chunk under a lock, each written once
+//!          └── Cursor        of each thread: appends events to a chunk of its own, without a lock
+//!                └── Pending the newest allocations, from the limit on, by the policy `aggregate`
+//! ```
+//!
+//! It must not know how recordings are read.
+
+mod cursor;
+mod define;
+mod file;
+mod mapped;
+mod once;
+mod pending;
+mod writer;
+
+pub(crate) use cursor::Cursor;
+pub(crate) use mapped::on_fork;
+pub(crate) use writer::{Writer, host};

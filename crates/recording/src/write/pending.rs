@@ -1,0 +1,77 @@
+//! Allocations that may be short-lived, from the size limit on by the policy `aggregate`.
+//!
+//! Each thread has a chunk with a table of its newest allocations, indexed by a hash of the address. A free that finds its
+//! allocation there removes it: neither is written as an event. An allocation whose place is needed for another one is
+//! written as an event then, with the time at which it happened. The table is in the file, so that what is alive is not
+//! lost when the process ends.
+
+use super::file::Chunk;
+use super::mapped;
+use crate::data::{Event, What};
+use crate::format::{chunk, u64_at};
+use crate::slot::{self, SLOT};
+
+/// The newest allocations of a thread.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) chunk: Chunk,
+}
+
+impl Pending {
+    fn slot(&mut self, kind: u8, address: u64) -> &mut [u8] {
+        let slots = (self.chunk.bytes.len() - chunk::RECORDS) / SLOT;
+        let hash = (address ^ u64::from(kind)).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        let index = (hash >> 32) as usize % slots;
+        &mut self.chunk.bytes[chunk::RECORDS + index * SLOT..][..SLOT]
+    }
+
+    /// The allocation whose slot this one needs.
+    pub(super) fn occupant(&mut self, kind: u8, address: u64) -> Option<Event> {
+        slot::read(self.slot(kind, address))
+    }
+
+    /// Keeps an allocation, in place of the [occupant](Self::occupant) of its slot.
+    pub(super) fn insert(&mut self, event: &Event) {
+        let Some((kind, address, words)) = slot::words(event) else {
+            return;
+        };
+        let slot = self.slot(kind, address);
+        mapped::commit_wide(slot, 0, 0);
+        for (place, word) in slot[size_of::<u64>()..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        mapped::commit_wide(slot, 0, event.time.saturating_add(1));
+    }
+
+    /// Removes an allocation that is freed. Returns whether it was here.
+    pub(super) fn remove(&mut self, kind: u8, address: u64) -> bool {
+        let wanted = |event: Event| matches!(event.what, What::Allocated { kind: own, address: at, .. } if (own, at) == (kind, address));
+        let slot = self.slot(kind, address);
+        if !slot::read(slot).is_some_and(wanted) {
+            return false;
+        }
+        mapped::commit_wide(slot, 0, 0);
+        let bytes = &mut self.chunk.bytes;
+        let left_out = u64_at(bytes, chunk::LEFT_OUT).unwrap_or_default() + 2;
+        mapped::commit_wide(bytes, chunk::LEFT_OUT, left_out);
+        true
+    }
+
+    /// Names an allocation that is here. Returns whether it was.
+    pub(super) fn label(&mut self, kind: u8, address: u64, new: u32) -> bool {
+        let Some(mut event) = self.occupant(kind, address) else {
+            return false;
+        };
+        match &mut event.what {
+            What::Allocated {
+                kind: own,
+                address: at,
+                label,
+                ..
+            } if (*own, *at) == (kind, address) => *label = new,
+            _ => return false,
+        }
+        self.insert(&event);
+        true
+    }
+}

@@ -1,0 +1,198 @@
+//! The recording of what the registry sees: every insert and every remove is an event.
+//!
+//! The hot paths test [`is_on`], which is one load; everything else here is out of line.
+
+use std::panic::Location;
+
+use cuguard_recording::{
+    Definitions, Event, Options, Site, StackDefinition, StartError, What, record, record_label,
+};
+use cuguard_sync::clock;
+
+use crate::call_site;
+use crate::caller;
+use crate::kind::Kind;
+use crate::names::{self, NameId};
+use crate::record::{Key, Record};
+use crate::trace::Trace;
+
+pub(crate) use cuguard_recording::is_on;
+
+/// What the numbers in records mean.
+struct Interned;
+
+impl Definitions for Interned {
+    fn kinds(&self) -> Vec<cuguard_recording::Kind> {
+        let kind = |kind: &Kind| cuguard_recording::Kind {
+            name: kind.name().to_owned(),
+            on_device: kind.is_device_memory(),
+            is_memory: kind.is_memory(),
+        };
+        Kind::ALL.iter().map(kind).collect()
+    }
+
+    fn stack(&self, id: u32) -> Option<StackDefinition> {
+        let call_site = call_site::get(id)?;
+        let site = |site: &Location<'_>| Site {
+            file: site.file().to_owned(),
+            line: site.line(),
+            column: site.column(),
+        };
+        Some(StackDefinition {
+            site: call_site.site.map(site),
+            type_name: call_site.type_name,
+            frames: &call_site.stack,
+        })
+    }
+
+    fn name(&self, id: u32) -> Option<String> {
+        caller::name_text(id)
+    }
+}
+
+/// Starts a recording of everything that the registries of this process see from now on. What is alive already is not
+/// in it.
+///
+/// # Errors
+/// The file cannot be created, or the process records already.
+///
+/// ```
+/// use cuguard_registry::start_recording;
+///
+/// let error = start_recording(&cuguard_recording::Options::new("/nowhere/run.cgr")).unwrap_err();
+/// assert!(error.to_string().starts_with("cannot record into /nowhere/run.cgr: "));
+/// ```
+pub fn start_recording(options: &Options) -> Result<(), StartError> {
+    cuguard_recording::start(options, &Interned)
+}
+
+/// Ends the recording, because the process exits.
+pub fn end_recording() {
+    cuguard_recording::note_exit(caller::snapshot_nanoseconds());
+}
+
+/// Records that a context was created, or used for the first time. `context` is its number, from 1.
+pub fn record_context_created(context: u32, device: u32) {
+    if is_on() {
+        write(
+            clock::nanoseconds(),
+            What::ContextCreated { context, device },
+        );
+    }
+}
+
+/// Records that a context was destroyed or released.
+pub fn record_context_ended(context: u32) {
+    if is_on() {
+        write(clock::nanoseconds(), What::ContextEnded { context });
+    }
+}
+
+/// Records that there was no memory for an allocation of `bytes` bytes. `context` is 0 where it is unknown.
+///
+/// ```
+/// use cuguard_registry::{Trace, record_out_of_memory};
+///
+/// record_out_of_memory(1 << 40, Trace::here(None), 1); // nothing without a recording
+/// ```
+pub fn record_out_of_memory(bytes: u64, trace: Trace, context: u32) {
+    if is_on() {
+        let what = What::OutOfMemory {
+            bytes,
+            stack: trace.id(),
+            context,
+        };
+        write(clock::nanoseconds(), what);
+    }
+}
+
+fn write(time: u64, what: What) {
+    let thread = caller::thread();
+    record(&Event { time, thread, what });
+}
+
+/// The context of a record, and its label: a record by address has the number of the context in place of a label.
+fn context_and_label(own: u32, key: Key, record: &Record) -> (u32, NameId) {
+    if key.is_by_address() {
+        return (record.context(), 0);
+    }
+    let label = match record.name {
+        0 => record.scope,
+        _ => label_of(record),
+    };
+    (own, label)
+}
+
+/// The scope and the name of a record, as one.
+fn label_of(record: &Record) -> NameId {
+    let label = caller::join(names::text(record.scope), names::text(record.name));
+    label.map_or(0, |label| names::intern(&label))
+}
+
+/// A record was inserted. `own` is the number of the registry's context.
+#[cold]
+#[inline(never)]
+pub(crate) fn allocated(own: u32, key: Key, record: &Record) {
+    allocated_at(own, key, record, record.created_nanoseconds());
+}
+
+/// A record was inserted again, or under another key.
+#[cold]
+#[inline(never)]
+pub(crate) fn allocated_again(own: u32, key: Key, record: &Record) {
+    allocated_at(own, key, record, clock::nanoseconds());
+}
+
+fn allocated_at(own: u32, key: Key, from: &Record, time: u64) {
+    let (context, label) = context_and_label(own, key, from);
+    let what = What::Allocated {
+        kind: key.kind.index() as u8,
+        address: key.address,
+        bytes: from.bytes(),
+        stack: from.call_site,
+        stream: from.stream(),
+        context,
+        label,
+    };
+    record(&Event {
+        time,
+        thread: caller::thread(),
+        what,
+    });
+}
+
+/// A record was removed, because its resource is freed next.
+#[cold]
+#[inline(never)]
+pub(crate) fn freed(own: u32, key: Key, record: &Record) {
+    freed_at(own, key, record, clock::nanoseconds());
+}
+
+/// A record was removed, because its address appears again: it was freed at an unknown time before `time`. Call this
+/// before the event of the new record, on the same thread: of two events at one time the first comes first.
+#[cold]
+#[inline(never)]
+pub(crate) fn replaced(own: u32, key: Key, record: &Record, time: u64) {
+    freed_at(own, key, record, time);
+}
+
+fn freed_at(own: u32, key: Key, from: &Record, time: u64) {
+    let context = match key.is_by_address() {
+        true => from.context(),
+        false => own,
+    };
+    let what = What::Freed {
+        kind: key.kind.index() as u8,
+        address: key.address,
+        context,
+    };
+    write(time, what);
+}
+
+/// A record got a name.
+#[cold]
+pub(crate) fn labelled(key: Key, record: &Record) {
+    let (kind, label) = (key.kind.index() as u8, label_of(record));
+    let now = clock::nanoseconds();
+    record_label(now, caller::thread(), kind, key.address, label);
+}
